@@ -1,0 +1,77 @@
+"""The commands put together, and the one place where errors become messages and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+import typer
+
+from ttlsnap.cli import compact, history, inspect, recover, rollback, transformers
+from ttlsnap.errors import TtlsnapError
+
+EXIT_CODES = (
+    "Exit codes: 0 done; 2 wrong usage, or not a checkpoint; 3 undecided: an unknown or unsupported format, feature "
+    "or version; 4 refused for safety: the query runs, the checkpoint moved on, a fence stands; 5 damage or I/O."
+)
+
+app = typer.Typer(
+    name="ttlsnap",
+    help="Drop expired entries from the state of Spark Structured Streaming checkpoints, offline and safely.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _command in (inspect, compact, recover, rollback, history, transformers):
+    _command.register(app)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        typer.echo(f"ttlsnap {version('ttlsnap')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error (accepted anywhere)."),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point of the ``ttlsnap`` script."""
+    arguments = sys.argv[1:]
+    debug = "--debug" in arguments
+    # As with python -m: module:attribute may name a module in the folder one stands in.
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - sys.path takes text
+    sys.exit(run([a for a in arguments if a != "--debug"], debug))
+
+
+def run(arguments: list[str], debug: bool = False) -> int:
+    """Run one command line; its exit code."""
+    try:
+        app(arguments, prog_name="ttlsnap")
+    except SystemExit as ended:  # how typer ends: help, wrong usage, --version, an answer of no, Ctrl-C
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except TtlsnapError as error:
+        if debug:
+            traceback.print_exc()
+        typer.echo(f"Error: {error}", err=True)
+        return error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has gone, as with | head; a second error at exit helps nobody.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        typer.echo(f"Error: {type(error).__name__}: {error}\nThis is unexpected; --debug shows where.", err=True)
+        return 5
+    return 0

@@ -1,0 +1,280 @@
+"""``ttlsnap compact``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+from typer.core import TyperCommand
+
+from ttlsnap.cli.options import (
+    Format,
+    FormatOption,
+    NowOption,
+    OperatorOption,
+    SchemaOption,
+    StateOption,
+    StoreOption,
+    parse_schemas,
+)
+from ttlsnap.cli.output import console, number, print_json, size, table
+from ttlsnap.cli.progress import TerminalListener
+from ttlsnap.errors import TtlsnapError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ttlsnap.engines import Engine
+    from ttlsnap.report import CompactionReport
+    from ttlsnap.transform import StateSnapshotTransformerFactory
+
+EXAMPLES = """[bold]Examples[/bold]
+
+ttlsnap compact ck --ttl 7d --timestamp value.max --dry-run   what would go?
+
+ttlsnap compact ck --ttl 7d --timestamp value.max             drop it
+
+ttlsnap compact ck                                            what Spark itself holds to be expired
+
+ttlsnap compact ck --ttl 7d --timestamp value.max --output new   a new checkpoint, the old one left alone
+
+ttlsnap compact ck --transformer mymodule:keep_vip             your own rule
+
+Stop the query first. Undo with: ttlsnap rollback ck
+"""
+
+
+class EngineName(StrEnum):
+    """Who runs the partitions."""
+
+    SPARK = "spark"
+    LOCAL = "local"
+
+
+class TimeName(StrEnum):
+    """The clock a timestamp is compared with."""
+
+    EVENT = "event"
+    PROCESSING = "processing"
+
+
+class _OrderedOptions(TyperCommand):
+    """Ties each ``--set`` to the ``--transformer`` before it, which click's lists of values would lose."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        transformers, ordered, is_set = 0, [], False
+        for arg in args:
+            name, equals, value = arg.partition("=")
+            transformers += name == "--transformer"
+            if is_set:
+                arg = f"{transformers}:{arg}"
+            elif name == "--set" and equals:
+                arg = f"--set={transformers}:{value}"
+            is_set = arg == "--set" and not is_set
+            ordered.append(arg)
+        return super().parse_args(ctx, ordered)
+
+
+def register(app: typer.Typer) -> None:
+    app.command("compact", cls=_OrderedOptions, epilog=EXAMPLES)(compact)
+
+
+def compact(
+    targets: Annotated[list[str], typer.Argument(metavar="TARGET...", help="Checkpoints: local paths or file: URIs.")],
+    ttl: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--ttl", metavar="DURATION", help="90s, 36h, 7d, P7D. An entry goes when timestamp + ttl <= now."
+        ),
+    ] = None,
+    timestamp: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--timestamp",
+            metavar="FIELD",
+            help="The field that holds an entry's time, as inspect names it: value.last_seen, key.window.end, "
+            "value.seen:ms (a number needs its unit: s, ms, us, ns). Left out: what Spark stores for the operator.",
+        ),
+    ] = None,
+    now: NowOption = "checkpoint",
+    time: Annotated[
+        Optional[TimeName],  # noqa: UP045
+        typer.Option("--time", help="Which of the two clocks; default from the operator."),
+    ] = None,
+    operator: OperatorOption = None,
+    store: StoreOption = None,
+    state: StateOption = None,
+    transformer: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--transformer",
+            metavar="NAME",
+            help="Another transformer, by name or as module:attribute (which runs that code); repeatable, in order.",
+        ),
+    ] = None,
+    settings: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--set", metavar="K=V", help="An option of the --transformer before it; repeatable."),
+    ] = None,
+    schema: SchemaOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Plan, scan, transform and report; write nothing anywhere.")
+    ] = False,
+    output: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--output", metavar="DIR", help="Write a new checkpoint there; the source stays as it is."),
+    ] = None,
+    engine: Annotated[
+        EngineName, typer.Option("--engine", help="Spark, or workers on this machine without a JVM.")
+    ] = EngineName.SPARK,
+    master: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--master", metavar="URL", help="Spark master, or sc://... for Spark Connect. Default: local[*]."),
+    ] = None,
+    parallelism: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--parallelism", metavar="N", min=1, help="Partitions at a time. Default: the cores."),
+    ] = None,
+    quiet_period: Annotated[
+        float,
+        typer.Option(
+            "--quiet-period",
+            metavar="SECONDS",
+            min=0,
+            help="For how long the logs must not have changed, or the query is taken to run.",
+        ),
+    ] = 5.0,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before publishing.")] = False,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Scan a checkpoint's whole state, drop what has expired, and publish the result.
+
+    The query must be stopped. The old files are kept until the next run, and [bold]ttlsnap rollback[/bold] puts them
+    back. What is not understood is refused, with nothing changed.
+    """
+    from ttlsnap.compaction import compact as run
+    from ttlsnap.operators import Selection
+
+    if output is not None and len(targets) > 1:
+        raise UsageError("--output takes one checkpoint at a time")
+    factories = _factories(ttl, timestamp, time, transformer or [], settings or [])
+    schemas = parse_schemas(schema)
+    ask = not yes and not dry_run and sys.stdin.isatty()
+    documents: list[dict[str, Any]] = []
+    code = 0
+    for target in targets:
+        with TerminalListener(_show if output_format is Format.TEXT else None, ask=ask) as listener:
+            try:
+                report = run(
+                    target,
+                    factories,
+                    now=now,
+                    selection=Selection(operator, store, state),
+                    schemas=schemas,
+                    dry_run=dry_run,
+                    output=output,
+                    engine=_engine(engine, master, parallelism),
+                    quiet_period=quiet_period,
+                    listener=listener,
+                )
+            except TtlsnapError as error:
+                if len(targets) == 1:
+                    raise
+                typer.echo(f"Error: {error}", err=True)
+                documents.append({"target": target, "error": str(error), "exit_code": error.exit_code})
+                code = max(code, error.exit_code)
+                continue
+        documents.append(report.to_json())
+        if output_format is Format.TEXT:
+            _show(console(), report, tables=not listener.shown)
+    if output_format is Format.JSON:
+        print_json(documents if len(targets) > 1 else documents[0])
+    if code:
+        raise typer.Exit(code)
+
+
+def _factories(
+    ttl: str | None, timestamp: str | None, time: TimeName | None, names: Sequence[str], settings: Sequence[str]
+) -> list[StateSnapshotTransformerFactory]:
+    from ttlsnap.clock import TimeCharacteristic
+    from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
+    from ttlsnap.transformers.registry import load_factory
+
+    options: list[dict[str, str]] = [{} for _ in names]
+    for setting in settings:
+        place, _, pair = setting.partition(":")
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--set {pair!r}: write --set option=value")
+        if place == "0":
+            raise UsageError(f"--set {pair!r} stands before any --transformer; it belongs after the one it is for")
+        options[int(place) - 1][key] = value
+    factories: list[StateSnapshotTransformerFactory] = []
+    if ttl is not None or timestamp is not None or not names:
+        config = StateTtlConfig(parse_duration(ttl)) if ttl is not None else None
+        clock = TimeCharacteristic(time.value) if time is not None else None
+        factories.append(TtlTransformerFactory(config, timestamp, clock))
+    return factories + [load_factory(name, option) for name, option in zip(names, options, strict=True)]
+
+
+def _engine(name: EngineName, master: str | None, parallelism: int | None) -> Engine:
+    if name is EngineName.LOCAL:
+        from ttlsnap.engines.local import LocalEngine
+
+        if master is not None:
+            raise UsageError("--master goes with --engine spark")
+        return LocalEngine(parallelism)
+    from ttlsnap.engines.spark import SparkEngine
+
+    return SparkEngine(master=master, parallelism=parallelism)
+
+
+def _show(out: Console, report: CompactionReport, *, tables: bool = True) -> None:
+    if tables:
+        _show_counts(out, report)
+    lines = []
+    if report.dry_run:
+        lines.append("A dry run: nothing was written. Without --dry-run this is what will be published.")
+    elif not report.published:
+        lines.append("Nothing was changed.")
+    elif report.output is not None:
+        lines.append(f"A new checkpoint is at {report.output}; {report.target} is as it was.")
+        lines.append(f'Next: start the query with the checkpoint location "{report.output}".')
+    else:
+        lines.append(f"Published as run {report.run}. The replaced files are in {report.backup}")
+        lines.append(f"Next: restart the query. Undo, as long as it has not: ttlsnap rollback {report.target}")
+    out.print("\n".join(lines), markup=False)
+
+
+def _show_counts(out: Console, report: CompactionReport) -> None:
+    from ttlsnap.clock import iso
+
+    title = f"{report.target}, batch {report.batch}, now {iso(report.now_us)} ({report.now_source})"
+    out.print(title, markup=False)
+    numbers = ("entries", "kept", "dropped", "rewritten", "before", "after")
+    counts = table("operator", "state", "timestamp", "oldest", *numbers, right=numbers)
+    for state in report.states:
+        c, name = state.counts, state.state
+        place = name.store if name.state == "default" else f"{name.store}.{name.state}"
+        operator = f"{name.operator} {name.operator_name or ''}".rstrip()
+        numbers_shown = (c.entries, c.kept, c.dropped, c.rewritten)
+        counts.add_row(
+            operator,
+            place,
+            state.timestamp or "-",
+            (iso(state.oldest_us) or "-")[:19],
+            *(number(n) for n in numbers_shown),
+            size(c.bytes_before),
+            size(c.bytes_after),
+        )
+    out.print(counts)
+    for state in report.states:
+        if state.left_alone:
+            out.print(f"operator {state.state.operator} is left as it is: {state.left_alone}", markup=False)
+        if state.null_timestamps:
+            note = f"operator {state.state.operator}: {number(state.null_timestamps)} entries have no timestamp: kept"
+            out.print(note, markup=False)
+    out.print(f"{report.engine} engine, {report.seconds:.1f} s", markup=False)

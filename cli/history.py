@@ -1,0 +1,49 @@
+"""``ttlsnap history``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from ttlsnap.cli.options import Format, FormatOption, Target
+from ttlsnap.cli.output import console, number, print_json, table
+
+
+def register(app: typer.Typer) -> None:
+    app.command("history")(history)
+
+
+def history(
+    target: Target,
+    prune: Annotated[bool, typer.Option("--prune", help="Remove the backups; rollback is then not possible.")] = False,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Show the runs made on a checkpoint, oldest first."""
+    from ttlsnap.history import history as read
+    from ttlsnap.recovery import prune as remove
+
+    pruned = remove(target) if prune else []
+    entries = read(target)
+    if output_format is Format.JSON:
+        runs: list[dict[str, Any]] = [entry.to_json() for entry in entries]
+        print_json({"target": target, "runs": runs, "pruned": pruned})
+        return
+    if not entries:
+        typer.echo(f"{target}: no runs.")
+        return
+    rows = table("run", "kind", "status", "batch", "dropped", "rewritten", "backup", right=("batch", "dropped", "rewritten"))
+    for entry in entries:
+        totals = (entry.report or {}).get("totals", {})
+        rows.add_row(
+            entry.run,
+            entry.kind,
+            entry.status,
+            number(entry.batch),
+            number(totals.get("dropped")),
+            number(totals.get("rewritten")),
+            "yes" if entry.backup else "no",
+        )
+    console().print(rows)
+    for run in pruned:
+        typer.echo(f"The backup of run {run} is removed.")

@@ -1,0 +1,49 @@
+"""Printing results: JSON documents and tables."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+MISSING = "-"
+
+
+def print_json(document: Any) -> None:
+    """One document on stdout."""
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that neither guesses at markup nor folds paths; as wide as it takes when it is no terminal."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else 200
+    return Console(file=stream, highlight=False, soft_wrap=True, emoji=False, width=width)
+
+
+def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
+    """An empty table with these columns, those in ``right`` aligned to the right."""
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", no_wrap=column in right)
+    return made
+
+
+def number(value: int | None) -> str:
+    """``1,234,567``; a dash for what is not known."""
+    return MISSING if value is None else f"{value:,}"
+
+
+def size(value: int | None) -> str:
+    """Bytes for people: ``512 B``, ``3.4 MB``."""
+    if value is None:
+        return MISSING
+    amount = float(value)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"

@@ -1,0 +1,84 @@
+"""What a run shows while it goes on: on stderr, and only on a terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+
+from ttlsnap.cli.output import console, number
+
+if TYPE_CHECKING:
+    from ttlsnap.partition import PartitionResult
+    from ttlsnap.plan import Plan
+    from ttlsnap.report import CompactionReport
+
+
+class TerminalListener:
+    """Shows a run's progress and, when ``ask`` is set, its result and a question before it is published.
+
+    ``show`` prints a report; ``shown`` says whether it has been, so that it is not shown twice.
+    """
+
+    def __init__(self, show: Callable[..., None] | None, *, ask: bool) -> None:
+        self._show, self._ask = show, ask
+        self.shown = False
+        self._started = time.monotonic()
+        self._entries = self._dropped = 0
+        self._task: TaskID | None = None
+        self._progress: Progress | None = None
+        if sys.stderr.isatty():
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("partitions  {task.fields[counts]}"),
+            )
+            self._progress = Progress(*columns, console=console(stderr=True), transient=True)
+
+    def __enter__(self) -> TerminalListener:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def planned(self, plan: Plan) -> None:
+        if self._progress is not None:
+            partitions = sum(len(state.partitions) for state in plan.states if state.left_alone is None)
+            self._progress.start()
+            self._task = self._progress.add_task("scanning", total=partitions, counts="starting")
+
+    def progress(self, entries: int, dropped: int) -> None:
+        self._entries += entries
+        self._dropped += dropped
+        self._update()
+
+    def partition_done(self, result: PartitionResult) -> None:
+        if self._progress is not None and self._task is not None:
+            self._progress.advance(self._task)
+
+    def confirm(self, report: CompactionReport) -> bool:
+        self._stop()
+        if not self._ask:
+            return True
+        if self._show is not None:
+            from ttlsnap.cli.compact import _show_counts
+
+            _show_counts(console(), report)
+            self.shown = True
+        where = f"write {report.output}" if report.output else f"change {report.target}"
+        return typer.confirm(f"{number(report.totals.dropped)} entries go. {where[0].upper()}{where[1:]}?", err=True)
+
+    def _update(self) -> None:
+        if self._progress is not None and self._task is not None:
+            rate = self._entries / max(time.monotonic() - self._started, 0.001)
+            counts = f"{number(self._entries)} entries, {number(int(rate))}/s, {number(self._dropped)} dropped"
+            self._progress.update(self._task, counts=counts)
+
+    def _stop(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()

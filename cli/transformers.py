@@ -1,0 +1,28 @@
+"""``ttlsnap transformers``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import typer
+
+from ttlsnap.cli.options import Format, FormatOption
+from ttlsnap.cli.output import console, print_json, table
+
+
+def register(app: typer.Typer) -> None:
+    app.command("transformers")(transformers)
+
+
+def transformers(output_format: FormatOption = Format.TEXT) -> None:
+    """Show the transformers that are installed, each with its options for --set."""
+    from ttlsnap.transformers.registry import installed
+
+    found = installed()
+    if output_format is Format.JSON:
+        print_json([asdict(info) for info in found])
+        return
+    rows = table("name", "what it does", "options", "from")
+    for info in found:
+        rows.add_row(info.name, info.summary, info.options, info.location)
+    console().print(rows)

@@ -1,0 +1,19 @@
+"""Real Spark as the judge: it writes checkpoints, goes on with them, and says what came out.
+
+A test tells a story in four lines::
+
+    checkpoint = judge.write(Query("agg_update", codec="zstd"), batches, layout="both")
+    ...                                                  # whatever is to be judged
+    checkpoint.model.drop(expired("value.max", limit))   # what it claims to have done
+    assert judge.restart(checkpoint, more) == checkpoint.model.run(more)
+
+``queries``   what can be run: settings and operators, by name
+``runs``      one run of a query, inside a Spark session
+``layouts``   which state files lie on disk, without Spark
+``server``    the long-lived process that holds one Spark session (one per Spark version)
+``spark``     the tests' side: ``Judge`` and its verbs
+``model``     the same queries in plain Python, for what ought to come out
+
+``queries``, ``runs``, ``layouts`` and ``server`` run under every Spark version's own interpreter, so they
+import neither ttlsnap nor pytest, and PySpark only where a session exists.
+"""

@@ -1,0 +1,67 @@
+"""Which state files lie in a checkpoint, told from file names alone: no Spark, no file is opened.
+
+Layouts are the HDFS-backed store's; of RocksDB only the folders are known here.
+
+The layout of a checkpoint is how the state of its last committed batch is to be put together:
+
+``snapshot``  a snapshot of that very version, in each partition
+``deltas``    deltas from version 1 on, and no snapshot
+``both``      a snapshot of some earlier version and every delta after it
+
+A fourth answer, ``mixed``, is for partitions that differ. Missing files raise: a layout nobody could load is
+no layout.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_STATE_FILE = re.compile(r"(\d+)\.(delta|snapshot)")
+_ANY_STATE_FILE = re.compile(r"\d+(_[^.]+)?\.(delta|snapshot|zip|changelog)")
+
+
+def last_batch(checkpoint: Path) -> int:
+    """The last committed batch; -1 where there is none."""
+    names = [path.name for path in (checkpoint / "commits").glob("*")]
+    return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
+def store_folders(checkpoint: Path) -> list[Path]:
+    """Every folder that holds a store's files (of either provider), in order."""
+    files = (checkpoint / "state").rglob("*")
+    return sorted({path.parent for path in files if _ANY_STATE_FILE.fullmatch(path.name)})
+
+
+def has_snapshots(checkpoint: Path, version: int) -> bool:
+    """Whether each store has a snapshot of ``version``, and its sidecar where deltas have one (4.1)."""
+    folders = store_folders(checkpoint)
+    names = [f"{version}.snapshot"]
+    if any((folder / f"{version}.delta.crc").exists() for folder in folders):
+        names.append(f"{version}.snapshot.crc")
+    return bool(folders) and all((folder / name).exists() for folder in folders for name in names)
+
+
+def layout_of(checkpoint: Path) -> str:
+    """How the state of the last committed batch is laid out."""
+    version = last_batch(checkpoint) + 1
+    folders = store_folders(checkpoint)
+    if version == 0 or not folders:
+        raise ValueError(f"no committed state in {checkpoint}")
+    layouts = {_folder_layout(folder, version) for folder in folders}
+    return layouts.pop() if len(layouts) == 1 else "mixed"
+
+
+def _folder_layout(folder: Path, version: int) -> str:
+    versions: dict[str, list[int]] = {"delta": [], "snapshot": []}
+    for path in folder.iterdir():
+        match = _STATE_FILE.fullmatch(path.name)
+        if match:
+            versions[match.group(2)].append(int(match.group(1)))
+    base = max((found for found in versions["snapshot"] if found <= version), default=0)
+    missing = set(range(base + 1, version + 1)) - set(versions["delta"])
+    if missing:
+        raise ValueError(f"{folder} cannot give version {version}: no delta {sorted(missing)}")
+    if base == version:
+        return "snapshot"
+    return "both" if base else "deltas"

@@ -1,0 +1,281 @@
+"""The judge's queries once more, in plain Python: what Spark ought to emit and to hold.
+
+Written from the semantics, not from Spark's code, and with nothing in common with ttlsnap. A model follows a
+checkpoint through its runs; ``drop`` takes entries out of the state between two runs, as a compaction claims
+to, and the runs after it are then the expected continuation: kept keys go on, dropped ones start afresh.
+
+Time in Spark, as modelled here: a batch evicts by the watermark that the batches before it made, but calls an
+event late by the watermark of the batch before it. A run that leaves the watermark further on than its last
+batch used adds one batch without data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .queries import Event, Query, stamp
+
+Fields = dict[str, Any]
+
+
+def canonical(rows: Iterable[Fields]) -> tuple[str, ...]:
+    """Rows as sorted JSON: comparable, and readable in a failed assertion."""
+    return tuple(sorted(json.dumps(row, sort_keys=True) for row in rows))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The rows one batch gave to the sink, in no order."""
+
+    batch: int
+    rows: tuple[str, ...]
+
+
+@dataclass(frozen=True, order=True)
+class Entry:
+    """One entry of the state; key and value as sorted JSON. Where it lies is told but not compared."""
+
+    operator: int
+    store: str
+    key: str
+    value: str
+    partition: int = field(default=-1, compare=False)
+
+    def at(self, path: str) -> Any:
+        """A field by the name that users give it: ``value.max``, ``key.window.end``."""
+        side, *names = path.split(".")
+        found: Any = json.loads(self.key if side == "key" else self.value)
+        for name in names:
+            found = found[name]
+        return found
+
+
+def entry(operator: int, store: str, key: Fields, value: Fields, partition: int = -1) -> Entry:
+    """An entry from its fields."""
+    (key_text,), (value_text,) = canonical([key]), canonical([value])
+    return Entry(operator, store, key_text, value_text, partition)
+
+
+def expired(path: str, limit: int, per_second: int = 1) -> Callable[[Entry], bool]:
+    """Whether a field is at or before ``limit`` (epoch seconds); a null never is.
+
+    ``per_second`` is the unit of a field that is a number.
+    """
+
+    def is_expired(found: Entry) -> bool:
+        moment = found.at(path)
+        if moment is None:
+            return False
+        return bool(moment <= (stamp(limit) if isinstance(moment, str) else limit * per_second))
+
+    return is_expired
+
+
+class Model:
+    """One query's state and watermark, moved on batch by batch."""
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self._operator = _OPERATORS[query.operator](query)
+        self._next_batch = 0
+        self._watermark_ms = 0
+        self._last_used_ms = 0
+        self._pending: list[Sequence[Event]] = []
+
+    def run(self, batches: Sequence[Sequence[Event]], crash: bool = False) -> list[Batch]:
+        """What a run over these batches emits; with ``crash`` the last one is begun but never committed."""
+        todo = [*self._pending, *batches]
+        self._pending = [todo.pop()] if crash else []
+        done = [self._batch(events) for events in todo]
+        if done and not crash and self._operator.watermarked and self._watermark_ms > self._last_used_ms:
+            done.append(self._batch([]))
+        return done
+
+    def _batch(self, events: Sequence[Event]) -> Batch:
+        late_ms, self._last_used_ms = self._last_used_ms, self._watermark_ms
+        rows = self._operator.batch(events, late_ms, self._last_used_ms)
+        if self._operator.watermarked:
+            moments = [event.ts for event in events if event.ts is not None]
+            latest_ms = max(moments, default=0) * 1000 - self.query.delay_s * 1000
+            self._watermark_ms = max(self._watermark_ms, latest_ms)
+        batch = Batch(self._next_batch, canonical(rows))
+        self._next_batch += 1
+        return batch
+
+    def state(self) -> list[Entry]:
+        """The entries of the state of the last committed batch, sorted."""
+        return sorted(self._operator.entry(key) for key in self._operator.groups)
+
+    def drop(self, unwanted: Callable[[Entry], bool]) -> int:
+        """Takes entries out of the state; how many."""
+        gone = [key for key in self._operator.groups if unwanted(self._operator.entry(key))]
+        for key in gone:
+            del self._operator.groups[key]
+        return len(gone)
+
+
+class _Operator:
+    """Groups by key: ``groups`` is the whole state."""
+
+    watermarked = False
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self.groups: dict[Any, Any] = {}
+
+    def batch(self, events: Sequence[Event], late_ms: int, evict_ms: int) -> list[Fields]:
+        raise NotImplementedError
+
+    def entry(self, key: Any) -> Entry:
+        raise NotImplementedError
+
+
+class _Aggregation(_Operator):
+    """Per key: (latest moment, count, sum)."""
+
+    as_number = False
+
+    def batch(self, events: Sequence[Event], late_ms: int, evict_ms: int) -> list[Fields]:
+        for event in events:
+            latest, count, total = self.groups.get(event.key, (None, 0, 0))
+            if event.ts is not None:
+                latest = event.ts if latest is None else max(latest, event.ts)
+            self.groups[event.key] = latest, count + 1, total + event.value
+        touched = {event.key for event in events}
+        return [self._row(key, ("last_seen", "n", "total")) for key in touched]
+
+    def _row(self, key: str | None, names: tuple[str, str, str]) -> Fields:
+        latest, count, total = self.groups[key]
+        moment = latest if latest is None or self.as_number else stamp(latest)
+        return {"key": key, names[0]: moment, names[1]: count, names[2]: total}
+
+    def entry(self, key: Any) -> Entry:
+        value = self._row(key, ("max", "count", "sum"))
+        if self.query.aggregation_format == 2:
+            del value["key"]
+        return entry(0, "default", {"key": key}, value)
+
+
+class _NumberAggregation(_Aggregation):
+    as_number = True
+
+
+class _Windows(_Operator):
+    """Per window's start and key: (count, sum)."""
+
+    watermarked = True
+    append = False
+
+    def batch(self, events: Sequence[Event], late_ms: int, evict_ms: int) -> list[Fields]:
+        touched = set()
+        for event in events:
+            if event.ts is None:
+                continue
+            key = event.ts - event.ts % self.query.window_s, event.key
+            if self._end_ms(key) <= late_ms:
+                continue
+            count, total = self.groups.get(key, (0, 0))
+            self.groups[key] = count + 1, total + event.value
+            touched.add(key)
+        closed = [key for key in self.groups if self._end_ms(key) <= evict_ms]
+        rows = [self._row(key) for key in (closed if self.append else touched)]
+        for key in closed:
+            del self.groups[key]
+        return rows
+
+    def _end_ms(self, key: tuple[int, str | None]) -> int:
+        return (key[0] + self.query.window_s) * 1000
+
+    def _window(self, start: int) -> Fields:
+        return {"start": stamp(start), "end": stamp(start + self.query.window_s)}
+
+    def _row(self, key: tuple[int, str | None]) -> Fields:
+        count, total = self.groups[key]
+        return {"window": self._window(key[0]), "key": key[1], "n": count, "total": total}
+
+    def entry(self, key: Any) -> Entry:
+        count, total = self.groups[key]
+        columns = {"window": self._window(key[0]), "key": key[1]}
+        value = {"count": count, "sum": total}
+        if self.query.aggregation_format == 1:
+            value = {**columns, **value}
+        return entry(0, "default", columns, value)
+
+
+class _WindowsAppended(_Windows):
+    append = True
+
+
+class _Deduplication(_Operator):
+    """Per (key, moment): nothing more than that it was seen."""
+
+    def batch(self, events: Sequence[Event], late_ms: int, evict_ms: int) -> list[Fields]:
+        rows = []
+        for event in events:
+            if self.watermarked and event.ts is not None and event.ts * 1000 <= late_ms:
+                continue
+            key = self._key(event)
+            if key not in self.groups:
+                self.groups[key] = self._value(event)
+                moment = None if event.ts is None else stamp(event.ts)
+                rows.append({"key": event.key, "at": moment, "value": event.value})
+        if self.watermarked:
+            for key in [key for key in self.groups if self._is_over(key, evict_ms)]:
+                del self.groups[key]
+        return rows
+
+    def _key(self, event: Event) -> Any:
+        return event.key, event.ts
+
+    def _value(self, event: Event) -> Any:
+        return None
+
+    def _is_over(self, key: Any, evict_ms: int) -> bool:
+        return key[1] is not None and key[1] * 1000 <= evict_ms
+
+    def entry(self, key: Any) -> Entry:
+        moment = None if key[1] is None else stamp(key[1])
+        return entry(0, "default", {"key": key[0], "at": moment}, {"__dummy__": None})
+
+
+class _WatermarkedDeduplication(_Deduplication):
+    watermarked = True
+
+
+class _KeyDeduplication(_Deduplication):
+    def _key(self, event: Event) -> Any:
+        return event.key
+
+    def entry(self, key: Any) -> Entry:
+        return entry(0, "default", {"key": key}, {"__dummy__": None})
+
+
+class _DeduplicationWithin(_KeyDeduplication):
+    """Per key: the moment, in microseconds, from which a duplicate is none."""
+
+    watermarked = True
+
+    def _value(self, event: Event) -> Any:
+        return ((event.ts or 0) + self.query.delay_s) * 1_000_000
+
+    def _is_over(self, key: Any, evict_ms: int) -> bool:
+        return bool(self.groups[key] <= evict_ms * 1000)
+
+    def entry(self, key: Any) -> Entry:
+        return entry(0, "default", {"key": key}, {"expiresAtMicros": self.groups[key]})
+
+
+_OPERATORS: dict[str, type[_Operator]] = {
+    "agg_update": _Aggregation,
+    "agg_update_long": _NumberAggregation,
+    "agg_append": _WindowsAppended,
+    "agg_window_update": _Windows,
+    "dedup": _WatermarkedDeduplication,
+    "dedup_plain": _Deduplication,
+    "dedup_key": _KeyDeduplication,
+    "dedup_within": _DeduplicationWithin,
+}
+MODELLED = tuple(_OPERATORS)

@@ -1,0 +1,171 @@
+"""What the judge can run: the settings of a query, and its operators by name.
+
+Every query reads the same events (a key, a moment in epoch seconds, a number) and hands on what its
+operator makes of them. An operator is one function, entered in ``OPERATORS`` under its own name: it is
+given a way to read the events (twice, if it joins them with themselves) and the query's settings, and
+returns the result and the output mode. Adding one is adding such a function here, and one to ``model``
+if its outcome is to be foretold.
+
+Runs under Python 3.8 and Spark 3.0 and later; PySpark is imported inside the operators alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+    # What an operator is given to read the events with, and what it is.
+    Read = Callable[[], DataFrame]
+    Operator = Callable[[Read, "Query"], tuple[DataFrame, str]]
+
+EVENT_SCHEMA = "key string, ts long, value long"
+
+_STATE_STORE = "spark.sql.streaming.stateStore."
+_PROVIDERS = {
+    "hdfs": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
+    "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+}
+
+
+@dataclass(frozen=True)
+class Event:
+    """One input row: ``ts`` is the event's time in epoch seconds, and the column ``at`` as a timestamp."""
+
+    key: Optional[str]
+    ts: Optional[int]
+    value: int = 1
+
+
+@dataclass(frozen=True)
+class Query:
+    """A streaming query by its operator's name, with the settings that shape its checkpoint.
+
+    ``sink`` is ``rows`` (each batch's rows come back exactly), or ``json`` or ``parquet`` (Spark's file sink
+    with its own log, append mode only). ``conf`` is for every other setting, and wins.
+    """
+
+    operator: str = "agg_update"
+    sink: str = "rows"
+    provider: str = "hdfs"
+    codec: str = "lz4"
+    partitions: int = 2
+    row_checksum: bool = False
+    aggregation_format: int = 2
+    sink_log_interval: int = 10
+    delay_s: int = 3600
+    window_s: int = 3600
+    conf: Tuple[Tuple[str, str], ...] = ()
+
+    def settings(self) -> Dict[str, str]:
+        """Spark's settings for this query; those that a version does not know are harmless there."""
+        settings = {
+            "spark.sql.shuffle.partitions": str(self.partitions),
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.streaming.aggregation.stateFormatVersion": str(self.aggregation_format),
+            "spark.sql.streaming.fileSink.log.compactInterval": str(self.sink_log_interval),
+            _STATE_STORE + "providerClass": _PROVIDERS.get(self.provider, self.provider),
+            _STATE_STORE + "compression.codec": self.codec,
+            _STATE_STORE + "rowChecksum.enabled": str(self.row_checksum).lower(),
+        }
+        settings.update(self.conf)
+        return settings
+
+
+def stamp(ts: int) -> str:
+    """The timestamp of epoch seconds as the judge writes it everywhere (UTC)."""
+    return (datetime(1970, 1, 1) + timedelta(seconds=ts)).isoformat()
+
+
+OPERATORS: Dict[str, Operator] = {}
+
+
+def operator(build: Operator) -> Operator:
+    """Enters an operator under its function's name."""
+    OPERATORS[build.__name__] = build
+    return build
+
+
+@operator
+def agg_update(read: Read, query: Query) -> Tuple[DataFrame, str]:
+    """Per key: the last moment, a count and a sum, for ever. Its time is ``value.max``, a timestamp."""
+    from pyspark.sql import functions as F
+
+    totals = F.max("at").alias("last_seen"), F.count("*").alias("n"), F.sum("value").alias("total")
+    return read().groupBy("key").agg(*totals), "update"
+
+
+@operator
+def agg_update_long(read: Read, query: Query) -> Tuple[DataFrame, str]:
+    """As ``agg_update``, but its time is a plain number of seconds, which needs a unit."""
+    from pyspark.sql import functions as F
+
+    totals = F.max("ts").alias("last_seen"), F.count("*").alias("n"), F.sum("value").alias("total")
+    return read().groupBy("key").agg(*totals), "update"
+
+
+def _windowed(read: Read, query: Query) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    late = read().withWatermark("at", f"{query.delay_s} seconds")
+    groups = late.groupBy(F.window("at", f"{query.window_s} seconds"), "key")
+    return groups.agg(F.count("*").alias("n"), F.sum("value").alias("total"))
+
+
+@operator
+def agg_append(read: Read, query: Query) -> Tuple[DataFrame, str]:
+    """Per window and key, emitted and evicted once the watermark has passed the window's end."""
+    return _windowed(read, query), "append"
+
+
+@operator
+def agg_window_update(read: Read, query: Query) -> Tuple[DataFrame, str]:
+    """Per window and key, emitted at each change, evicted behind the watermark."""
+    return _windowed(read, query), "update"
+
+
+@operator
+def dedup(read: Read, query: Query) -> Tuple[DataFrame, str]:
+    """The first row of each key and moment; the watermark evicts."""
+    late = read().withWatermark("at", f"{query.delay_s} seconds")
+    return late.dropDuplicates(["key", "at"]).drop("ts"), "append"
+
+
+@operator
+def dedup_plain(read: Read, query: Query) -> Tuple[DataFrame, str]:
+    """The first row of each key and moment, remembered for ever: nothing evicts."""
+    return read().dropDuplicates(["key", "at"]).drop("ts"), "append"
+
+
+@operator
+def dedup_key(read: Read, query: Query) -> Tuple[DataFrame, str]:
+    """The first row of each key, remembered for ever, without any time in the state."""
+    return read().dropDuplicates(["key"]).drop("ts"), "append"
+
+
+@operator
+def dedup_within(read: Read, query: Query) -> Tuple[DataFrame, str]:
+    """The first row of each key for as long as the delay; Spark stores ``expiresAtMicros``. From 3.5 on."""
+    late = read().withWatermark("at", f"{query.delay_s} seconds")
+    return late.dropDuplicatesWithinWatermark(["key"]).drop("ts"), "append"
+
+
+@operator
+def join(read: Read, query: Query) -> Tuple[DataFrame, str]:
+    """Events joined with themselves on the key, within a window's length of each other."""
+    from pyspark.sql import functions as F
+
+    delay, width = f"{query.delay_s} seconds", F.expr(f"interval {query.window_s} seconds")
+    left = read().withWatermark("at", delay).select("key", "at", F.col("value").alias("left_value"))
+    right = (
+        read()
+        .withWatermark("at", delay)
+        .select(F.col("key").alias("other"), F.col("at").alias("then"), F.col("value").alias("right_value"))
+    )
+    near = F.col("then").between(F.col("at") - width, F.col("at") + width)
+    return left.join(right, (F.col("key") == F.col("other")) & near), "append"

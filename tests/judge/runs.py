@@ -1,0 +1,173 @@
+"""One run of a query inside a Spark session, and a look at the state it left.
+
+A run takes every file that its sources hold, one file a batch in the order of their modification times, and
+ends when nothing is left to do. Two things can be asked of it besides:
+
+``snapshot``  the query stays up after its last batch until maintenance has written a snapshot of that version
+              in each partition (only a store that is loaded is snapshotted, so stopping first is too early)
+``crash``     the sink raises in the run's n-th batch, after Spark has written that batch's state: the offsets
+              are there, the commit is not. The ordinary sight after a crash.
+
+Runs under Python 3.8 and Spark 3.0 and later.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from .layouts import has_snapshots, last_batch, store_folders
+from .queries import EVENT_SCHEMA, OPERATORS, Query
+
+_CRASH = "the judge's sink raises here"
+_PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run is to do; ``sources`` is one path or a glob, ``out`` the folder of a file sink."""
+
+    query: Query
+    checkpoint: str
+    sources: str
+    out: str
+    snapshot: bool = False
+    crash: int | None = None
+
+
+def run(root: SparkSession, order: Run) -> list[dict[str, Any]]:
+    """Runs a query to its end: each batch with the rows that the sink got."""
+    after = last_batch(Path(order.checkpoint))
+    session = root.newSession()
+    for name, value in order.query.settings().items():
+        session.conf.set(name, value)
+    # Maintenance runs all the time; this number alone says whether it finds anything worth a snapshot.
+    session.conf.set(
+        "spark.sql.streaming.stateStore.minDeltasForSnapshot", "0" if order.snapshot else "1000000"
+    )
+
+    def read() -> DataFrame:
+        stream = session.readStream.schema(EVENT_SCHEMA).option("maxFilesPerTrigger", 1).json(order.sources)
+        return stream.withColumn("at", F.col("ts").cast("timestamp"))
+
+    result, mode = OPERATORS[order.query.operator](read, order.query)
+    writer = result.writeStream.outputMode(mode).option("checkpointLocation", order.checkpoint)
+    batches: list[dict[str, Any]] = []
+
+    def collect(frame: DataFrame, batch: int) -> None:
+        rows = [plain(row) for row in frame.collect()]
+        if order.crash is not None and order.crash == len(batches):
+            raise RuntimeError(_CRASH)
+        batches.append({"batch": batch, "rows": rows})
+
+    if order.query.sink == "rows":
+        writer = writer.foreachBatch(collect)
+    else:
+        writer = writer.format(order.query.sink).option("path", order.out)
+
+    if order.snapshot:
+        query = writer.trigger(processingTime="0 seconds").start()
+        try:
+            query.processAllAvailable()
+            _await_snapshots(Path(order.checkpoint))
+        finally:
+            query.stop()
+    else:
+        # Spark before 3.3 has no availableNow; there the query is stopped once nothing is left.
+        available_now = session.version >= "3.3"
+        trigger = {"availableNow": True} if available_now else {"processingTime": "0 seconds"}
+        query = writer.trigger(**trigger).start()
+        try:
+            query.awaitTermination() if available_now else query.processAllAvailable()
+        except Exception as error:
+            if order.crash is None or _CRASH not in str(error):
+                raise
+        else:
+            if order.crash is not None:
+                raise RuntimeError(f"the run ended after {len(batches)} batches, before its crash")
+        finally:
+            query.stop()
+
+    if order.query.sink == "rows":
+        return batches
+    sink = session.read.schema(result.schema).format(order.query.sink).load(order.out)
+    return _sink_batches(sink, Path(order.out), after)
+
+
+def _sink_batches(sink: DataFrame, out: Path, after: int) -> list[dict[str, Any]]:
+    """What a file sink got in the batches behind ``after``: the rows as Spark reads them, told apart by its log."""
+    batches: dict[int, list[Any]] = {}
+    born: dict[str, int] = {}
+    logs = {int(path.name.split(".")[0]): path for path in (out / "_spark_metadata").glob("[0-9]*")}
+    for batch in sorted(logs):
+        batches[batch] = []
+        # A compacted log repeats what the ones before it said: a file is of the batch that names it first.
+        for line in logs[batch].read_text().splitlines()[1:]:
+            born.setdefault(json.loads(line)["path"].rsplit("/", 1)[1], batch)
+    for row in sink.withColumn("_file", F.input_file_name()).collect():
+        fields = plain(row)
+        batches[born[fields.pop("_file").rsplit("/", 1)[1]]].append(fields)
+    return [{"batch": batch, "rows": rows} for batch, rows in batches.items() if batch > after]
+
+
+def _await_snapshots(checkpoint: Path) -> None:
+    version = last_batch(checkpoint) + 1
+    deadline = time.monotonic() + _PATIENCE_S
+    while not has_snapshots(checkpoint, version):
+        if time.monotonic() > deadline:
+            raise TimeoutError(
+                f"maintenance wrote no snapshot {version} of {checkpoint} in {_PATIENCE_S:g} s"
+            )
+        time.sleep(0.02)
+
+
+def dump_state(root: SparkSession, checkpoint: str, batch: int | None = None) -> list[dict[str, Any]]:
+    """Every entry of a checkpoint's state, by Spark's own ``statestore`` reader (Spark 4.0 and later)."""
+    session = root.newSession()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    # Without this the reader of a session that never ran a query finds no StateStoreCoordinator.
+    _ = session.streams.active
+    entries = []
+    for operator, store in _stores(Path(checkpoint)):
+        reader = session.read.format("statestore").option("operatorId", operator).option("storeName", store)
+        if batch is not None:
+            reader = reader.option("batchId", batch)
+        for row in reader.load(checkpoint).select("partition_id", "key", "value").collect():
+            entry = {"operator": operator, "store": store, "partition": row["partition_id"]}
+            entries.append({**entry, "key": plain(row["key"]), "value": plain(row["value"])})
+    return entries
+
+
+def _stores(checkpoint: Path) -> list[Any]:
+    state = checkpoint / "state"
+    places = {folder.relative_to(state).parts for folder in store_folders(checkpoint)}
+    return sorted({(int(place[0]), place[2] if len(place) > 2 else "default") for place in places})
+
+
+def plain(value: Any) -> Any:
+    """A value of Spark's as JSON can say it without loss; of fields with one name the later get a number."""
+    if isinstance(value, Row):
+        fields: dict[str, Any] = {}
+        for place, name in enumerate(value.__fields__):
+            namesakes = value.__fields__[: place + 1].count(name)
+            fields[name if namesakes == 1 else f"{name}#{namesakes}"] = plain(value[place])
+        return fields
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return sorted([plain(key), plain(item)] for key, item in value.items())
+    if isinstance(value, (datetime, date)):
+        return value.isoformat()
+    if isinstance(value, (bytes, bytearray)):
+        return value.hex()
+    if isinstance(value, Decimal):
+        return str(value)
+    return value

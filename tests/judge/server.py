@@ -1,0 +1,104 @@
+"""A long-lived process with one Spark session, so that a query costs a second and not a start of Spark.
+
+Run by the interpreter of the Spark version that is wanted. Each line on stdin is a request,
+``{"id", "verb", "args"}``; each line on what was stdout is an answer, ``{"id", "result"}`` or
+``{"id", "error"}``, in the order in which they are done: requests run at the same time, each in a session of
+its own. Whatever Spark, the JVM or a library prints goes to stderr instead.
+
+It ends when stdin does, so it cannot outlive the process that started it; the JVM watches a pipe of its own
+in the same way. The only argument is a folder for what Spark leaves lying about.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+_AT_ONCE = 4
+
+
+def main() -> None:
+    """Serves requests until stdin ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    verbs = _verbs(sys.argv[1])
+    lock = threading.Lock()
+
+    def serve(request: dict[str, Any]) -> None:
+        answer: dict[str, Any] = {"id": request["id"]}
+        try:
+            answer["result"] = verbs[request["verb"]](**request["args"])
+        except Exception:
+            answer["error"] = traceback.format_exc()
+        with lock:
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+
+    pool = ThreadPoolExecutor(_AT_ONCE)
+    for line in sys.stdin:
+        pool.submit(serve, json.loads(line))
+    # Whoever asked is gone: nobody waits for what still runs.
+    os._exit(0)
+
+
+def _verbs(scratch: str) -> dict[str, Callable[..., Any]]:
+    here = Path(__file__).parent
+    # The folder is loaded as a package by its place: putting it or a parent on sys.path would let our
+    # modules stand before packages of the same names.
+    spec = importlib.util.spec_from_file_location(
+        "judge", here / "__init__.py", submodule_search_locations=[str(here)]
+    )
+    assert spec is not None
+    sys.modules["judge"] = importlib.util.module_from_spec(spec)
+    queries, runs = importlib.import_module("judge.queries"), importlib.import_module("judge.runs")
+    spark = _session(scratch)
+
+    def run(query: dict[str, Any], **order: Any) -> Any:
+        conf = tuple((name, value) for name, value in query.pop("conf"))
+        return runs.run(spark, runs.Run(query=queries.Query(conf=conf, **query), **order))
+
+    def state(**order: Any) -> Any:
+        return runs.dump_state(spark, **order)
+
+    return {"run": run, "state": state, "version": lambda: spark.version}
+
+
+def _session(scratch: str) -> Any:
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        # Small queries that live for a second gain nothing from the optimising compiler.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": scratch + "/warehouse",
+        "spark.local.dir": scratch + "/local",
+        # The first store that is loaded sets this for all; see runs.run for what it finds to do.
+        "spark.sql.streaming.stateStore.maintenanceInterval": "200ms",
+        # From 4.2 on a store that lags behind is snapshotted at a commit, by the settings of whichever query
+        # came first: layouts would depend on what ran before.
+        "spark.sql.streaming.stateStore.coordinatorReportSnapshotUploadLag": "false",
+        "spark.sql.streaming.stateStore.forceSnapshotUploadOnLag": "false",
+    }
+    builder = SparkSession.builder.master("local[4]").appName("judge")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+"""The judge judged: the model says what Spark does, and what is asked for is what lies on disk."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from .layouts import last_batch, layout_of, store_folders
+from .model import MODELLED, Entry, Model, expired
+from .queries import OPERATORS, Event, Query
+from .spark import NEWEST, VERSIONS, Judge, JudgeError, SparkFailed, interpreter
+
+T = 1_700_006_400  # a full hour
+H = 3600
+
+# Null and non-ASCII keys, a null moment, repeats within and across batches, events that come late, just in
+# time and out of order, and a jump that moves the watermark over everything.
+BATCHES = [
+    [Event("a", T, 1), Event("b", T + 60, 2), Event(None, T + 5, 3), Event("a", T, 4), Event("n", None, 5)],
+    [Event("a", T + 3 * H, 5), Event("c", T + H, 6), Event("é", T + 2 * H, 7)],
+    [
+        Event("b", T + 9 * H, 8),
+        Event("a", T, 9),
+        Event("c", T + 2 * H, 1),
+        Event("c", T + 2 * H - 1),
+        Event("d", T + 9 * H),
+    ],
+]
+MORE = [
+    [Event("a", T + 2 * H), Event("a", T + 8 * H), Event("a", T + 8 * H + 60), Event("n", None, 1)],
+    [],
+    [Event("a", T + 30 * H, 2), Event("q", T + 9 * H, 2), Event(None, T + 29 * H, 1)],
+]
+LAYOUTS = ("deltas", "snapshot", "both")
+
+
+@pytest.mark.parametrize("operator", MODELLED)
+def test_spark_emits_and_holds_what_the_model_says(judge: Judge, operator: str) -> None:
+    layout = LAYOUTS[MODELLED.index(operator) % len(LAYOUTS)]
+    checkpoint = judge.write(Query(operator), BATCHES, layout=layout)
+    assert judge.state(checkpoint) == checkpoint.expected.state() != []
+    twin = judge.copy(checkpoint)
+    expected = checkpoint.expected.run(MORE)
+    same, fresh = judge.together(
+        lambda: judge.restart(checkpoint, MORE), lambda: judge.restart(twin, MORE, fresh=True)
+    )
+    assert same == fresh == expected
+    assert any(batch.rows for batch in expected)
+    assert judge.state(checkpoint) == judge.state(twin) == checkpoint.expected.state()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_layout_is_what_the_disk_shows(judge: Judge, layout: str) -> None:
+    checkpoint = judge.write(Query(partitions=3), BATCHES, layout=layout)
+    names = {path.name for folder in store_folders(checkpoint.path) for path in folder.iterdir()}
+    assert ("3.snapshot" in names) == (layout == "snapshot")
+    assert ("1.snapshot" in names) == (layout in ("both", "snapshot"))
+    assert len(store_folders(checkpoint.path)) == 3
+    assert layout_of(checkpoint.path) == layout
+
+
+def _checkpoint_of_names(folder: Path, *names: str) -> Path:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return folder
+
+
+def test_layouts_are_told_from_names(tmp_path: Path) -> None:
+    two = ("commits/0", "commits/1", "commits/.1.crc")
+    mixed = _checkpoint_of_names(
+        tmp_path / "mixed", *two, "state/0/0/1.delta", "state/0/0/2.delta", "state/0/1/2.snapshot"
+    )
+    assert layout_of(mixed) == "mixed"
+    ahead = _checkpoint_of_names(
+        tmp_path / "ahead", *two, "state/0/0/1.snapshot", "state/0/0/2.delta", "state/0/0/3.snapshot"
+    )
+    assert layout_of(ahead) == "both"
+    torn = _checkpoint_of_names(tmp_path / "torn", *two, "state/0/0/2.delta")
+    with pytest.raises(ValueError, match=r"no delta \[1\]"):
+        layout_of(torn)
+    with pytest.raises(ValueError, match="no committed state"):
+        layout_of(_checkpoint_of_names(tmp_path / "empty", "metadata"))
+
+
+def test_a_dropped_entry_is_as_if_it_had_never_been(judge: Judge) -> None:
+    # Real Spark on a state without the entry: the same events, but for those of the dropped keys.
+    dropped = expired("value.max", T + 2 * H)
+    model = Model(Query())
+    model.run(BATCHES)
+    gone = {found.at("key.key") for found in model.state() if dropped(found)}
+    assert model.drop(dropped) == len(gone) == 3
+    kept_only = [[event for event in events if event.key not in gone] for events in BATCHES]
+    checkpoint = judge.write(Query(), kept_only)
+    assert judge.state(checkpoint) == model.state()
+    assert judge.restart(checkpoint, MORE) == model.run(MORE)
+
+
+def test_a_state_that_still_has_its_entries_is_not_taken_for_a_compacted_one(judge: Judge) -> None:
+    checkpoint = judge.write(Query(), BATCHES)
+    assert checkpoint.expected.drop(expired("value.max", T + 9 * H)) > 0
+    assert judge.state(checkpoint) != checkpoint.expected.state()
+    assert judge.restart(checkpoint, MORE) != checkpoint.expected.run(MORE)
+
+
+def test_expired_is_inclusive_and_spares_nulls() -> None:
+    model = Model(Query("agg_update_long"))
+    model.run([[Event("at", T), Event("after", T + 1), Event("null", None)]])
+    gone: list[Entry] = [found for found in model.state() if expired("value.max", T)(found)]
+    assert [found.at("key.key") for found in gone] == ["at"]
+
+
+@pytest.mark.parametrize("operator", ["agg_update", "agg_append"])
+def test_a_batch_that_was_never_committed_runs_again(judge: Judge, operator: str) -> None:
+    checkpoint = judge.write(Query(operator), BATCHES, layout="both", uncommitted=MORE[0])
+    batch = last_batch(checkpoint.path)
+    assert (checkpoint.path / "offsets" / str(batch + 1)).exists()
+    assert not (checkpoint.path / "commits" / str(batch + 1)).exists()
+    assert all((folder / f"{batch + 2}.delta").exists() for folder in store_folders(checkpoint.path))
+    assert judge.state(checkpoint) == checkpoint.expected.state()
+    again = judge.restart(checkpoint, MORE[2:])
+    assert again[0].batch == batch + 1
+    assert again == checkpoint.expected.run(MORE[2:])
+
+
+@pytest.mark.parametrize(("sink", "operator"), [("json", "agg_append"), ("parquet", "dedup")])
+def test_a_file_sink_goes_on_through_its_compactions(judge: Judge, sink: str, operator: str) -> None:
+    hourly = [[Event("a", T + hour * H), Event(f"k{hour}", T + hour * H, hour)] for hour in range(18)]
+    checkpoint = judge.write(Query(operator, sink=sink, sink_log_interval=4), hourly[:5], layout="both")
+    twin = judge.copy(checkpoint)
+    assert judge.restart(checkpoint, hourly[5:]) == checkpoint.expected.run(hourly[5:])
+    assert judge.restart(twin, hourly[5:], fresh=True) == twin.expected.run(hourly[5:])
+    log = {path.name for path in (checkpoint.out / "_spark_metadata").iterdir()}
+    assert {"3.compact", "7.compact", "11.compact", "15.compact"} <= log
+
+
+def test_settings_are_pinned_in_the_checkpoint(judge: Judge) -> None:
+    query = Query(codec="zstd", partitions=3, row_checksum=True, aggregation_format=1)
+    checkpoint = judge.write(query, BATCHES, layout="both")
+    pinned = json.loads((checkpoint.path / "offsets" / "0").read_text().splitlines()[1])["conf"]
+    assert query.settings().items() - pinned.items() == {
+        ("spark.sql.session.timeZone", "UTC"),
+        ("spark.sql.streaming.fileSink.log.compactInterval", "10"),
+    }
+    assert judge.state(checkpoint) == checkpoint.expected.state()
+    assert judge.restart(checkpoint, MORE) == checkpoint.expected.run(MORE)
+
+
+def test_operators_without_a_model_run_too(judge: Judge) -> None:
+    assert set(OPERATORS) - set(MODELLED) == {"join"}
+    checkpoint = judge.write(Query("join"), BATCHES[:1], layout="snapshot")
+    stores = {
+        f"{side}-{kind}" for side in ("left", "right") for kind in ("keyToNumValues", "keyWithIndexToValue")
+    }
+    assert {found.store for found in judge.state(checkpoint)} == stores
+    with pytest.raises(JudgeError, match="no model of join"):
+        _ = checkpoint.expected
+
+
+def test_what_spark_refuses_is_told_and_going_on_is_no_refusal(judge: Judge) -> None:
+    checkpoint = judge.write(Query(), BATCHES[:1])
+    with pytest.raises(JudgeError, match="Spark went on"):
+        judge.refusal(checkpoint, BATCHES[1:])
+    fenced = checkpoint.path / "offsets" / str(last_batch(checkpoint.path) + 1)
+    fenced.write_text("the words on the fence")
+    assert "the words on the fence" in judge.refusal(checkpoint, MORE)
+    fenced.unlink()
+    with pytest.raises(SparkFailed):
+        judge.restart(replace(checkpoint, query=Query("agg_append")), MORE)
+
+
+def test_spark_and_a_wrong_model_are_told_apart(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgetful(model: Model, batches: object, crash: bool = False) -> list[object]:
+        return []
+
+    monkeypatch.setattr(Model, "run", forgetful)
+    with pytest.raises(JudgeError, match="Spark and the model differ"):
+        judge.write(Query(), BATCHES[:1])
+
+
+@pytest.mark.parametrize("version", [version for version in VERSIONS if version != NEWEST])
+def test_older_versions_go_on_themselves_and_in_the_newest(judge: Judge, version: str) -> None:
+    query = Query("agg_append", codec="zstd")
+    checkpoint = judge.write(query, BATCHES, layout="both", version=version)
+    assert judge.state(checkpoint) == checkpoint.expected.state()
+    twin = judge.copy(checkpoint)
+    expected = copy.deepcopy(checkpoint.expected).run(MORE)
+    by_itself, by_newest = judge.together(
+        lambda: judge.restart(checkpoint, MORE), lambda: judge.restart(twin, MORE, version=NEWEST)
+    )
+    assert by_itself == by_newest == expected
+
+
+def test_a_version_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TTLSNAP_VENVS", str(tmp_path))
+    with pytest.raises(JudgeError, match="make venvs"):
+        interpreter("3.5")
+
+
+_ORPHANAGE = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from tests.judge.spark import NEWEST, _Server
+server = _Server(NEWEST, 0, Path(sys.argv[2]))
+assert server.ask("version").startswith(NEWEST)
+print(server._process.pid, flush=True)
+os._exit(1)
+"""
+
+
+def test_a_server_does_not_outlive_its_client(tmp_path: Path) -> None:
+    root = str(Path(__file__).parents[2])
+    told = subprocess.run(
+        [sys.executable, "-c", _ORPHANAGE, root, str(tmp_path / "server")], stdout=subprocess.PIPE, text=True
+    )
+    server = int(told.stdout)
+    deadline = time.monotonic() + 20
+    while _is_alive(server) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not _is_alive(server)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,24 @@
+"""The transformers that come with ttlsnap, and finding those that users bring.
+
+A transformer's factory is found by its name in the entry-point group ``ttlsnap.transformers``, where the built-in
+ones stand too, or as ``module:attribute``. Loading one runs its author's code: name only what you trust.
+"""
+
+from ttlsnap.transformers.config import (
+    CleanupStrategies,
+    StateTtlConfig,
+    StateVisibility,
+    UpdateType,
+    parse_duration,
+)
+from ttlsnap.transformers.ttl import TtlTransformerFactory, expired
+
+__all__ = [
+    "CleanupStrategies",
+    "StateTtlConfig",
+    "StateVisibility",
+    "TtlTransformerFactory",
+    "UpdateType",
+    "expired",
+    "parse_duration",
+]

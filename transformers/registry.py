@@ -1,0 +1,92 @@
+"""Finding transformers by name, and making their factories from ``--set`` options.
+
+    name               in the entry-point group ``ttlsnap.transformers``
+    module:attribute   anything importable
+
+Either leads to a factory object, a class with ``from_options(dict)`` or without arguments, or a function of
+``(key, value)`` that returns ``Keep``, ``Drop`` or ``Replace``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from ttlsnap.errors import UsageError
+from ttlsnap.transform import EntryTransformerFactory, StateSnapshotTransformerFactory
+
+GROUP = "ttlsnap.transformers"
+
+
+@dataclass(frozen=True)
+class TransformerInfo:
+    """An installed transformer, as ``ttlsnap transformers`` lists it."""
+
+    name: str
+    location: str
+    summary: str
+    options: str
+
+
+def installed() -> list[TransformerInfo]:
+    """The transformers in the entry-point group, by name; one that cannot be loaded says so."""
+    return [_info(point) for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)]
+
+
+def _info(point: EntryPoint) -> TransformerInfo:
+    try:
+        found = point.load()
+    except Exception as error:  # somebody else's package
+        return TransformerInfo(point.name, point.value, f"cannot be loaded: {error}", "")
+    from_options = getattr(found, "from_options", None)
+    return TransformerInfo(point.name, point.value, _first_line(found), _first_line(from_options))
+
+
+def _first_line(thing: object) -> str:
+    return (inspect.getdoc(thing) or "").partition("\n")[0] if thing is not None else ""
+
+
+def load_factory(name: str, options: dict[str, str]) -> StateSnapshotTransformerFactory:
+    """The factory called ``name`` with its options; importing it runs its author's code.
+
+    Raises UsageError when it cannot be found, loaded or given these options.
+    """
+    found = _load(name)
+    if hasattr(found, "from_options"):
+        return _checked(name, found.from_options(dict(options)))
+    if options:
+        raise UsageError(f"transformer {name!r} takes no options: it has no from_options")
+    if inspect.isclass(found):
+        return _checked(name, found())
+    if hasattr(found, "create"):
+        return _checked(name, found)
+    if callable(found):
+        return EntryTransformerFactory(found)
+    raise UsageError(f"{name!r} is {type(found).__name__}: no factory, class or function")
+
+
+def _load(name: str) -> Any:
+    module, colon, attribute = name.partition(":")
+    try:
+        if not colon:
+            points = [point for point in entry_points(group=GROUP) if point.name == name]
+            if not points:
+                known = ", ".join(sorted(point.name for point in entry_points(group=GROUP)))
+                raise UsageError(f"there is no transformer {name!r}; installed: {known}; or give module:attribute")
+            return points[0].load()
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+        return found
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"transformer {name!r} cannot be loaded: {error}") from error
+
+
+def _checked(name: str, factory: Any) -> StateSnapshotTransformerFactory:
+    if not hasattr(factory, "create"):
+        raise UsageError(f"{name!r} gives {type(factory).__name__}, which has no create(state, clock)")
+    made: StateSnapshotTransformerFactory = factory
+    return made

@@ -1,0 +1,138 @@
+"""Time-to-live: an entry goes when ``timestamp + ttl <= now``.
+
+The limit is inclusive, as in Flink. A null timestamp never expires: an entry without a time is kept, and counted. A
+negative one is an ordinary moment before 1970. The sum cannot overflow.
+
+Which field is the timestamp is named (``value.last_seen``, ``key.window.end``, with a unit where it is a number:
+``value.seen:ms``), or it is the one that Spark itself stores for the operator. A state that has no such field is
+left alone, and the report says so; a field that no state has is an error that lists those there are.
+
+What is read of each entry is one 8-byte word where the field is at the top of its row; fields within structs
+are decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ttlsnap.clock import MAX_INT64, Clock, TimeCharacteristic
+from ttlsnap.entries import StateEntries
+from ttlsnap.errors import UsageError
+from ttlsnap.state import StateDescriptor
+from ttlsnap.timestamps import TimestampField, field_listing, timestamp_field
+from ttlsnap.transform import StateSnapshotTransformer, TimeSummary
+from ttlsnap.transformers.config import StateTtlConfig, parse_duration
+
+Int64 = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+def expired(timestamp: Int64, ttl: int, now: int) -> Mask:
+    """Where ``timestamp + ttl <= now``, as if integers had no end.
+
+    ``timestamp`` is int64[n]; ``ttl`` (not negative) and ``now`` are int64; all in one unit. Flink's rule, from its
+    ``TtlUtils``: the ttl is cut to what the timestamp leaves room for.
+    """
+    room = np.where(timestamp > 0, MAX_INT64 - np.maximum(timestamp, 0), ttl)
+    result: Mask = timestamp + np.minimum(ttl, room) <= now
+    return result
+
+
+@dataclass(frozen=True)
+class TtlTransformerFactory:
+    """Drops what has outlived ``ttl``.
+
+    ``config`` None means: no ttl beyond the moment of expiry that Spark stores, and states for which Spark stores
+    none are left alone. ``timestamp`` names the field; None is what Spark stores for the operator.
+    """
+
+    config: StateTtlConfig | None = None
+    timestamp: str | None = None
+    time: TimeCharacteristic | None = None
+
+    @classmethod
+    def from_options(cls, options: dict[str, str]) -> TtlTransformerFactory:
+        """From ``--set``: ``ttl``, ``timestamp``, ``time``."""
+        unknown = set(options) - {"ttl", "timestamp", "time"}
+        if unknown:
+            raise UsageError(f"the ttl transformer has no option {sorted(unknown)[0]!r}; it has ttl, timestamp, time")
+        ttl, time = options.get("ttl"), options.get("time")
+        return cls(
+            StateTtlConfig(parse_duration(ttl)) if ttl else None,
+            options.get("timestamp"),
+            _characteristic(time) if time else None,
+        )
+
+    def plan(self, states: Sequence[StateDescriptor], clock: Clock) -> list[str | None]:
+        """Why each state is left alone, if it is. Raises UsageError when none has the field that was named."""
+        reasons = [self._reason(state) for state in states]
+        if all(reasons) and (self.timestamp is not None or self.config is not None):
+            raise UsageError(f"{reasons[0]}.\nThe fields there are:\n{field_listing(states)}")
+        for state, reason in zip(states, reasons, strict=True):
+            if reason is None:
+                clock.now(self._time(state))
+        return reasons
+
+    def create(self, state: StateDescriptor, clock: Clock) -> StateSnapshotTransformer | None:
+        """A transformer for ``state``; None when it lacks the field."""
+        if self._reason(state) is not None:
+            return None
+        ttl = self.config.ttl_us if self.config else 0
+        return _TtlTransformer(self._field(state), ttl, clock.now(self._time(state)))
+
+    def _reason(self, state: StateDescriptor) -> str | None:
+        name = self.timestamp or state.stored_timestamp
+        if name is None:
+            hint = "; name one with --timestamp" if self.config else "; give --ttl and --timestamp to expire it"
+            return f"Spark stores no timestamp for {state.operator_name or 'this operator'}{hint}"
+        if self.timestamp is not None and self.config is None:
+            raise UsageError("--timestamp needs --ttl: how long is an entry to live after that time?")
+        if state.field(name.partition(":")[0]) is None:
+            return f"{state} has no field {name.partition(':')[0]}"
+        return None
+
+    def _field(self, state: StateDescriptor) -> TimestampField:
+        name = self.timestamp or state.stored_timestamp
+        assert name is not None
+        return timestamp_field(state, name)
+
+    def _time(self, state: StateDescriptor) -> TimeCharacteristic:
+        if self.time is not None:
+            return self.time
+        if self.config is not None and self.config.time_characteristic is not None:
+            return self.config.time_characteristic
+        if state.stored_time is not None and self.timestamp in (None, state.stored_timestamp):
+            return TimeCharacteristic(state.stored_time)
+        return TimeCharacteristic.PROCESSING
+
+
+class _TtlTransformer:
+    def __init__(self, field: TimestampField, ttl: int, now: int) -> None:
+        self._field, self._ttl, self._now = field, ttl, now
+        self._oldest: int | None = None
+        self._newest: int | None = None
+        self._nulls = 0
+
+    def filter_or_transform(self, entries: StateEntries) -> StateEntries:
+        moments, nulls = self._field.read(entries)
+        known = moments[~nulls] if nulls.any() else moments
+        if len(known):
+            low, high = int(known.min()), int(known.max())
+            self._oldest = low if self._oldest is None else min(self._oldest, low)
+            self._newest = high if self._newest is None else max(self._newest, high)
+        self._nulls += len(moments) - len(known)
+        return entries.filter(~expired(moments, self._ttl, self._now) | nulls)
+
+    def time_summary(self) -> TimeSummary:
+        return TimeSummary(self._field.field.name, self._now, self._oldest, self._newest, self._nulls)
+
+
+def _characteristic(text: str) -> TimeCharacteristic:
+    try:
+        return TimeCharacteristic(text)
+    except ValueError as error:
+        raise UsageError(f"time is 'event' or 'processing', not {text!r}") from error

@@ -1,0 +1,220 @@
+"""A checkpoint, read without a JVM: its batches, operators, stores and schemas.
+
+``open_checkpoint`` reads the logs, the operator metadata and the state schemas, and lists folders; it does not
+open a single state file, so that it answers at once on a checkpoint of any size. It never writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.logs import Batch, Logs, read_batch, read_logs
+from ttlsnap.checkpoint.metadata import OperatorMetadata, StoreMetadata, read_operator_metadata
+from ttlsnap.checkpoint.state_schema import ColumnFamilySchema, read_state_schema
+from ttlsnap.errors import CorruptionError, NotACheckpointError, UsageError
+from ttlsnap.filesystem import Directory
+from ttlsnap.schema.types import StructType
+
+HDFS_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+PROVIDERS = {
+    HDFS_PROVIDER: "hdfs",
+    "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider": "rocksdb",
+}
+_MAX_METADATA_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Store:
+    """One store of an operator over all its partitions.
+
+    ``families`` is empty where the checkpoint has no state schema (Spark before 3.1).
+    """
+
+    operator: int
+    name: str
+    partitions: tuple[int, ...]
+    families: tuple[ColumnFamilySchema, ...] = ()
+    num_cols_prefix_key: int = 0
+
+    def directory(self, partition: int) -> str:
+        """The folder of a partition, relative to the checkpoint."""
+        return layout.store_directory(self.operator, partition, self.name)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A stateful operator; ``name`` is None where it is not recorded (Spark before 4.0)."""
+
+    id: int
+    name: str | None
+    stores: tuple[Store, ...]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint says of itself as of ``batch``, its last committed batch unless another was asked for."""
+
+    files: Directory
+    query_id: str | None
+    logs: Logs
+    batch: Batch
+    operators: tuple[Operator, ...]
+
+    @property
+    def target(self) -> str:
+        """The checkpoint's absolute path."""
+        return self.files.root
+
+    @property
+    def version(self) -> int:
+        """The state version that belongs to ``batch``."""
+        return self.batch.id + 1
+
+    @property
+    def provider(self) -> str:
+        """``hdfs``, ``rocksdb``, or the class name of a provider that ttlsnap does not know."""
+        name = self.batch.conf.get("spark.sql.streaming.stateStore.providerClass", HDFS_PROVIDER)
+        return PROVIDERS.get(name, name)
+
+    @property
+    def codec(self) -> str:
+        """The compression codec the state is written with; lz4 where the checkpoint predates the setting."""
+        return self.batch.conf.get("spark.sql.streaming.stateStore.compression.codec", "lz4")
+
+    @property
+    def row_checksums(self) -> bool:
+        """Whether every state row carries a checksum (Spark 4.1 on)."""
+        return self.batch.conf.get("spark.sql.streaming.stateStore.rowChecksum.enabled", "false") == "true"
+
+
+Schemas = Mapping[tuple[int, str], tuple[StructType, StructType]]
+"""Schemas a user gives where a checkpoint has none: (operator, store) to (key, value)."""
+
+
+def open_checkpoint(files: Directory, batch: int | None = None, schemas: Schemas | None = None) -> Checkpoint:
+    """Read the checkpoint in ``files`` as of its last committed batch, or as of the retained ``batch``.
+
+    Raises NotACheckpointError, CorruptionError or UnsupportedError; UsageError when ``batch`` is not retained
+    or ``schemas`` names a store that does not exist.
+    """
+    if files.stat("") is None:
+        raise NotACheckpointError(f"{files.root} does not exist")
+    missing = [name for name in (layout.OFFSETS, layout.STATE) if files.stat(name) is None]
+    if missing:
+        raise NotACheckpointError(
+            f"{files.root} is not the checkpoint of a stateful query: it has no {' and no '.join(missing)} folder"
+        )
+    logs = read_logs(files)
+    if not logs.commits:
+        raise NotACheckpointError(f"{files.root}: no batch was committed yet, so there is no state to look at")
+    wanted = logs.commits[-1] if batch is None else batch
+    if wanted not in logs.commits:
+        raise UsageError(
+            f"batch {wanted} is not retained in {files.root}; there are {logs.commits[0]} to {logs.commits[-1]}"
+        )
+    facts = read_batch(files, wanted)
+    operators = tuple(
+        _operator(files, operator, facts)
+        for info in files.list(layout.STATE)
+        if info.is_dir and (operator := layout.parse_number(info.name)) is not None
+    )
+    operators = tuple(sorted(operators, key=lambda operator: operator.id))
+    if not operators:
+        raise NotACheckpointError(f"{files.root}/{layout.STATE} holds no operator; the query keeps no state")
+    return Checkpoint(files, _query_id(files), logs, facts, _with_schemas(operators, schemas or {}))
+
+
+def _query_id(files: Directory) -> str | None:
+    if files.stat("metadata") is None:
+        return None
+    try:
+        document = json.loads(files.read("metadata", _MAX_METADATA_BYTES))
+        return str(document["id"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptionError(f"{files.root}/metadata: not the query metadata Spark writes ({error!r})") from error
+
+
+def _operator(files: Directory, operator: int, batch: Batch) -> Operator:
+    directory = layout.operator_directory(operator)
+    present = [layout.parse_number(info.name) for info in files.list(directory) if info.is_dir]
+    partitions = tuple(sorted(p for p in present if p is not None))
+    if not partitions:
+        raise CorruptionError(f"{files.root}/{directory} has no partition folder")
+    metadata = read_operator_metadata(files, operator, batch.id)
+    if metadata is None:
+        listed = _listed_stores(files, operator, batch)
+        return Operator(operator, None, tuple(_store(files, operator, s, partitions, None) for s in listed))
+    stores = tuple(_store(files, operator, s, partitions, metadata) for s in metadata.stores)
+    return Operator(operator, metadata.name, stores)
+
+
+def _listed_stores(files: Directory, operator: int, batch: Batch) -> list[StoreMetadata]:
+    """The stores of a checkpoint without operator metadata, from the folders of partition 0."""
+    default = layout.store_directory(operator, 0, layout.DEFAULT_STORE)
+    names = [info.name for info in files.list(default) if info.is_dir and info.name != "_metadata"]
+    if any(layout.parse_state_file(info.name) for info in files.list(default)) or not names:
+        names.append(layout.DEFAULT_STORE)
+    count = batch.conf.get("spark.sql.shuffle.partitions", "")
+    return [StoreMetadata(name, 0, int(count) if count.isdigit() else 0) for name in sorted(names)]
+
+
+def _store(
+    files: Directory,
+    operator: int,
+    store: StoreMetadata,
+    partitions: tuple[int, ...],
+    metadata: OperatorMetadata | None,
+) -> Store:
+    base = layout.store_directory(operator, 0, store.name)
+    paths = store.schema_files[-1:] or (f"{base}/_metadata/schema",)
+    families = read_state_schema(files, paths[0]) or ()
+    _check_partitions(files, operator, store, partitions, families, metadata)
+    return Store(operator, store.name, partitions, families, store.num_cols_prefix_key)
+
+
+def _check_partitions(
+    files: Directory,
+    operator: int,
+    store: StoreMetadata,
+    partitions: tuple[int, ...],
+    families: tuple[ColumnFamilySchema, ...],
+    metadata: OperatorMetadata | None,
+) -> None:
+    """Every partition must be there, or the rewritten state would be a part of the state."""
+    expected = store.num_partitions or len(partitions)
+    # Without grouping columns, and under a global limit, Spark runs the operator in one partition.
+    single = (metadata is not None and metadata.name == "globalLimit") or any(not f.key.fields for f in families)
+    if single and partitions == (0,):
+        return
+    if partitions != tuple(range(expected)):
+        lost = sorted(set(range(expected)) - set(partitions)) or sorted(set(partitions) - set(range(expected)))
+        raise CorruptionError(
+            f"{files.root}/{layout.operator_directory(operator)}: {expected} partitions expected, "
+            f"{len(partitions)} found; partition {lost[0]} is the first that does not fit"
+        )
+
+
+def _with_schemas(operators: tuple[Operator, ...], schemas: Schemas) -> tuple[Operator, ...]:
+    """Fill in the schemas a user gave; one that a checkpoint records is not replaced."""
+    unused = dict(schemas)
+    result = []
+    for operator in operators:
+        stores = []
+        for store in operator.stores:
+            given = unused.pop((store.operator, store.name), None)
+            if given is not None and store.families:
+                raise UsageError(
+                    f"operator {store.operator}, store {store.name}: the checkpoint records its schema already; "
+                    "leave --schema out"
+                )
+            if given is not None:
+                store = replace(store, families=(ColumnFamilySchema("default", *given),))
+            stores.append(store)
+        result.append(replace(operator, stores=tuple(stores)))
+    if unused:
+        (operator_id, name), *_ = unused
+        raise UsageError(f"--schema: there is no store {operator_id}.{name} in this checkpoint")
+    return tuple(result)

@@ -1,0 +1,73 @@
+"""The names of a checkpoint's files: made and parsed here and nowhere else.
+
+    offsets/<batch>  commits/<batch>                     one file a batch
+    state/<operator>/_metadata/metadata                  operator metadata v1 (Spark 4.0 on)
+    state/<operator>/_metadata/v2/<batch>                operator metadata v2
+    state/<operator>/<partition>/[<store>/]<file>        a store; the default store has no folder
+    state/<operator>/0/[<store>/]_metadata/schema        state schema v1, v2
+    _ttlsnap/runs/<run>/                                 what ttlsnap keeps of a run
+
+Beside any file ``name`` there may be ``.name.crc`` (Hadoop's checksums) and ``name.crc`` (Spark's).
+"""
+
+from __future__ import annotations
+
+import re
+
+OFFSETS = "offsets"
+COMMITS = "commits"
+STATE = "state"
+RUNS = "_ttlsnap/runs"
+DEFAULT_STORE = "default"
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+_STATE_FILE = re.compile(r"(0|[1-9][0-9]{0,17})\.(delta|snapshot|zip|changelog)")
+
+
+def parse_number(name: str) -> int | None:
+    """The batch, operator or partition that a name stands for; None for any other name."""
+    return int(name) if _NUMBER.fullmatch(name) else None
+
+
+def parse_state_file(name: str) -> tuple[int, str] | None:
+    """``(version, kind)`` of ``7.delta``, ``7.snapshot``, ``7.zip`` or ``7.changelog``; else None."""
+    match = _STATE_FILE.fullmatch(name)
+    return (int(match[1]), match[2]) if match else None
+
+
+def offset_file(batch: int) -> str:
+    """The offset log's file of a batch."""
+    return f"{OFFSETS}/{batch}"
+
+
+def commit_file(batch: int) -> str:
+    """The commit log's file of a batch."""
+    return f"{COMMITS}/{batch}"
+
+
+def operator_directory(operator: int) -> str:
+    """The folder of a stateful operator."""
+    return f"{STATE}/{operator}"
+
+
+def store_directory(operator: int, partition: int, store: str) -> str:
+    """The folder that holds one partition of one store."""
+    base = f"{STATE}/{operator}/{partition}"
+    return base if store == DEFAULT_STORE else f"{base}/{store}"
+
+
+def state_file(operator: int, partition: int, store: str, version: int, kind: str) -> str:
+    """A store's file, ``kind`` being ``delta`` or ``snapshot``."""
+    return f"{store_directory(operator, partition, store)}/{version}.{kind}"
+
+
+def checksum_files(path: str) -> tuple[str, str]:
+    """The checksum files that may lie beside ``path``: Hadoop's hidden one and Spark's."""
+    parent, _, name = path.rpartition("/")
+    prefix = f"{parent}/" if parent else ""
+    return f"{prefix}.{name}.crc", f"{prefix}{name}.crc"
+
+
+def run_directory(run: str) -> str:
+    """Where ttlsnap keeps the journal, the staged files and the backup of a run."""
+    return f"{RUNS}/{run}"

@@ -1,0 +1,119 @@
+"""The offset log and the commit log: which batches there are, and what each pinned.
+
+    offsets/<batch>:  "v1" LF  metadata JSON  (LF source offset JSON | "-")*
+                      "v2" LF  metadata JSON  (LF source id ":" offset)*
+    commits/<batch>:  "v1" LF  {"nextBatchWatermarkMs": n}
+                      "v2" LF  {"nextBatchWatermarkMs": n, "stateUniqueIds": {operator: [[id per store]...]}}
+
+The state after batch N is version N+1. A batch whose offsets were written but not its commit was cut off
+and runs again when the query restarts. Source: Spark's ``OffsetSeqLog`` and ``CommitLog``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.filesystem import Directory
+
+FENCE_MARK = "ttlsnap fence"
+_MAX_LOG_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What the logs say of one committed batch; times in milliseconds since the epoch.
+
+    ``watermark_ms`` is the watermark the batch ran with (None before the first one: Spark writes 0),
+    ``next_watermark_ms`` the one the following batch will run with. ``conf`` are the pinned settings.
+    """
+
+    id: int
+    watermark_ms: int | None
+    timestamp_ms: int
+    next_watermark_ms: int | None
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Logs:
+    """The batches a checkpoint has: ``offsets`` and ``commits`` sorted, and the fence if one stands."""
+
+    offsets: tuple[int, ...]
+    commits: tuple[int, ...]
+    fence: str | None
+
+
+def read_logs(files: Directory) -> Logs:
+    """List both logs. A fence is the newest offset file whose first line is ttlsnap's."""
+    offsets, commits = _numbers(files, layout.OFFSETS), _numbers(files, layout.COMMITS)
+    fence = None
+    if offsets:
+        first = files.read(layout.offset_file(offsets[-1]), _MAX_LOG_BYTES).split(b"\n", 1)[0]
+        if first.startswith(FENCE_MARK.encode()):
+            fence = first.decode("utf-8", "replace")
+            offsets = offsets[:-1]
+    return Logs(offsets, commits, fence)
+
+
+def read_batch(files: Directory, batch: int) -> Batch:
+    """Read what the logs hold of a committed batch.
+
+    Raises CorruptionError for a torn or malformed file, UnsupportedError for an unknown log version.
+    """
+    offset_path, commit_path = layout.offset_file(batch), layout.commit_file(batch)
+    lines = _lines(files, offset_path)
+    metadata = _json_object(files, offset_path, lines[1]) if len(lines) > 1 and lines[1].strip() else {}
+    commit = _lines(files, commit_path)
+    committed = _json_object(files, commit_path, commit[1]) if len(commit) > 1 else {}
+    conf = metadata.get("conf", {})
+    if not isinstance(conf, dict) or not all(isinstance(v, str) for v in conf.values()):
+        raise CorruptionError(f"{files.root}/{offset_path}: 'conf' is not an object of strings")
+    return Batch(
+        id=batch,
+        watermark_ms=_millis(files, offset_path, metadata, "batchWatermarkMs") or None,
+        timestamp_ms=_millis(files, offset_path, metadata, "batchTimestampMs"),
+        next_watermark_ms=_millis(files, commit_path, committed, "nextBatchWatermarkMs") or None,
+        conf=conf,
+    )
+
+
+def _numbers(files: Directory, folder: str) -> tuple[int, ...]:
+    found = (layout.parse_number(info.name) for info in files.list(folder) if not info.is_dir)
+    return tuple(sorted(n for n in found if n is not None))
+
+
+def _lines(files: Directory, path: str) -> list[str]:
+    if files.stat(path) is None:
+        raise CorruptionError(f"{files.root}/{path} is missing; without it the batch cannot be understood")
+    try:
+        lines = files.read(path, _MAX_LOG_BYTES).decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise CorruptionError(f"{files.root}/{path} is not text (byte {error.start})") from error
+    version = lines[0].strip()
+    if version not in ("v1", "v2"):
+        if version.startswith("v") and version[1:].isdigit():
+            raise UnsupportedError(f"{files.root}/{path}: log version {version!r} is unknown (known: v1, v2)")
+        raise CorruptionError(f"{files.root}/{path}: the first line is {version[:40]!r}, not a log version")
+    return lines
+
+
+def _json_object(files: Directory, path: str, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CorruptionError(f"{files.root}/{path}: the second line is not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise CorruptionError(f"{files.root}/{path}: the second line is not a JSON object")
+    return value
+
+
+def _millis(files: Directory, path: str, values: Mapping[str, Any], name: str) -> int:
+    value = values.get(name, 0)
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 1 << 63:
+        raise CorruptionError(f"{files.root}/{path}: {name} is {value!r}, not a number of milliseconds")
+    return value

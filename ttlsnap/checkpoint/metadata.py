@@ -1,0 +1,102 @@
+"""Operator metadata: which operator a state folder belongs to, and which stores it has.
+
+    state/<operator>/_metadata/metadata     "v1" LF JSON {operatorInfo, stateStoreInfo: [...]}
+    state/<operator>/_metadata/v2/<batch>   "v2" LF JSON, each store also with its state schema files;
+                                            the newest one not after the batch counts
+
+Checkpoints from before Spark 4.0 have neither: their stores are found by listing folders, and the operator's
+name stays unknown. Source: Spark's ``OperatorStateMetadata``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.filesystem import Directory
+
+_MAX_METADATA_BYTES = 64 << 20
+_MAX_PARTITIONS = 1 << 20
+
+
+@dataclass(frozen=True)
+class StoreMetadata:
+    """One store as the operator metadata lists it; ``schema_files`` relative to the checkpoint."""
+
+    name: str
+    num_cols_prefix_key: int
+    num_partitions: int
+    schema_files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class OperatorMetadata:
+    """Name and stores of an operator, ``version`` being that of the metadata format."""
+
+    version: int
+    name: str
+    stores: tuple[StoreMetadata, ...]
+
+
+def read_operator_metadata(files: Directory, operator: int, batch: int) -> OperatorMetadata | None:
+    """The metadata in force at ``batch``; None for a checkpoint from before Spark 4.0."""
+    base = f"{layout.operator_directory(operator)}/_metadata"
+    batches = (layout.parse_number(info.name) for info in files.list(f"{base}/v2") if not info.is_dir)
+    versions = [b for b in batches if b is not None and b <= batch]
+    if versions:
+        return _parse(files, f"{base}/v2/{max(versions)}", 2)
+    if files.stat(f"{base}/metadata") is not None:
+        return _parse(files, f"{base}/metadata", 1)
+    return None
+
+
+def _parse(files: Directory, path: str, version: int) -> OperatorMetadata:
+    where = f"{files.root}/{path}"
+    head, _, body = files.read(path, _MAX_METADATA_BYTES).partition(b"\n")
+    if head.strip() != f"v{version}".encode():
+        kind = UnsupportedError if head[:1] == b"v" and head[1:].strip().isdigit() else CorruptionError
+        raise kind(f"{where}: operator metadata version {head[:20]!r}, expected v{version}")
+    try:
+        document = json.loads(body)
+        info, stores = document["operatorInfo"], document["stateStoreInfo"]
+        return OperatorMetadata(
+            version=version,
+            name=_checked(info["operatorName"], str),
+            stores=tuple(_store(files, store) for store in _checked(stores, list)),
+        )
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptionError(f"{where}: not the operator metadata Spark writes ({error!r})") from error
+
+
+def _store(files: Directory, document: dict[str, Any]) -> StoreMetadata:
+    partitions = _checked(document["numPartitions"], int)
+    if not 0 < partitions <= _MAX_PARTITIONS:
+        raise ValueError(f"numPartitions is {partitions}")
+    name = _checked(document["storeName"], str)
+    if not name or "/" in name or name in (".", ".."):
+        raise ValueError(f"storeName is {name!r}")
+    # Spark 4.0.0 wrote one path, later versions a list.
+    paths = document.get("stateSchemaFilePaths") or [document.get("stateSchemaFilePath")]
+    return StoreMetadata(
+        name=name,
+        num_cols_prefix_key=_checked(document["numColsPrefixKey"], int),
+        num_partitions=partitions,
+        schema_files=tuple(_relative(_checked(path, str)) for path in paths if path is not None),
+    )
+
+
+def _relative(path: str) -> str:
+    """Spark records absolute paths of where the checkpoint once lay: only the part from state/ on counts."""
+    _, found, rest = path.rpartition(f"/{layout.STATE}/")
+    if not found:
+        raise ValueError(f"state schema file {path!r} does not lie in a state folder")
+    return f"{layout.STATE}/{rest}"
+
+
+def _checked(value: Any, kind: type) -> Any:
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value

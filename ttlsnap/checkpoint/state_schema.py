@@ -1,0 +1,131 @@
+"""State schema files: the key and value schemas of a store's column families.
+
+    file    := utf("v1") utf(key JSON) utf(value JSON)                                  Spark 3.1
+             | utf("v2") text(key JSON) text(value JSON)                                Spark 3.2 on
+             | utf("v3") int32 count family*                                            Spark 4.0 on
+    family  := utf(name) int16 key schema id, int16 value schema id
+               text(key JSON) text(value JSON) text(key encoder JSON) text(user key JSON)
+    text    := int32 chunks, utf*
+    utf     := uint16 length, bytes in Java's modified UTF-8        (all integers big-endian)
+
+Before Spark 3.1 there are no such files. Source: Spark's ``SchemaHelper``; the bytes of v3 were read off
+files of Spark 4.0 to 4.2.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.filesystem import Directory
+from ttlsnap.schema.json import parse_struct
+from ttlsnap.schema.types import StructType
+
+DEFAULT_FAMILY = "default"
+_MAX_SCHEMA_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class ColumnFamilySchema:
+    """Schemas of one column family; ``key_encoder`` is Spark's JSON object, None before v3."""
+
+    name: str
+    key: StructType
+    value: StructType
+    key_encoder: dict[str, Any] | None = None
+    user_key: StructType | None = None
+
+
+def read_state_schema(files: Directory, path: str) -> tuple[ColumnFamilySchema, ...] | None:
+    """The column families that ``path`` describes; None when there is no such file.
+
+    Raises CorruptionError for damage, UnsupportedError for an unknown version or type.
+    """
+    if files.stat(path) is None:
+        return None
+    reader = _Reader(files.read(path, _MAX_SCHEMA_BYTES), f"{files.root}/{path}")
+    version = reader.utf()
+    match version:
+        case "v1":
+            families = [
+                ColumnFamilySchema(DEFAULT_FAMILY, parse_struct(reader.utf()), parse_struct(reader.utf()))
+            ]
+        case "v2":
+            families = [
+                ColumnFamilySchema(DEFAULT_FAMILY, parse_struct(reader.text()), parse_struct(reader.text()))
+            ]
+        case "v3":
+            families = [_family(reader) for _ in range(reader.count(4))]
+        case _ if version.startswith("v") and version[1:].isdigit():
+            raise UnsupportedError(f"{reader.where}: state schema version {version!r} is unknown (known: v1 to v3)")
+        case _:
+            raise CorruptionError(f"{reader.where}: not a state schema file (it begins {version[:20]!r})")
+    reader.end()
+    return tuple(families)
+
+
+def _family(reader: _Reader) -> ColumnFamilySchema:
+    name = reader.utf()
+    reader.take(4)  # ids of key and value schema, which Avro values refer to
+    key, value = parse_struct(reader.text()), parse_struct(reader.text())
+    encoder, user_key = reader.json(), reader.text()
+    return ColumnFamilySchema(
+        name, key, value, encoder, parse_struct(user_key) if user_key.strip("{} ") else None
+    )
+
+
+class _Reader:
+    """Java's DataInput over bytes; every length is checked against the bytes there are."""
+
+    def __init__(self, data: bytes, where: str) -> None:
+        self.data, self.where, self.position = data, where, 0
+
+    def take(self, size: int) -> bytes:
+        end = self.position + size
+        if end > len(self.data):
+            raise CorruptionError(
+                f"{self.where} is cut off: {size} bytes wanted at byte {self.position} of {len(self.data)}"
+            )
+        piece, self.position = self.data[self.position : end], end
+        return piece
+
+    def count(self, least_size: int) -> int:
+        (value,) = struct.unpack(">i", self.take(4))
+        if not 0 <= value <= (len(self.data) - self.position) // least_size:
+            raise CorruptionError(f"{self.where}: absurd count {value} at byte {self.position - 4}")
+        return int(value)
+
+    def utf(self) -> str:
+        (size,) = struct.unpack(">H", self.take(2))
+        return decode_modified_utf8(self.take(size), self.where)
+
+    def text(self) -> str:
+        return "".join(self.utf() for _ in range(self.count(2)))
+
+    def json(self) -> dict[str, Any]:
+        text = self.text()
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise CorruptionError(f"{self.where}: a key encoder is not JSON ({error})") from error
+        if not isinstance(value, dict):
+            raise CorruptionError(f"{self.where}: a key encoder is not a JSON object")
+        return value
+
+    def end(self) -> None:
+        if self.position != len(self.data):
+            raise CorruptionError(
+                f"{self.where}: {len(self.data) - self.position} bytes follow the end of the schema"
+            )
+
+
+def decode_modified_utf8(data: bytes, where: str) -> str:
+    """Java's ``readUTF``: like UTF-8, but NUL takes two bytes and the astral planes go as surrogate pairs."""
+    try:
+        text = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError as error:
+        raise CorruptionError(f"{where}: text that is not modified UTF-8 (byte {error.start})") from error

@@ -1,0 +1,206 @@
+"""``compact``: a full scan of a checkpoint's state through transformers, published or copied.
+
+Plan, run and publish, put together. A dry run is the same run without a staged file and without publishing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Protocol
+
+from ttlsnap.checkpoint import layout, open_checkpoint
+from ttlsnap.checkpoint.checkpoint import Schemas
+from ttlsnap.clock import clock_at
+from ttlsnap.copying import check_destination, discard_copy, finish_copy, staging_directory, write_copy
+from ttlsnap.engines import Engine
+from ttlsnap.engines.local import LocalEngine
+from ttlsnap.filesystem import LocalDirectory, open_directory
+from ttlsnap.journal import read_journal, report_path, staged_path
+from ttlsnap.locking import QUIET_PERIOD, locked, refuse_if_alive
+from ttlsnap.operators import Selection
+from ttlsnap.partition import PartitionResult, PartitionTask
+from ttlsnap.plan import Plan, plan_compaction
+from ttlsnap.publish import check_unchanged, publish
+from ttlsnap.recovery import discard_backups, discard_leftovers, discard_run, refuse_if_cut_off
+from ttlsnap.report import CompactionReport, summarize
+from ttlsnap.schema_check import check_given_schemas
+from ttlsnap.transform import StateSnapshotTransformerFactory
+
+
+class Listener(Protocol):
+    """Hears how a run goes on; every method may do nothing."""
+
+    def planned(self, plan: Plan) -> None: ...
+    def progress(self, entries: int, dropped: int) -> None: ...
+    def partition_done(self, result: PartitionResult) -> None: ...
+    def confirm(self, report: CompactionReport) -> bool:
+        """Asked before anything is published; False ends the run with nothing changed."""
+        ...
+
+
+class SilentListener:
+    """Says nothing and agrees."""
+
+    def planned(self, plan: Plan) -> None:
+        pass
+
+    def progress(self, entries: int, dropped: int) -> None:
+        pass
+
+    def partition_done(self, result: PartitionResult) -> None:
+        pass
+
+    def confirm(self, report: CompactionReport) -> bool:
+        return True
+
+
+def compact(
+    target: str,
+    transformers: Sequence[StateSnapshotTransformerFactory],
+    *,
+    now: str = "checkpoint",
+    selection: Selection | None = None,
+    schemas: Schemas | None = None,
+    dry_run: bool = False,
+    output: str | None = None,
+    engine: Engine | None = None,
+    quiet_period: float = QUIET_PERIOD,
+    listener: Listener | None = None,
+) -> CompactionReport:
+    """Run ``transformers`` over the state of the checkpoint ``target``, and publish the result.
+
+    ``now`` is ``checkpoint``, ``wall`` or an ISO 8601 time. With ``output`` a new checkpoint is written there and
+    the source stays as it is. ``quiet_period`` is for how many seconds the logs must not have changed.
+
+    Raises a ``TtlsnapError`` (see ``ttlsnap.errors``); the checkpoint is then as it was, unless the message names
+    ``ttlsnap recover``.
+    """
+    started = time.monotonic()
+    files = open_directory(target)
+    open_checkpoint(files, schemas=schemas)  # whatever is no checkpoint is not even locked
+    listener = listener or SilentListener()
+    with nullcontext() if dry_run or output else locked(files):
+        checkpoint = open_checkpoint(files, schemas=schemas)
+        plan = plan_compaction(checkpoint, transformers, clock_at(now, checkpoint.batch), selection)
+        check_given_schemas(plan, schemas or {})
+        refuse_if_cut_off(files)
+        if not dry_run:
+            refuse_if_alive(files, quiet_period)
+        run = _Run(plan, engine or LocalEngine(), listener, started)
+        if dry_run:
+            return run.report(run.partitions(files.root, lambda path: None), dry_run=True)
+        if output is not None:
+            return _to_copy(run, files, output)
+        return _in_place(run, files)
+
+
+class _Run:
+    """A plan, and who carries it out."""
+
+    def __init__(self, plan: Plan, engine: Engine, listener: Listener, started: float) -> None:
+        self.plan, self.engine, self.listener, self.started = plan, engine, listener, started
+
+    def partitions(self, staging_root: str, staged: Callable[[str], str | None]) -> list[PartitionResult]:
+        """Run every partition; raises the first failure. ``staged`` says where a new state file goes at first."""
+        plan = self.plan
+        self.listener.planned(plan)
+        tasks = [
+            PartitionTask(
+                root=plan.checkpoint.target,
+                state=replace(planned.state, partition=partition.partition),
+                lineage=partition.lineage,
+                form=plan.form,
+                factories=plan.factories,
+                clock=plan.clock,
+                staging_root=staging_root,
+                staged=staged(
+                    layout.state_file(
+                        planned.state.operator,
+                        partition.partition,
+                        planned.state.store,
+                        plan.checkpoint.version,
+                        "snapshot",
+                    )
+                ),
+            )
+            for planned in plan.states
+            if planned.left_alone is None
+            for partition in planned.partitions
+        ]
+        results = self.engine.run(tasks, self.listener.partition_done, self.listener.progress)
+        for result in results:
+            result.raise_failure()
+        return results
+
+    def report(
+        self, results: Sequence[PartitionResult], *, dry_run: bool = False, output: str | None = None
+    ) -> CompactionReport:
+        """The report of these results, ``published`` being what is about to happen."""
+        plan = self.plan
+        totals, states = summarize(plan, results)
+        moments = {state.now_us for state in states if state.now_us is not None}
+        changed = any(result.staged is not None for result in results)
+        backup = f"{plan.checkpoint.target}/{layout.run_directory(plan.run)}/backup"
+        return CompactionReport(
+            run=plan.run,
+            target=plan.checkpoint.target,
+            dry_run=dry_run,
+            published=not dry_run and (changed or output is not None),
+            engine=self.engine.name,
+            batch=plan.checkpoint.batch.id,
+            now_us=moments.pop() if len(moments) == 1 else plan.clock.processing_us,
+            now_source=plan.clock.source,
+            totals=totals,
+            states=states,
+            output=output,
+            backup=backup if changed and output is None and not dry_run else None,
+            seconds=time.monotonic() - self.started,
+        )
+
+
+def _in_place(run: _Run, files: LocalDirectory) -> CompactionReport:
+    plan = run.plan
+    discard_leftovers(files)
+    try:
+        results = run.partitions(files.root, lambda path: staged_path(plan.run, path))
+        report = run.report(results)
+        if not report.published or not run.listener.confirm(report):
+            discard_run(files, plan.run)
+            return replace(report, published=False, backup=None)
+        files.replace(report_path(plan.run), json.dumps(report.to_json(), indent=1).encode())
+        publish(plan, results)
+    except BaseException:
+        _discard_unless_open(files, plan.run)
+        raise
+    discard_backups(files, keep=plan.run)
+    return replace(report, seconds=time.monotonic() - run.started)
+
+
+def _discard_unless_open(files: LocalDirectory, run: str) -> None:
+    """Remove what a failed run staged, unless ``recover`` needs it."""
+    journal = read_journal(files, run)
+    if journal is None or journal.status == "undone":
+        discard_run(files, run)
+
+
+def _to_copy(run: _Run, files: LocalDirectory, output: str) -> CompactionReport:
+    destination = check_destination(files.root, output)
+    staging = staging_directory(destination, run.plan.run)
+    try:
+        results = run.partitions(staging.root, lambda path: path)
+        report = run.report(results, output=destination.root)
+        if not run.listener.confirm(report):
+            discard_copy(staging)
+            return replace(report, published=False, output=None)
+        write_copy(run.plan, results, staging, json.dumps(report.to_json(), indent=1).encode())
+        check_unchanged(run.plan)
+        finish_copy(staging, destination)
+    except BaseException:
+        discard_copy(staging)
+        raise
+    return replace(report, seconds=time.monotonic() - run.started)
+

@@ -1,0 +1,113 @@
+"""``--output``: a whole new checkpoint, the source left alone.
+
+The copy grows in a folder beside its destination and is renamed into place as the last step, so that the
+destination is complete or absent. It has the logs, the sources' logs, the metadata, and of the state the planned
+version alone: new snapshots where something changed, the old lineage's files where nothing did.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.errors import StorageError, UsageError
+from ttlsnap.filesystem import Directory, LocalDirectory, open_directory
+from ttlsnap.journal import report_path
+from ttlsnap.partition import PartitionResult
+from ttlsnap.plan import Plan
+from ttlsnap.stores.lineage import find_lineage
+
+_PIECE = 8 << 20
+
+
+def check_destination(source: str, output: str) -> LocalDirectory:
+    """The destination, absent or an empty folder, and not inside the source nor around it.
+
+    Raises UsageError otherwise.
+    """
+    destination = open_directory(output)
+    if Path(destination.root).exists() and (not Path(destination.root).is_dir() or os.listdir(destination.root)):
+        raise UsageError(f"--output {destination.root} exists and is not an empty folder")
+    inner, outer = sorted((Path(source), Path(destination.root)), key=lambda path: -len(path.parts))
+    if inner.is_relative_to(outer):
+        raise UsageError(f"--output {destination.root} and the checkpoint {source} lie within each other")
+    return destination
+
+
+def staging_directory(destination: LocalDirectory, run: str) -> LocalDirectory:
+    """Where the copy grows."""
+    return LocalDirectory(f"{destination.root}.{run}.ttlsnap")
+
+
+def write_copy(plan: Plan, results: Iterable[PartitionResult], staging: LocalDirectory, report: bytes) -> None:
+    """Fill ``staging``, which holds the new snapshots already, with everything else."""
+    source = plan.checkpoint.files
+    changed = {(r.operator, r.partition, r.store) for r in results if r.staged is not None}
+    version = plan.checkpoint.version
+    for operator in plan.checkpoint.operators:
+        for store in operator.stores:
+            for partition in store.partitions:
+                folder = store.directory(partition)
+                staging.mkdirs(folder)
+                if (operator.id, partition, store.name) in changed:
+                    continue
+                for file in find_lineage(source, folder, version).files:
+                    _, spark = layout.checksum_files(file.path)
+                    for path in (file.path, *layout.checksum_files(file.path), *layout.checksum_files(spark)):
+                        _copy_file(source, staging, path)
+    _copy_tree(source, staging, "")
+    run_report = report_path(plan.run)
+    staging.mkdirs(run_report.rpartition("/")[0])
+    with staging.writer(run_report) as file:
+        file.write(report)
+
+
+def finish_copy(staging: LocalDirectory, destination: LocalDirectory) -> None:
+    """Rename the whole copy into place."""
+    try:
+        os.rename(staging.root, destination.root)  # noqa: PTH104 - one system call
+        parent = os.open(Path(destination.root).parent, os.O_RDONLY)
+        try:
+            os.fsync(parent)
+        finally:
+            os.close(parent)
+    except OSError as error:
+        raise StorageError(f"cannot rename {staging.root} to {destination.root}: {error.strerror}") from error
+
+
+def discard_copy(staging: LocalDirectory) -> None:
+    """Remove a copy that came to nothing."""
+    shutil.rmtree(staging.root, ignore_errors=True)
+
+
+def _copy_tree(source: Directory, staging: LocalDirectory, path: str) -> None:
+    """Copy all below ``path`` except state files, which were chosen one by one, and ttlsnap's own folder."""
+    for info in source.list(path):
+        inner = f"{path}/{info.name}" if path else info.name
+        if inner == "_ttlsnap":
+            continue
+        if info.is_dir:
+            staging.mkdirs(inner)
+            _copy_tree(source, staging, inner)
+        elif not _is_state_file(inner):
+            _copy_file(source, staging, inner)
+
+
+def _is_state_file(path: str) -> bool:
+    """A delta, a snapshot or a checksum of one, in a store's folder."""
+    parts = path.split("/")
+    name = parts[-1].removeprefix(".")
+    while name.endswith(".crc"):
+        name = name.removesuffix(".crc")
+    return parts[0] == layout.STATE and "_metadata" not in parts and layout.parse_state_file(name) is not None
+
+
+def _copy_file(source: Directory, staging: LocalDirectory, path: str) -> None:
+    if source.stat(path) is None:
+        return
+    with source.open(path) as old, staging.writer(path) as new:
+        while piece := old.read(_PIECE):
+            new.write(piece)

@@ -1,0 +1,23 @@
+"""Who runs the partitions. Every engine runs ``compact_partition`` once for each task, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ttlsnap.partition import PartitionResult, PartitionTask, Progress
+
+Done = Callable[[PartitionResult], None]
+
+
+class Engine(Protocol):
+    """Runs tasks, each on one thread, several at a time."""
+
+    name: str
+
+    def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResult]:
+        """Results in the order of ``tasks``; ``done`` hears of each as it ends, ``progress`` as they go on.
+
+        A partition's own failure is in its result; whatever else goes wrong is raised.
+        """
+        ...

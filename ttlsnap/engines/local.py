@@ -1,0 +1,70 @@
+"""The local engine: processes of one thread each on this machine, no JVM.
+
+Processes, because Python's lock bounds threads here: the work is many NumPy calls of about a megabyte each, and
+two threads were measured at 1.0 to 1.2 times the speed of one (docs/performance.md). A single task, or a
+parallelism of 1, runs in the calling thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import as_completed
+
+from loky import ProcessPoolExecutor
+from loky.process_executor import TerminatedWorkerError
+
+from ttlsnap.engines import Done
+from ttlsnap.engines.progress import listener, sender
+from ttlsnap.errors import TtlsnapError
+from ttlsnap.partition import PartitionResult, PartitionTask, Progress, compact_partition
+
+_progress: Progress = sender(None)
+
+
+class LocalEngine:
+    """Runs partitions on ``parallelism`` processes (default: the cores this process may use)."""
+
+    name = "local"
+
+    def __init__(self, parallelism: int | None = None) -> None:
+        self.parallelism = parallelism or len(os.sched_getaffinity(0))
+
+    def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResult]:
+        """See ``Engine.run``."""
+        workers = min(self.parallelism, len(tasks))
+        if workers <= 1:
+            return [_finished(compact_partition(task, progress), done) for task in tasks]
+        # loky's processes are fresh ones, not forks (Arrow and a JVM's gateway have threads, which a fork would cut
+        # in two), and do not run the caller's main module again, so that scripts and notebooks need no guard.
+        with (
+            listener(progress) as port,
+            ProcessPoolExecutor(workers, initializer=_start, initargs=(port,)) as pool,
+        ):
+            futures = {pool.submit(_run, task): number for number, task in enumerate(tasks)}
+            results: dict[int, PartitionResult] = {}
+            try:
+                for future in as_completed(futures):
+                    results[futures[future]] = _finished(future.result(), done)
+            except TerminatedWorkerError as error:
+                raise TtlsnapError(
+                    "a worker process died (out of memory?); nothing was published. Try a smaller --parallelism"
+                ) from error
+            except BaseException:
+                pool.shutdown(kill_workers=True)
+                raise
+        return [results[number] for number in range(len(tasks))]
+
+
+def _finished(result: PartitionResult, done: Done) -> PartitionResult:
+    done(result)
+    return result
+
+
+def _start(port: int | None) -> None:
+    global _progress
+    _progress = sender(port)
+
+
+def _run(task: PartitionTask) -> PartitionResult:
+    return compact_partition(task, _progress)

@@ -1,0 +1,120 @@
+"""The Spark engine: one Spark task per partition, through PySpark's public DataFrame API alone.
+
+``mapInArrow`` over ``spark.range`` with one row per partition runs the same function as the local engine, on
+``local[*]``, on any master, inside ``spark-submit`` and over Spark Connect. Executors must be able to import
+ttlsnap and see the checkpoint's path.
+
+Without a session one is started, and its JVM's chatter goes to a log file instead of the terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ttlsnap.engines import Done
+from ttlsnap.engines.progress import listener, sender
+from ttlsnap.errors import TtlsnapError
+from ttlsnap.partition import PartitionResult, PartitionTask, Progress, compact_partition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkEngine:
+    """Runs partitions as Spark tasks, on ``session`` or the active one, else on one started on ``master``."""
+
+    name = "spark"
+
+    def __init__(
+        self, session: SparkSession | None = None, master: str | None = None, parallelism: int | None = None
+    ) -> None:
+        self._session, self._master, self._parallelism = session, master, parallelism
+
+    def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResult]:
+        """See ``Engine.run``."""
+        if not tasks:
+            return []
+        with self._running() as session, listener(progress) as port:
+            session_port = port if _on_this_machine(session) else None
+            work = _work(list(tasks), session_port)
+            try:
+                frame = session.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, "number long, result string")
+                rows = {row["number"]: row["result"] for row in frame.collect()}
+            except Exception as error:
+                raise TtlsnapError(f"Spark could not run the partitions; nothing was published.\n{error}") from error
+        results = [PartitionResult.from_json(json.loads(rows[number])) for number in range(len(tasks))]
+        for result in results:
+            done(result)
+        return results
+
+    @contextlib.contextmanager
+    def _running(self) -> Iterator[SparkSession]:
+        """A session; one that was started here is stopped again."""
+        from pyspark.sql import SparkSession
+
+        session = self._session or SparkSession.getActiveSession()
+        if session is not None:
+            yield session
+            return
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        builder = SparkSession.builder.appName("ttlsnap").config("spark.ui.enabled", "false")
+        master = self._master
+        if master is None and "SPARK_REMOTE" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
+            master = f"local[{self._parallelism or '*'}]"
+        if master is not None:
+            builder = builder.remote(master) if master.startswith("sc://") else builder.master(master)
+        with _quiet_launch():
+            session = builder.getOrCreate()
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+def _work(tasks: list[PartitionTask], port: int | None) -> Any:
+    """The function that ``mapInArrow`` runs: partition numbers in, results as JSON out."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        send = sender(port)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                result = json.dumps(compact_partition(tasks[number], send).to_json())
+                yield pa.RecordBatch.from_arrays([pa.array([number], pa.int64()), pa.array([result])], ["number", "result"])
+
+    return work
+
+
+def _on_this_machine(session: SparkSession) -> bool:
+    """Whether datagrams from a task reach this process: Spark's local mode."""
+    try:
+        return session.conf.get("spark.master", "").startswith("local")
+    except Exception:  # a Connect server may not tell; progress is then shown by partition only
+        return False
+
+
+@contextlib.contextmanager
+def _quiet_launch() -> Iterator[None]:
+    """While a JVM starts, let it have a log file as its standard error for good.
+
+    What Spark prints is for its developers: warnings at every start, stack traces of what we report in a sentence.
+    TTLSNAP_SPARK_LOG names the file; by default it is a temporary one, removed with the JVM's last hold on it.
+    """
+    named = os.environ.get("TTLSNAP_SPARK_LOG")
+    with Path(named).open("ab") if named else tempfile.TemporaryFile() as log:
+        sys.stderr.flush()
+        saved = os.dup(2)
+        try:
+            os.dup2(log.fileno(), 2)
+            yield
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)

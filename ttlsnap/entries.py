@@ -1,0 +1,120 @@
+"""Batches of state entries, as a transformer sees them.
+
+An entry is raw key bytes and raw value bytes plus their schema. Nothing is decoded until it is asked for, and
+then one field at a time, as an Arrow array; what is kept is copied untouched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ttlsnap.errors import UsageError
+from ttlsnap.fields import Field
+from ttlsnap.schema.types import StructType
+from ttlsnap.state import StateDescriptor
+from ttlsnap.unsaferow.decode import decode, decode_column
+from ttlsnap.unsaferow.encode import encode
+from ttlsnap.unsaferow.rows import Rows
+from ttlsnap.unsaferow.words import read_words
+
+Mask = npt.NDArray[np.bool_]
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class StateEntries:
+    """n entries of one state.
+
+    ``keys`` and ``values`` are their raw rows. ``index`` says which entries of the batch handed to the first
+    transformer these are (int64[n], ascending), ``rewritten`` which of them have a new value (bool[n]).
+    """
+
+    state: StateDescriptor
+    keys: Rows
+    values: Rows
+    index: Int64
+    rewritten: Mask
+
+    @classmethod
+    def of(cls, state: StateDescriptor, keys: Rows, values: Rows) -> StateEntries:
+        """A batch as it comes from a store."""
+        return cls(state, keys, values, np.arange(len(keys)), np.zeros(len(keys), np.bool_))
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def column(self, name: str | Field) -> pa.Array:
+        """One field of every entry, decoded: an Arrow array of n values, null where the field is.
+
+        Raises UsageError when the state has no such field, CorruptionError for a row that is damaged.
+        """
+        field = self._field(name)
+        rows, schema = self._side(field.side)
+        return decode_column(rows, schema, field.path)
+
+    def words(self, name: str | Field) -> tuple[Int64, Mask]:
+        """The raw 8-byte words of a top-level field of fixed width (int64[n]), and where it is null (bool[n])."""
+        field = self._field(name)
+        rows, schema = self._side(field.side)
+        return read_words(rows, len(schema.fields), field.path[0])
+
+    @cached_property
+    def key_structs(self) -> pa.StructArray:
+        """All keys, decoded whole."""
+        return decode(self.keys, self.state.key_schema)
+
+    @cached_property
+    def value_structs(self) -> pa.StructArray:
+        """All values, decoded whole."""
+        return decode(self.values, self.state.value_schema)
+
+    def filter(self, keep: Mask | pa.BooleanArray) -> StateEntries:
+        """The entries for which ``keep`` is true; these entries themselves when that is all of them."""
+        mask = np.asarray(keep)
+        if mask.dtype != np.bool_ or mask.shape != (len(self),):
+            raise UsageError(f"filter wants {len(self)} booleans without nulls, not {mask.dtype}{list(mask.shape)}")
+        if mask.all():
+            return self
+        return StateEntries(
+            self.state, self.keys.take(mask), self.values.take(mask), self.index[mask], self.rewritten[mask]
+        )
+
+    def replace_values(self, values: pa.StructArray, where: Mask | pa.BooleanArray | None = None) -> StateEntries:
+        """The same entries with new values, encoded with the state's value schema.
+
+        ``values`` has one struct for each entry, or with ``where`` one for each true place in it. Raises UsageError
+        when the number does not fit, or a null stands where the schema has none.
+        """
+        mask = np.ones(len(self), np.bool_) if where is None else np.asarray(where)
+        if mask.dtype != np.bool_ or mask.shape != (len(self),) or len(values) != int(mask.sum()):
+            raise UsageError(f"replace_values: {len(values)} values do not fit {len(self)} entries")
+        if not mask.any():
+            return self
+        new = encode(values, self.state.value_schema)
+        old_size = len(self.values.data)
+        start, size = self.values.start.copy(), self.values.size.copy()
+        start[mask], size[mask] = new.start + old_size, new.size
+        rows = Rows(np.concatenate([self.values.data, new.data]), start, size)
+        return replace(self, values=rows, rewritten=self.rewritten | mask)
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Decoded entries, ``[{"key": {...}, "value": {...}}, ...]``, for looking at a few."""
+        pairs = zip(self.key_structs.to_pylist(), self.value_structs.to_pylist(), strict=True)
+        return [{"key": key, "value": value} for key, value in pairs]
+
+    def _field(self, name: str | Field) -> Field:
+        field = self.state.field(name) if isinstance(name, str) else name
+        if field is None:
+            raise UsageError(f"{self.state} has no field {name!r}")
+        return field
+
+    def _side(self, side: str) -> tuple[Rows, StructType]:
+        if side == "key":
+            return self.keys, self.state.key_schema
+        return self.values, self.state.value_schema

@@ -1,0 +1,61 @@
+"""What can go wrong, as one small tree; the command line maps each kind to an exit code.
+
+    TtlsnapError
+    ├── UsageError               2  the caller asked for something that cannot be meant
+    │   └── NotACheckpointError  2  the target is no checkpoint, or nothing was committed to it yet
+    ├── UnsupportedError         3  unknown or unsupported: format, version, codec, operator, type
+    ├── RefusedError             4  refused for safety: the query runs, the checkpoint moved on, a fence stands
+    ├── CorruptionError          5  damage: bytes that contradict their format, files that are missing
+    ├── StorageError             5  the file system refused: permission, no space, I/O
+    └── TransformerError         5  a user's transformer raised, or returned what it may not
+
+A message says what, where and what to do.
+"""
+
+from __future__ import annotations
+
+
+class TtlsnapError(Exception):
+    """Root of every error ttlsnap raises on purpose."""
+
+    exit_code = 5
+
+
+class UsageError(TtlsnapError):
+    """The request cannot be carried out as it was worded (exit code 2)."""
+
+    exit_code = 2
+
+
+class UnsupportedError(TtlsnapError):
+    """Something unknown or not supported, refused by name (exit code 3)."""
+
+    exit_code = 3
+
+
+class RefusedError(TtlsnapError):
+    """Refused for the safety of the state (exit code 4)."""
+
+    exit_code = 4
+
+
+class CorruptionError(TtlsnapError):
+    """The bytes on disk contradict their format, or a needed file is missing (exit code 5)."""
+
+    exit_code = 5
+
+
+class NotACheckpointError(UsageError):
+    """The target is not a streaming checkpoint, or holds no committed batch (exit code 2)."""
+
+
+class StorageError(TtlsnapError):
+    """The file system refused an operation: permission, space, I/O (exit code 5)."""
+
+    exit_code = 5
+
+
+class TransformerError(TtlsnapError):
+    """A transformer raised, or returned what it may not (exit code 5)."""
+
+    exit_code = 5

@@ -1,0 +1,92 @@
+"""Fields as people name them: ``value.max``, ``key.window.end``, ``value.sum#2``, ``value.`a.b` ``.
+
+A path begins with ``key`` or ``value`` and descends through structs. A name that occurs more than once
+at its level is told apart by its place among its namesakes, counted from 1; without a number it is ambiguous
+and an error. Names with dots, back-quotes or ``#`` are back-quoted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from ttlsnap.errors import UsageError
+from ttlsnap.schema.types import DataType, StructType, physical
+
+_STEP = re.compile(r"(?:`((?:[^`]|``)+)`|([^.`#]+))(?:#([1-9][0-9]*))?(?:\.|$)")
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a state: ``side``, ordinals from the top of that side's schema, its spelling and type."""
+
+    side: Literal["key", "value"]
+    path: tuple[int, ...]
+    name: str
+    type: DataType
+    metadata: tuple[tuple[str, object], ...] = ()
+
+
+def all_fields(key: StructType, value: StructType) -> list[Field]:
+    """Every field of a state, nested structs' fields after the struct, each with its unambiguous spelling."""
+    return [*_descend("key", key, (), "key"), *_descend("value", value, (), "value")]
+
+
+def find_field(name: str, key: StructType, value: StructType) -> Field | None:
+    """The field a user named; None when the state has no such field.
+
+    Raises UsageError when the name is malformed or ambiguous.
+    """
+    side, dot, rest = name.partition(".")
+    if side not in ("key", "value") or not dot:
+        raise UsageError(f"{name!r} is no field: a field begins with 'key.' or 'value.', as inspect shows them")
+    schema: DataType = key if side == "key" else value
+    path: list[int] = []
+    for wanted, number in _steps(name, rest):
+        if not isinstance(schema, StructType):
+            return None
+        same = [i for i, field in enumerate(schema.fields) if field.name == wanted]
+        if number is None and len(same) > 1:
+            options = ", ".join(f"{wanted}#{n + 1}" for n in range(len(same)))
+            raise UsageError(f"{name!r} is ambiguous: there are {len(same)} fields {wanted!r}; write one of {options}")
+        index = (number or 1) - 1
+        if index >= len(same):
+            return None
+        path.append(same[index])
+        schema = physical(schema.fields[same[index]].type)
+    ordinals = tuple(path)
+    return next(field for field in all_fields(key, value) if (field.side, field.path) == (side, ordinals))
+
+
+def _steps(name: str, rest: str) -> Iterator[tuple[str, int | None]]:
+    position = 0
+    while position < len(rest):
+        match = _STEP.match(rest, position)
+        if match is None:
+            raise UsageError(f"{name!r} is not a field name: see character {position + 1} of {rest!r}")
+        quoted, plain, number = match.groups()
+        yield (quoted.replace("``", "`") if quoted is not None else plain), int(number) if number else None
+        position = match.end()
+    if not rest or rest.endswith("."):
+        raise UsageError(f"{name!r} is not a field name: it ends with a dot")
+
+
+def _descend(side: Literal["key", "value"], schema: StructType, path: tuple[int, ...], prefix: str) -> Iterator[Field]:
+    names = [field.name for field in schema.fields]
+    for i, field in enumerate(schema.fields):
+        spelling = _quoted(field.name)
+        if names.count(field.name) > 1:
+            spelling += f"#{names[: i + 1].count(field.name)}"
+        name = f"{prefix}.{spelling}"
+        inner = physical(field.type)
+        yield Field(side, (*path, i), name, inner, tuple(field.metadata.items()))
+        if isinstance(inner, StructType):
+            yield from _descend(side, inner, (*path, i), name)
+
+
+def _quoted(name: str) -> str:
+    if name and not re.search(r"[.`#]", name):
+        return name
+    return "`" + name.replace("`", "``") + "`"

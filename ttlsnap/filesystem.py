@@ -1,0 +1,234 @@
+"""Where the bytes lie: one directory of files, addressed by relative POSIX paths.
+
+``Directory`` is the seam: everything that touches a checkpoint goes through one. ``LocalDirectory`` is the
+implementation for local disks (and what is mounted like one). Rules that every implementation keeps:
+
+* A path never leads outside the directory: ``..`` and absolute paths are refused, and so is a symbolic link
+  whose target lies outside.
+* ``create`` makes a whole file appear at once, or not at all, and never overwrites.
+* A file that was written is on the disk (synced) before the call returns; ``sync`` does that for names.
+* Reading never writes.
+
+Every ``OSError`` leaves here as a ``StorageError`` that names the path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+from urllib.parse import unquote, urlparse
+
+from ttlsnap.errors import RefusedError, StorageError, UnsupportedError, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """One name in a directory listing; ``size`` in bytes, ``mtime_ns`` since the epoch."""
+
+    name: str
+    size: int
+    mtime_ns: int
+    is_dir: bool
+
+
+class Directory(Protocol):
+    """A tree of files; paths are relative, with ``/``."""
+
+    root: str
+
+    def list(self, path: str) -> list[FileInfo]:
+        """Names in ``path``, sorted; empty when the directory does not exist."""
+        ...
+
+    def stat(self, path: str) -> FileInfo | None: ...
+    def open(self, path: str) -> BinaryIO: ...
+    def read(self, path: str, limit: int) -> bytes: ...
+    def create(self, path: str, data: bytes) -> bool: ...
+    def replace(self, path: str, data: bytes) -> None: ...
+    def writer(self, path: str) -> contextlib.AbstractContextManager[BinaryIO]: ...
+    def rename(self, source: str, target: str) -> None: ...
+    def remove(self, path: str) -> None: ...
+    def remove_tree(self, path: str) -> None: ...
+    def mkdirs(self, path: str) -> None: ...
+    def sync(self, path: str) -> None: ...
+
+
+def open_directory(target: str) -> LocalDirectory:
+    """The directory that ``target`` (a path or a ``file:`` URI) names.
+
+    Raises UnsupportedError for other URI schemes. The directory need not exist.
+    """
+    parsed = urlparse(target)
+    if len(parsed.scheme) > 1:
+        if parsed.scheme != "file":
+            raise UnsupportedError(
+                f"{target}: the scheme '{parsed.scheme}' is not supported; give a local path or a file: URI"
+            )
+        if parsed.netloc not in ("", "localhost"):
+            raise UsageError(f"{target}: a file: URI has no host; write file:///path")
+        target = unquote(parsed.path)
+    return LocalDirectory(os.path.realpath(target))
+
+
+class LocalDirectory:
+    """A directory on a local disk. ``root`` is absolute and free of symbolic links."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+
+    def __repr__(self) -> str:
+        return f"LocalDirectory({self.root!r})"
+
+    def locate(self, path: str) -> str:
+        """The absolute path of ``path``; raises RefusedError when it leads outside."""
+        parts = path.split("/")
+        if path.startswith("/") or ".." in parts or "\0" in path:
+            raise RefusedError(f"{path!r} leads outside {self.root}")
+        full = f"{self.root}/{path}" if path else self.root
+        real = os.path.realpath(full)
+        if real != self.root and not real.startswith(self.root.rstrip("/") + "/"):
+            raise RefusedError(
+                f"{full} is a symbolic link that leads outside {self.root} (to {real}); nothing was changed"
+            )
+        return full
+
+    def list(self, path: str) -> list[FileInfo]:
+        with _errors("list", self, path):
+            try:
+                with os.scandir(self.locate(path)) as entries:
+                    found = [
+                        FileInfo(e.name, s.st_size, s.st_mtime_ns, e.is_dir())
+                        for e in entries
+                        if (s := _stat_or_none(e)) is not None
+                    ]
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        return sorted(found, key=lambda info: info.name)
+
+    def stat(self, path: str) -> FileInfo | None:
+        with _errors("look at", self, path):
+            full = self.locate(path)
+            try:
+                s = os.stat(full)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return FileInfo(path.rpartition("/")[2], s.st_size, s.st_mtime_ns, Path(full).is_dir())
+
+    def open(self, path: str) -> BinaryIO:
+        with _errors("open", self, path):
+            full = self.locate(path)
+            if Path(full).exists() and not Path(full).is_file():
+                raise UnsupportedError(f"{full} is not a regular file")
+            return Path(full).open("rb")
+
+    def read(self, path: str, limit: int) -> bytes:
+        """The whole file; raises StorageError when it is longer than ``limit`` bytes."""
+        with _errors("read", self, path), self.open(path) as file:
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise StorageError(f"{self.root}/{path} is longer than {limit} bytes, which no such file should be")
+        return data
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Make ``path`` with ``data``, whole and synced; False when it exists already."""
+        parent, _, name = path.rpartition("/")
+        scratch = f"_ttlsnap/.{name}.{os.getpid()}.tmp"
+        self.mkdirs("_ttlsnap")
+        self._write_synced(scratch, data)
+        with _errors("create", self, path):
+            try:
+                # A link appears with its content or not at all, and never replaces a file.
+                os.link(self.locate(scratch), self.locate(path))
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK):
+                    raise
+                return self._create_exclusive(path, data)
+            finally:
+                self.remove(scratch)
+            self.sync(parent)
+        return True
+
+    def _create_exclusive(self, path: str, data: bytes) -> bool:
+        """``create`` for file systems without hard links: exclusive, but not atomic in its content."""
+        try:
+            descriptor = os.open(self.locate(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileExistsError:
+            return False
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        self.sync(path.rpartition("/")[0])
+        return True
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write ``path`` whole: readers see the old content or the new."""
+        scratch = f"{path}.{os.getpid()}.tmp"
+        self._write_synced(scratch, data)
+        self.rename(scratch, path)
+        self.sync(path.rpartition("/")[0])
+
+    def _write_synced(self, path: str, data: bytes) -> None:
+        with self.writer(path) as file:
+            file.write(data)
+
+    @contextlib.contextmanager
+    def writer(self, path: str) -> Iterator[BinaryIO]:
+        """A new file (an old one is truncated), synced when the block ends."""
+        with _errors("write", self, path), Path(self.locate(path)).open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+
+    def rename(self, source: str, target: str) -> None:
+        with _errors("rename", self, source):
+            os.rename(self.locate(source), self.locate(target))  # noqa: PTH104 - one system call, no checks
+
+    def remove(self, path: str) -> None:
+        """Delete a file; a missing one is fine."""
+        with _errors("remove", self, path):
+            Path(self.locate(path)).unlink(missing_ok=True)
+
+    def remove_tree(self, path: str) -> None:
+        """Delete a directory with all that is in it; a missing one is fine."""
+        with _errors("remove", self, path):
+            full = self.locate(path)
+            if Path(full).exists():
+                shutil.rmtree(full)
+
+    def mkdirs(self, path: str) -> None:
+        with _errors("make directory", self, path):
+            Path(self.locate(path)).mkdir(parents=True, exist_ok=True)
+
+    def sync(self, path: str) -> None:
+        """Make the names in directory ``path`` durable."""
+        with _errors("sync", self, path):
+            descriptor = os.open(self.locate(path), os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def _stat_or_none(entry: os.DirEntry[str]) -> os.stat_result | None:
+    try:
+        return entry.stat()
+    except FileNotFoundError:  # it vanished, or it is a dangling link
+        return None
+
+
+@contextlib.contextmanager
+def _errors(verb: str, directory: LocalDirectory, path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(f"cannot {verb} {directory.root}/{path}: {reason}") from error

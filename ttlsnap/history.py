@@ -1,0 +1,82 @@
+"""``history``: the runs made on a checkpoint, from what each left in ``_ttlsnap/runs``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.errors import CorruptionError, NotACheckpointError
+from ttlsnap.filesystem import open_directory
+from ttlsnap.journal import read_journal, report_path, staged_path
+
+_MAX_REPORT_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    """One run, oldest first in a history.
+
+    ``status`` is ``done``, ``undone``, ``open`` (cut off: run recover), ``rolled back`` or ``copy`` (this checkpoint
+    is the output of the run). ``report`` is the run's own report, None for a rollback.
+    """
+
+    run: str
+    kind: str
+    status: str
+    batch: int | None
+    backup: bool
+    report: dict[str, Any] | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "run": self.run,
+            "kind": self.kind,
+            "status": self.status,
+            "batch": self.batch,
+            "backup": self.backup,
+            "report": self.report,
+        }
+
+
+def history(target: str) -> list[HistoryEntry]:
+    """The runs that were published, copied, undone or cut off on ``target``, oldest first."""
+    files = open_directory(target)
+    if files.stat(layout.OFFSETS) is None:
+        raise NotACheckpointError(f"{files.root} is not a checkpoint: it has no {layout.OFFSETS} folder")
+    entries = []
+    rolled_back = set()
+    for info in files.list(layout.RUNS):
+        journal = read_journal(files, info.name)
+        report = _read_report(files.read(report_path(info.name), _MAX_REPORT_BYTES), info.name) if files.stat(
+            report_path(info.name)
+        ) else None
+        if journal is None and (report is None or files.stat(staged_path(info.name, "")) is not None):
+            continue  # cut off before anything was changed
+        if journal is not None and journal.undoes and journal.status == "done":
+            rolled_back.add(journal.undoes)
+        entries.append(
+            HistoryEntry(
+                run=info.name,
+                kind=journal.kind if journal else "compact",
+                status=journal.status if journal else "copy",
+                batch=journal.batch if journal else (report or {}).get("batch"),
+                backup=files.stat(f"{layout.run_directory(info.name)}/backup") is not None,
+                report=report,
+            )
+        )
+    return [
+        HistoryEntry(e.run, e.kind, "rolled back" if e.run in rolled_back else e.status, e.batch, e.backup, e.report)
+        for e in entries
+    ]
+
+
+def _read_report(data: bytes, run: str) -> dict[str, Any]:
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CorruptionError(f"the report of run {run} is not JSON ({error})") from error
+    if not isinstance(document, dict):
+        raise CorruptionError(f"the report of run {run} is not a JSON object")
+    return document

@@ -1,0 +1,173 @@
+"""``inspect``: what the state in a checkpoint is, without a JVM and without opening a state file.
+
+Only ``entries`` and ``age`` scan, one partition after the other. A checkpoint without schemas (Spark before 3.1)
+shows its stores and sizes all the same, and raw bytes as entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ttlsnap.checkpoint import Checkpoint, Operator, Store, open_checkpoint
+from ttlsnap.checkpoint.checkpoint import Schemas
+from ttlsnap.clock import clock_at
+from ttlsnap.errors import CorruptionError
+from ttlsnap.fields import Field, all_fields
+from ttlsnap.filesystem import open_directory
+from ttlsnap.operators import Selection, states_of
+from ttlsnap.schema.json import to_value
+from ttlsnap.state import StateDescriptor
+from ttlsnap.stores.lineage import find_lineage
+
+_EPOCH_CONFS = (
+    ("spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion", ">=4.2"),
+    ("spark.sql.streaming.stateStore.encodingFormat", ">=4.0,<4.2"),
+)
+
+
+@dataclass
+class StateInspection:
+    """One state; ``entries`` is None unless a scan counted them, ``bytes`` None where the files do not tell."""
+
+    descriptor: StateDescriptor | None
+    name: str
+    bytes: int | None
+    entries: int | None = None
+    age: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        state = self.descriptor
+        return {
+            "name": self.name,
+            "type": "value",
+            "role": state.role if state else "primary",
+            "key_schema": to_value(state.key_schema) if state else None,
+            "value_schema": to_value(state.value_schema) if state else None,
+            "timestamp": state.stored_timestamp if state else None,
+            "time": state.stored_time if state else None,
+            "fields": [{"name": f.name, "type": f.type.simple_string} for f in self.fields],
+            "entries": self.entries,
+            "bytes": self.bytes,
+            **({"age": self.age} if self.age is not None else {}),
+        }
+
+    @property
+    def fields(self) -> list[Field]:
+        """Every field with the spelling that ``--timestamp`` takes."""
+        return all_fields(self.descriptor.key_schema, self.descriptor.value_schema) if self.descriptor else []
+
+
+@dataclass
+class Inspection:
+    """What ``inspect`` found; ``operators`` pairs each operator with its stores' states."""
+
+    checkpoint: Checkpoint
+    operators: list[tuple[Operator, list[tuple[Store, list[StateInspection]]]]]
+    samples: list[dict[str, Any]] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of ``inspect --format json``."""
+        checkpoint = self.checkpoint
+        document: dict[str, Any] = {
+            "target": checkpoint.target,
+            "kind": "checkpoint",
+            "query_id": checkpoint.query_id,
+            "spark_version": spark_version(checkpoint.batch.conf),
+            "batch": checkpoint.batch.id,
+            "uncommitted_batch": uncommitted_batch(checkpoint),
+            "watermark_ms": checkpoint.batch.watermark_ms,
+            "batch_timestamp_ms": checkpoint.batch.timestamp_ms,
+            "fence": checkpoint.logs.fence,
+            "codec": checkpoint.codec,
+            "row_checksums": checkpoint.row_checksums,
+            "operators": [
+                {
+                    "id": operator.id,
+                    "name": operator.name,
+                    "provider": checkpoint.provider,
+                    "partitions": max((len(store.partitions) for store in operator.stores), default=0),
+                    "stores": [
+                        {"name": store.name, "states": [state.to_json() for state in states]}
+                        for store, states in stores
+                    ],
+                }
+                for operator, stores in self.operators
+            ],
+        }
+        if self.samples is not None:
+            document["entries"] = self.samples
+        return document
+
+
+def inspect(
+    target: str,
+    *,
+    batch: int | None = None,
+    entries: int = 0,
+    age: bool = False,
+    timestamp: str | None = None,
+    now: str = "checkpoint",
+    selection: Selection | None = None,
+    schemas: Schemas | None = None,
+) -> Inspection:
+    """Describe the checkpoint ``target`` as of its last committed batch, or as of the retained ``batch``.
+
+    ``entries`` is how many decoded entries to show of each state; ``age`` counts all entries and sorts them by
+    age, by ``timestamp`` or by what Spark stores. Raises a ``TtlsnapError``.
+    """
+    checkpoint = open_checkpoint(open_directory(target), batch, schemas)
+    selection = selection or Selection()
+    found = Inspection(checkpoint, [])
+    for operator in checkpoint.operators:
+        if selection.operator not in (None, operator.id):
+            continue
+        stores = [
+            (store, _states(checkpoint, operator, store, selection))
+            for store in operator.stores
+            if selection.store in (None, store.name)
+        ]
+        found.operators.append((operator, stores))
+    if entries or age:
+        # What decodes entries takes half a second to load, which a look without them should not pay.
+        from ttlsnap.scanning import scan
+
+        samples = scan(found, entries, timestamp if age else None, age, clock_at(now, checkpoint.batch))
+        found.samples = samples if entries else None
+    return found
+
+
+def _states(
+    checkpoint: Checkpoint, operator: Operator, store: Store, selection: Selection
+) -> list[StateInspection]:
+    size = _size(checkpoint, store)
+    described = [s for s in states_of(operator, store) if selection.state in (None, s.state)]
+    if not described:
+        return [StateInspection(None, "default", size)]
+    return [StateInspection(state, state.state, size if len(described) == 1 else None) for state in described]
+
+
+def _size(checkpoint: Checkpoint, store: Store) -> int | None:
+    """Bytes on disk of the version; None for other providers, or where files are missing (doctor's business)."""
+    if checkpoint.provider != "hdfs":
+        return None
+    try:
+        return sum(
+            find_lineage(checkpoint.files, store.directory(partition), checkpoint.version).size
+            for partition in store.partitions
+        )
+    except CorruptionError:
+        return None
+
+
+def uncommitted_batch(checkpoint: Checkpoint) -> int | None:
+    """The batch that was begun after the last commit, if there is one: it runs again at the next start."""
+    newest = checkpoint.logs.offsets[-1] if checkpoint.logs.offsets else -1
+    return newest if newest > checkpoint.logs.commits[-1] else None
+
+
+def spark_version(conf: Mapping[str, str]) -> str:
+    """Which versions of Spark may have written the last batch, from the settings it pins; it records no number."""
+    return next((version for name, version in _EPOCH_CONFS if name in conf), "<4.0")
+

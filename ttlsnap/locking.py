@@ -1,0 +1,81 @@
+"""Two that must not meet: another ttlsnap, and a query that runs.
+
+``locked`` holds an exclusive ``flock`` on the checkpoint's own folder: it leaves no file behind, and the kernel
+lets go of it when the process dies. It works between processes of one machine on local disks; network file
+systems differ.
+
+``refuse_if_alive`` looks for signs of a running query in the two logs. Files tell only of a query that moves: one
+that waits for data looks like one that is stopped. Publishing looks again behind its fence, and the fence itself
+makes a query that wakes up fail at its next batch instead of continuing on a state that changes under it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.logs import read_logs
+from ttlsnap.errors import RefusedError, StorageError
+from ttlsnap.filesystem import Directory
+
+QUIET_PERIOD = 5.0
+# A batch that was begun and not committed may be a crash or a long batch: how many quiet periods old it must be.
+_UNCOMMITTED_FACTOR = 10
+
+
+@contextlib.contextmanager
+def locked(files: Directory) -> Iterator[None]:
+    """Hold the checkpoint for this process; raises RefusedError when another ttlsnap has it."""
+    try:
+        descriptor = os.open(files.root, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise StorageError(f"cannot open {files.root}: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RefusedError(f"another ttlsnap is at work on {files.root}; wait until it has ended") from error
+        except OSError as error:
+            raise StorageError(f"{files.root} cannot be locked on this file system: {error.strerror}") from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def refuse_if_alive(
+    files: Directory,
+    quiet_period: float = QUIET_PERIOD,
+    wall: Callable[[], float] = time.time,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Raise RefusedError when the logs show that a query runs on this checkpoint.
+
+    A log that changed less than ``quiet_period`` seconds ago is watched until it has been quiet for so long; if it
+    changes meanwhile, the query runs. A batch begun but not committed must be ten such periods old.
+    """
+    before = _signature(files)
+    logs = read_logs(files)
+    age = wall() - max((moment for _, moment in before), default=0) / 1e9
+    if logs.offsets and logs.offsets[-1] > logs.commits[-1] and age < quiet_period * _UNCOMMITTED_FACTOR:
+        raise RefusedError(
+            f"{files.root}: batch {logs.offsets[-1]} was begun {max(age, 0):.0f} s ago and is not committed: the query "
+            "seems to run. If it is stopped, give --quiet-period 0"
+        )
+    # A file from the future, of a clock that is ahead, counts as one of right now.
+    wait = quiet_period - max(age, 0)
+    if wait > 0:
+        sleep(wait)
+    if _signature(files) != before:
+        raise RefusedError(f"{files.root}: its logs are changing: the query runs. Stop it first")
+
+
+def _signature(files: Directory) -> list[tuple[str, int]]:
+    return [
+        (f"{folder}/{info.name}", info.mtime_ns)
+        for folder in (layout.OFFSETS, layout.COMMITS)
+        for info in files.list(folder)
+    ]

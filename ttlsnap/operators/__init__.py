@@ -1,0 +1,117 @@
+"""Which entries belong together: what ttlsnap knows of each stateful operator.
+
+One module per operator says which entries are primary, which timestamp Spark stores and on which clock.
+``describe`` turns a checkpoint's stores into the states that transformers see; what must not be touched,
+or is not known, is refused by name, but only when it was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ttlsnap.checkpoint import Checkpoint, Operator, Store
+from ttlsnap.clock import TimeCharacteristic
+from ttlsnap.errors import UnsupportedError, UsageError
+from ttlsnap.operators import aggregation, deduplication
+from ttlsnap.schema.types import StructType
+from ttlsnap.state import StateDescriptor
+
+StoredTimestamp = tuple[str, TimeCharacteristic] | None
+_FINDERS: dict[str | None, Callable[[StructType, StructType], StoredTimestamp]] = {
+    aggregation.NAME: aggregation.stored_timestamp,
+    deduplication.NAME: deduplication.stored_timestamp,
+    deduplication.WITHIN_WATERMARK: deduplication.stored_limit,
+    # Spark before 4.0 does not record the name; a watermarked key column means the same for both.
+    None: aggregation.stored_timestamp,
+}
+# One store, and each entry stands by itself: safe by an explicit --timestamp.
+_INDEPENDENT = ("sessionWindowStateStoreSaveExec", "flatMapGroupsWithState", "applyInPandasWithState")
+_LINKED = ("symmetricHashJoin", "transformWithStateExec", "transformWithStateInPandasExec", "transformWithStateInPySparkExec")
+_GLOBAL_LIMIT = "globalLimit"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The part of a checkpoint a run is about; None means all."""
+
+    operator: int | None = None
+    store: str | None = None
+    state: str | None = None
+
+    def includes(self, state: StateDescriptor) -> bool:
+        """Whether ``state`` was asked for."""
+        return (
+            self.operator in (None, state.operator)
+            and self.store in (None, state.store)
+            and self.state in (None, state.state)
+        )
+
+
+def describe(checkpoint: Checkpoint, selection: Selection | None = None) -> list[StateDescriptor]:
+    """The states of a checkpoint that ``selection`` takes in, in order.
+
+    Raises UnsupportedError, by name, for an operator that is selected but unknown, keeps linked stores or has
+    no schema; UsageError when the selection names nothing.
+    """
+    selection = selection or Selection()
+    found = []
+    for operator in checkpoint.operators:
+        for store in operator.stores:
+            for state in states_of(operator, store):
+                if selection.includes(state):
+                    _check_supported(operator, store)
+                    found.append(state)
+            if not store.families and selection.operator in (None, operator.id):
+                _check_supported(operator, store)
+    if not found:
+        there = ", ".join(f"{o.id}.{s.name}" for o in checkpoint.operators for s in o.stores)
+        raise UsageError(f"nothing in {checkpoint.target} fits --operator, --store and --state; there is {there}")
+    return found
+
+
+def states_of(operator: Operator, store: Store) -> list[StateDescriptor]:
+    """Every state of a store with what Spark stores about its time, supported by ``compact`` or not."""
+    finder = _FINDERS.get(operator.name)
+    states = []
+    for family in store.families:
+        stored = finder(family.key, family.value) if finder and len(operator.stores) == 1 else None
+        states.append(
+            StateDescriptor(
+                operator=operator.id,
+                operator_name=operator.name,
+                store=store.name,
+                state=family.name,
+                partition=None,
+                key_schema=family.key,
+                value_schema=family.value,
+                stored_timestamp=stored[0] if stored else None,
+                stored_time=stored[1].value if stored else None,
+            )
+        )
+    return states
+
+
+def left_untouched(state: StateDescriptor) -> str | None:
+    """Why a state is never offered to a transformer, if so."""
+    if state.operator_name == _GLOBAL_LIMIT:
+        return "a global limit's count is never touched"
+    return None
+
+
+def _check_supported(operator: Operator, store: Store) -> None:
+    where = f"operator {operator.id}"
+    others = f"; --operator N leaves operator {operator.id} as it is"
+    if operator.name in _LINKED or len(operator.stores) > 1:
+        name = operator.name or "a stream-stream join"
+        raise UnsupportedError(
+            f"{where} is {name}, which keeps linked stores; rewriting those is not supported{others}"
+        )
+    known = operator.name in _FINDERS or operator.name in (*_INDEPENDENT, _GLOBAL_LIMIT)
+    if not known:
+        raise UnsupportedError(f"{where} is {operator.name!r}, an operator ttlsnap does not know{others}")
+    if not store.families:
+        raise UnsupportedError(
+            f"{where}, store {store.name}: the checkpoint records no state schema (Spark before 3.1); give one with "
+            f"--schema {operator.id}.{store.name}='key-ddl | value-ddl'"
+        )

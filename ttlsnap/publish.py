@@ -1,0 +1,192 @@
+"""Publishing: staged files go live behind a fence that keeps Spark out while they do.
+
+    1  the report and the journal are written                      nothing is changed yet
+    2  the fence ``offsets/<latest + 1>`` is created, if absent     from here on Spark refuses to start
+    3  the checkpoint is looked at again: is it the one planned for?
+    4  old files move to the run's backup, staged ones into place
+    5  the fence is removed                                        Spark starts on the new state
+    6  the journal is closed
+
+A crash before 2 changed nothing. A crash from 2 to 5 leaves a checkpoint that Spark refuses, quoting the fence,
+whose words name ``ttlsnap recover``. An error in 4 is undone at once where the disk allows it. See
+``docs/publishing.md``; the fence was tried on Spark 3.5 to 4.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ttlsnap import journal as journals
+from ttlsnap.checkpoint import Logs, layout
+from ttlsnap.checkpoint.logs import FENCE_MARK, read_logs
+from ttlsnap.errors import CorruptionError, RefusedError, StorageError
+from ttlsnap.filesystem import Directory
+from ttlsnap.journal import Journal, Move, close_journal, write_journal
+from ttlsnap.partition import PartitionResult
+from ttlsnap.plan import Plan
+from ttlsnap.stores.lineage import find_lineage
+
+
+def publish(plan: Plan, results: Sequence[PartitionResult]) -> Journal:
+    """Put the staged snapshots of ``results`` in place.
+
+    Raises RefusedError when the checkpoint is no longer the one that was planned for, StorageError when the disk
+    refuses; the checkpoint is then as it was, or fenced, and the message says which.
+    """
+    files = plan.checkpoint.files
+    moves: list[Move] = []
+    for state in plan.states:
+        lineages = {partition.partition: partition.lineage for partition in state.partitions}
+        for result in results:
+            if result.staged is None or (result.operator, result.store) != (state.state.operator, state.state.store):
+                continue
+            target = layout.state_file(
+                result.operator, result.partition, result.store, plan.checkpoint.version, "snapshot"
+            )
+            # What a batch left that never committed would win over the new snapshot, or outlive it.
+            replaced = [target, *(file.path for file in lineages[result.partition].newer)]
+            moves += set_aside(files, plan.run, replaced)
+            moves.append(Move(result.staged, target))
+    journal = Journal(
+        run=plan.run,
+        kind="compact",
+        batch=plan.checkpoint.batch.id,
+        fence=fence_file(plan.checkpoint.logs),
+        moves=tuple(moves),
+        status="open",
+    )
+    return swap(files, journal, check=lambda: check_unchanged(plan))
+
+
+def set_aside(files: Directory, run: str, paths: Sequence[str]) -> list[Move]:
+    """Moves of existing files, with every checksum file beside them, to the backup of ``run``.
+
+    A checksum file goes before the file it is about: a stale one would make Spark fail.
+    """
+    moves = []
+    for path in paths:
+        hadoop, spark = layout.checksum_files(path)
+        for name in (*layout.checksum_files(spark), hadoop, spark, path):
+            if files.stat(name) is not None:
+                moves.append(Move(name, journals.backup_path(run, name)))
+    return moves
+
+
+def fence_file(logs: Logs) -> str:
+    """The offset file that is one past the newest."""
+    return layout.offset_file(logs.offsets[-1] + 1)
+
+
+def swap(files: Directory, journal: Journal, check: Callable[[], None] = lambda: None) -> Journal:
+    """Carry out the moves of ``journal`` behind its fence; ``check`` is called once the fence stands.
+
+    The journal is closed when this returns, and when it raises, unless the message names ``ttlsnap recover``.
+    """
+    # The backup is there even when it is empty: a rollback tells by it that nothing was removed.
+    backup = f"{layout.run_directory(journal.run)}/backup"
+    for folder in sorted({backup, *(move.target.rpartition("/")[0] for move in journal.moves)}):
+        files.mkdirs(folder)
+    write_journal(files, journal)
+    try:
+        if not raise_fence(files, journal):
+            raise RefusedError(
+                f"{files.root}/{journal.fence} appeared in the meantime: the query runs. Nothing was changed"
+            )
+    except BaseException:
+        close_journal(files, journal, "undone")
+        raise
+    try:
+        check()
+        apply(files, journal)
+    except Exception as error:
+        _give_up(files, journal, error)
+        raise
+    lower_fence(files, journal)
+    return close_journal(files, journal, "done")
+
+
+def raise_fence(files: Directory, journal: Journal) -> bool:
+    """Create the fence; False when an offset file stands there already."""
+    text = (
+        f"{FENCE_MARK}: this checkpoint was being changed by ttlsnap run {journal.run} and was cut off; "
+        f"run `ttlsnap recover {files.root}` and start the query again\n"
+    )
+    return files.create(journal.fence, text.encode())
+
+
+def lower_fence(files: Directory, journal: Journal) -> None:
+    """Remove the fence; what does not begin like one is left alone."""
+    if is_fence(files, journal.fence):
+        files.remove(journal.fence)
+        files.sync(layout.OFFSETS)
+
+
+def is_fence(files: Directory, path: str) -> bool:
+    """Whether ``path`` is a fence of ttlsnap's."""
+    return files.stat(path) is not None and files.read(path, 1 << 20).startswith(FENCE_MARK.encode())
+
+
+def is_done(files: Directory, move: Move) -> bool:
+    """Whether a move has been carried out: the end that lies in the run's folder is used by no other move."""
+    if move.target.startswith(f"{layout.RUNS}/"):
+        return files.stat(move.target) is not None
+    return files.stat(move.source) is None
+
+
+def apply(files: Directory, journal: Journal) -> None:
+    """Carry out what is not done yet, in order."""
+    for move in journal.moves:
+        if not is_done(files, move):
+            files.rename(move.source, move.target)
+    _sync(files, journal)
+
+
+def undo(files: Directory, journal: Journal) -> None:
+    """Take back what is done, in reverse order."""
+    for move in reversed(journal.moves):
+        if is_done(files, move):
+            files.rename(move.target, move.source)
+    _sync(files, journal)
+
+
+def _sync(files: Directory, journal: Journal) -> None:
+    for folder in sorted({path.rpartition("/")[0] for move in journal.moves for path in (move.source, move.target)}):
+        if files.stat(folder) is not None:
+            files.sync(folder)
+
+
+def _give_up(files: Directory, journal: Journal, error: Exception) -> None:
+    """After an error behind the fence: undo, or say that ``recover`` has to."""
+    try:
+        undo(files, journal)
+        lower_fence(files, journal)
+        close_journal(files, journal, "undone")
+    except StorageError as second:
+        raise StorageError(
+            f"{error}\nUndoing failed too: {second}\nThe checkpoint is fenced and nothing is lost. "
+            f"When the disk is well again, run: ttlsnap recover {files.root}"
+        ) from error
+
+
+def check_unchanged(plan: Plan) -> None:
+    """Raise RefusedError unless logs and state files are those that the plan was made of."""
+    files = plan.checkpoint.files
+    now, then = read_logs(files), plan.checkpoint.logs
+    if (now.offsets, now.commits) != (then.offsets, then.commits):
+        raise RefusedError(
+            f"{files.root}: the query went on while ttlsnap worked (batch {then.commits[-1]} was the last, now it is "
+            f"{now.commits[-1] if now.commits else 'none'}). Nothing was changed; stop the query first"
+        )
+    for state in plan.states:
+        if state.left_alone is not None:
+            continue
+        for partition in state.partitions:
+            folder = layout.store_directory(state.state.operator, partition.partition, state.state.store)
+            try:
+                lineage = find_lineage(files, folder, plan.checkpoint.version)
+            except CorruptionError as error:
+                raise RefusedError(f"{error}\nIt was there before: the query runs. Nothing was changed") from error
+            if lineage != partition.lineage:
+                raise RefusedError(
+                    f"{files.root}/{folder} changed while ttlsnap worked: the query runs. Nothing was changed"
+                )

@@ -1,0 +1,156 @@
+"""What a run did, as data: the same types for a dry run and a real one, and the JSON that scripts rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ttlsnap.clock import iso
+from ttlsnap.partition import PartitionResult
+from ttlsnap.plan import Plan
+from ttlsnap.state import StateDescriptor
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Entries seen, kept as they were, dropped, rewritten; bytes on disk before and after.
+
+    ``entries``, ``kept`` are None for a state that no transformer looked at: it was not read.
+    """
+
+    entries: int | None
+    kept: int | None
+    dropped: int
+    rewritten: int
+    bytes_before: int
+    bytes_after: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "entries": self.entries,
+            "kept": self.kept,
+            "dropped": self.dropped,
+            "rewritten": self.rewritten,
+            "bytes_before": self.bytes_before,
+            "bytes_after": self.bytes_after,
+        }
+
+
+@dataclass(frozen=True)
+class StateReport:
+    """What became of one state; times in microseconds since the epoch.
+
+    ``timestamp`` names the field that was judged by, ``now_us`` the moment it was compared with; ``null_timestamps``
+    entries had none and were kept. ``left_alone`` says why no transformer looked at the state.
+    """
+
+    state: StateDescriptor
+    counts: Counts
+    timestamp: str | None = None
+    now_us: int | None = None
+    oldest_us: int | None = None
+    newest_us: int | None = None
+    null_timestamps: int = 0
+    left_alone: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "operator": self.state.operator,
+            "operator_name": self.state.operator_name,
+            "store": self.state.store,
+            "state": self.state.state,
+            "role": self.state.role,
+            **self.counts.to_json(),
+            "timestamp": self.timestamp,
+            "now": iso(self.now_us),
+            "oldest": iso(self.oldest_us),
+            "newest": iso(self.newest_us),
+            "null_timestamps": self.null_timestamps,
+            "left_alone": self.left_alone,
+        }
+
+
+@dataclass(frozen=True)
+class CompactionReport:
+    """A run of ``compact``. ``backup`` is the folder with the replaced files, ``output`` the new checkpoint.
+
+    ``published`` is False for a dry run, and where nothing was to be changed.
+    """
+
+    run: str
+    target: str
+    dry_run: bool
+    published: bool
+    engine: str
+    batch: int
+    now_us: int
+    now_source: str
+    totals: Counts
+    states: tuple[StateReport, ...]
+    output: str | None
+    backup: str | None
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of ``compact --format json``."""
+        return {
+            "run": self.run,
+            "target": self.target,
+            "kind": "checkpoint",
+            "dry_run": self.dry_run,
+            "published": self.published,
+            "engine": self.engine,
+            "batch": self.batch,
+            "now": iso(self.now_us),
+            "now_source": self.now_source,
+            "totals": self.totals.to_json(),
+            "stores": [state.to_json() for state in self.states],
+            "output": self.output,
+            "backup": self.backup,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def summarize(plan: Plan, results: Sequence[PartitionResult]) -> tuple[Counts, tuple[StateReport, ...]]:
+    """Totals and one report per state, from what the partitions counted."""
+    states = []
+    for planned in plan.states:
+        mine = [r for r in results if (r.operator, r.store) == (planned.state.operator, planned.state.store)]
+        if planned.left_alone is not None:
+            counts = Counts(None, None, 0, 0, planned.size, planned.size)
+            states.append(StateReport(planned.state, counts, left_alone=planned.left_alone))
+            continue
+        times = [r.times for r in mine if r.times is not None]
+        oldest = [t.oldest_us for t in times if t.oldest_us is not None]
+        newest = [t.newest_us for t in times if t.newest_us is not None]
+        states.append(
+            StateReport(
+                planned.state,
+                Counts(
+                    sum(r.entries for r in mine),
+                    sum(r.kept for r in mine),
+                    sum(r.dropped for r in mine),
+                    sum(r.rewritten for r in mine),
+                    sum(r.bytes_before for r in mine),
+                    sum(r.bytes_after for r in mine),
+                ),
+                timestamp=times[0].field if times else None,
+                now_us=times[0].now_us if times else None,
+                oldest_us=min(oldest, default=None),
+                newest_us=max(newest, default=None),
+                null_timestamps=sum(t.nulls for t in times),
+            )
+        )
+    return _total([state.counts for state in states]), tuple(states)
+
+
+def _total(parts: Sequence[Counts]) -> Counts:
+    return Counts(
+        sum(p.entries or 0 for p in parts),
+        sum(p.kept or 0 for p in parts),
+        sum(p.dropped for p in parts),
+        sum(p.rewritten for p in parts),
+        sum(p.bytes_before for p in parts),
+        sum(p.bytes_after for p in parts),
+    )

@@ -1,0 +1,210 @@
+"""Spark's schema JSON, read into the model and written again.
+
+Grammar (``DataType.json`` in Spark): a type is a string (``"long"``, ``"decimal(10,2)"``, ``"time(6)"``,
+``"interval day to second"``) or an object with a ``type`` of ``struct``, ``array``, ``map`` or ``udt``.
+
+    {"type":"struct","fields":[{"name":..,"type":..,"nullable":..,"metadata":{..}}]}
+    {"type":"array","elementType":..,"containsNull":..}
+    {"type":"map","keyType":..,"valueType":..,"valueContainsNull":..}
+    {"type":"udt","class":..,"pyClass":..,"sqlType":..}
+    {"type":"udt","pyClass":..,"serializedClass":..,"sqlType":..}
+
+Collations: inside a struct a collated string is written as plain ``"string"``, and the nearest field's
+metadata says which it was: ``{"__COLLATIONS":{"m.key":"icu.en_AI"}}``, the path made of the field's name
+and ``element``, ``key``, ``value``. Reading moves that into ``StringType.collation``, writing puts it back.
+
+Dangers: the JSON comes from a checkpoint and is not trusted. Nesting beyond ``MAX_DEPTH`` is refused, what
+is not JSON or not of this grammar is a CorruptionError, and a type name of which we know nothing is an
+UnsupportedError with that name (``geometry``, ``geography`` and whatever a later Spark adds).
+
+Source: apache/spark ``sql/api/.../types/DataType.scala`` and real output of Spark 4.2.0.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.schema import types as T
+
+MAX_DEPTH = 64
+COLLATIONS_KEY = "__COLLATIONS"
+
+_PLAIN: dict[str, T.DataType] = {
+    t.name: t
+    for t in (
+        T.NullType(), T.BooleanType(), T.ByteType(), T.ShortType(), T.IntegerType(), T.LongType(),
+        T.FloatType(), T.DoubleType(), T.BinaryType(), T.DateType(), T.TimestampType(),
+        T.TimestampNTZType(), T.VariantType(), T.CalendarIntervalType(),
+    )
+} | {
+    "string": T.StringType(),
+    "decimal": T.DecimalType(),
+    "null": T.NullType(),  # before Spark 3.1
+    "timestamp_ltz": T.TimestampType(),
+}  # fmt: skip
+for _units, _cls in (
+    (T.DAY_TIME_UNITS, T.DayTimeIntervalType), (T.YEAR_MONTH_UNITS, T.YearMonthIntervalType)
+):  # fmt: skip
+    for _i, _start in enumerate(_units):
+        for _end in _units[_i:]:
+            _interval = _cls(_start, _end)
+            _PLAIN[_interval.simple_string] = _interval
+
+_DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*,\s*(-?\d{1,2})\s*\)")
+_SIZED: list[tuple[re.Pattern[str], Callable[[int], T.DataType]]] = [
+    (re.compile(r"char\(\s*(\d{1,10})\s*\)"), T.CharType),
+    (re.compile(r"varchar\(\s*(\d{1,10})\s*\)"), T.VarcharType),
+    (re.compile(r"time\(\s*([0-9])\s*\)"), T.TimeType),
+]
+_COLLATED = re.compile(r"string\s+collate\s+`?(\w+)`?")
+
+
+def parse_type(text: str) -> T.DataType:
+    """The type a JSON text spells.
+
+    Raises CorruptionError for broken JSON and UnsupportedError for a type unknown here.
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise CorruptionError(f"schema JSON is nested deeper than {MAX_DEPTH} levels") from None
+    except ValueError as e:
+        raise CorruptionError(f"schema is not JSON: {e}; it begins with {text[:80]!r}") from None
+    return from_value(value)
+
+
+def parse_struct(text: str) -> T.StructType:
+    """Like ``parse_type``, for texts that must be a struct, as key and value schemas are."""
+    parsed = parse_type(text)
+    if not isinstance(parsed, T.StructType):
+        raise CorruptionError(f"schema should be a struct but is {parsed.simple_string!r}")
+    return parsed
+
+
+def from_value(value: Any) -> T.DataType:
+    """The type a decoded JSON value spells; errors as ``parse_type``."""
+    return _parse(value, 0, {}, "")
+
+
+def to_value(data_type: T.DataType) -> Any:
+    """The type as a JSON-ready value, as Spark would write it."""
+    return _dump(data_type, None, "")
+
+
+def dump_type(data_type: T.DataType) -> str:
+    """The type as Spark's compact JSON."""
+    return json.dumps(to_value(data_type), ensure_ascii=False, separators=(",", ":"))
+
+
+def _parse(value: Any, depth: int, collations: Mapping[str, str], path: str) -> T.DataType:
+    if depth > MAX_DEPTH:
+        raise CorruptionError(f"schema JSON is nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, str):
+        parsed = parse_name(value)
+        if path in collations and isinstance(parsed, T.StringType):
+            # "icu.UNICODE_CI": the provider is implied by the name.
+            return T.StringType(collations[path].rpartition(".")[2])
+        return parsed
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind == "struct":
+        fields = _want(value, "fields", list)
+        return T.StructType(tuple(_parse_field(f, depth + 1) for f in fields))
+    if kind == "array":
+        element = _parse(_want(value, "elementType"), depth + 1, collations, f"{path}.element")
+        return T.ArrayType(element, _want(value, "containsNull", bool))
+    if kind == "map":
+        key = _parse(_want(value, "keyType"), depth + 1, collations, f"{path}.key")
+        val = _parse(_want(value, "valueType"), depth + 1, collations, f"{path}.value")
+        return T.MapType(key, val, _want(value, "valueContainsNull", bool))
+    if kind == "udt":
+        names = [value.get(k) for k in ("class", "pyClass", "serializedClass")]
+        if not all(n is None or isinstance(n, str) for n in names):
+            raise CorruptionError(f"schema JSON: a class name of a udt is not text: {_short(value)}")
+        return T.UserDefinedType(_parse(_want(value, "sqlType"), depth + 1, {}, ""), *names)
+    if isinstance(kind, str):
+        raise UnsupportedError(f"schema has a type unknown here: {kind!r}")
+    raise CorruptionError(f"schema JSON: a type should be text or an object with a type, not {_short(value)}")
+
+
+def _parse_field(value: Any, depth: int) -> T.StructField:
+    if not isinstance(value, dict):
+        raise CorruptionError(f"schema JSON: a field should be an object, not {_short(value)}")
+    name = _want(value, "name", str)
+    if any("\ud800" <= c <= "\udfff" for c in name):
+        raise CorruptionError(f"schema JSON: field name {name!r} is not Unicode text")
+    metadata = dict(_want(value, "metadata", dict)) if "metadata" in value else {}
+    collations = metadata.pop(COLLATIONS_KEY, {})
+    if not isinstance(collations, dict) or not all(isinstance(c, str) for c in collations.values()):
+        raise CorruptionError(f"schema JSON: {COLLATIONS_KEY} of field {name!r} is not a map of names")
+    nullable = _want(value, "nullable", bool) if "nullable" in value else True
+    return T.StructField(name, _parse(_want(value, "type"), depth, collations, name), nullable, metadata)
+
+
+def parse_name(name: str) -> T.DataType:
+    """The type spelled by one JSON string, such as ``decimal(10,2)``; UnsupportedError if unknown."""
+    if name in _PLAIN:
+        return _PLAIN[name]
+    if m := _DECIMAL.fullmatch(name):
+        precision, scale = int(m[1]), int(m[2])
+        if 1 <= precision <= T.MAX_DECIMAL_PRECISION and scale <= precision:
+            return T.DecimalType(precision, scale)
+        raise UnsupportedError(f"schema has a decimal that cannot be: {name!r}")
+    for pattern, make in _SIZED:
+        if m := pattern.fullmatch(name):
+            return make(int(m[1]))
+    if m := _COLLATED.fullmatch(name):
+        return T.StringType(m[1])
+    raise UnsupportedError(f"schema has a type unknown here: {name[:80]!r}")
+
+
+def _want(value: Mapping[str, Any], key: str, kind: type = object) -> Any:
+    """``value[key]``, which has to be there and of that kind."""
+    if key not in value:
+        raise CorruptionError(f"schema JSON: {key!r} is missing in {_short(value)}")
+    if not isinstance(value[key], kind):
+        raise CorruptionError(f"schema JSON: {key!r} should be {kind.__name__} in {_short(value)}")
+    return value[key]
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+def _dump(data_type: T.DataType, collations: dict[str, str] | None, path: str) -> Any:
+    """``collations`` collects what the enclosing field must say; None outside of any field."""
+    match data_type:
+        case T.StringType(collation) if collation != T.UTF8_BINARY and collations is not None:
+            provider = "spark" if collation.startswith("UTF8_") else "icu"
+            collations[path] = f"{provider}.{collation}"
+            return "string"
+        case T.StructType(fields):
+            return {"type": "struct", "fields": [_dump_field(f) for f in fields]}
+        case T.ArrayType(element, contains_null):
+            inner = _dump(element, collations, f"{path}.element")
+            return {"type": "array", "elementType": inner, "containsNull": contains_null}
+        case T.MapType(key, value, value_contains_null):
+            return {
+                "type": "map",
+                "keyType": _dump(key, collations, f"{path}.key"),
+                "valueType": _dump(value, collations, f"{path}.value"),
+                "valueContainsNull": value_contains_null,
+            }
+        case T.UserDefinedType(sql_type, jvm_class, py_class, serialized):
+            names: dict[str, str | None] = {"class": jvm_class} if jvm_class is not None else {}
+            names["pyClass"] = py_class
+            if serialized is not None:
+                names["serializedClass"] = serialized
+            return {"type": "udt", **names, "sqlType": _dump(sql_type, None, "")}
+    return data_type.name or data_type.simple_string
+
+
+def _dump_field(field: T.StructField) -> dict[str, Any]:
+    collations: dict[str, str] = {}
+    inner = _dump(field.type, collations, field.name)
+    metadata = dict(field.metadata) | ({COLLATIONS_KEY: collations} if collations else {})
+    return {"name": field.name, "type": inner, "nullable": field.nullable, "metadata": metadata}

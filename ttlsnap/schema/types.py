@@ -1,0 +1,296 @@
+"""The Spark SQL types that can stand in a state schema, as frozen dataclasses.
+
+One class for each type, named as Spark names it; two types are equal when they mean the same.
+``simple_string`` prints a type as Spark's ``simpleString`` does (``struct<a:int,b:array<string>>``),
+but never shortens a long struct.
+
+Which types are inline: UnsafeRow gives every field one 8-byte word. ``is_fixed_width`` is true where
+that word *is* the value, and can therefore be overwritten in place; otherwise the word holds
+``offset << 32 | size`` of bytes further on in the row.
+
+Dangers
+    * ``CharType`` and ``VarcharType`` are rare in state: Spark turns them into ``StringType`` and keeps
+      the original spelling in the field's metadata (``CHAR_VARCHAR_KEY``).
+    * Field names may repeat (two ``sum`` buffers); ordinals are the only safe address.
+    * ``StructField.metadata`` counts in equality, as in Spark, but not in the hash.
+
+Source: apache/spark ``sql/api/src/main/scala/org/apache/spark/sql/types``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+CHAR_VARCHAR_KEY = "__CHAR_VARCHAR_TYPE_STRING"
+"""Metadata key under which Spark keeps the declared ``char(n)``/``varchar(n)`` of a string field."""
+
+MAX_DECIMAL_PRECISION = 38
+MAX_LONG_DIGITS = 18
+"""Decimals up to this precision are stored as a long in the word, wider ones in the variable part."""
+
+UTF8_BINARY = "UTF8_BINARY"
+"""The default collation: strings compare as bytes."""
+
+
+@dataclass(frozen=True)
+class DataType:
+    """Root of all types. ``name`` is the JSON spelling, ``sql_name`` the DDL one."""
+
+    name: ClassVar[str] = ""
+    sql_name: ClassVar[str] = ""
+
+    @property
+    def simple_string(self) -> str:
+        """The type as Spark prints it."""
+        return self.sql_name or self.name
+
+
+@dataclass(frozen=True)
+class NullType(DataType):
+    """The type of a bare NULL; every value is null."""
+
+    name = "void"
+
+
+@dataclass(frozen=True)
+class BooleanType(DataType):
+    name = "boolean"
+
+
+@dataclass(frozen=True)
+class ByteType(DataType):
+    name, sql_name = "byte", "tinyint"
+
+
+@dataclass(frozen=True)
+class ShortType(DataType):
+    name, sql_name = "short", "smallint"
+
+
+@dataclass(frozen=True)
+class IntegerType(DataType):
+    name, sql_name = "integer", "int"
+
+
+@dataclass(frozen=True)
+class LongType(DataType):
+    name, sql_name = "long", "bigint"
+
+
+@dataclass(frozen=True)
+class FloatType(DataType):
+    name = "float"
+
+
+@dataclass(frozen=True)
+class DoubleType(DataType):
+    name = "double"
+
+
+@dataclass(frozen=True)
+class BinaryType(DataType):
+    name = "binary"
+
+
+@dataclass(frozen=True)
+class DateType(DataType):
+    """Days since 1970-01-01, proleptic Gregorian, in an int."""
+
+    name = "date"
+
+
+@dataclass(frozen=True)
+class TimestampType(DataType):
+    """Microseconds since 1970-01-01T00:00:00Z, in a long."""
+
+    name = "timestamp"
+
+
+@dataclass(frozen=True)
+class TimestampNTZType(DataType):
+    """Microseconds since 1970-01-01T00:00:00 of an unnamed zone, in a long."""
+
+    name = "timestamp_ntz"
+
+
+@dataclass(frozen=True)
+class VariantType(DataType):
+    name = "variant"
+
+
+@dataclass(frozen=True)
+class CalendarIntervalType(DataType):
+    """Months, days and microseconds: 16 bytes in the variable part, reserved even for null."""
+
+    name = "interval"
+
+
+@dataclass(frozen=True)
+class TimeType(DataType):
+    """Time of day (Spark 4.1+): nanoseconds since midnight in a long, shown with ``precision`` digits."""
+
+    precision: int = 6
+
+    @property
+    def simple_string(self) -> str:
+        return f"time({self.precision})"
+
+
+@dataclass(frozen=True)
+class StringType(DataType):
+    """UTF-8 text; ``collation`` changes how it compares, never how it is stored."""
+
+    collation: str = UTF8_BINARY
+
+    @property
+    def simple_string(self) -> str:
+        return "string" if self.collation == UTF8_BINARY else f"string collate {self.collation}"
+
+
+@dataclass(frozen=True)
+class CharType(DataType):
+    length: int
+
+    @property
+    def simple_string(self) -> str:
+        return f"char({self.length})"
+
+
+@dataclass(frozen=True)
+class VarcharType(DataType):
+    length: int
+
+    @property
+    def simple_string(self) -> str:
+        return f"varchar({self.length})"
+
+
+@dataclass(frozen=True)
+class DecimalType(DataType):
+    precision: int = 10
+    scale: int = 0
+
+    @property
+    def simple_string(self) -> str:
+        return f"decimal({self.precision},{self.scale})"
+
+
+DAY_TIME_UNITS = ("day", "hour", "minute", "second")
+YEAR_MONTH_UNITS = ("year", "month")
+
+
+def _interval(start: str, end: str) -> str:
+    return f"interval {start}" if start == end else f"interval {start} to {end}"
+
+
+@dataclass(frozen=True)
+class DayTimeIntervalType(DataType):
+    """Microseconds in a long, whatever units the type shows."""
+
+    start: str = "day"
+    end: str = "second"
+
+    @property
+    def simple_string(self) -> str:
+        return _interval(self.start, self.end)
+
+
+@dataclass(frozen=True)
+class YearMonthIntervalType(DataType):
+    """Months in an int, also for ``interval year``."""
+
+    start: str = "year"
+    end: str = "month"
+
+    @property
+    def simple_string(self) -> str:
+        return _interval(self.start, self.end)
+
+
+@dataclass(frozen=True)
+class ArrayType(DataType):
+    element: DataType
+    contains_null: bool = True
+
+    @property
+    def simple_string(self) -> str:
+        return f"array<{self.element.simple_string}>"
+
+
+@dataclass(frozen=True)
+class MapType(DataType):
+    key: DataType
+    value: DataType
+    value_contains_null: bool = True
+
+    @property
+    def simple_string(self) -> str:
+        return f"map<{self.key.simple_string},{self.value.simple_string}>"
+
+
+@dataclass(frozen=True)
+class StructField:
+    name: str
+    type: DataType
+    nullable: bool = True
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class StructType(DataType):
+    fields: tuple[StructField, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def __iter__(self) -> Iterator[StructField]:
+        return iter(self.fields)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Field names by ordinal; a name may stand there twice."""
+        return tuple(f.name for f in self.fields)
+
+    @property
+    def simple_string(self) -> str:
+        return f"struct<{','.join(f'{f.name}:{f.type.simple_string}' for f in self.fields)}>"
+
+
+@dataclass(frozen=True)
+class UserDefinedType(DataType):
+    """A user's class over ``sql_type``; state holds the bytes of ``sql_type`` and nothing else.
+
+    The three class names are kept as they were found, so that the JSON can be written again.
+    """
+
+    sql_type: DataType
+    jvm_class: str | None = None
+    py_class: str | None = None
+    serialized_class: str | None = None
+
+    @property
+    def simple_string(self) -> str:
+        return self.sql_type.simple_string
+
+
+def physical(data_type: DataType) -> DataType:
+    """The type whose layout the bytes have: a user-defined type is what it stands for."""
+    while isinstance(data_type, UserDefinedType):
+        data_type = data_type.sql_type
+    return data_type
+
+
+_INLINE = (
+    NullType, BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DateType,
+    TimestampType, TimestampNTZType, TimeType, DayTimeIntervalType, YearMonthIntervalType,
+)  # fmt: skip
+
+
+def is_fixed_width(data_type: DataType) -> bool:
+    """Whether an UnsafeRow holds this type's value in the field's own 8-byte word."""
+    data_type = physical(data_type)
+    if isinstance(data_type, DecimalType):
+        return data_type.precision <= MAX_LONG_DIGITS
+    return isinstance(data_type, _INLINE)

@@ -1,0 +1,57 @@
+"""Schemas that a user gives for checkpoints which record none are checked against the bytes first.
+
+A wrong schema must not turn into dropped entries: every key and value of the first batches has to fit it, down to
+the last field, and be exactly what the schema would encode to.
+"""
+
+from __future__ import annotations
+
+from ttlsnap.checkpoint.checkpoint import Schemas
+from ttlsnap.errors import CorruptionError, UsageError
+from ttlsnap.plan import Plan, StatePlan
+from ttlsnap.schema.types import StructType
+from ttlsnap.stores.hdfs import read_entries
+from ttlsnap.unsaferow.check import check_rows
+from ttlsnap.unsaferow.decode import decode
+from ttlsnap.unsaferow.encode import encode
+from ttlsnap.unsaferow.rows import Rows
+
+_LEAST_ENTRIES = 10_000
+
+
+def check_given_schemas(plan: Plan, schemas: Schemas) -> None:
+    """Raise UsageError when a given schema does not describe the state's bytes."""
+    for planned in plan.states:
+        if (planned.state.operator, planned.state.store) in schemas:
+            _check(plan, planned)
+
+
+def _check(plan: Plan, planned: StatePlan) -> None:
+    state = planned.state
+    for partition in planned.partitions:
+        seen = 0
+        for batch in read_entries(plan.checkpoint.files, partition.lineage, plan.form):
+            for side, rows, schema in (
+                ("key", batch.keys, state.key_schema),
+                ("value", batch.values, state.value_schema),
+            ):
+                problem = _mismatch(rows, schema)
+                if problem:
+                    raise UsageError(
+                        f"--schema {state.operator}.{state.store}: the {side} schema does not describe the bytes of "
+                        f"partition {partition.partition}: {problem}"
+                    )
+            seen += len(batch.keys)
+            if seen >= _LEAST_ENTRIES:
+                break
+
+
+def _mismatch(rows: Rows, schema: StructType) -> str | None:
+    try:
+        check_rows(rows, schema)
+        again = encode(decode(rows, schema), schema)
+    except (CorruptionError, UsageError) as error:
+        return str(error)
+    if again.to_arrow() != rows.to_arrow():
+        return "encoding what was decoded gives other bytes"
+    return None

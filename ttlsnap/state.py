@@ -1,0 +1,44 @@
+"""Which state is meant: the facts that go with every batch of entries, and with every line of a report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ttlsnap.fields import Field, find_field
+from ttlsnap.schema.types import StructType
+
+
+@dataclass(frozen=True)
+class StateDescriptor:
+    """Which state a batch of entries belongs to.
+
+    ``operator_name`` is None where the checkpoint does not record it (Spark before 4.0). ``partition`` is None
+    while a run is planned. ``stored_timestamp`` names the field in which Spark itself stores when an entry may
+    go, and ``stored_time`` the clock it is on; both are None where Spark stores none.
+    """
+
+    operator: int
+    operator_name: str | None
+    store: str
+    state: str
+    partition: int | None
+    key_schema: StructType
+    value_schema: StructType
+    role: Literal["primary", "derived"] = "primary"
+    stored_timestamp: str | None = None
+    stored_time: Literal["event", "processing"] | None = None
+
+    def __str__(self) -> str:
+        place = f"operator {self.operator}"
+        if self.operator_name:
+            place += f" ({self.operator_name})"
+        if self.store != "default":
+            place += f", store {self.store}"
+        if self.state != "default":
+            place += f", state {self.state}"
+        return place if self.partition is None else f"{place}, partition {self.partition}"
+
+    def field(self, name: str) -> Field | None:
+        """The field called ``name`` (as ``inspect`` spells it); None when this state has none."""
+        return find_field(name, self.key_schema, self.value_schema)

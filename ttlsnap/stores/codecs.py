@@ -1,0 +1,285 @@
+"""The compressed streams that Spark writes state files with: lz4, zstd, snappy, lzf, none.
+
+    lz4     block*  := "LZ4Block" token:u8 compressed:i32le size:i32le xxh32:u32le data
+                    token = method (0x10 stored, 0x20 LZ4) | level, a block holds at most 2^(10+level) bytes;
+                    the checksum is that of the decompressed block, seed 0x9747b28c, low 28 bits; size 0 ends it
+    zstd    frames, as the reference implementation writes them
+    snappy  header  := 82 "SNAPPY" 00 version:i32be compatible:i32be, then (size:i32be, raw snappy block)*
+    lzf     chunk*  := "ZV" 00 size:u16be data | "ZV" 01 compressed:u16be size:u16be data
+    none    the bytes themselves
+
+``decompress`` gives pieces of bounded size whatever a header claims; ``Compressor`` writes the same streams.
+These are lz4-java's, zstd-jni's, snappy-java's and compress-lzf's stream formats, which
+``org.apache.spark.io.CompressionCodec`` wraps; they are not the frame formats of the command-line tools.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import BinaryIO, Protocol
+
+import lz4.block
+import lzf
+import pyarrow as pa
+import xxhash
+import zstandard
+
+from ttlsnap.errors import CorruptionError, UnsupportedError
+
+_LZ4_MAGIC = b"LZ4Block"
+_LZ4_HEADER = struct.Struct("<8sBiiI")
+_LZ4_STORED, _LZ4_COMPRESSED = 0x10, 0x20
+_LZ4_SEED = 0x9747B28C
+_LZ4_CHECK_MASK = 0x0FFFFFFF
+_LZ4_LEVEL = 5  # 2^(10+5) = 32 KiB, Spark's default block size
+_SNAPPY_HEADER = b"\x82SNAPPY\x00"
+_SNAPPY_MAX_BLOCK = 64 << 20
+_LZF_MAX_CHUNK = 0xFFFF
+_BLOCK = 32 << 10
+_READ = 1 << 20
+
+_CLASSES = {
+    "org.apache.spark.io.LZ4CompressionCodec": "lz4",
+    "org.apache.spark.io.ZStdCompressionCodec": "zstd",
+    "org.apache.spark.io.SnappyCompressionCodec": "snappy",
+    "org.apache.spark.io.LZFCompressionCodec": "lzf",
+}
+
+
+def codec_name(setting: str) -> str:
+    """The short name of the codec a checkpoint pins; raises UnsupportedError for one that is unknown."""
+    name = _CLASSES.get(setting, setting.lower())
+    if name not in _READERS:
+        raise UnsupportedError(
+            f"state compression codec {setting!r} is unknown; known are {', '.join(sorted(_READERS))}"
+        )
+    return name
+
+
+def decompress(file: BinaryIO, codec: str, where: str) -> Iterator[bytes]:
+    """The decompressed content of ``file``, in pieces; ``where`` names the file in errors.
+
+    Raises CorruptionError, with the byte position, for a stream that is torn or damaged.
+    """
+    return _READERS[codec](_Source(file, where))
+
+
+class _Source:
+    """A file read from front to back, with a position for messages."""
+
+    def __init__(self, file: BinaryIO, where: str) -> None:
+        self.file, self.where, self.position = file, where, 0
+        self._buffer = memoryview(b"")
+
+    def take(self, size: int, what: str) -> memoryview:
+        """Exactly ``size`` bytes."""
+        if len(self._buffer) < size:
+            self._fill(size)
+            if len(self._buffer) < size:
+                raise self.damage(f"the file ends in the middle of {what} ({len(self._buffer)} of {size} bytes)")
+        piece, self._buffer = self._buffer[:size], self._buffer[size:]
+        self.position += size
+        return piece
+
+    def at_end(self) -> bool:
+        if not len(self._buffer):
+            self._fill(1)
+        return not len(self._buffer)
+
+    def _fill(self, size: int) -> None:
+        # Reading stops where the file does, so a length that is absurd allocates nothing.
+        pieces = [bytes(self._buffer)]
+        have = len(self._buffer)
+        while have < size:
+            piece = self.file.read(_READ)
+            if not piece:
+                break
+            pieces.append(piece)
+            have += len(piece)
+        self._buffer = memoryview(b"".join(pieces))
+
+    def damage(self, what: str) -> CorruptionError:
+        return CorruptionError(f"{self.where}: damaged near byte {self.position}: {what}")
+
+
+def _read_lz4(source: _Source) -> Iterator[bytes]:
+    while not source.at_end():
+        magic, token, packed, size, check = _LZ4_HEADER.unpack(source.take(_LZ4_HEADER.size, "an LZ4 block header"))
+        method, limit = token & 0xF0, 1 << (10 + (token & 0x0F))
+        if magic != _LZ4_MAGIC or method not in (_LZ4_STORED, _LZ4_COMPRESSED):
+            raise source.damage("no LZ4 block begins here")
+        if not 0 <= size <= limit or not 0 <= packed <= limit + limit // 255 + 16 or (size == 0) != (packed == 0):
+            raise source.damage(f"an LZ4 block claims {packed} bytes for {size}, its limit is {limit}")
+        if size == 0:
+            continue  # the end mark; streams may follow each other
+        data = source.take(packed, "an LZ4 block")
+        if method == _LZ4_STORED:
+            block = bytes(data)
+        else:
+            try:
+                block = lz4.block.decompress(data, uncompressed_size=size)
+            except lz4.block.LZ4BlockError as error:
+                raise source.damage(f"an LZ4 block does not decompress ({error})") from error
+        if len(block) != size or xxhash.xxh32_intdigest(block, _LZ4_SEED) & _LZ4_CHECK_MASK != check:
+            raise source.damage("the checksum of an LZ4 block does not match")
+        yield block
+
+
+def _read_zstd(source: _Source) -> Iterator[bytes]:
+    reader = zstandard.ZstdDecompressor().stream_reader(source.file, read_size=_READ, read_across_frames=True)
+    while True:
+        try:
+            piece = reader.read(_READ)
+        except zstandard.ZstdError as error:
+            raise source.damage(f"the zstd stream does not decompress ({error})") from error
+        if not piece:
+            return
+        source.position = source.file.tell()
+        yield piece
+
+
+def _read_snappy(source: _Source) -> Iterator[bytes]:
+    codec = pa.Codec("snappy")
+    header = bytes(source.take(16, "the snappy header"))
+    if not header.startswith(_SNAPPY_HEADER):
+        raise source.damage("this is no snappy stream")
+    while not source.at_end():
+        prefix = bytes(source.take(4, "a snappy block's size"))
+        if prefix == _SNAPPY_HEADER[:4]:  # a further stream follows
+            source.take(12, "the snappy header")
+            continue
+        (packed,) = struct.unpack(">i", prefix)
+        if not 0 < packed <= _SNAPPY_MAX_BLOCK:
+            raise source.damage(f"a snappy block claims {packed} bytes")
+        data = source.take(packed, "a snappy block")
+        size = _snappy_size(data)
+        # No run of snappy's expands a byte to more than 64.
+        if size is None or size > 64 * packed:
+            raise source.damage("a snappy block claims an absurd size")
+        try:
+            yield codec.decompress(data, size, asbytes=True)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise source.damage(f"a snappy block does not decompress ({error})") from error
+
+
+def _snappy_size(data: memoryview) -> int | None:
+    """The size a raw snappy block begins with: seven bits a byte, low ones first, five bytes at most."""
+    size = 0
+    for shift, byte in zip(range(0, 35, 7), data, strict=False):
+        size |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return size
+    return None
+
+
+def _read_lzf(source: _Source) -> Iterator[bytes]:
+    while not source.at_end():
+        magic, kind, packed = struct.unpack(">2sBH", source.take(5, "an LZF chunk header"))
+        if magic != b"ZV" or kind not in (0, 1):
+            raise source.damage("no LZF chunk begins here")
+        if kind == 0:
+            yield bytes(source.take(packed, "an LZF chunk"))
+            continue
+        (size,) = struct.unpack(">H", source.take(2, "an LZF chunk header"))
+        try:
+            block = lzf.decompress(bytes(source.take(packed, "an LZF chunk")), size)
+        except ValueError as error:
+            raise source.damage(f"an LZF chunk does not decompress ({error})") from error
+        if block is None or len(block) != size:
+            raise source.damage("an LZF chunk does not decompress to its size")
+        yield block
+
+
+def _read_none(source: _Source) -> Iterator[bytes]:
+    while piece := source.file.read(_READ):
+        source.position += len(piece)
+        yield piece
+
+
+_READERS: dict[str, Callable[[_Source], Iterator[bytes]]] = {
+    "lz4": _read_lz4,
+    "zstd": _read_zstd,
+    "snappy": _read_snappy,
+    "lzf": _read_lzf,
+    "none": _read_none,
+}
+
+
+class Sink(Protocol):
+    """Anything compressed bytes can be written to."""
+
+    def write(self, data: bytes, /) -> object: ...
+
+
+class Compressor:
+    """Writes one compressed stream to ``sink``; ``close`` ends the stream and leaves ``sink`` open."""
+
+    def __init__(self, sink: Sink, codec: str) -> None:
+        self._sink = sink
+        self._zstd = zstandard.ZstdCompressor(level=1).compressobj() if codec == "zstd" else None
+        self._snappy = pa.Codec("snappy")
+        self._pack = {
+            "lz4": self._lz4,
+            "snappy": self._snappy_block,
+            "lzf": self._lzf,
+            "zstd": self._zstd_piece,
+            "none": self._plain,
+        }[codec]
+        self._codec = codec
+        self._rest = b""
+        if codec == "snappy":
+            sink.write(_SNAPPY_HEADER + struct.pack(">ii", 1, 1))
+
+    def write(self, data: memoryview | bytes) -> None:
+        """Compress ``data``; whole blocks go out at once, the rest waits for more."""
+        view = memoryview(data).cast("B")
+        start = 0
+        if self._rest:
+            start = min(_BLOCK - len(self._rest), len(view))
+            self._rest += bytes(view[:start])
+            if len(self._rest) < _BLOCK:
+                return
+            self._pack(memoryview(self._rest))
+            self._rest = b""
+        whole = start + (len(view) - start) // _BLOCK * _BLOCK
+        for position in range(start, whole, _BLOCK):
+            self._pack(view[position : position + _BLOCK])
+        self._rest = bytes(view[whole:])
+
+    def close(self) -> None:
+        """Write what waits and the end of the stream."""
+        if self._rest:
+            self._pack(memoryview(self._rest))
+            self._rest = b""
+        if self._codec == "lz4":
+            self._sink.write(_LZ4_HEADER.pack(_LZ4_MAGIC, _LZ4_STORED | _LZ4_LEVEL, 0, 0, 0))
+        elif self._zstd is not None:
+            self._sink.write(self._zstd.flush())
+
+    def _lz4(self, block: memoryview) -> None:
+        packed: bytes = lz4.block.compress(block, store_size=False)
+        check = xxhash.xxh32_intdigest(block, _LZ4_SEED) & _LZ4_CHECK_MASK
+        method = _LZ4_COMPRESSED
+        if len(packed) >= len(block):
+            method, packed = _LZ4_STORED, bytes(block)
+        self._sink.write(_LZ4_HEADER.pack(_LZ4_MAGIC, method | _LZ4_LEVEL, len(packed), len(block), check) + packed)
+
+    def _snappy_block(self, block: memoryview) -> None:
+        packed = self._snappy.compress(block, asbytes=True)
+        self._sink.write(struct.pack(">i", len(packed)) + packed)
+
+    def _lzf(self, block: memoryview) -> None:
+        data = bytes(block)
+        packed = lzf.compress(data) if len(data) > 16 else None
+        if packed is None or len(packed) + 2 >= len(data):
+            self._sink.write(b"ZV" + struct.pack(">BH", 0, len(data)) + data)
+        else:
+            self._sink.write(b"ZV" + struct.pack(">BHH", 1, len(packed), len(data)) + packed)
+
+    def _zstd_piece(self, block: memoryview) -> None:
+        assert self._zstd is not None
+        self._sink.write(self._zstd.compress(block))
+
+    def _plain(self, block: memoryview) -> None:
+        self._sink.write(bytes(block))

@@ -1,0 +1,79 @@
+"""The checksum files that may lie beside a state file, verified while the file is read.
+
+    .name.crc  "crc" 00, bytes per sum:i32be, CRC32:u32be of each such piece          Hadoop, local disks
+    name.crc   {"algorithm":"CRC32C","value":i32,"mainFileSize":n,...}                Spark 4.1 on
+
+A missing one means unchecked. A wrong or stale one makes Spark fail, so it is damage here too.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from typing import BinaryIO
+
+import google_crc32c
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.errors import CorruptionError
+from ttlsnap.filesystem import Directory
+
+_MAGIC = b"crc\0"
+_PIECE = 1 << 20
+
+
+def open_checked(files: Directory, path: str) -> BinaryIO:
+    """Open ``path`` after its checksum files, where there are any, were found to match.
+
+    Raises CorruptionError naming the checksum file and the place.
+    """
+    info = files.stat(path)
+    if info is None:
+        raise CorruptionError(f"{files.root}/{path} is missing")
+    hadoop, spark = layout.checksum_files(path)
+    if files.stat(hadoop) is not None:
+        _verify_hadoop(files, path, hadoop, info.size)
+    if files.stat(spark) is not None:
+        _verify_spark(files, path, spark, info.size)
+    return files.open(path)
+
+
+def _verify_hadoop(files: Directory, path: str, checksum_path: str, size: int) -> None:
+    where = f"{files.root}/{checksum_path}"
+    # At least one byte is summed per 4-byte checksum, which bounds what such a file can be.
+    data = files.read(checksum_path, 8 + 4 * (size + 1))
+    if len(data) < 8 or data[:4] != _MAGIC:
+        raise CorruptionError(f"{where} is not a Hadoop checksum file; remove it if {path} is known to be good")
+    (step,) = struct.unpack(">i", data[4:8])
+    if step <= 0 or len(data) != 8 + 4 * -(-size // step):
+        raise CorruptionError(f"{where} does not fit {path} ({size} bytes): one of the two is stale or cut off")
+    sums = struct.unpack(f">{(len(data) - 8) // 4}I", data[8:])
+    piece_size = max(1, _PIECE // step) * step
+    with files.open(path) as file:
+        index = 0
+        while piece := memoryview(file.read(piece_size)):
+            for start in range(0, len(piece), step):
+                if zlib.crc32(piece[start : start + step]) != sums[index]:
+                    raise CorruptionError(
+                        f"{files.root}/{path}: bytes {index * step} to {min(size, (index + 1) * step)} do not match "
+                        f"the checksum in {checksum_path}"
+                    )
+                index += 1
+
+
+def _verify_spark(files: Directory, path: str, checksum_path: str, size: int) -> None:
+    where = f"{files.root}/{checksum_path}"
+    try:
+        document = json.loads(files.read(checksum_path, 1 << 20))
+        algorithm, value, expected = document["algorithm"], int(document["value"]), document["mainFileSize"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptionError(f"{where} is not a checksum file of Spark's ({error!r})") from error
+    if algorithm != "CRC32C":
+        raise CorruptionError(f"{where}: unknown checksum algorithm {algorithm!r}")
+    found = 0
+    with files.open(path) as file:
+        while piece := file.read(_PIECE):
+            found = google_crc32c.extend(found, piece)
+    if expected != size or value & 0xFFFFFFFF != found:
+        raise CorruptionError(f"{files.root}/{path} does not match the checksum in {checksum_path}")

@@ -1,0 +1,165 @@
+"""The HDFS-backed state store: one partition of one store, its live entries read from the files of a version.
+
+What the deltas wrote is resolved first, from their keys alone: the last write of a key wins. The snapshot then
+streams through, so that memory is bounded by the deltas and a window. With row checksums every row is verified.
+Source: Spark's ``HDFSBackedStateStoreProvider``; see ``docs/hdfs-state-store.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ttlsnap.checkpoint import Checkpoint
+from ttlsnap.errors import CorruptionError
+from ttlsnap.filesystem import Directory
+from ttlsnap.stores.codecs import codec_name, decompress
+from ttlsnap.stores.file_checksums import open_checked
+from ttlsnap.stores.lineage import Lineage, StateFile
+from ttlsnap.stores.records import DELETED, Records, read_records
+from ttlsnap.stores.row_checksums import CHECKSUM_SIZE, verify_row_checksums
+from ttlsnap.unsaferow.rows import Rows
+
+_KEEP_DELTAS = 64 << 20  # bytes of decompressed deltas that are kept rather than read twice
+_LEAST_LOOKUP = 64 << 10  # entries of a snapshot that are looked up among the deltas' keys at once
+
+
+@dataclass(frozen=True)
+class StoreFormat:
+    """How a store's files are written: the compression codec, and whether rows carry checksums."""
+
+    codec: str
+    row_checksums: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Live entries from one buffer: their records as they lie, and the key and value rows in them."""
+
+    records: Records
+    keys: Rows
+    values: Rows
+
+
+def store_format(checkpoint: Checkpoint) -> StoreFormat:
+    """The format that the checkpoint pins; raises UnsupportedError for an unknown codec."""
+    return StoreFormat(codec_name(checkpoint.codec), checkpoint.row_checksums)
+
+
+def read_entries(files: Directory, lineage: Lineage, form: StoreFormat) -> Iterator[Batch]:
+    """Every live entry of the lineage's version once, in batches, in no particular order.
+
+    Raises CorruptionError for a file that is missing, torn or damaged.
+    """
+    deltas = _Deltas(files, lineage.deltas, form)
+    yield from deltas.live()
+    if lineage.snapshot is None:
+        return
+    for batches in _grouped(_read(files, lineage.snapshot, form), len(deltas.keys)):
+        if len(deltas.keys):
+            keys = pa.chunked_array([batch.keys.to_arrow() for batch in batches])
+            fresh = ~np.asarray(pc.is_in(keys, value_set=deltas.keys))
+            ends = np.cumsum([len(batch.keys) for batch in batches])
+            for batch, mask in zip(batches, np.split(fresh, ends[:-1]), strict=True):
+                yield _take(batch, mask)
+        else:
+            yield from batches
+
+
+class _Deltas:
+    """What the deltas after the snapshot wrote: ``keys`` has each key that they touch once."""
+
+    def __init__(self, files: Directory, deltas: tuple[StateFile, ...], form: StoreFormat) -> None:
+        self._files, self._deltas, self._form = files, deltas, form
+        self._kept: dict[int, list[Batch]] = {}
+        self.keys: pa.LargeBinaryArray = pa.array([], pa.large_binary())
+        self._last = np.empty(0, np.bool_)
+        chunks: list[pa.LargeBinaryArray] = []
+        size = 0
+        for number, delta in enumerate(deltas):
+            kept: list[Batch] | None = []
+            for batch in _read(files, delta, form):
+                chunks.append(batch.keys.to_arrow())
+                size += len(batch.records.data)
+                if kept is not None and size <= _KEEP_DELTAS:
+                    kept.append(batch)
+                else:
+                    kept = None
+            if kept is not None:
+                self._kept[number] = kept
+        if chunks:
+            encoded = pa.concat_arrays(chunks).dictionary_encode()
+            chunks.clear()
+            self.keys = encoded.dictionary
+            self._last = _last_occurrences(np.asarray(encoded.indices), len(self.keys))
+
+    def live(self) -> Iterator[Batch]:
+        """The entries whose last write in the deltas is a put."""
+        position = 0
+        for number, delta in enumerate(self._deltas):
+            batches = self._kept.pop(number, None)
+            for batch in _read(self._files, delta, self._form) if batches is None else batches:
+                last = self._last[position : position + len(batch.keys)]
+                position += len(batch.keys)
+                yield _take(batch, last & (batch.records.value_size != DELETED))
+
+
+def _last_occurrences(codes: npt.NDArray[np.int32], count: int) -> npt.NDArray[np.bool_]:
+    """Where each code stands for the last time; there are ``count`` codes."""
+    places = np.arange(len(codes))
+    last = np.empty(count, np.int64)
+    last[codes] = places  # of several writes to one place NumPy keeps the last
+    return last[codes] == places
+
+
+def _read(files: Directory, file: StateFile, form: StoreFormat) -> Iterator[Batch]:
+    where = f"{files.root}/{file.path}"
+    snapshot = file.path.endswith(".snapshot")
+    with open_checked(files, file.path) as stream:
+        for records in read_records(decompress(stream, form.codec, where), where):
+            if snapshot and (records.value_size == DELETED).any():
+                raise CorruptionError(f"{where}: a snapshot with a delete in it")
+            yield _batch(records, form, where)
+
+
+def _batch(records: Records, form: StoreFormat, where: str) -> Batch:
+    key_start, key_size = records.key_start, records.key_size
+    value_start, value_size = records.value_start, records.value_size
+    if form.row_checksums:
+        # A put's checksum stands before its value; a delete has no value, so it stands before the key.
+        deleted = value_size == DELETED
+        key_start, key_size = key_start + CHECKSUM_SIZE * deleted, key_size - CHECKSUM_SIZE * deleted
+        value_start, value_size = value_start + CHECKSUM_SIZE * ~deleted, value_size - CHECKSUM_SIZE * ~deleted
+        if min(key_size.min(), value_size[~deleted].min(initial=0)) < 0:
+            raise CorruptionError(f"{where}: a row is too short to hold its checksum")
+    keys = Rows(records.data, key_start, key_size)
+    values = Rows(records.data, value_start, np.maximum(value_size, 0))
+    if form.row_checksums:
+        verify_row_checksums(keys, values, records.value_size == DELETED, where)
+    return Batch(records, keys, values)
+
+
+def _take(batch: Batch, mask: npt.NDArray[np.bool_]) -> Batch:
+    if mask.all():
+        return batch
+    return Batch(batch.records.take(mask), batch.keys.take(mask), batch.values.take(mask))
+
+
+def _grouped(batches: Iterator[Batch], deltas: int) -> Iterator[list[Batch]]:
+    """Groups of batches: a lookup first hashes all of the deltas' keys, so each should serve many entries."""
+    least = max(_LEAST_LOOKUP, deltas // 2) if deltas else 0
+    group: list[Batch] = []
+    entries = 0
+    for batch in batches:
+        group.append(batch)
+        entries += len(batch.keys)
+        if entries >= least:
+            yield group
+            group, entries = [], 0
+    if group:
+        yield group

@@ -1,0 +1,76 @@
+"""Writing a snapshot of the HDFS-backed store: records as they lay, new values, and the end mark."""
+
+from __future__ import annotations
+
+import numpy as np
+import xxhash
+
+from ttlsnap.stores.codecs import Compressor, Sink
+from ttlsnap.stores.hdfs import Batch, StoreFormat
+from ttlsnap.stores.records import END
+from ttlsnap.stores.row_checksums import CHECKSUM_SIZE, row_checksums
+from ttlsnap.unsaferow.gather import ragged
+from ttlsnap.unsaferow.rows import Rows
+
+
+class CountingSink:
+    """Counts the bytes that pass, and hands them on when there is somewhere to."""
+
+    def __init__(self, sink: Sink | None = None) -> None:
+        self._sink, self.size = sink, 0
+
+    def write(self, data: bytes) -> None:
+        self.size += len(data)
+        if self._sink is not None:
+            self._sink.write(data)
+
+
+class SnapshotWriter:
+    """Writes one snapshot file to ``sink``. ``entries`` counts what was written, ``digest`` sums it up."""
+
+    def __init__(self, sink: Sink, form: StoreFormat) -> None:
+        self._form = form
+        self._stream = Compressor(sink, form.codec)
+        self._digest = xxhash.xxh3_128()
+        self.entries = 0
+
+    def copy(self, batch: Batch) -> None:
+        """Entries as they are, lengths, checksums and all."""
+        records = batch.records
+        if len(records):
+            self._write(ragged(records.data, records.start, records.end - records.start))
+            self.entries += len(records)
+
+    def put(self, keys: Rows, values: Rows) -> None:
+        """Entries whose value is new, with their checksums where the store has them."""
+        count = len(keys)
+        if not count:
+            return
+        head = CHECKSUM_SIZE if self._form.row_checksums else 0
+        sizes = np.empty((count, 4), np.int64)
+        sizes[:, 0], sizes[:, 1], sizes[:, 2], sizes[:, 3] = 4, keys.size, 4 + head, values.size
+        # The framing of all records, then all keys, then all values; ragged puts the pieces in order.
+        frame = np.empty((count, 2 + bool(head)), "<u4")
+        frame[:, 0] = keys.size.astype(np.uint32).byteswap()
+        frame[:, 1] = (values.size + head).astype(np.uint32).byteswap()
+        if head:
+            frame[:, 2] = row_checksums(keys, values)
+        frames = frame.view(np.uint8).ravel()
+        data = np.concatenate([frames, keys.data, values.data])
+        place = np.arange(count, dtype=np.int64) * frame.shape[1] * 4
+        starts = np.stack(
+            [place, keys.start + len(frames), place + 4, values.start + len(frames) + len(keys.data)], axis=1
+        )
+        self._write(ragged(data, starts.ravel(), sizes.ravel()))
+        self.entries += count
+
+    def close(self) -> str:
+        """Write the end mark; the digest of everything written, to compare with what is read back."""
+        self._write(END)
+        self._stream.close()
+        return self._digest.hexdigest()
+
+    def _write(self, data: object) -> None:
+        view = memoryview(data).cast("B")  # type: ignore[arg-type]
+        self._digest.update(view)
+        self._stream.write(view)

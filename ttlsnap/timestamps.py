@@ -1,0 +1,93 @@
+"""Fields that hold a time: finding one by its name, and reading it as microseconds since the epoch.
+
+Timestamps, dates (midnight UTC) and ``timestamp_ntz`` (taken as UTC) say themselves what they are; a number needs
+its unit in the name, ``value.seen:ms``. What is read of each entry is one 8-byte word where the field is at the
+top of its row; fields within structs are decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ttlsnap.clock import MAX_INT64, MIN_INT64
+from ttlsnap.entries import StateEntries
+from ttlsnap.errors import UsageError
+from ttlsnap.fields import Field, all_fields
+from ttlsnap.schema import types as T
+from ttlsnap.state import StateDescriptor
+
+Int64 = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": -1_000}
+_DAY = 86_400_000_000
+_INTEGERS = {T.ByteType: np.int8, T.ShortType: np.int16, T.IntegerType: np.int32, T.LongType: np.int64}
+_TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
+
+
+@dataclass(frozen=True)
+class TimestampField:
+    """A field that holds a time: what multiplies (or, negative, divides) its number to give microseconds."""
+
+    field: Field
+    scale: int
+    width: type[np.signedinteger] = np.int64
+
+    def read(self, entries: StateEntries) -> tuple[Int64, Mask]:
+        """Microseconds since the epoch (int64[n], cut off at its ends), and which are null (bool[n])."""
+        if len(self.field.path) == 1:
+            words, nulls = entries.words(self.field)
+            raw = words if self.width is np.int64 else words.astype(self.width).astype(np.int64)
+        else:
+            column = entries.column(self.field)
+            nulls = np.asarray(column.is_null())
+            raw = np.asarray(pc.fill_null(_as_int64(column), 0))
+        if self.scale == 1:
+            return raw, nulls
+        if self.scale < 0:
+            return raw // -self.scale, nulls
+        low, high = -(MAX_INT64 // self.scale), MAX_INT64 // self.scale
+        scaled = np.clip(raw, low, high) * self.scale
+        return np.where(raw > high, MAX_INT64, np.where(raw < low, MIN_INT64, scaled)), nulls
+
+
+def _as_int64(column: pa.Array) -> pa.Array:
+    narrow = pa.types.is_date32(column.type)
+    return (column.cast(pa.int32()) if narrow else column).cast(pa.int64())
+
+
+def timestamp_field(state: StateDescriptor, name: str) -> TimestampField:
+    """The field that ``name`` (``value.last_seen``, ``value.seen:ms``) means in ``state``.
+
+    Raises UsageError when it is missing, is no time, or is a number without a unit.
+    """
+    path, colon, unit = name.partition(":")
+    field = state.field(path)
+    if field is None:
+        raise UsageError(f"{state} has no field {path}.\nThe fields there are:\n{field_listing([state])}")
+    kind = type(field.type)
+    if kind in _TIMES:
+        if colon:
+            raise UsageError(f"{path} is a {field.type.simple_string}: leave the unit {unit!r} out")
+        return TimestampField(field, _DAY, np.int32) if kind is T.DateType else TimestampField(field, 1)
+    if kind in _INTEGERS:
+        if unit not in UNITS:
+            raise UsageError(f"{path} is a number: say which unit, {path}:s, {path}:ms, {path}:us or {path}:ns")
+        return TimestampField(field, UNITS[unit], _INTEGERS[kind])
+    raise UsageError(f"{path} is a {field.type.simple_string}, which is no time.\n{field_listing([state])}")
+
+
+def field_listing(states: Sequence[StateDescriptor]) -> str:
+    """The fields there are, with their types, one line a state: for messages."""
+    lines = []
+    for state in states:
+        fields = all_fields(state.key_schema, state.value_schema)
+        listed = [f"{f.name} ({f.type.simple_string})" for f in fields]
+        lines.append(f"  {state}: {', '.join(listed)}")
+    return "\n".join(lines)

@@ -1,0 +1,66 @@
+"""``Cells``: where the values of one type lie, one cell for each value that is not null.
+
+A cell is the 8-byte word of a field, or an element's place in an array, and it belongs to a *container*: the
+row or array whose first byte its offsets are counted from. Following those words is the one place
+where bytes choose what is read next, so it is here that they are checked.
+
+Rules for a word ``offset << 32 | size``: the piece begins behind the container's fixed part and ends
+within the container; and the pieces of one array together are no larger than the array, which keeps
+damaged offsets from making a small file decode to a huge column.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ttlsnap.unsaferow.check import Trail, first
+from ttlsnap.unsaferow.gather import Bytes, Int64s, at
+from ttlsnap.unsaferow.rows import Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """n cells; all arrays are int64[n], in bytes.
+
+    ``at``     index in ``data`` of the cell's first byte
+    ``base``   index in ``data`` of its container
+    ``size``   size of its container
+    ``fixed``  size of its container's fixed part
+    ``owner``  index of its container, rising; None where each container has at most one cell here
+    """
+
+    data: Bytes
+    at: Int64s
+    base: Int64s
+    size: Int64s
+    fixed: Int64s
+    trail: Trail
+    owner: Int64s | None = None
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def values(self, dtype: str) -> np.ndarray[tuple[int], np.dtype[np.generic]]:
+        """The cells' own low bytes as ``dtype``."""
+        return at(self.data, self.at, dtype)
+
+    def pieces(self) -> Rows:
+        """The variable-length pieces the words point to; CorruptionError where one is out of place."""
+        words = at(self.data, self.at, "<i8")
+        offset = words >> 32
+        size = words & 0xFFFFFFFF
+        bad = (offset < self.fixed) | (offset + size > self.size)
+        if bad.any():
+            i = first(bad)
+            where = f"{size[i]} bytes at offset {offset[i]}"
+            room = f"the bytes {self.fixed[i]} to {self.size[i]} of what holds it"
+            self.trail.fail(i, f"the value's {where} do not lie within {room}")
+        if self.owner is not None and len(self):
+            total = np.bincount(self.owner, size)[self.owner]
+            too_much = total > self.size - self.fixed
+            if too_much.any():
+                i = first(too_much)
+                self.trail.fail(i, f"elements of {int(total[i])} bytes in an array of {self.size[i]}")
+        return Rows(self.data, self.base + offset, size)

@@ -1,0 +1,82 @@
+"""What has to hold before the bytes of a row are believed.
+
+``check_sizes``  a row has room for its null bits and one word per field
+``check_rows``   also: every size is a multiple of 8, which Spark's own rows always are
+
+Offsets and sizes within a row are checked where they are followed, in ``decode``, so that fields nobody
+asks for cost nothing.
+
+``Trail`` remembers how nested values descend from top-level rows, so that a message can name the row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+
+from ttlsnap.errors import CorruptionError
+from ttlsnap.schema.types import StructType
+from ttlsnap.unsaferow.gather import Int64s, Mask
+from ttlsnap.unsaferow.layout import bitset_bytes, fixed_bytes
+from ttlsnap.unsaferow.rows import Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Trail:
+    """Where a set of values came from: a field's name, and each value's index in the set above it."""
+
+    name: str = ""
+    above: Trail | None = None
+    index: Int64s | None = None  # None: value i descends from value i
+
+    def step(self, name: str, index: Int64s | None = None) -> Trail:
+        """The trail of the values found under ``name`` in these."""
+        return Trail(name, self, index)
+
+    def row_of(self, i: int) -> int:
+        """The top-level row that value ``i`` lies in."""
+        trail: Trail | None = self
+        while trail is not None:
+            if trail.index is not None:
+                i = int(trail.index[i])
+            trail = trail.above
+        return i
+
+    @property
+    def path(self) -> str:
+        """The dotted name of the field, empty for the row itself."""
+        names = [self.name] if self.name else []
+        above = self.above
+        while above is not None:
+            names += [above.name] if above.name else []
+            above = above.above
+        return ".".join(reversed(names))
+
+    def fail(self, i: int, what: str) -> NoReturn:
+        """Raise the CorruptionError that names the row of value ``i``, the field and what is wrong."""
+        field = f", field {self.path}" if self.path else ""
+        raise CorruptionError(f"row {self.row_of(i)}{field}: {what}")
+
+
+def first(bad: Mask) -> int:
+    """Index of the first true value; there is one."""
+    return int(np.argmax(bad))
+
+
+def check_rows(rows: Rows, schema: StructType) -> None:
+    """Raise CorruptionError, naming the first bad row, unless all sizes can be those of ``schema``'s rows."""
+    check_sizes(rows, len(schema))
+    if len(rows) and int(np.bitwise_or.reduce(rows.size)) & 7:
+        i = first(rows.size & 7 != 0)
+        Trail().fail(i, f"its size of {rows.size[i]} bytes is not a multiple of 8")
+
+
+def check_sizes(rows: Rows, num_fields: int, trail: Trail | None = None) -> None:
+    """Raise CorruptionError unless every row has room for the words of ``num_fields`` fields."""
+    least = fixed_bytes(num_fields)
+    if len(rows) and int(rows.size.min()) < least:
+        i = first(rows.size < least)
+        parts = f"{bitset_bytes(num_fields)} bytes of null bits and {num_fields} words"
+        (trail or Trail()).fail(i, f"{rows.size[i]} bytes have no room for {parts}")

@@ -1,0 +1,104 @@
+"""Decimals: 128-bit numbers in Arrow, longs or big-endian bytes in a row.
+
+Rule: a precision up to 18 is the unscaled value as a long in the word. Beyond that it is the unscaled
+value as Java's ``BigInteger.toByteArray`` gives it: big-endian two's complement in the fewest bytes that
+hold all bits and a sign, 1 to 16 of them.
+
+In here a number is a pair of int64 ("halves"), the low one first, as Arrow keeps it.
+
+Dangers: Arrow does not look whether a number has more digits than its type; Spark refuses such a
+one when it reads it, and so do both ways here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+
+from ttlsnap.errors import UsageError
+from ttlsnap.schema import types as T
+from ttlsnap.schema.arrow import arrow_type
+from ttlsnap.unsaferow.check import Trail, first
+from ttlsnap.unsaferow.gather import Int64s, Mask, at, ragged, ragged_indices
+from ttlsnap.unsaferow.layout import RESERVED
+from ttlsnap.unsaferow.parts import Part, Words, as_bytes, part
+from ttlsnap.unsaferow.rows import Rows
+
+Halves = npt.NDArray[np.int64]
+"""int64[n, 2]: low and high word of n numbers."""
+
+
+def wide_decimals(pieces: Rows, data_type: T.DecimalType, trail: Trail) -> pa.Array:
+    """Pieces as decimals; CorruptionError for a size or a value that cannot be."""
+    size = pieces.size
+    bad = (size < 1) | (size > RESERVED)
+    if bad.any():
+        trail.fail(first(bad), f"a decimal of {size[first(bad)]} bytes, it has 1 to 16")
+    n = len(pieces)
+    negative = at(pieces.data, pieces.start, "i1") < 0
+    big_endian = np.repeat(np.where(negative, 0xFF, 0).astype(np.uint8), RESERVED)
+    digits = np.frombuffer(ragged(pieces.data, pieces.start, size), np.uint8)
+    big_endian[_right_aligned(size)] = digits
+    halves = np.ascontiguousarray(big_endian.reshape(n, RESERVED)[:, ::-1]).view("<i8")
+    check_digits(halves, data_type.precision, trail)
+    return pa.Array.from_buffers(arrow_type(data_type), n, [None, pa.py_buffer(halves)])
+
+
+def check_digits(halves: Halves, precision: int, trail: Trail, nulls: Mask | None = None) -> None:
+    """CorruptionError where a number has more digits than ``precision``; nulls may hold anything."""
+    bad = _too_long(halves, precision)
+    if nulls is not None:
+        bad &= ~nulls
+    if bad.any():
+        low, high = halves[first(bad)].tolist()
+        unscaled = high << 64 | low & 2**64 - 1
+        trail.fail(first(bad), f"a decimal of unscaled value {unscaled}, more than {precision} digits")
+
+
+def decimal_halves(values: pa.Array, data_type: T.DecimalType, path: str) -> Halves:
+    """The numbers of an Arrow array without nulls; UsageError for one of too many digits."""
+    raw = np.frombuffer(values.buffers()[1] or b"", "<i8").reshape(-1, 2)
+    halves = raw[values.offset : values.offset + len(values)]
+    if _too_long(halves, data_type.precision).any():
+        raise UsageError(f"field {path}: a number has more digits than {data_type.simple_string}")
+    return halves
+
+
+def wide_decimal_part(values: pa.Array, data_type: T.DecimalType, path: str) -> Part:
+    """The bytes of decimals, each as short as can be."""
+    halves = decimal_halves(values, data_type, path)
+    low, high = _magnitude(halves)
+    size = np.ones(len(values), np.int64)
+    for bits in range(7, 127, 8):
+        if bits < 64:
+            size += (high != 0) | (low >= np.uint64(1 << bits))
+        else:
+            size += high >= np.uint64(1 << (bits - 64))
+
+    def write(out: Words, positions: Int64s) -> None:
+        big_endian = np.ascontiguousarray(halves).view(np.uint8).reshape(-1, RESERVED)[:, ::-1].reshape(-1)
+        as_bytes(out)[ragged_indices(positions, size)] = big_endian[_right_aligned(size)]
+
+    return part(size, write)
+
+
+def _magnitude(halves: Halves) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+    """Low and high word of ``v`` for v >= 0, of ``-v - 1`` for v < 0: the bits without the sign."""
+    sign = halves[:, 1] >> 63
+    return (halves[:, 0] ^ sign).view(np.uint64), (halves[:, 1] ^ sign).view(np.uint64)
+
+
+def _too_long(halves: Halves, precision: int) -> Mask:
+    low, high = _magnitude(halves)
+    most = 10**precision - 1
+    # A negative number's magnitude is one less than its absolute value.
+    most_low = np.uint64(most & 2**64 - 1) - (halves[:, 1] < 0).astype(np.uint64)
+    most_high = np.uint64(most >> 64)
+    too_long: Mask = (high > most_high) | ((high == most_high) & (low > most_low))
+    return too_long
+
+
+def _right_aligned(size: Int64s) -> Int64s:
+    """Indices of the last ``size[i]`` bytes of each 16."""
+    return ragged_indices(RESERVED * np.arange(1, len(size) + 1) - size, size)

@@ -1,0 +1,125 @@
+"""UnsafeRows to Arrow, a whole batch at once, one column or all of them.
+
+``decode_column(rows, schema, path)``  one field, however deep in nested structs
+``decode(rows, schema)``               all fields, as a struct array
+
+How it goes: a struct gives each field a set of ``Cells``, those that are not null; a cell's value is read in
+place, or its word is followed to a piece that is text, a number, or again a row, an array or a map.
+There is a Python loop over fields and levels, never over rows or values.
+
+Dangers: rows are untrusted. Whatever does not lie within the row or array that holds it is a
+CorruptionError naming the row, and so is text that is not UTF-8. Null bits beyond the last field are
+ignored, as Spark does; a null in a field that should not be nullable is given as null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+
+from ttlsnap.errors import UnsupportedError, UsageError
+from ttlsnap.schema import types as T
+from ttlsnap.schema.arrow import arrow_type
+from ttlsnap.unsaferow import decode_containers as containers
+from ttlsnap.unsaferow import decode_values as values
+from ttlsnap.unsaferow.cells import Cells
+from ttlsnap.unsaferow.check import Trail, check_sizes
+from ttlsnap.unsaferow.decimals import wide_decimals
+from ttlsnap.unsaferow.gather import Int64s, Mask
+from ttlsnap.unsaferow.layout import WORD, bitset_bytes, fixed_bytes
+from ttlsnap.unsaferow.nulls import spread
+from ttlsnap.unsaferow.rows import Rows
+from ttlsnap.unsaferow.words import null_bits
+
+
+def decode_column(rows: Rows, schema: T.StructType, path: Sequence[int]) -> pa.Array:
+    """One field of every row: n values, null where the field or a struct around it is null.
+
+    ``path`` holds the field's ordinals from the outside in. Raises UsageError if it leads nowhere and
+    CorruptionError if the rows are damaged on that way.
+    """
+    if not path:
+        raise UsageError("the path to a column has at least one ordinal")
+    struct, here, trail = schema, rows, Trail()
+    nulls: Mask | None = None  # over all rows: where the column ends before its last ordinal
+    for depth, ordinal in enumerate(path):
+        if not 0 <= ordinal < len(struct):
+            raise UsageError(f"there is no field {ordinal} in {struct.simple_string}, path {list(path)}")
+        check_sizes(here, len(struct), trail)
+        inner, cells = _cells(here, struct, ordinal, trail)
+        nulls = _combine(nulls, inner)
+        field_type = T.physical(struct.fields[ordinal].type)
+        if depth == len(path) - 1:
+            column = decode_cells(field_type, cells)
+            return column if nulls is None else spread(column, nulls)
+        if not isinstance(field_type, T.StructType):
+            raise UsageError(f"path {list(path)} goes on into a {field_type.simple_string}")
+        struct, here, trail = field_type, cells.pieces(), cells.trail
+    raise AssertionError("unreachable: the last ordinal returns")
+
+
+def decode(rows: Rows, schema: T.StructType) -> pa.StructArray:
+    """All fields of every row, as n structs without nulls; CorruptionError if the rows are damaged."""
+    return _structs(rows, schema, Trail())
+
+
+def decode_cells(data_type: T.DataType, cells: Cells) -> pa.Array:
+    """The values of cells, none of which is null."""
+    data_type = T.physical(data_type)
+    trail = cells.trail
+    if T.is_fixed_width(data_type):
+        return values.from_numpy(cells.values(values.dtype_of(data_type)), data_type, trail)
+    pieces = cells.pieces()
+    match data_type:
+        case T.StringType() | T.CharType() | T.VarcharType():
+            return values.text(pieces, trail)
+        case T.BinaryType():
+            return pieces.to_arrow()
+        case T.DecimalType():
+            return wide_decimals(pieces, data_type, trail)
+        case T.CalendarIntervalType():
+            return values.intervals(pieces, trail)
+        case T.VariantType():
+            return values.variants(pieces, trail)
+        case T.StructType():
+            return _structs(pieces, data_type, trail)
+        case T.ArrayType():
+            return containers.arrays(pieces, data_type, trail, decode_cells)
+        case T.MapType():
+            return containers.maps(pieces, data_type, trail, decode_cells)
+    raise UnsupportedError(f"no known layout for {data_type.simple_string!r}")
+
+
+def _structs(rows: Rows, struct: T.StructType, trail: Trail) -> pa.StructArray:
+    check_sizes(rows, len(struct), trail)
+    columns = []
+    for ordinal, field in enumerate(struct):
+        nulls, cells = _cells(rows, struct, ordinal, trail)
+        column = decode_cells(field.type, cells)
+        columns.append(column if nulls is None else spread(column, nulls))
+    return pa.Array.from_buffers(arrow_type(struct), len(rows), [None], children=columns)
+
+
+def _cells(rows: Rows, struct: T.StructType, ordinal: int, trail: Trail) -> tuple[Mask | None, Cells]:
+    """Where field ``ordinal`` is null (None: nowhere), and the cells where it is not."""
+    nulls = null_bits(rows, ordinal)
+    name = struct.fields[ordinal].name
+    live: Int64s | None = None
+    if nulls.any():
+        live = np.flatnonzero(~nulls)
+        rows = rows.take(live)
+    word = rows.start + (bitset_bytes(len(struct)) + WORD * ordinal)
+    fixed = np.broadcast_to(np.int64(fixed_bytes(len(struct))), len(rows))
+    cells = Cells(rows.data, word, rows.start, rows.size, fixed, trail.step(name, live))
+    return (None if live is None else nulls), cells
+
+
+def _combine(nulls: Mask | None, inner: Mask | None) -> Mask | None:
+    """``inner`` speaks of the rows that ``nulls`` leaves; the result of all of them."""
+    if nulls is None or inner is None:
+        return inner if nulls is None else nulls
+    both = nulls.copy()
+    both[~nulls] = inner
+    return both

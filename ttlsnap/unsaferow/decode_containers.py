@@ -1,0 +1,131 @@
+"""Arrays and maps: the containers within a row.
+
+Rules: an array is ``[count: int64][null bits][elements][variable part]``, a map is ``[size of the key array:
+int64][key array][value array]``, both as ``layout`` describes them.
+
+The count is untrusted and decides how much is allocated, so it is held against the bytes that are there
+before anything is made of it.
+
+Elements of their own width are copied as they lie, without an index for each element; only elements that
+have offsets, or arrays in which something is null, need one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+
+from ttlsnap.errors import UnsupportedError
+from ttlsnap.schema import types as T
+from ttlsnap.schema.arrow import arrow_type
+from ttlsnap.unsaferow.cells import Cells
+from ttlsnap.unsaferow.check import Trail, first
+from ttlsnap.unsaferow.decode_values import dtype_of, from_numpy
+from ttlsnap.unsaferow.gather import Bytes, Int64s, Mask, at, offsets_of, ragged, ragged_indices
+from ttlsnap.unsaferow.layout import WORD, value_width
+from ttlsnap.unsaferow.nulls import spread
+from ttlsnap.unsaferow.rows import Rows
+
+Decode = Callable[[T.DataType, Cells], Any]
+"""Decodes cells of any type: handed in, because arrays hold structs that hold arrays."""
+
+
+def arrays(pieces: Rows, data_type: T.ArrayType, trail: Trail, decode: Decode) -> pa.LargeListArray:
+    """Pieces as arrays."""
+    counts, elements = _elements(pieces, data_type.element, trail.step("element"), decode)
+    return pa.Array.from_buffers(
+        arrow_type(data_type), len(pieces), [None, pa.py_buffer(offsets_of(counts))], children=[elements]
+    )
+
+
+def maps(pieces: Rows, data_type: T.MapType, trail: Trail, decode: Decode) -> pa.MapArray:
+    """Pieces as maps, their entries in the order of the bytes."""
+    short = pieces.size < WORD
+    if short.any():
+        trail.fail(first(short), f"a map of {pieces.size[first(short)]} bytes, it has at least 8")
+    key_size = at(pieces.data, pieces.start, "<i8")
+    bad = (key_size < 0) | (key_size > pieces.size - WORD)
+    if bad.any():
+        i = first(bad)
+        trail.fail(i, f"a map's key array of {key_size[i]} bytes in {pieces.size[i]}")
+    key_start = pieces.start + WORD
+    keys_at = Rows(pieces.data, key_start, key_size)
+    values_at = Rows(pieces.data, key_start + key_size, pieces.size - WORD - key_size)
+    counts, keys = _elements(keys_at, data_type.key, trail.step("key"), decode)
+    value_counts, values = _elements(values_at, data_type.value, trail.step("value"), decode)
+    bad = counts != value_counts
+    if bad.any():
+        i = first(bad)
+        trail.fail(i, f"a map of {counts[i]} keys and {value_counts[i]} values")
+    offsets = offsets_of(counts)
+    if keys.null_count:
+        j = first(np.asarray(keys.is_null()))
+        trail.fail(int(np.searchsorted(offsets, j, "right")) - 1, "a key of a map is null")
+    if int(offsets[-1]) > 2**31 - 1:
+        raise UnsupportedError(f"{offsets[-1]} map entries in one batch, Arrow maps hold 2^31 - 1")
+    target = arrow_type(data_type)
+    entries = pa.Array.from_buffers(
+        pa.struct([target.key_field, target.item_field]), len(keys), [None], children=[keys, values]
+    )
+    return pa.Array.from_buffers(
+        target, len(pieces), [None, pa.py_buffer(offsets.astype(np.int32))], children=[entries]
+    )
+
+
+def _elements(pieces: Rows, element: T.DataType, trail: Trail, decode: Decode) -> tuple[Int64s, pa.Array]:
+    """How many elements each array has, and all of them, one array after the other."""
+    data = pieces.data
+    width = value_width(element)
+    counts, header = _counts(pieces, width, trail)
+    nulls = _element_nulls(data, pieces.start, counts)
+    owner = np.repeat(np.arange(len(pieces)), counts)
+    trail = trail.step("", owner)
+    if T.is_fixed_width(element):
+        raw = ragged(data, pieces.start + header, counts * width)
+        return counts, from_numpy(np.frombuffer(raw, dtype_of(element)), element, trail, nulls)
+    cells_at = _positions(pieces.start + header, counts)
+    if nulls is not None:
+        live = np.flatnonzero(~nulls)
+        owner, cells_at = owner[live], cells_at[live]
+        trail = trail.step("", live)
+    fixed = (header + counts * WORD)[owner]
+    cells = Cells(data, cells_at, pieces.start[owner], pieces.size[owner], fixed, trail, owner)
+    values = decode(element, cells)
+    return counts, values if nulls is None else spread(values, nulls)
+
+
+def _counts(pieces: Rows, width: int, trail: Trail) -> tuple[Int64s, Int64s]:
+    """Each array's element count, and its bytes before the elements."""
+    short = pieces.size < WORD
+    if short.any():
+        trail.fail(first(short), f"an array of {pieces.size[first(short)]} bytes, it has at least 8")
+    counts: Int64s = at(pieces.data, pieces.start, "<i8")
+    # An element takes at least a byte; beyond that the sums below could overflow.
+    bad = (counts < 0) | (counts > pieces.size)
+    header: Int64s = WORD + (counts + 63) // 64 * WORD
+    if not bad.any():
+        bad = header + counts * width > pieces.size
+    if bad.any():
+        i = first(bad)
+        trail.fail(i, f"an array of {counts[i]} elements in {pieces.size[i]} bytes")
+    return counts, header
+
+
+def _element_nulls(data: Bytes, start: Int64s, counts: Int64s) -> Mask | None:
+    """Which elements are null, None if none is; bits behind the last element mean nothing."""
+    bitmaps = np.frombuffer(ragged(data, start + WORD, (counts + 7) // 8), np.uint8)
+    if not bitmaps.any():
+        return None
+    bits = np.unpackbits(bitmaps, bitorder="little")
+    first_bit = 8 * offsets_of((counts + 7) // 8)[:-1]
+    nulls: Mask = bits[ragged_indices(first_bit, counts)] != 0
+    return nulls if nulls.any() else None
+
+
+def _positions(start: Int64s, counts: Int64s) -> Int64s:
+    """Where the words of all elements lie."""
+    before = offsets_of(counts)
+    return np.repeat(start - WORD * before[:-1], counts) + WORD * np.arange(int(before[-1]))

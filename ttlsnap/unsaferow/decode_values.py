@@ -1,0 +1,127 @@
+"""Values that are not containers: cells to Arrow arrays, one function for each way of writing a value.
+
+The rules are quoted from ``layout``. Every function takes only cells that are not null and gives an
+array of as many values without nulls.
+
+Dangers: text that is not UTF-8 is a CorruptionError although Spark itself never looks; a calendar
+interval too long for Arrow's nanoseconds is an UnsupportedError.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+
+from ttlsnap.errors import UnsupportedError
+from ttlsnap.schema import types as T
+from ttlsnap.schema.arrow import arrow_type
+from ttlsnap.unsaferow.check import Trail, first
+from ttlsnap.unsaferow.decimals import check_digits
+from ttlsnap.unsaferow.gather import Mask, at
+from ttlsnap.unsaferow.layout import RESERVED
+from ttlsnap.unsaferow.rows import Rows
+
+NANOS_PER_DAY = 86_400_000_000_000
+MAX_INTERVAL_MICROS = (2**63 - 1) // 1000
+
+_DTYPES: dict[type[T.DataType], str] = {
+    T.BooleanType: "u1",
+    T.ByteType: "i1",
+    T.ShortType: "<i2",
+    T.IntegerType: "<i4",
+    T.DateType: "<i4",
+    T.YearMonthIntervalType: "<i4",
+    T.FloatType: "<f4",
+    T.DoubleType: "<f8",
+}
+
+
+def dtype_of(data_type: T.DataType) -> str:
+    """The NumPy dtype of a fixed-width value as it stands in the bytes."""
+    return _DTYPES.get(type(T.physical(data_type)), "<i8")
+
+
+def from_numpy(
+    values: npt.NDArray[Any], data_type: T.DataType, trail: Trail, nulls: Mask | None = None
+) -> pa.Array:
+    """Fixed-width values, as words or elements hold them, as Arrow; ``nulls`` is true where null."""
+    data_type = T.physical(data_type)
+    n = len(values)
+    buffer: npt.NDArray[Any]
+    validity = None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
+    match data_type:
+        case T.NullType():
+            return pa.nulls(n)
+        case T.BooleanType():
+            buffer = np.packbits(values != 0, bitorder="little")
+        case T.DecimalType():
+            halves = np.empty((n, 2), np.int64)
+            halves[:, 0] = values
+            halves[:, 1] = values >> 63  # the sign, repeated
+            check_digits(halves, data_type.precision, trail, nulls)
+            buffer = halves
+        case T.TimeType():
+            bad = (values < 0) | (values >= NANOS_PER_DAY)
+            if nulls is not None:
+                bad &= ~nulls
+            if bad.any():
+                trail.fail(first(bad), f"{values[first(bad)]} nanoseconds is no time of day")
+            buffer = values
+        case _:
+            buffer = values
+    return pa.Array.from_buffers(arrow_type(data_type), n, [validity, pa.py_buffer(buffer)])
+
+
+def text(pieces: Rows, trail: Trail) -> pa.LargeStringArray:
+    """Pieces as UTF-8 text."""
+    raw = pieces.to_arrow()
+    try:
+        return raw.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        low, high = 0, len(raw)  # the first bad value is in raw[low:high]
+        while high - low > 1:
+            middle = (low + high) // 2
+            try:
+                raw[low:middle].cast(pa.large_string())
+                low = middle
+            except pa.ArrowInvalid:
+                high = middle
+        begin = raw[low].as_py()[:40]
+        trail.fail(low, f"the string is not UTF-8, it begins with {begin!r}")
+
+
+def intervals(pieces: Rows, trail: Trail) -> pa.Array:
+    """Months int32, days int32, microseconds int64."""
+    bad = pieces.size != RESERVED
+    if bad.any():
+        trail.fail(first(bad), f"an interval of {pieces.size[first(bad)]} bytes, it has 16")
+    out = np.empty(len(pieces), [("months", "<i4"), ("days", "<i4"), ("nanos", "<i8")])
+    out["months"] = at(pieces.data, pieces.start, "<i4")
+    out["days"] = at(pieces.data, pieces.start + 4, "<i4")
+    micros = at(pieces.data, pieces.start + 8, "<i8")
+    long = (micros > MAX_INTERVAL_MICROS) | (micros < -MAX_INTERVAL_MICROS)
+    if long.any():
+        i = first(long)
+        where = f"row {trail.row_of(i)}, field {trail.path}"
+        raise UnsupportedError(f"{where}: an interval of {micros[i]} microseconds has no Arrow value")
+    out["nanos"] = micros * 1000
+    return pa.Array.from_buffers(pa.month_day_nano_interval(), len(pieces), [None, pa.py_buffer(out)])
+
+
+def variants(pieces: Rows, trail: Trail) -> pa.StructArray:
+    """int32 length of the value, the value, the metadata up to the end."""
+    bad = pieces.size < 4
+    if bad.any():
+        trail.fail(first(bad), f"a variant of {pieces.size[first(bad)]} bytes, it has at least 4")
+    length = at(pieces.data, pieces.start, "<i4").astype(np.int64)
+    bad = (length < 0) | (length > pieces.size - 4)
+    if bad.any():
+        i = first(bad)
+        trail.fail(i, f"a variant's value of {length[i]} bytes in {pieces.size[i]}")
+    value = Rows(pieces.data, pieces.start + 4, length)
+    metadata = Rows(pieces.data, pieces.start + 4 + length, pieces.size - 4 - length)
+    children = [value.to_arrow(), metadata.to_arrow()]
+    return pa.Array.from_buffers(arrow_type(T.VariantType()), len(pieces), [None], children=children)

@@ -1,0 +1,201 @@
+"""Arrow lists, maps and structs to the bytes of arrays, maps and rows; the layout is ``layout``'s.
+
+``struct_part`` is also how top-level rows are made: they are structs without a parent.
+
+What stands in a null slot of an Arrow array is never looked at: each level first keeps the values that
+are there. A null where the schema allows none is a UsageError.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+
+from ttlsnap.errors import UsageError
+from ttlsnap.schema import types as T
+from ttlsnap.schema.arrow import arrow_type
+from ttlsnap.unsaferow.encode_values import to_numpy, to_words, value_part
+from ttlsnap.unsaferow.gather import Int64s, Mask, offsets_of, ragged_indices
+from ttlsnap.unsaferow.layout import (
+    RESERVED,
+    WORD,
+    bitset_bytes,
+    fixed_bytes,
+    reserves,
+    value_width,
+)
+from ttlsnap.unsaferow.parts import Part, Words, conform, part
+
+
+@dataclass(frozen=True, eq=False)
+class _Column:
+    """One field of n structs: where it is null, and what stands there where it is not."""
+
+    nulls: Mask | None
+    live: Int64s | slice
+    words: Int64s | None  # of the live ones, for a fixed-width field
+    part: Part | None  # of the live ones, for any other
+    room: Int64s  # int64[n]
+    null_size: int | None  # the size in a null's word where space is reserved for it
+
+
+def struct_part(values: pa.StructArray, struct: T.StructType, path: str = "") -> Part:
+    """The rows of structs without nulls."""
+    if not pa.types.is_struct(values.type) or values.type.num_fields != len(struct):
+        raise UsageError(f"field {path or '(row)'}: {values.type} is no {struct.simple_string}")
+    columns = []
+    for ordinal, f in enumerate(struct):
+        columns.append(_column(values.field(ordinal), f.type, f.nullable, f"{path}.{f.name}".lstrip(".")))
+    fixed = fixed_bytes(len(struct))
+    room = np.full(len(values), fixed, np.int64)
+    for column in columns:
+        room += column.room
+
+    def write(out: Words, positions: Int64s) -> None:
+        cursor = positions + fixed
+        for ordinal, column in enumerate(columns):
+            if column.nulls is not None:
+                out[(positions[column.nulls] >> 3) + ordinal // 64] |= np.uint64(1 << ordinal % 64).astype(
+                    "i8"
+                )
+            word = (positions >> 3) + (bitset_bytes(len(struct)) // WORD + ordinal)
+            if column.words is not None:
+                out[word[column.live]] = column.words
+            if column.part is not None:
+                here = cursor[column.live]
+                out[word[column.live]] = (here - positions[column.live]) << 32 | column.part.size
+                column.part.write(out, here)
+            if column.nulls is not None and column.null_size is not None:
+                out[word[column.nulls]] = (cursor - positions)[column.nulls] << 32 | column.null_size
+            cursor = cursor + column.room
+
+    return Part(room, room, write)
+
+
+def array_part(counts: Int64s, elements: pa.Array, element: T.DataType, nullable: bool, path: str) -> Part:
+    """Arrays of so many elements each; ``elements`` holds those of all arrays, one after the other."""
+    nulls, live = _nulls(elements, element, nullable, path)
+    header = WORD + (counts + 63) // 64 * WORD
+    fixed = header + (counts * value_width(element) + 7 & ~np.int64(7))
+    size = fixed
+    values: Part | None = None
+    if T.is_fixed_width(element):
+        raw = to_numpy(_present(elements, nulls, element, path), element, path)
+        if nulls is not None:
+            kept, raw = raw, np.zeros(len(elements), raw.dtype)
+            raw[live] = kept
+    else:
+        values = _part(_present(elements, nulls, element, path), element, path)
+        before = np.zeros(len(elements) + 1, np.int64)
+        before[1:][live] = values.room
+        np.cumsum(before, out=before)
+        bounds = offsets_of(counts)
+        size = fixed + before[bounds[1:]] - before[bounds[:-1]]
+
+    def write(out: Words, positions: Int64s) -> None:
+        out[positions >> 3] = counts
+        if nulls is not None:
+            # One bit for each element, and unused ones up to whole words in each array.
+            bit_room = header - WORD << 3
+            bits = np.zeros(int(bit_room.sum()), np.bool_)
+            bits[ragged_indices(offsets_of(bit_room)[:-1], counts)] = nulls
+            words = np.packbits(bits, bitorder="little").view("<i8")
+            out[ragged_indices((positions >> 3) + 1, bit_room >> 6)] = words
+        if values is None:
+            width = raw.dtype.itemsize
+            out.view(raw.dtype)[ragged_indices((positions + header) // width, counts)] = raw
+            return
+        base = np.repeat(positions, counts)
+        cells = ragged_indices((positions + header) >> 3, counts)
+        # The pieces of an array follow its words, in the order of its elements.
+        owner_start = np.repeat(positions + fixed - before[bounds[:-1]], counts)
+        here = (owner_start + before[:-1])[live]
+        out[cells[live]] = (here - base[live]) << 32 | values.size
+        values.write(out, here)
+
+    return Part(size, size, write)
+
+
+def _part(values: pa.Array, data_type: T.DataType, path: str) -> Part:
+    """The part of variable-length values of any type, none of them null."""
+    data_type = T.physical(data_type)
+    match data_type:
+        case T.StructType():
+            return struct_part(values, data_type, path)
+        case T.ArrayType(element, contains_null):
+            counts, elements = _flatten(values)
+            return array_part(counts, elements, element, contains_null, f"{path}.element")
+        case T.MapType(key, value, value_contains_null):
+            counts, entries = _flatten(values)
+            keys = array_part(counts, entries.field(0), key, False, f"{path}.key")
+            items = array_part(counts, entries.field(1), value, value_contains_null, f"{path}.value")
+            return _map_part(keys, items)
+    return value_part(values, data_type, path)
+
+
+def _map_part(keys: Part, values: Part) -> Part:
+    def write(out: Words, positions: Int64s) -> None:
+        out[positions >> 3] = keys.size
+        keys.write(out, positions + WORD)
+        values.write(out, positions + WORD + keys.size)
+
+    return part(WORD + keys.size + values.size, write)
+
+
+def _column(values: pa.Array, data_type: T.DataType, nullable: bool, path: str) -> _Column:
+    nulls, live = _nulls(values, data_type, nullable, path)
+    present = _present(values, nulls, data_type, path)
+    room = np.zeros(len(values), np.int64)
+    if T.is_fixed_width(data_type):
+        return _Column(nulls, live, to_words(present, data_type, path), None, room, None)
+    inner = _part(present, data_type, path)
+    null_size = None
+    room[live] = inner.room
+    if reserves(data_type):
+        room[:] = RESERVED
+        null_size = RESERVED if isinstance(T.physical(data_type), T.CalendarIntervalType) else 0
+    return _Column(nulls, live, None, inner, room, null_size)
+
+
+def _nulls(
+    values: pa.Array, data_type: T.DataType, nullable: bool, path: str
+) -> tuple[Mask | None, Int64s | slice]:
+    """Where values are null (None: nowhere), and an index of those that are not."""
+    if not values.null_count:
+        return None, slice(None)
+    nulls: Mask = np.asarray(values.is_null())
+    if not nullable and not isinstance(T.physical(data_type), T.NullType):
+        raise UsageError(f"field {path} is not nullable but value {int(np.argmax(nulls))} is null")
+    return nulls, np.flatnonzero(~nulls)
+
+
+def _present(values: pa.Array, nulls: Mask | None, data_type: T.DataType, path: str) -> pa.Array:
+    """The values that are not null, in the Arrow type they are encoded from."""
+    data_type = T.physical(data_type)
+    if nulls is not None:
+        values = values.filter(pa.array(~nulls))
+    if len(values) == 0:
+        return pa.array([], arrow_type(data_type))
+    if isinstance(data_type, T.StructType):
+        return values
+    if isinstance(data_type, T.ArrayType | T.MapType):
+        return _list_like(values, data_type, path)
+    return conform(values, data_type, path)
+
+
+def _list_like(values: pa.Array, data_type: T.DataType, path: str) -> pa.Array:
+    is_map = isinstance(data_type, T.MapType)
+    kind = values.type
+    fits = pa.types.is_map(kind) if is_map else pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if not fits:
+        raise UsageError(f"field {path}: {kind} is no {data_type.simple_string}")
+    return values
+
+
+def _flatten(values: pa.Array) -> tuple[Int64s, pa.Array]:
+    """The lengths of lists (none null), and the elements of all of them."""
+    offsets = np.asarray(values.offsets).astype(np.int64)
+    first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+    return np.diff(offsets), values.values[first:last]

@@ -1,0 +1,88 @@
+"""Collecting scattered bytes of one buffer: words, and pieces of any length.
+
+Everything is done for a whole batch at once. Positions are absolute byte indices into the buffer, and the
+caller has proved that they lie inside it; nothing here checks again.
+
+``ragged`` leans on Arrow: n pieces in rising order that do not overlap are every second element of a
+binary array whose offsets are ``start0, end0, start1, end1, ...``; ``take`` then copies the pieces with
+memcpy, about 13 ns each where NumPy needs some 5 ns for each *word*. Pieces in any other order are
+sorted first, and pieces that overlap go byte by byte through NumPy, because the gaps between
+them would have negative lengths.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+
+Int64s = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+
+
+def at(data: Bytes, positions: Int64s, dtype: str) -> npt.NDArray[Any]:
+    """The little-endian values of ``dtype`` (such as ``<i8``) at byte positions of any alignment.
+
+    A view with a stride of one byte makes every position an index; an aligned gather is no faster.
+    """
+    width = np.dtype(dtype).itemsize
+    if len(positions) == 0:
+        return np.empty(0, dtype)
+    view: npt.NDArray[Any] = np.ndarray((len(data) - width + 1,), dtype, data, 0, (1,))
+    return view[positions]
+
+
+def ragged(data: Bytes, start: Int64s, size: Int64s) -> pa.Buffer:
+    """The pieces ``data[start[i] : start[i] + size[i]]``, one after the other.
+
+    Pieces that already lie so are not copied: the buffer then shares memory with ``data``.
+    """
+    n = len(start)
+    if n == 0:
+        return pa.py_buffer(b"")
+    end = start + size
+    gaps = start[1:] - end[:-1]
+    lowest = int(gaps.min()) if n > 1 else 0
+    if lowest >= 0:
+        if n == 1 or int(gaps.max()) == 0:
+            return pa.py_buffer(data[int(start[0]) : int(end[-1])])
+        return _take(data, start, end, None)
+    order = np.argsort(start, kind="stable")
+    sorted_start, sorted_end = start[order], end[order]
+    if int((sorted_start[1:] - sorted_end[:-1]).min()) >= 0:
+        rank = np.empty(n, np.int64)
+        rank[order] = np.arange(n)
+        return _take(data, sorted_start, sorted_end, rank)
+    return pa.py_buffer(data[ragged_indices(start, size)])
+
+
+def ragged_indices(start: Int64s, size: Int64s) -> Int64s:
+    """``start[0], start[0] + 1, ..., start[1], ...``: the indices of all pieces, one after the other."""
+    ends = np.cumsum(size)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.repeat(start - (ends - size), size) + np.arange(total)
+
+
+def offsets_of(size: Int64s) -> Int64s:
+    """Arrow offsets (one more than there are sizes) of pieces that follow each other."""
+    offsets = np.zeros(len(size) + 1, np.int64)
+    np.cumsum(size, out=offsets[1:])
+    return offsets
+
+
+def _take(data: Bytes, start: Int64s, end: Int64s, rank: Int64s | None) -> pa.Buffer:
+    n = len(start)
+    bounds = np.empty(2 * n, np.int64)
+    bounds[0::2] = start
+    bounds[1::2] = end
+    pieces_and_gaps: Any = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), 2 * n - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    )
+    wanted = np.arange(0, 2 * n, 2) if rank is None else 2 * rank
+    taken = pieces_and_gaps.take(pa.array(wanted))
+    buffer: pa.Buffer = taken.buffers()[2] or pa.py_buffer(b"")
+    # Arrow may have reserved more than it filled.
+    return buffer.slice(0, int((end - start).sum()))

@@ -1,0 +1,94 @@
+"""``Rows``: a batch of UnsafeRows that lie anywhere in one buffer.
+
+A state file is read into one buffer and its rows stay where they are; a batch is only three arrays. Rows
+may have any order, gaps between them (lengths, checksums) and any alignment, though Spark's files put
+them at multiples of 4.
+
+The range of every row is checked against the buffer when a ``Rows`` is made, so that whoever
+decodes a row needs to check only against that row.
+
+Dangers: the buffer is shared, by ``take`` and, where rows already lie one after the other, by
+``to_arrow`` too. Nobody may write to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+
+from ttlsnap.errors import CorruptionError
+from ttlsnap.unsaferow.gather import Bytes, Int64s, offsets_of, ragged
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """n rows in one buffer.
+
+    ``data``   uint8, 1-D, contiguous
+    ``start``  int64[n], index in ``data`` of each row's first byte
+    ``size``   int64[n], bytes of each row
+
+    Raises CorruptionError if a row does not lie within ``data``.
+    """
+
+    data: Bytes
+    start: Int64s
+    size: Int64s
+
+    def __post_init__(self) -> None:
+        if self.data.dtype != np.uint8 or self.data.ndim != 1 or not self.data.flags.c_contiguous:
+            raise TypeError("data must be a contiguous 1-D array of uint8")
+        if self.start.shape != self.size.shape or self.start.dtype != np.int64 != self.size.dtype:
+            raise TypeError("start and size must be int64 arrays of one length")
+        if len(self.start) == 0:
+            return
+        room = len(self.data)
+        lowest = min(int(self.start.min()), int(self.size.min()))
+        highest = max(int(self.start.max()), int(self.size.max()))
+        # The sum cannot overflow once both of its parts are known to be within the buffer's length.
+        if lowest >= 0 and highest <= room and int((self.start + self.size).max()) <= room:
+            return
+        bad = (self.start < 0) | (self.size < 0) | (self.size > room) | (self.start > room - self.size)
+        i = int(np.flatnonzero(bad)[0])
+        raise CorruptionError(
+            f"row {i}: {self.size[i]} bytes at {self.start[i]} do not lie within a buffer of {room}"
+        )
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def take(self, which: npt.NDArray[Any]) -> Rows:
+        """The rows of a boolean mask, or of an array of indices in its order; no bytes are copied."""
+        return Rows(self.data, self.start[which], self.size[which])
+
+    def to_arrow(self) -> pa.LargeBinaryArray:
+        """The rows as binary values, one after the other."""
+        offsets = pa.py_buffer(offsets_of(self.size))
+        values = ragged(self.data, self.start, self.size)
+        array: pa.LargeBinaryArray = pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(), len(self), [None, offsets, values]
+        )
+        return array
+
+    @classmethod
+    def from_arrow(cls, array: pa.LargeBinaryArray | pa.BinaryArray) -> Rows:
+        """The values of a binary array as rows, in place.
+
+        Raises CorruptionError where a value is null.
+        """
+        if array.null_count:
+            i = int(np.flatnonzero(np.asarray(array.is_null()))[0])
+            raise CorruptionError(f"row {i}: there is no row, the value is null")
+        _, offset_buffer, value_buffer = array.buffers()
+        width = np.int64 if pa.types.is_large_binary(array.type) else np.int32
+        if len(array) == 0 or offset_buffer is None:
+            empty = np.empty(0, np.int64)
+            return cls(np.empty(0, np.uint8), empty, empty)
+        offsets = np.frombuffer(offset_buffer, width)[array.offset : array.offset + len(array) + 1]
+        data = np.frombuffer(value_buffer if value_buffer is not None else b"", np.uint8)
+        start = offsets[:-1].astype(np.int64)
+        return cls(data, start, offsets[1:].astype(np.int64) - start)
