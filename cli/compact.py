@@ -86,9 +86,7 @@ def compact(
     targets: Annotated[list[str], typer.Argument(metavar="TARGET...", help="Checkpoints: local paths or file: URIs.")],
     ttl: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(
-            "--ttl", metavar="DURATION", help="90s, 36h, 7d, P7D. An entry goes when timestamp + ttl <= now."
-        ),
+        typer.Option("--ttl", metavar="DURATION", help="90s, 36h, 7d, P7D. An entry goes when timestamp + ttl <= now."),
     ] = None,
     timestamp: Annotated[
         Optional[str],  # noqa: UP045
@@ -197,7 +195,11 @@ def compact(
 
 
 def _factories(
-    ttl: str | None, timestamp: str | None, time: TimeName | None, names: Sequence[str], settings: Sequence[str]
+    ttl: str | None,
+    timestamp: str | None,
+    time: TimeName | None,
+    names: Sequence[str],
+    settings: Sequence[str],
 ) -> list[StateSnapshotTransformerFactory]:
     from ttlsnap.clock import TimeCharacteristic
     from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration

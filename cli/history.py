@@ -32,7 +32,16 @@ def history(
     if not entries:
         typer.echo(f"{target}: no runs.")
         return
-    rows = table("run", "kind", "status", "batch", "dropped", "rewritten", "backup", right=("batch", "dropped", "rewritten"))
+    rows = table(
+        "run",
+        "kind",
+        "status",
+        "batch",
+        "dropped",
+        "rewritten",
+        "backup",
+        right=("batch", "dropped", "rewritten"),
+    )
     for entry in entries:
         totals = (entry.report or {}).get("totals", {})
         rows.add_row(

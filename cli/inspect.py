@@ -89,8 +89,9 @@ def _show(out: Console, found: Inspection) -> None:
     batch = checkpoint.batch
     lines = [
         checkpoint.target,
-        f"  query {checkpoint.query_id or 'unknown'}, Spark {spark_version(batch.conf)}, provider {checkpoint.provider}, "
-        f"codec {checkpoint.codec}{', row checksums' if checkpoint.row_checksums else ''}",
+        f"  query {checkpoint.query_id or 'unknown'}, Spark {spark_version(batch.conf)}, "
+        f"provider {checkpoint.provider}, codec {checkpoint.codec}"
+        f"{', row checksums' if checkpoint.row_checksums else ''}",
         f"  batch {batch.id} committed, begun {iso(batch.timestamp_ms * 1000)}, watermark "
         f"{iso(batch.watermark_ms * 1000) if batch.watermark_ms else 'none'}",
     ]
@@ -106,7 +107,11 @@ def _show(out: Console, found: Inspection) -> None:
         for store, states in stores:
             for state in states:
                 rows.add_row(
-                    store.name, state.name, number(len(store.partitions)), number(state.entries), size(state.bytes)
+                    store.name,
+                    state.name,
+                    number(len(store.partitions)),
+                    number(state.entries),
+                    size(state.bytes),
                 )
         out.print(rows)
         for _, states in stores:

@@ -22,5 +22,7 @@ def rollback(target: Target, output_format: FormatOption = Format.TEXT) -> None:
     if output_format is Format.JSON:
         print_json(asdict(report))
         return
-    typer.echo(f"{report.target}: run {report.undone} is rolled back ({report.restored} files restored, as run {report.run}).")
+    typer.echo(
+        f"{report.target}: run {report.undone} is rolled back ({report.restored} files restored, as run {report.run})."
+    )
     typer.echo("Next: restart the query; its state is what it was before that run.")

@@ -19,7 +19,14 @@ from enum import StrEnum
 from ttlsnap.clock import TimeCharacteristic
 from ttlsnap.errors import UsageError
 
-_UNITS = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000, "w": 604_800_000_000}
+_UNITS = {
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+    "w": 604_800_000_000,
+}
 _SHORT = re.compile(r"(\d+)\s*(ms|s|m|h|d|w)")
 _ISO = re.compile(r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,6}))?S)?)?", re.IGNORECASE)
 _MAX_MICROS = (1 << 63) - 1

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ttlsnap.clock import Clock
 from ttlsnap.entries import StateEntries
-from ttlsnap.state import StateDescriptor
 from ttlsnap.errors import UsageError
+from ttlsnap.state import StateDescriptor
 from ttlsnap.transform import StateSnapshotTransformer
 
 

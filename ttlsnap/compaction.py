@@ -203,4 +203,3 @@ def _to_copy(run: _Run, files: LocalDirectory, output: str) -> CompactionReport:
         discard_copy(staging)
         raise
     return replace(report, seconds=time.monotonic() - run.started)
-

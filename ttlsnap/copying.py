@@ -29,7 +29,9 @@ def check_destination(source: str, output: str) -> LocalDirectory:
     Raises UsageError otherwise.
     """
     destination = open_directory(output)
-    if Path(destination.root).exists() and (not Path(destination.root).is_dir() or os.listdir(destination.root)):
+    if Path(destination.root).exists() and (
+        not Path(destination.root).is_dir() or any(Path(destination.root).iterdir())
+    ):
         raise UsageError(f"--output {destination.root} exists and is not an empty folder")
     inner, outer = sorted((Path(source), Path(destination.root)), key=lambda path: -len(path.parts))
     if inner.is_relative_to(outer):
@@ -61,8 +63,8 @@ def write_copy(plan: Plan, results: Iterable[PartitionResult], staging: LocalDir
     _copy_tree(source, staging, "")
     run_report = report_path(plan.run)
     staging.mkdirs(run_report.rpartition("/")[0])
-    with staging.writer(run_report) as file:
-        file.write(report)
+    with staging.writer(run_report) as new:
+        new.write(report)
 
 
 def finish_copy(staging: LocalDirectory, destination: LocalDirectory) -> None:

@@ -18,6 +18,7 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,10 +116,10 @@ class LocalDirectory:
         with _errors("look at", self, path):
             full = self.locate(path)
             try:
-                s = os.stat(full)
+                s = Path(full).stat()
             except (FileNotFoundError, NotADirectoryError):
                 return None
-        return FileInfo(path.rpartition("/")[2], s.st_size, s.st_mtime_ns, Path(full).is_dir())
+        return FileInfo(path.rpartition("/")[2], s.st_size, s.st_mtime_ns, stat.S_ISDIR(s.st_mode))
 
     def open(self, path: str) -> BinaryIO:
         with _errors("open", self, path):

@@ -49,9 +49,11 @@ def history(target: str) -> list[HistoryEntry]:
     rolled_back = set()
     for info in files.list(layout.RUNS):
         journal = read_journal(files, info.name)
-        report = _read_report(files.read(report_path(info.name), _MAX_REPORT_BYTES), info.name) if files.stat(
-            report_path(info.name)
-        ) else None
+        report = (
+            _read_report(files.read(report_path(info.name), _MAX_REPORT_BYTES), info.name)
+            if files.stat(report_path(info.name))
+            else None
+        )
         if journal is None and (report is None or files.stat(staged_path(info.name, "")) is not None):
             continue  # cut off before anything was changed
         if journal is not None and journal.undoes and journal.status == "done":

@@ -138,9 +138,7 @@ def inspect(
     return found
 
 
-def _states(
-    checkpoint: Checkpoint, operator: Operator, store: Store, selection: Selection
-) -> list[StateInspection]:
+def _states(checkpoint: Checkpoint, operator: Operator, store: Store, selection: Selection) -> list[StateInspection]:
     size = _size(checkpoint, store)
     described = [s for s in states_of(operator, store) if selection.state in (None, s.state)]
     if not described:
@@ -170,4 +168,3 @@ def uncommitted_batch(checkpoint: Checkpoint) -> int | None:
 def spark_version(conf: Mapping[str, str]) -> str:
     """Which versions of Spark may have written the last batch, from the settings it pins; it records no number."""
     return next((version for name, version in _EPOCH_CONFS if name in conf), "<4.0")
-

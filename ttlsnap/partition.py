@@ -26,7 +26,12 @@ from ttlsnap.stores.hdfs import Batch, StoreFormat, read_entries
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.records import read_records
 from ttlsnap.stores.snapshot_writer import CountingSink, SnapshotWriter
-from ttlsnap.transform import ReportsTimes, StateSnapshotTransformer, StateSnapshotTransformerFactory, TimeSummary
+from ttlsnap.transform import (
+    ReportsTimes,
+    StateSnapshotTransformer,
+    StateSnapshotTransformerFactory,
+    TimeSummary,
+)
 from ttlsnap.unsaferow.check import check_rows
 
 
@@ -143,7 +148,10 @@ def _staged_sink(staging: Directory, path: str | None) -> Iterator[CountingSink]
 
 
 def _transform(
-    state: StateDescriptor, transformers: Sequence[StateSnapshotTransformer], batch: Batch, writer: SnapshotWriter
+    state: StateDescriptor,
+    transformers: Sequence[StateSnapshotTransformer],
+    batch: Batch,
+    writer: SnapshotWriter,
 ) -> tuple[int, int]:
     """Run one batch through the transformers and into ``writer``: entries left, and rewritten ones among them."""
     check_rows(batch.keys, state.key_schema)

@@ -15,9 +15,9 @@ from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.clock import Clock
 from ttlsnap.errors import RefusedError, UnsupportedError
 from ttlsnap.operators import Selection, describe, left_untouched
+from ttlsnap.state import StateDescriptor
 from ttlsnap.stores.hdfs import StoreFormat, store_format
 from ttlsnap.stores.lineage import Lineage, find_lineage
-from ttlsnap.state import StateDescriptor
 from ttlsnap.transform import PlansStates, StateSnapshotTransformerFactory
 
 
@@ -91,17 +91,14 @@ def plan_compaction(
         form=form,
         factories=tuple(factories),
         states=tuple(
-            StatePlan(state, lineages(checkpoint, state), reason)
-            for state, reason in zip(states, reasons, strict=True)
+            StatePlan(state, lineages(checkpoint, state), reason) for state, reason in zip(states, reasons, strict=True)
         ),
     )
 
 
 def lineages(checkpoint: Checkpoint, state: StateDescriptor) -> tuple[PartitionPlan, ...]:
     """Every partition of a state's store with its files; raises CorruptionError when one is incomplete."""
-    store = next(
-        s for o in checkpoint.operators if o.id == state.operator for s in o.stores if s.name == state.store
-    )
+    store = next(s for o in checkpoint.operators if o.id == state.operator for s in o.stores if s.name == state.store)
     return tuple(
         PartitionPlan(p, find_lineage(checkpoint.files, store.directory(p), checkpoint.version))
         for p in store.partitions
@@ -117,7 +114,9 @@ def _reasons(
     if not offered:
         return reasons
     told: list[Sequence[str | None]] = [
-        factory.plan([state for _, state in offered], clock) if isinstance(factory, PlansStates) else [None] * len(offered)
+        factory.plan([state for _, state in offered], clock)
+        if isinstance(factory, PlansStates)
+        else [None] * len(offered)
         for factory in factories
     ]
     for number, (i, state) in enumerate(offered):

@@ -38,7 +38,10 @@ def publish(plan: Plan, results: Sequence[PartitionResult]) -> Journal:
     for state in plan.states:
         lineages = {partition.partition: partition.lineage for partition in state.partitions}
         for result in results:
-            if result.staged is None or (result.operator, result.store) != (state.state.operator, state.state.store):
+            if result.staged is None or (result.operator, result.store) != (
+                state.state.operator,
+                state.state.store,
+            ):
                 continue
             target = layout.state_file(
                 result.operator, result.partition, result.store, plan.checkpoint.version, "snapshot"

@@ -13,10 +13,28 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.errors import CorruptionError, NotACheckpointError, RefusedError
 from ttlsnap.filesystem import Directory, open_directory
-from ttlsnap.journal import Journal, Move, close_journal, read_journal, read_journals, report_path, staged_path
+from ttlsnap.journal import (
+    Journal,
+    Move,
+    close_journal,
+    read_journal,
+    read_journals,
+    report_path,
+    staged_path,
+)
 from ttlsnap.locking import locked
 from ttlsnap.plan import new_run_id
-from ttlsnap.publish import apply, fence_file, is_done, is_fence, lower_fence, raise_fence, set_aside, swap, undo
+from ttlsnap.publish import (
+    apply,
+    fence_file,
+    is_done,
+    is_fence,
+    lower_fence,
+    raise_fence,
+    set_aside,
+    swap,
+    undo,
+)
 
 Outcome = Literal["nothing", "finished", "undone"]
 
@@ -217,5 +235,3 @@ def _existing(target: str) -> Directory:
     if files.stat(layout.OFFSETS) is None:
         raise NotACheckpointError(f"{files.root} is not a checkpoint: it has no {layout.OFFSETS} folder")
     return files
-
-

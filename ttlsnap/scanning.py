@@ -58,7 +58,9 @@ def _scan_store(
         count += len(batch.keys)
         if len(samples) < wanted:
             head = np.arange(min(wanted - len(samples), len(batch.keys)))
-            samples += _samples(store, state, partition, Batch(batch.records, batch.keys.take(head), batch.values.take(head)))
+            samples += _samples(
+                store, state, partition, Batch(batch.records, batch.keys.take(head), batch.values.take(head))
+            )
         if histogram is not None and state.descriptor is not None:
             histogram.add(StateEntries.of(state.descriptor, batch.keys, batch.values))
         if not complete and len(samples) >= wanted:
@@ -135,5 +137,6 @@ def _histogram(state: StateInspection, timestamp: str | None, clock: Clock) -> _
         return None
     stored = descriptor.stored_time if name == descriptor.stored_timestamp else None
     return _Histogram(
-        timestamp_field(descriptor, name), clock.now(TimeCharacteristic(stored or TimeCharacteristic.PROCESSING))
+        timestamp_field(descriptor, name),
+        clock.now(TimeCharacteristic(stored or TimeCharacteristic.PROCESSING)),
     )

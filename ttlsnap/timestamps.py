@@ -27,7 +27,12 @@ Mask = npt.NDArray[np.bool_]
 
 UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": -1_000}
 _DAY = 86_400_000_000
-_INTEGERS = {T.ByteType: np.int8, T.ShortType: np.int16, T.IntegerType: np.int32, T.LongType: np.int64}
+_INTEGERS: dict[type[T.DataType], type[np.signedinteger]] = {
+    T.ByteType: np.int8,
+    T.ShortType: np.int16,
+    T.IntegerType: np.int32,
+    T.LongType: np.int64,
+}
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 
 

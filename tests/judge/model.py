@@ -11,67 +11,11 @@ batch used adds one batch without data.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from .outcomes import Batch, Entry, Fields, canonical, entry
 from .queries import Event, Query, stamp
-
-Fields = dict[str, Any]
-
-
-def canonical(rows: Iterable[Fields]) -> tuple[str, ...]:
-    """Rows as sorted JSON: comparable, and readable in a failed assertion."""
-    return tuple(sorted(json.dumps(row, sort_keys=True) for row in rows))
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The rows one batch gave to the sink, in no order."""
-
-    batch: int
-    rows: tuple[str, ...]
-
-
-@dataclass(frozen=True, order=True)
-class Entry:
-    """One entry of the state; key and value as sorted JSON. Where it lies is told but not compared."""
-
-    operator: int
-    store: str
-    key: str
-    value: str
-    partition: int = field(default=-1, compare=False)
-
-    def at(self, path: str) -> Any:
-        """A field by the name that users give it: ``value.max``, ``key.window.end``."""
-        side, *names = path.split(".")
-        found: Any = json.loads(self.key if side == "key" else self.value)
-        for name in names:
-            found = found[name]
-        return found
-
-
-def entry(operator: int, store: str, key: Fields, value: Fields, partition: int = -1) -> Entry:
-    """An entry from its fields."""
-    (key_text,), (value_text,) = canonical([key]), canonical([value])
-    return Entry(operator, store, key_text, value_text, partition)
-
-
-def expired(path: str, limit: int, per_second: int = 1) -> Callable[[Entry], bool]:
-    """Whether a field is at or before ``limit`` (epoch seconds); a null never is.
-
-    ``per_second`` is the unit of a field that is a number.
-    """
-
-    def is_expired(found: Entry) -> bool:
-        moment = found.at(path)
-        if moment is None:
-            return False
-        return bool(moment <= (stamp(limit) if isinstance(moment, str) else limit * per_second))
-
-    return is_expired
 
 
 class Model:
@@ -161,6 +105,10 @@ class _Aggregation(_Operator):
 
 class _NumberAggregation(_Aggregation):
     as_number = True
+
+
+class _WatermarkedAggregation(_Aggregation):
+    watermarked = True
 
 
 class _Windows(_Operator):
@@ -270,6 +218,7 @@ class _DeduplicationWithin(_KeyDeduplication):
 
 _OPERATORS: dict[str, type[_Operator]] = {
     "agg_update": _Aggregation,
+    "agg_update_watermark": _WatermarkedAggregation,
     "agg_update_long": _NumberAggregation,
     "agg_append": _WindowsAppended,
     "agg_window_update": _Windows,

@@ -37,8 +37,8 @@ _PROVIDERS = {
 class Event:
     """One input row: ``ts`` is the event's time in epoch seconds, and the column ``at`` as a timestamp."""
 
-    key: Optional[str]
-    ts: Optional[int]
+    key: str | None
+    ts: int | None
     value: int = 1
 
 
@@ -60,9 +60,9 @@ class Query:
     sink_log_interval: int = 10
     delay_s: int = 3600
     window_s: int = 3600
-    conf: Tuple[Tuple[str, str], ...] = ()
+    conf: tuple[tuple[str, str], ...] = ()
 
-    def settings(self) -> Dict[str, str]:
+    def settings(self) -> dict[str, str]:
         """Spark's settings for this query; those that a version does not know are harmless there."""
         settings = {
             "spark.sql.shuffle.partitions": str(self.partitions),
@@ -82,7 +82,7 @@ def stamp(ts: int) -> str:
     return (datetime(1970, 1, 1) + timedelta(seconds=ts)).isoformat()
 
 
-OPERATORS: Dict[str, Operator] = {}
+OPERATORS: dict[str, Operator] = {}
 
 
 def operator(build: Operator) -> Operator:
@@ -91,22 +91,29 @@ def operator(build: Operator) -> Operator:
     return build
 
 
+def _totals(events: DataFrame, moment: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    totals = F.max(moment).alias("last_seen"), F.count("*").alias("n"), F.sum("value").alias("total")
+    return events.groupBy("key").agg(*totals)
+
+
 @operator
-def agg_update(read: Read, query: Query) -> Tuple[DataFrame, str]:
+def agg_update(read: Read, query: Query) -> tuple[DataFrame, str]:
     """Per key: the last moment, a count and a sum, for ever. Its time is ``value.max``, a timestamp."""
-    from pyspark.sql import functions as F
-
-    totals = F.max("at").alias("last_seen"), F.count("*").alias("n"), F.sum("value").alias("total")
-    return read().groupBy("key").agg(*totals), "update"
+    return _totals(read(), "at"), "update"
 
 
 @operator
-def agg_update_long(read: Read, query: Query) -> Tuple[DataFrame, str]:
-    """As ``agg_update``, but its time is a plain number of seconds, which needs a unit."""
-    from pyspark.sql import functions as F
+def agg_update_watermark(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """As ``agg_update``, with a watermark, which the checkpoint records but which evicts nothing."""
+    return _totals(read().withWatermark("at", f"{query.delay_s} seconds"), "at"), "update"
 
-    totals = F.max("ts").alias("last_seen"), F.count("*").alias("n"), F.sum("value").alias("total")
-    return read().groupBy("key").agg(*totals), "update"
+
+@operator
+def agg_update_long(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """As ``agg_update``, but its time is a plain number of seconds, which needs a unit."""
+    return _totals(read(), "ts"), "update"
 
 
 def _windowed(read: Read, query: Query) -> DataFrame:
@@ -118,45 +125,45 @@ def _windowed(read: Read, query: Query) -> DataFrame:
 
 
 @operator
-def agg_append(read: Read, query: Query) -> Tuple[DataFrame, str]:
+def agg_append(read: Read, query: Query) -> tuple[DataFrame, str]:
     """Per window and key, emitted and evicted once the watermark has passed the window's end."""
     return _windowed(read, query), "append"
 
 
 @operator
-def agg_window_update(read: Read, query: Query) -> Tuple[DataFrame, str]:
+def agg_window_update(read: Read, query: Query) -> tuple[DataFrame, str]:
     """Per window and key, emitted at each change, evicted behind the watermark."""
     return _windowed(read, query), "update"
 
 
 @operator
-def dedup(read: Read, query: Query) -> Tuple[DataFrame, str]:
+def dedup(read: Read, query: Query) -> tuple[DataFrame, str]:
     """The first row of each key and moment; the watermark evicts."""
     late = read().withWatermark("at", f"{query.delay_s} seconds")
     return late.dropDuplicates(["key", "at"]).drop("ts"), "append"
 
 
 @operator
-def dedup_plain(read: Read, query: Query) -> Tuple[DataFrame, str]:
+def dedup_plain(read: Read, query: Query) -> tuple[DataFrame, str]:
     """The first row of each key and moment, remembered for ever: nothing evicts."""
     return read().dropDuplicates(["key", "at"]).drop("ts"), "append"
 
 
 @operator
-def dedup_key(read: Read, query: Query) -> Tuple[DataFrame, str]:
+def dedup_key(read: Read, query: Query) -> tuple[DataFrame, str]:
     """The first row of each key, remembered for ever, without any time in the state."""
     return read().dropDuplicates(["key"]).drop("ts"), "append"
 
 
 @operator
-def dedup_within(read: Read, query: Query) -> Tuple[DataFrame, str]:
+def dedup_within(read: Read, query: Query) -> tuple[DataFrame, str]:
     """The first row of each key for as long as the delay; Spark stores ``expiresAtMicros``. From 3.5 on."""
     late = read().withWatermark("at", f"{query.delay_s} seconds")
     return late.dropDuplicatesWithinWatermark(["key"]).drop("ts"), "append"
 
 
 @operator
-def join(read: Read, query: Query) -> Tuple[DataFrame, str]:
+def join(read: Read, query: Query) -> tuple[DataFrame, str]:
     """Events joined with themselves on the key, within a window's length of each other."""
     from pyspark.sql import functions as F
 

@@ -50,9 +50,7 @@ def run(root: SparkSession, order: Run) -> list[dict[str, Any]]:
     for name, value in order.query.settings().items():
         session.conf.set(name, value)
     # Maintenance runs all the time; this number alone says whether it finds anything worth a snapshot.
-    session.conf.set(
-        "spark.sql.streaming.stateStore.minDeltasForSnapshot", "0" if order.snapshot else "1000000"
-    )
+    session.conf.set("spark.sql.streaming.stateStore.minDeltasForSnapshot", "0" if order.snapshot else "1000000")
 
     def read() -> DataFrame:
         stream = session.readStream.schema(EVENT_SCHEMA).option("maxFilesPerTrigger", 1).json(order.sources)
@@ -103,7 +101,7 @@ def run(root: SparkSession, order: Run) -> list[dict[str, Any]]:
 
 
 def _sink_batches(sink: DataFrame, out: Path, after: int) -> list[dict[str, Any]]:
-    """What a file sink got in the batches behind ``after``: the rows as Spark reads them, told apart by its log."""
+    """What a file sink got after the batch ``after``: rows as Spark reads them, told apart by its log."""
     batches: dict[int, list[Any]] = {}
     born: dict[str, int] = {}
     logs = {int(path.name.split(".")[0]): path for path in (out / "_spark_metadata").glob("[0-9]*")}
@@ -123,9 +121,7 @@ def _await_snapshots(checkpoint: Path) -> None:
     deadline = time.monotonic() + _PATIENCE_S
     while not has_snapshots(checkpoint, version):
         if time.monotonic() > deadline:
-            raise TimeoutError(
-                f"maintenance wrote no snapshot {version} of {checkpoint} in {_PATIENCE_S:g} s"
-            )
+            raise TimeoutError(f"maintenance wrote no snapshot {version} of {checkpoint} in {_PATIENCE_S:g} s")
         time.sleep(0.02)
 
 

@@ -54,9 +54,7 @@ def _verbs(scratch: str) -> dict[str, Callable[..., Any]]:
     here = Path(__file__).parent
     # The folder is loaded as a package by its place: putting it or a parent on sys.path would let our
     # modules stand before packages of the same names.
-    spec = importlib.util.spec_from_file_location(
-        "judge", here / "__init__.py", submodule_search_locations=[str(here)]
-    )
+    spec = importlib.util.spec_from_file_location("judge", here / "__init__.py", submodule_search_locations=[str(here)])
     assert spec is not None
     sys.modules["judge"] = importlib.util.module_from_spec(spec)
     queries, runs = importlib.import_module("judge.queries"), importlib.import_module("judge.runs")

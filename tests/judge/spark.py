@@ -1,9 +1,5 @@
 """The tests' side of the judge: verbs that make real Spark write, restart, refuse and show.
 
-``Judge`` keeps a few servers (see ``server``) per Spark version: the newest runs under this interpreter, an
-older one under ``spark-<version>/bin/python`` in the folder that ``TTLSNAP_VENVS`` names, else in ``.venvs``
-at the repository's root (``make venvs``). A version that is not there is an error, never a skip.
-
 "Fresh" means a process that has never seen the checkpoint nor the one it is a copy of. Everything lies below
 the folder that the judge is given; a checkpoint's events are files in folders that are never moved nor
 changed, because a restarted query asks its source for the last batch again.
@@ -15,35 +11,23 @@ import copy
 import json
 import os
 import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from .layouts import layout_of
-from .model import MODELLED, Batch, Entry, Model, canonical, entry
+from .model import MODELLED, Model
+from .outcomes import Batch, Entry, canonical, entry
+from .processes import NEWEST, JudgeError, Server, SparkFailed
 from .queries import Event, Query
 
-NEWEST = "4.2"
-VERSIONS = ("3.5", "4.0", "4.1", "4.2")
 Events = Sequence[Event]
 T = TypeVar("T")
 
-_ROOT = Path(__file__).parents[2]
 _FIRST_MTIME = 1_700_000_000
-_PATIENCE_S = 180.0
-
-
-class JudgeError(Exception):
-    """The judge itself failed: no verdict on what was to be judged."""
-
-
-class SparkFailed(JudgeError):
-    """Spark raised; the message is the whole trace, with Spark's own words in it."""
 
 
 @dataclass
@@ -73,7 +57,7 @@ class Judge:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._events = folder / "events"
-        self._servers: list[_Server] = []
+        self._servers: list[Server] = []
         self._count = 0
         self._lock = threading.RLock()
 
@@ -140,9 +124,7 @@ class Judge:
         """
         return self._run(checkpoint, batches, version=version, fresh=fresh)
 
-    def refusal(
-        self, checkpoint: Checkpoint, batches: Sequence[Events] = (), version: str | None = None
-    ) -> str:
+    def refusal(self, checkpoint: Checkpoint, batches: Sequence[Events] = (), version: str | None = None) -> str:
         """What Spark says when it will not go on; an error if it does go on."""
         try:
             done = self._run(checkpoint, batches, version=version)
@@ -155,8 +137,7 @@ class Judge:
         server = self._server(version)
         found = server.ask("state", checkpoint=str(checkpoint.path), batch=batch)
         return sorted(
-            entry(each["operator"], each["store"], each["key"], each["value"], each["partition"])
-            for each in found
+            entry(each["operator"], each["store"], each["key"], each["value"], each["partition"]) for each in found
         )
 
     def copy(self, checkpoint: Checkpoint, path: Path | None = None) -> Checkpoint:
@@ -175,6 +156,31 @@ class Judge:
         made.path = path
         return made
 
+    def adopt(self, checkpoint: Path, query: Query, version: str = NEWEST) -> Checkpoint:
+        """A copy of a checkpoint from elsewhere (a sample) that can go on here: its sources are empty files.
+
+        Its source log is made to name those. The batches in it were committed and are not read again; a batch
+        that was not will find no rows.
+        """
+        name = self._name()
+        made = Checkpoint(query, self._folder / "checkpoints" / name, self._folder / "out" / name, version, None)
+        shutil.copytree(checkpoint, made.path)
+        folder = self._events / name
+        folder.mkdir(parents=True)
+        for log in sorted((made.path / "sources").glob("*/[0-9]*")):
+            head, *lines = log.read_text().splitlines()
+            taken = [json.loads(line) for line in lines]
+            for file in taken:
+                path = folder / Path(file["path"]).name
+                path.touch()
+                os.utime(path, (file["timestamp"] / 1000,) * 2)
+                file["path"] = path.as_uri()
+            log.write_text("\n".join([head, *map(json.dumps, taken)]))
+            log.with_name(f".{log.name}.crc").unlink(missing_ok=True)
+            made.files = max([made.files, *(int(Path(file["path"]).stem) + 1 for file in taken)])
+        made.sources.append(name)
+        return made
+
     def together(self, *stories: Callable[[], T]) -> list[T]:
         """Runs stories at the same time (a query mostly waits); their results in order."""
         with ThreadPoolExecutor(max_workers=max(1, len(stories))) as pool:
@@ -182,9 +188,7 @@ class Judge:
 
     # How.
 
-    def _follow(
-        self, made: Checkpoint, batches: Sequence[Events], snapshot: bool = False, crash: bool = False
-    ) -> None:
+    def _follow(self, made: Checkpoint, batches: Sequence[Events], snapshot: bool = False, crash: bool = False) -> None:
         got = self._run(made, batches, snapshot=snapshot, crash=crash)
         if made.model is not None:
             wanted = made.model.run(batches, crash=crash)
@@ -232,7 +236,7 @@ class Judge:
             self._count += 1
             return f"{self._count:04d}"
 
-    def _server(self, version: str, ran_on: set[int] | None = None, fresh: bool = False) -> _Server:
+    def _server(self, version: str, ran_on: set[int] | None = None, fresh: bool = False) -> Server:
         with self._lock:
             able = [server for server in self._servers if server.version == version]
             if fresh:
@@ -241,101 +245,6 @@ class Judge:
                 able.sort(key=lambda server: server.number not in (ran_on or ()))
             if not able:
                 number = len(self._servers)
-                able = [_Server(version, number, self._folder / "servers" / str(number))]
+                able = [Server(version, number, self._folder / "servers" / str(number))]
                 self._servers += able
             return able[0]
-
-
-def interpreter(version: str) -> Path:
-    """The Python that has this version of Spark."""
-    if version == NEWEST:
-        return Path(sys.executable)
-    venvs = Path(os.environ.get("TTLSNAP_VENVS", _ROOT / ".venvs"))
-    python = venvs / f"spark-{version}" / "bin" / "python"
-    if not python.exists():
-        raise JudgeError(f"Spark {version} is to judge this, but there is no {python}: run `make venvs`")
-    return python
-
-
-class _Server:
-    """One server process; requests from several threads may be under way at once."""
-
-    def __init__(self, version: str, number: int, scratch: Path) -> None:
-        self.version = version
-        self.number = number
-        scratch.mkdir(parents=True)
-        self._log = scratch / "log"
-        # None of this process's paths and settings: the judge imports what its version has installed.
-        unwanted = ("PYTHONPATH", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS")
-        python = str(interpreter(version))
-        environment = {name: value for name, value in os.environ.items() if name not in unwanted}
-        environment |= {
-            "PYTHONSAFEPATH": "1",
-            "TZ": "UTC",
-            "PYSPARK_PYTHON": python,
-            "PYSPARK_DRIVER_PYTHON": python,
-        }
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [python, str(Path(__file__).with_name("server.py")), str(scratch)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=scratch,
-                env=environment,
-            )
-        self._lock = threading.Lock()
-        self._waiting: dict[int, Future[Any]] = {}
-        self._asked = 0
-        self._ended = False
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
-
-    def ask(self, verb: str, **args: Any) -> Any:
-        """The answer to one request, or what went wrong."""
-        assert self._process.stdin is not None
-        with self._lock:
-            if self._ended:
-                raise JudgeError(self._last_words("has ended"))
-            self._asked += 1
-            number = self._asked
-            answer = self._waiting[number] = Future[Any]()
-            self._process.stdin.write(json.dumps({"id": number, "verb": verb, "args": args}) + "\n")
-            self._process.stdin.flush()
-        try:
-            return answer.result(timeout=_PATIENCE_S)
-        except TimeoutError:
-            raise JudgeError(self._last_words(f"gave no answer to {verb} in {_PATIENCE_S:g} s")) from None
-
-    def close(self) -> None:
-        """Ends the process, and its JVM with it."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._listener.join()
-        self._process.stdout.close()
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            answer = json.loads(line)
-            with self._lock:
-                waiting = self._waiting.pop(answer["id"])
-            if "error" in answer:
-                waiting.set_exception(SparkFailed(answer["error"]))
-            else:
-                waiting.set_result(answer["result"])
-        with self._lock:
-            self._ended = True
-            orphans, self._waiting = list(self._waiting.values()), {}
-        for waiting in orphans:
-            waiting.set_exception(JudgeError(self._last_words("ended in the middle of a request")))
-
-    def _last_words(self, fate: str) -> str:
-        tail = self._log.read_text(errors="replace")[-3000:]
-        return f"the server of Spark {self.version} {fate}; its last words:\n{tail}"

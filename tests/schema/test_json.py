@@ -18,9 +18,7 @@ from ttlsnap.schema.json import dump_type, parse_name, parse_struct, parse_type
 
 def field(kind: str, metadata: str = "{}") -> str:
     """A struct of one field ``c``, in the JSON of Spark 4.2."""
-    return (
-        f'{{"type":"struct","fields":[{{"name":"c","type":{kind},"nullable":true,"metadata":{metadata}}}]}}'
-    )
+    return f'{{"type":"struct","fields":[{{"name":"c","type":{kind},"nullable":true,"metadata":{metadata}}}]}}'
 
 
 # Written by Spark 4.2.0 (`DataType.json`), with what its `simpleString` says.
@@ -153,11 +151,7 @@ def test_a_state_schema_is_a_struct() -> None:
 
 
 JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.text(max_size=5)
-    | st.sampled_from(["struct", "array", "long"]),
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.sampled_from(["struct", "array", "long"]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(

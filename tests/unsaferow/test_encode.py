@@ -181,6 +181,4 @@ def test_replacing_words_of_damaged_rows_is_refused(lay_out: Any) -> None:
 def test_every_nan_becomes_the_canonical_one() -> None:
     odd = np.array([0x7FF8000000000001], "<u8").view("<f8")
     encoded = encode(pa.StructArray.from_arrays([pa.array(odd)], ["x"]), parse_ddl("x DOUBLE"))
-    assert (
-        encoded.data[8:].tobytes() == np.array([np.nan], "<f8").tobytes() == bytes.fromhex("000000000000f87f")
-    )
+    assert encoded.data[8:].tobytes() == np.array([np.nan], "<f8").tobytes() == bytes.fromhex("000000000000f87f")

@@ -64,9 +64,7 @@ def test_a_row_may_end_where_the_buffer_ends() -> None:
     assert len(Rows(np.zeros(10, np.uint8), np.array([0, 10]), np.array([10, 0]))) == 2
 
 
-@pytest.mark.parametrize(
-    "data", [np.zeros(8, np.int8), np.zeros((2, 4), np.uint8), np.zeros(16, np.uint8)[::2]]
-)
+@pytest.mark.parametrize("data", [np.zeros(8, np.int8), np.zeros((2, 4), np.uint8), np.zeros(16, np.uint8)[::2]])
 def test_the_buffer_is_contiguous_bytes(data: Any) -> None:
     with pytest.raises(TypeError, match="uint8"):
         Rows(data, np.zeros(1, np.int64), np.zeros(1, np.int64))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pytest
 
-from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.unsaferow.check import check_rows
 from ttlsnap.unsaferow.decode import decode, decode_column
 from ttlsnap.unsaferow.encode import encode
@@ -20,6 +18,12 @@ def values(*rows: str) -> str:
     table = ", ".join(f"({row.replace('|', ',')})" for row in rows)
     return f"SELECT * FROM VALUES {table} AS t({', '.join(f'c{i}' for i in range(width))})"
 
+
+# Where the number of bytes changes; the text keeps them out of SQL's own decimals.
+ODD_NUMBERS = [
+    *["null", "'0'", "'-1'", "'127'", "'128'", "'-128'", "'-129'", "'255'", "'256'", "'32767'", "'32768'"],
+    *["'9223372036854775807'", "'-9223372036854775808'", "'9223372036854775808'", "null"],
+]
 
 # Columns are separated by | and every column has a null somewhere, first, last and in between.
 CASES = {
@@ -49,15 +53,9 @@ CASES = {
         "null|cast(999999999999999999 as decimal(18,0))",
         "99999.99BD|cast(-1 as decimal(18,0))",
     ),
-    "wide decimals": "SELECT cast(a AS decimal(19,0)) a, cast(a AS decimal(38,0)) b, s FROM VALUES "
-    + ", ".join(
-        f"({n},'{i}')"
-        for i, n in enumerate(
-            ["null", "'0'", "'-1'", "'127'", "'128'", "'-128'", "'-129'", "'255'", "'256'", "'32767'"]
-            + ["'32768'", "'9223372036854775807'", "'-9223372036854775808'", "'9223372036854775808'", "null"]
-        )
-    )
-    + " AS t(a, s)",
+    "wide decimals": "SELECT cast(a AS decimal(19,0)) a, cast(a AS decimal(38,0)) b, a s FROM VALUES "
+    + ", ".join(f"({n})" for n in ODD_NUMBERS)
+    + " AS t(a)",
     "widest decimals": "SELECT cast(a AS decimal(38,10)) a, 1 b FROM VALUES "
     "('9999999999999999999999999999.9999999999'), ('-9999999999999999999999999999.9999999999'), (null), "
     "('1844674407370955161.6'), ('-1844674407370955161.6'), ('0.0000000001'), ('-0.0000000001') AS t(a)",
@@ -286,78 +284,3 @@ def test_field_names_may_repeat(run: Any, lay_out: Any, payloads_of: Any) -> Non
     assert decode_column(rows, spark.schema, [1]).to_pylist() == ["x"]
     assert decode_column(rows, spark.schema, [2, 1]).to_pylist() == ["y"]
     assert payloads_of(encode(decode(rows, spark.schema), spark.schema)) == spark.payloads
-
-
-class RandomTable:
-    """Arrow values of a random schema, from a seed."""
-
-    LEAVES = (
-        pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(),
-        pa.binary(), pa.date32(), pa.timestamp("us", "UTC"), pa.duration("us"),
-        pa.decimal128(9, 3), pa.decimal128(18, 2), pa.decimal128(19, 4), pa.decimal128(38, 6),
-    )  # fmt: skip
-
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-
-    def type(self, depth: int) -> Any:
-        kind = self.rng.integers(0, 10)
-        if depth == 0 or kind < 5:
-            return self.LEAVES[self.rng.integers(0, len(self.LEAVES))]
-        if kind < 7:
-            return pa.list_(self.type(depth - 1))
-        if kind < 8:
-            keys = (pa.string(), pa.int32(), pa.int64())
-            return pa.map_(keys[self.rng.integers(0, 3)], self.type(depth - 1))
-        return pa.struct([(f"f{i}", self.type(depth - 1)) for i in range(self.rng.integers(1, 4))])
-
-    def value(self, kind: Any, nullable: bool = True) -> Any:
-        rng = self.rng
-        if nullable and rng.random() < 0.25:
-            return None
-        if pa.types.is_list(kind):
-            return [self.value(kind.value_type) for _ in range(rng.integers(0, 5))]
-        if pa.types.is_map(kind):
-            keys = {self.value(kind.key_type, nullable=False) for _ in range(rng.integers(0, 4))}
-            return [(k, self.value(kind.item_type)) for k in keys]
-        if pa.types.is_struct(kind):
-            return {f.name: self.value(f.type) for f in kind}
-        if pa.types.is_boolean(kind):
-            return bool(rng.integers(0, 2))
-        if pa.types.is_string(kind):
-            return "".join(rng.choice(list("ab é€😀"), rng.integers(0, 20)))
-        if pa.types.is_binary(kind):
-            return rng.bytes(int(rng.integers(0, 20)))
-        if pa.types.is_decimal(kind):
-            digits = int(rng.integers(1, kind.precision + 1))
-            unscaled = int("".join(rng.choice(list("0123456789"), digits))) * int(rng.choice([-1, 1]))
-            return pa.scalar(unscaled, pa.decimal128(38, 0)).as_py().scaleb(-kind.scale)
-        if pa.types.is_floating(kind):
-            return float(np.float32(rng.normal() * 10.0 ** rng.integers(-5, 6)))
-        if pa.types.is_integer(kind):
-            bits = int(rng.integers(1, kind.bit_width))
-            return int(rng.integers(-(1 << (bits - 1)), 1 << (bits - 1)))
-        if pa.types.is_date(kind):
-            return pa.scalar(int(rng.integers(-100_000, 100_000)), pa.int32()).cast(kind).as_py()
-        return pa.scalar(int(rng.integers(-(1 << 50), 1 << 50)), pa.int64()).cast(kind).as_py()
-
-    def table(self, rows: int) -> pa.Table:
-        kinds = [self.type(3) for _ in range(self.rng.integers(3, 9))]
-        columns = [pa.array([self.value(k) for _ in range(rows)], k) for k in kinds]
-        return pa.table(columns, names=[f"c{i}" for i in range(len(kinds))])
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_random_tables_have_sparks_bytes(
-    seed: int, spark: Any, collect: Any, lay_out: Any, payloads_of: Any
-) -> None:
-    table = RandomTable(seed).table(25)
-    made = collect(spark.createDataFrame(table))
-    values = table.to_struct_array().combine_chunks()
-
-    encoded = encode(values, made.schema)
-    decoded = decode(lay_out(made.payloads), made.schema)
-
-    assert [p.hex(" ", 8) for p in payloads_of(encoded)] == [p.hex(" ", 8) for p in made.payloads]
-    assert decoded.type == arrow_type(made.schema)
-    assert repr(decoded.to_pylist()) == repr(values.to_pylist())

@@ -50,13 +50,9 @@ def read_state_schema(files: Directory, path: str) -> tuple[ColumnFamilySchema, 
     version = reader.utf()
     match version:
         case "v1":
-            families = [
-                ColumnFamilySchema(DEFAULT_FAMILY, parse_struct(reader.utf()), parse_struct(reader.utf()))
-            ]
+            families = [ColumnFamilySchema(DEFAULT_FAMILY, parse_struct(reader.utf()), parse_struct(reader.utf()))]
         case "v2":
-            families = [
-                ColumnFamilySchema(DEFAULT_FAMILY, parse_struct(reader.text()), parse_struct(reader.text()))
-            ]
+            families = [ColumnFamilySchema(DEFAULT_FAMILY, parse_struct(reader.text()), parse_struct(reader.text()))]
         case "v3":
             families = [_family(reader) for _ in range(reader.count(4))]
         case _ if version.startswith("v") and version[1:].isdigit():
@@ -72,9 +68,7 @@ def _family(reader: _Reader) -> ColumnFamilySchema:
     reader.take(4)  # ids of key and value schema, which Avro values refer to
     key, value = parse_struct(reader.text()), parse_struct(reader.text())
     encoder, user_key = reader.json(), reader.text()
-    return ColumnFamilySchema(
-        name, key, value, encoder, parse_struct(user_key) if user_key.strip("{} ") else None
-    )
+    return ColumnFamilySchema(name, key, value, encoder, parse_struct(user_key) if user_key.strip("{} ") else None)
 
 
 class _Reader:
@@ -117,9 +111,7 @@ class _Reader:
 
     def end(self) -> None:
         if self.position != len(self.data):
-            raise CorruptionError(
-                f"{self.where}: {len(self.data) - self.position} bytes follow the end of the schema"
-            )
+            raise CorruptionError(f"{self.where}: {len(self.data) - self.position} bytes follow the end of the schema")
 
 
 def decode_modified_utf8(data: bytes, where: str) -> str:

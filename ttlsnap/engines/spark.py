@@ -88,7 +88,9 @@ def _work(tasks: list[PartitionTask], port: int | None) -> Any:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 result = json.dumps(compact_partition(tasks[number], send).to_json())
-                yield pa.RecordBatch.from_arrays([pa.array([number], pa.int64()), pa.array([result])], ["number", "result"])
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array([number], pa.int64()), pa.array([result])], ["number", "result"]
+                )
 
     return work
 
@@ -96,7 +98,7 @@ def _work(tasks: list[PartitionTask], port: int | None) -> Any:
 def _on_this_machine(session: SparkSession) -> bool:
     """Whether datagrams from a task reach this process: Spark's local mode."""
     try:
-        return session.conf.get("spark.master", "").startswith("local")
+        return str(session.conf.get("spark.master", "")).startswith("local")
     except Exception:  # a Connect server may not tell; progress is then shown by partition only
         return False
 

@@ -27,7 +27,12 @@ _FINDERS: dict[str | None, Callable[[StructType, StructType], StoredTimestamp]] 
 }
 # One store, and each entry stands by itself: safe by an explicit --timestamp.
 _INDEPENDENT = ("sessionWindowStateStoreSaveExec", "flatMapGroupsWithState", "applyInPandasWithState")
-_LINKED = ("symmetricHashJoin", "transformWithStateExec", "transformWithStateInPandasExec", "transformWithStateInPySparkExec")
+_LINKED = (
+    "symmetricHashJoin",
+    "transformWithStateExec",
+    "transformWithStateInPandasExec",
+    "transformWithStateInPySparkExec",
+)
 _GLOBAL_LIMIT = "globalLimit"
 
 

@@ -94,9 +94,7 @@ class _Parser:
         """The error that something else stands here."""
         token = self.here
         found = "the end" if token.kind == "end" else repr(token.text)
-        return UsageError(
-            f"schema: expected {what} at position {token.position}, found {found}: {self._text}"
-        )
+        return UsageError(f"schema: expected {what} at position {token.position}, found {found}: {self._text}")
 
     def columns(self, depth: int) -> tuple[T.StructField, ...]:
         fields = [self._column(depth)]

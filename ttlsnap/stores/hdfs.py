@@ -114,7 +114,8 @@ def _last_occurrences(codes: npt.NDArray[np.int32], count: int) -> npt.NDArray[n
     places = np.arange(len(codes))
     last = np.empty(count, np.int64)
     last[codes] = places  # of several writes to one place NumPy keeps the last
-    return last[codes] == places
+    is_last: npt.NDArray[np.bool_] = last[codes] == places
+    return is_last
 
 
 def _read(files: Directory, file: StateFile, form: StoreFormat) -> Iterator[Batch]:
@@ -134,7 +135,10 @@ def _batch(records: Records, form: StoreFormat, where: str) -> Batch:
         # A put's checksum stands before its value; a delete has no value, so it stands before the key.
         deleted = value_size == DELETED
         key_start, key_size = key_start + CHECKSUM_SIZE * deleted, key_size - CHECKSUM_SIZE * deleted
-        value_start, value_size = value_start + CHECKSUM_SIZE * ~deleted, value_size - CHECKSUM_SIZE * ~deleted
+        value_start, value_size = (
+            value_start + CHECKSUM_SIZE * ~deleted,
+            value_size - CHECKSUM_SIZE * ~deleted,
+        )
         if min(key_size.min(), value_size[~deleted].min(initial=0)) < 0:
             raise CorruptionError(f"{where}: a row is too short to hold its checksum")
     keys = Rows(records.data, key_start, key_size)

@@ -192,7 +192,7 @@ def _walk(words: Words, start: int, stop: int, unit: int) -> tuple[Int64, int]:
     jumps = [jump]
     for _ in range(_LEVELS):
         jumps.append(jumps[-1][jumps[-1]])
-    longest, position, posts = memoryview(jumps[-1]), 0, [0]
+    longest, position, posts = memoryview(jumps[-1].data), 0, [0]
     while (following := longest[position]) < size and following != position:
         posts.append(position := following)
     starts = np.array(posts, dtype=np.int64)

@@ -44,9 +44,7 @@ def dtype_of(data_type: T.DataType) -> str:
     return _DTYPES.get(type(T.physical(data_type)), "<i8")
 
 
-def from_numpy(
-    values: npt.NDArray[Any], data_type: T.DataType, trail: Trail, nulls: Mask | None = None
-) -> pa.Array:
+def from_numpy(values: npt.NDArray[Any], data_type: T.DataType, trail: Trail, nulls: Mask | None = None) -> pa.Array:
     """Fixed-width values, as words or elements hold them, as Arrow; ``nulls`` is true where null."""
     data_type = T.physical(data_type)
     n = len(values)

@@ -57,9 +57,7 @@ def struct_part(values: pa.StructArray, struct: T.StructType, path: str = "") ->
         cursor = positions + fixed
         for ordinal, column in enumerate(columns):
             if column.nulls is not None:
-                out[(positions[column.nulls] >> 3) + ordinal // 64] |= np.uint64(1 << ordinal % 64).astype(
-                    "i8"
-                )
+                out[(positions[column.nulls] >> 3) + ordinal // 64] |= np.uint64(1 << ordinal % 64).astype("i8")
             word = (positions >> 3) + (bitset_bytes(len(struct)) // WORD + ordinal)
             if column.words is not None:
                 out[word[column.live]] = column.words
@@ -159,9 +157,7 @@ def _column(values: pa.Array, data_type: T.DataType, nullable: bool, path: str) 
     return _Column(nulls, live, None, inner, room, null_size)
 
 
-def _nulls(
-    values: pa.Array, data_type: T.DataType, nullable: bool, path: str
-) -> tuple[Mask | None, Int64s | slice]:
+def _nulls(values: pa.Array, data_type: T.DataType, nullable: bool, path: str) -> tuple[Mask | None, Int64s | slice]:
     """Where values are null (None: nowhere), and an index of those that are not."""
     if not values.null_count:
         return None, slice(None)

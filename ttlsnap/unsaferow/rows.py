@@ -54,9 +54,7 @@ class Rows:
             return
         bad = (self.start < 0) | (self.size < 0) | (self.size > room) | (self.start > room - self.size)
         i = int(np.flatnonzero(bad)[0])
-        raise CorruptionError(
-            f"row {i}: {self.size[i]} bytes at {self.start[i]} do not lie within a buffer of {room}"
-        )
+        raise CorruptionError(f"row {i}: {self.size[i]} bytes at {self.start[i]} do not lie within a buffer of {room}")
 
     def __len__(self) -> int:
         return len(self.start)

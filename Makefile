@@ -1,0 +1,52 @@
+# Two commands: `make demo` and `make test`. Each makes .venv if it is missing, installs, and runs.
+# Given on the machine: Python 3.11 or newer, Java 17, make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# The judge of the tests is real Spark, in several versions, each in a virtual environment of its own.
+SPARKS := .venvs/spark-3.5 .venvs/spark-4.0 .venvs/spark-4.1
+
+.PHONY: demo test test-matrix lint venvs benchmark clean
+
+demo: $(VENV)/installed
+	$(BIN)/python sample_checkpoints/demo.py
+
+test: $(VENV)/tested venvs
+	$(BIN)/python -m pytest -q tests
+
+test-matrix: $(VENV)/tested venvs
+	TTLSNAP_MATRIX=full $(BIN)/python -m pytest -q tests
+
+lint: $(VENV)/tested
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/mypy benchmarks sample_checkpoints
+
+benchmark: $(VENV)/tested
+	$(BIN)/python benchmarks/run.py
+
+venvs: $(SPARKS:%=%/installed)
+
+$(VENV)/installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/tested: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	touch $@
+
+# PySpark 3.5 wants NumPy 1, and with it a pyarrow below 20.
+.venvs/spark-3.5/installed: REQUIREMENTS = 'pyspark==3.5.*' 'numpy<2' 'pyarrow<20' 'pandas<3'
+.venvs/spark-4.0/installed: REQUIREMENTS = 'pyspark==4.0.*' 'pandas<3' pyarrow
+.venvs/spark-4.1/installed: REQUIREMENTS = 'pyspark==4.1.*' 'pandas<3' pyarrow
+
+.venvs/%/installed:
+	test -x .venvs/$*/bin/python || $(PYTHON) -m venv .venvs/$*
+	.venvs/$*/bin/python -m pip install --quiet $(REQUIREMENTS)
+	touch $@
+
+clean:
+	rm -rf $(VENV) .venvs build dist *.egg-info

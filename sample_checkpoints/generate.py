@@ -1,0 +1,200 @@
+"""Writes the sample checkpoints anew, with real Spark, and the README that says what is odd about each.
+
+    python sample_checkpoints/generate.py            all of them
+    python sample_checkpoints/generate.py NAME...    only these
+
+Needs what the wide tests need (``make venvs``), and for ``no-schema-3.0`` a ``spark-3.0`` beside the other
+interpreters. That version does not start on Java 17 as it comes: it wants ``JAVA_TOOL_OPTIONS`` with
+``--add-opens`` for the packages of ``java.base`` that it reaches into, and a ``scala-library`` of 2.12.15 or
+later in place of its own; on Java 8 or 11 it wants neither. Without a ``spark-3.0`` that sample is left as it is.
+
+A checkpoint cannot be written twice alike: Spark puts ids and the time of day into it. The events end at the
+full hour before, so that the two clocks of a checkpoint, its watermark and the time of its last batch, are
+about an hour apart at most and a TTL means the same by either. Work is done in a folder of the system's
+temporary directory with a fixed name, because a checkpoint names its source's files with their whole paths.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+# At the end, where it can hide nobody's package.
+sys.path.append(str(HERE.parent))
+
+from tests.judge.processes import interpreter  # noqa: E402  (needs the path above)
+from tests.judge.queries import Event, Query  # noqa: E402
+from tests.judge.spark import Judge  # noqa: E402
+
+HOUR, DAY = 3600, 86400
+Batches = list[list[Event]]
+
+
+def visits(end: int) -> Batches:
+    """Some hundreds of users over 30 days; most have not been seen for a while."""
+    chance = random.Random(30)
+    batches: Batches = [[] for _ in range(6)]
+    for user in range(480):
+        first, last = sorted(chance.uniform(0, 30 * DAY) for _ in range(2))
+        for moment in sorted(chance.uniform(first, last) for _ in range(chance.randint(1, 4))):
+            seen = end - 30 * DAY + int(moment)
+            batches[int(moment // (5 * DAY))].append(Event(f"user-{user:04d}", seen, chance.randint(1, 99)))
+    # The last moment of all, from which the watermark follows.
+    batches[-1].append(Event("user-0000", end, 1))
+    return batches
+
+
+def few(end: int) -> Batches:
+    """Some tens of keys over 12 days, a null and a non-ASCII one among them, and one without a time."""
+    return [
+        [Event(f"key-{day * 5 + place}", end - (11 - day) * DAY + place * 60, place) for place in range(8)]
+        + ([Event(None, end - 11 * DAY), Event("ключ", end - 5 * DAY), Event("timeless", None)] if day == 3 else [])
+        for day in range(0, 12, 2)
+    ] + [[Event("key-0", end, 7)]]
+
+
+def closing_windows(end: int) -> Batches:
+    """An hour a batch, so that each closes a window; some come late, but not too late, and close at once."""
+    batches = []
+    for hour in range(8):
+        now = end - (8 - hour) * HOUR
+        batches.append([Event(f"key-{place}", now + place, 1) for place in range(6)])
+        batches[-1].append(Event("straggler", now - 3 * HOUR, hour))
+    return batches
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One checkpoint: what is odd about it, and how it is made."""
+
+    name: str
+    odd: str
+    query: Query
+    events: Callable[[int], Batches] = few
+    version: str = "4.2"
+    layout: str = "deltas"
+    uncommitted: bool = False
+
+
+_OFFSETS_V2 = (("spark.sql.streaming.offsetLog.formatVersion", "2"),)
+
+SAMPLES = (
+    Sample(
+        "agg-deltas-lz4-4.2",
+        "nothing: the plain case, which the demo compacts. `max(at)` per user over 30 days, with a watermark",
+        Query("agg_update_watermark"),
+        events=visits,
+    ),
+    Sample(
+        "agg-snapshot-zstd-4.1",
+        "zstd; a snapshot of the last version; Spark 4.1's checksum files beside state files, and their `.crc.crc`",
+        Query(codec="zstd"),
+        version="4.1",
+        layout="snapshot",
+    ),
+    Sample(
+        "dedup-watermark-4.2",
+        "`dropDuplicates` with the time in the key; values hold nothing; deletes by the watermark",
+        Query("dedup", delay_s=4 * DAY),
+    ),
+    Sample(
+        "dedup-within-4.2",
+        "`dropDuplicatesWithinWatermark`: Spark stores the moment of expiry itself, in microseconds",
+        Query("dedup_within", delay_s=4 * DAY),
+    ),
+    Sample(
+        "window-append-snappy-4.0",
+        "snappy; windows in the key, evicted once closed",
+        Query("agg_append", codec="snappy", delay_s=4 * DAY, window_s=DAY),
+        version="4.0",
+    ),
+    Sample(
+        "agg-rowchecksum-deletes-4.2",
+        "row checksums, also before the keys of deletes; a delta that puts a key and deletes it again",
+        Query("agg_append", row_checksum=True, delay_s=2 * HOUR),
+        events=closing_windows,
+    ),
+    Sample(
+        "agg-format1-3.5",
+        "aggregation state of format 1, which repeats the key in the value; no operator metadata (before 4.0)",
+        Query(aggregation_format=1),
+        version="3.5",
+    ),
+    Sample(
+        "uncommitted-batch-4.2",
+        "the last batch was begun and never committed: its offsets and its state files are there",
+        Query(),
+        uncommitted=True,
+    ),
+    Sample("lzf-both-4.2", "lzf; a snapshot and deltas after it", Query(codec="lzf"), layout="both"),
+    Sample(
+        "offsets-v2-4.2",
+        "offset log of version 2: numbered sources, and no number of partitions among the pinned settings",
+        Query(conf=_OFFSETS_V2),
+    ),
+    Sample("rocksdb-4.2", "the RocksDB state store", Query(provider="rocksdb")),
+    Sample("join-4.2", "a stream-stream join: four linked stores", Query("join", delay_s=4 * DAY)),
+    Sample(
+        "no-schema-3.0",
+        "neither operator metadata nor a state schema (before 3.1)",
+        Query(),
+        version="3.0",
+    ),
+)
+
+
+def main(names: list[str]) -> None:
+    """Writes the samples of these names, or all, and the README."""
+    unknown = set(names) - {sample.name for sample in SAMPLES}
+    if unknown:
+        raise SystemExit(f"no such sample: {', '.join(sorted(unknown))}")
+    work = Path(tempfile.gettempdir()) / "ttlsnap-samples"
+    shutil.rmtree(work, ignore_errors=True)
+    end = int(time.time()) // HOUR * HOUR
+    with Judge(work) as judge:
+        for sample in SAMPLES:
+            if names and sample.name not in names:
+                continue
+            if sample.version == "3.0" and not _is_there("3.0"):
+                print(f"{sample.name}: no Spark 3.0 here, left as it is")
+                continue
+            write(judge, sample, end)
+    shutil.rmtree(work)
+    readme()
+
+
+def write(judge: Judge, sample: Sample, end: int) -> None:
+    """Makes one checkpoint and puts it in this folder."""
+    batches = sample.events(end)
+    last = batches.pop() if sample.uncommitted else None
+    made = judge.write(sample.query, batches, layout=sample.layout, version=sample.version, uncommitted=last)
+    place = HERE / sample.name
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(made.path, place)
+    size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+    print(f"{sample.name}: {size:,} bytes")
+
+
+def _is_there(version: str) -> bool:
+    return interpreter(version).exists()
+
+
+def readme() -> None:
+    """Writes the README from what is said above."""
+    rows = [f"| `{sample.name}` | {sample.odd} |" for sample in SAMPLES]
+    text = (HERE / "README.md").read_text() if (HERE / "README.md").exists() else ""
+    head, mark, _ = text.partition("| checkpoint |")
+    (HERE / "README.md").write_text(
+        "\n".join([head + "| checkpoint | what is odd about it |", "| --- | --- |", *rows, ""])
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

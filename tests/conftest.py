@@ -1,0 +1,16 @@
+"""What all tests need: no shadowed imports.
+
+The repository's root is taken off ``sys.path``: a Spark worker that is started there would find this project's
+``transformers`` folder where it wants the package of that name. ``PYTHONSAFEPATH`` keeps the current folder off the
+path of every process that a test starts.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != ROOT]
+os.environ["PYTHONSAFEPATH"] = "1"

@@ -1,0 +1,129 @@
+"""The servers as seen from the tests: found, started, asked, ended (``server`` is the other end).
+
+The newest Spark runs under this interpreter, an older one under ``spark-<version>/bin/python`` in the folder
+that ``TTLSNAP_VENVS`` names, else in ``.venvs`` at the repository's root (``make venvs``). A version that is
+not there is an error, never a skip.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+NEWEST = "4.2"
+VERSIONS = ("3.5", "4.0", "4.1", "4.2")
+
+_ROOT = Path(__file__).parents[2]
+_PATIENCE_S = 180.0
+
+
+class JudgeError(Exception):
+    """The judge itself failed: no verdict on what was to be judged."""
+
+
+class SparkFailed(JudgeError):
+    """Spark raised; the message is the whole trace, with Spark's own words in it."""
+
+
+def interpreter(version: str) -> Path:
+    """The Python that has this version of Spark."""
+    if version == NEWEST:
+        return Path(sys.executable)
+    venvs = Path(os.environ.get("TTLSNAP_VENVS", _ROOT / ".venvs"))
+    python = venvs / f"spark-{version}" / "bin" / "python"
+    if not python.exists():
+        raise JudgeError(f"Spark {version} is to judge this, but there is no {python}: run `make venvs`")
+    return python
+
+
+class Server:
+    """One server process; requests from several threads may be under way at once."""
+
+    def __init__(self, version: str, number: int, scratch: Path) -> None:
+        self.version = version
+        self.number = number
+        scratch.mkdir(parents=True)
+        self._log = scratch / "log"
+        # None of this process's paths and settings: the judge imports what its version has installed.
+        unwanted = ("PYTHONPATH", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS")
+        python = str(interpreter(version))
+        environment = {name: value for name, value in os.environ.items() if name not in unwanted}
+        environment |= {
+            "PYTHONSAFEPATH": "1",
+            "TZ": "UTC",
+            "PYSPARK_PYTHON": python,
+            "PYSPARK_DRIVER_PYTHON": python,
+        }
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [python, str(Path(__file__).with_name("server.py")), str(scratch)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=scratch,
+                env=environment,
+            )
+        self._lock = threading.Lock()
+        self._waiting: dict[int, Future[Any]] = {}
+        self._asked = 0
+        self._ended = False
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def ask(self, verb: str, **args: Any) -> Any:
+        """The answer to one request, or what went wrong."""
+        assert self._process.stdin is not None
+        with self._lock:
+            if self._ended:
+                raise JudgeError(self._last_words("has ended"))
+            self._asked += 1
+            number = self._asked
+            answer = self._waiting[number] = Future[Any]()
+            try:
+                self._process.stdin.write(json.dumps({"id": number, "verb": verb, "args": args}) + "\n")
+                self._process.stdin.flush()
+            except BrokenPipeError:
+                raise JudgeError(self._last_words("has ended")) from None
+        try:
+            return answer.result(timeout=_PATIENCE_S)
+        except TimeoutError:
+            raise JudgeError(self._last_words(f"gave no answer to {verb} in {_PATIENCE_S:g} s")) from None
+
+    def close(self) -> None:
+        """Ends the process, and its JVM with it."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._listener.join()
+        self._process.stdout.close()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            answer = json.loads(line)
+            with self._lock:
+                waiting = self._waiting.pop(answer["id"])
+            if "error" in answer:
+                waiting.set_exception(SparkFailed(answer["error"]))
+            else:
+                waiting.set_result(answer["result"])
+        with self._lock:
+            self._ended = True
+            orphans, self._waiting = list(self._waiting.values()), {}
+        for waiting in orphans:
+            waiting.set_exception(JudgeError(self._last_words("ended in the middle of a request")))
+
+    def _last_words(self, fate: str) -> str:
+        tail = self._log.read_text(errors="replace")[-3000:]
+        return f"the server of Spark {self.version} {fate}; its last words:\n{tail}"
