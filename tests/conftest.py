@@ -9,8 +9,20 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+
+from .judge.spark import Judge
 
 ROOT = Path(__file__).parents[1]
 sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != ROOT]
 os.environ["PYTHONSAFEPATH"] = "1"
+
+
+@pytest.fixture(scope="session")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    """Real Spark, in as many versions as the tests ask for; one for the session, since starting Spark is what costs."""
+    with Judge(tmp_path_factory.mktemp("judge")) as judge:
+        yield judge

@@ -45,6 +45,11 @@ def test_a_user_defined_type_is_what_it_stands_for() -> None:
     assert arrow_type(UserDefinedType(LongType())) == pa.int64()
 
 
+def test_a_map_of_void_keys_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="keys are void"):
+        arrow_type(parse_ddl("c MAP<VOID, VOID>").fields[0].type)
+
+
 def test_an_unknown_type_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="no Arrow type"):
         arrow_type(DataType())

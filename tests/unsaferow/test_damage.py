@@ -175,7 +175,7 @@ DAMAGED = [
 ]
 
 
-@pytest.mark.parametrize(("ddl", "payload", "message"), DAMAGED)
+@pytest.mark.parametrize(("ddl", "payload", "message"), DAMAGED, ids=[message for _, _, message in DAMAGED])
 def test_the_error_names_row_field_and_fault(ddl: str, payload: bytes, message: str, lay_out: Any) -> None:
     schema = parse_ddl(ddl)
     null = row([0], nulls=1)

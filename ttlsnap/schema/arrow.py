@@ -73,6 +73,8 @@ def arrow_type(data_type: T.DataType) -> pa.DataType:
         case T.ArrayType(element):
             return pa.large_list(pa.field("element", arrow_type(element)))
         case T.MapType(key, value):
+            if isinstance(T.physical(key), T.NullType):
+                raise UnsupportedError("no Arrow type for a map whose keys are void: it can only be empty")
             return pa.map_(arrow_type(key), pa.field("value", arrow_type(value)))
         case T.StructType(fields):
             return pa.struct([pa.field(f.name, arrow_type(f.type)) for f in fields])

@@ -107,7 +107,7 @@ def _counts(pieces: Rows, width: int, trail: Trail) -> tuple[Int64s, Int64s]:
     bad = (counts < 0) | (counts > pieces.size)
     header: Int64s = WORD + (counts + 63) // 64 * WORD
     if not bad.any():
-        bad = header > pieces.size
+        bad = header + counts * width > pieces.size
     if bad.any():
         i = first(bad)
         trail.fail(i, f"an array of {counts[i]} elements in {pieces.size[i]} bytes")

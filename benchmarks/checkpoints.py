@@ -1,0 +1,171 @@
+"""The checkpoints that are measured: written by real Spark, once, and kept in the cache folder.
+
+    python checkpoints.py FOLDER NAME...    writes those that ``SHAPES`` has under these names
+
+A streaming aggregation counts events by key: ``max(at)``, ``count(*)`` and ``sum(amount)``. Most keys come in four
+batches, after which Spark's maintenance writes a snapshot; two more batches then overwrite some keys and add some.
+Which keys are old is a matter of chance, so that what is kept and what is dropped lie mixed: copying long runs of
+entries would be cheaper.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOW = "2025-06-15T12:00:00Z"
+_NOW_S = 1_749_988_800
+TTL = "30d"
+_DAY_S = 86_400
+TIMESTAMP = "value.max"
+
+_STATE_STORE = "spark.sql.streaming.stateStore."
+_BEFORE_SNAPSHOT, _AFTER = 4, 2
+_PATIENCE_S = 300
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a checkpoint is to be like.
+
+    Keys are strings of 12 characters, which makes an entry 72 bytes in all; with ``ragged_keys`` of 4 to 43.
+    """
+
+    entries: int
+    partitions: int = 4
+    codec: str = "lz4"
+    row_checksums: bool = False
+    ragged_keys: bool = False
+    snapshots: bool = True
+
+    def settings(self) -> dict[str, str]:
+        """Spark's settings for the query."""
+        return {
+            "spark.sql.shuffle.partitions": str(self.partitions),
+            _STATE_STORE + "compression.codec": self.codec,
+            _STATE_STORE + "rowChecksum.enabled": str(self.row_checksums).lower(),
+            _STATE_STORE + "minDeltasForSnapshot": str(_BEFORE_SNAPSHOT - 1 if self.snapshots else 1000),
+            _STATE_STORE + "maintenanceInterval": "1s",
+        }
+
+
+SHAPES = {
+    "main": Shape(2_000_000),
+    "small": Shape(500_000),
+    "ragged": Shape(500_000, ragged_keys=True),
+    "checksums": Shape(500_000, row_checksums=True),
+    "zstd": Shape(500_000, codec="zstd"),
+    "many": Shape(20_000, partitions=200, snapshots=False),
+}
+
+
+def make_checkpoints(cache: Path, names: Iterable[str]) -> dict[str, Path]:
+    """The checkpoints of these names; those that the cache lacks are made by a Spark of its own."""
+    missing = [name for name in names if not (cache / name / "whole").exists()]
+    if missing:
+        print(f"writing with Spark: {'; '.join(missing)}", file=sys.stderr)
+        with (cache / "spark.log").open("wb") as log:
+            subprocess.run([sys.executable, __file__, str(cache), *missing], check=True, stderr=log)
+    return {name: cache / name / "checkpoint" for name in names}
+
+
+def spark_session(memory: str = "6g") -> SparkSession:
+    """A session on this machine's cores that keeps quiet."""
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": memory,
+        "spark.sql.session.timeZone": "UTC",
+        # A store that lags behind would be snapshotted at a commit, and layouts be a matter of speed.
+        _STATE_STORE + "coordinatorReportSnapshotUploadLag": "false",
+        _STATE_STORE + "forceSnapshotUploadOnLag": "false",
+    }
+    builder = SparkSession.builder.master("local[*]").appName("benchmark")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _write(spark: SparkSession, folder: Path, shape: Shape) -> None:
+    from pyspark.sql import functions as F
+
+    shutil.rmtree(folder, ignore_errors=True)
+    source, target = folder / "source", folder / "checkpoint"
+    source.mkdir(parents=True)
+    for name, value in shape.settings().items():
+        spark.conf.set(name, value)
+    events = spark.readStream.schema("key string, at timestamp, amount long").parquet(str(source))
+    totals = events.groupBy("key").agg(F.max("at"), F.count("*"), F.sum("amount"))
+    query = (
+        totals.writeStream.format("noop")
+        .outputMode("update")
+        .option("checkpointLocation", str(target))
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
+    for number, batch in enumerate(_batches(shape)):
+        if number == _BEFORE_SNAPSHOT and shape.snapshots:
+            _await_snapshots(target, shape.partitions)
+        pq.write_table(batch, folder / "next.parquet")
+        (folder / "next.parquet").rename(source / f"{number}.parquet")
+        query.processAllAvailable()
+    query.stop()
+    (folder / "whole").touch()
+
+
+def _batches(shape: Shape) -> Iterator[pa.Table]:
+    chance = np.random.default_rng(7)
+    # Nine tenths of the keys before the snapshot; each batch after it has half of the rest and as many old ones.
+    settled = shape.entries * 9 // 10
+    groups = np.array_split(chance.permutation(settled), _BEFORE_SNAPSHOT)
+    for fresh in np.array_split(np.arange(settled, shape.entries), _AFTER):
+        groups.append(np.concatenate([fresh, chance.choice(settled, len(fresh), replace=False)]))
+    for numbers in groups:
+        age_s = chance.integers(0, 60 * _DAY_S, len(numbers))  # half of it beyond the TTL
+        yield pa.table(
+            {
+                "key": _keys(numbers, shape.ragged_keys),
+                "at": pa.array((_NOW_S - age_s) * 1_000_000, pa.timestamp("us", "UTC")),
+                "amount": chance.integers(0, 1000, len(numbers)),
+            }
+        )
+
+
+def _keys(numbers: npt.NDArray[np.int64], ragged: bool) -> pa.Array:
+    digits = pc.utf8_lpad(pc.cast(pa.array(numbers), pa.string()), 7, "0")
+    if not ragged:
+        return pc.binary_join_element_wise("user-", digits, "")
+    tails = pa.array(["x" * length for length in range(37)]).take(pa.array(numbers * 7919 % 37))
+    return pc.binary_join_element_wise(digits, tails, "")
+
+
+def _await_snapshots(target: Path, partitions: int) -> None:
+    limit = time.monotonic() + _PATIENCE_S
+    while len({path.parent for path in target.glob("state/0/*/*.snapshot")}) < partitions:
+        if time.monotonic() > limit:
+            raise RuntimeError("Spark's maintenance wrote no snapshots")
+        time.sleep(0.5)
+
+
+if __name__ == "__main__":
+    session = spark_session()
+    for wanted in sys.argv[2:]:
+        _write(session, Path(sys.argv[1], wanted), SHAPES[wanted])

@@ -1,0 +1,88 @@
+"""Costs and their comparison: wall and CPU time, medians, ratios of what ran in turn.
+
+CPU time is that of this process and everything it started, a JVM and its Python workers too, as Linux counts it in
+``/proc``: 10 ms is the least that shows.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICK = 1 / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds that one run took."""
+
+    wall: float
+    cpu: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What several subjects cost, run in turn: round ``i`` of each is ``costs[name][i]``."""
+
+    costs: Mapping[str, list[Cost]]
+
+    def wall(self, name: str) -> float:
+        return statistics.median(cost.wall for cost in self.costs[name])
+
+    def cpu(self, name: str) -> float:
+        return statistics.median(cost.cpu for cost in self.costs[name])
+
+    def wall_ratio(self, name: str, base: str) -> float:
+        """The median of the rounds' ratios: a machine that slows down slows both of a round."""
+        return statistics.median(a.wall / b.wall for a, b in self._pairs(name, base))
+
+    def cpu_ratio(self, name: str, base: str) -> float:
+        return statistics.median(a.cpu / b.cpu for a, b in self._pairs(name, base))
+
+    def _pairs(self, name: str, base: str) -> list[tuple[Cost, Cost]]:
+        return list(zip(self.costs[name], self.costs[base], strict=True))
+
+
+def compare(subjects: Mapping[str, Callable[[], object]], runs: int, warm_up: int = 1) -> Comparison:
+    """Run the subjects one after the other, ``runs`` times; the ``warm_up`` rounds before that do not count."""
+    costs: dict[str, list[Cost]] = {name: [] for name in subjects}
+    for number in range(-warm_up, runs):
+        for name, subject in subjects.items():
+            cost = measure(subject)
+            if number >= 0:
+                costs[name].append(cost)
+    return Comparison(costs)
+
+
+def measure(subject: Callable[[], object]) -> Cost:
+    """What one call costs."""
+    cpu, wall = _cpu_of_tree(), time.perf_counter()
+    subject()
+    return Cost(time.perf_counter() - wall, _cpu_of_tree() - cpu)
+
+
+def _cpu_of_tree() -> float:
+    """CPU seconds of this process, of those it started and of theirs, whether they run or have been waited for."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            # The name in parentheses may hold anything; after it come state, parent, ... and four times.
+            fields = (process / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        parents[int(process.name)] = int(fields[1])
+        ticks[int(process.name)] = sum(map(int, fields[11:15]))
+
+    def ours(process: int) -> bool:
+        while process > 1:
+            if process == os.getpid():
+                return True
+            process = parents.get(process, 0)
+        return False
+
+    return sum(count for process, count in ticks.items() if ours(process)) * _TICK

@@ -1,0 +1,238 @@
+"""Measures ttlsnap, and prints what ``docs/performance.md`` shows.
+
+    python benchmarks/run.py                     everything; what it needs is written with Spark first
+    python benchmarks/run.py --cache DIR         keep the checkpoints in DIR for the next time
+    python benchmarks/run.py --markdown FILE     also put the tables into FILE, between its two marks
+    python benchmarks/run.py --only engines      one part: engines, states, memory or inspect
+
+Nothing is judged here: goals stand beside the figures, and whoever reads them decides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from checkpoints import make_checkpoints, spark_session
+from measuring import Comparison, compare, measure
+from tiling import many_files, tiled
+from work import CodecLimit, load_with_spark, planned, run_engine, run_in_threads, run_serially
+
+from ttlsnap.engines.local import LocalEngine
+from ttlsnap.engines.spark import SparkEngine
+from ttlsnap.partition import PartitionTask
+from ttlsnap.stores.lineage import Lineage
+
+HERE = Path(__file__).parent
+MARKS = "<!-- figures -->\n", "<!-- end of figures -->\n"
+MB = 1 << 20
+
+Row = tuple[str, ...]
+Table = tuple[str, list[Row]]
+
+
+def engines(cache: Path, runs: int) -> list[Table]:
+    """The engines on 2M entries, against Spark's loading of the same state and against the codec."""
+    checkpoint = make_checkpoints(cache, ["main"])["main"]
+    cores = len(os.sched_getaffinity(0))
+    with planned(checkpoint) as tasks:
+        results = run_serially(tasks)
+        entries, dropped = sum(r.entries for r in results), sum(r.dropped for r in results)
+        limit = CodecLimit(tasks)
+        session = None
+
+        def start() -> None:
+            nonlocal session
+            session = spark_session()
+            session.range(1).count()
+
+        started = measure(start)
+        assert session is not None
+        assert load_with_spark(session, checkpoint) == entries
+        spark = SparkEngine(session)
+        first = measure(lambda: run_engine(spark, tasks))
+        done = compare(
+            {
+                "local": lambda: run_engine(LocalEngine(), tasks),
+                "start": lambda: run_engine(LocalEngine(), [_nothing(task) for task in tasks]),
+                "load": lambda: load_with_spark(session, checkpoint),
+                "spark": lambda: run_engine(spark, tasks),
+                "serial": lambda: run_serially(tasks),
+                "threads": lambda: run_in_threads(tasks, cores),
+                "limit": limit.run,
+            },
+            runs,
+            warm_up=2,
+        )
+        session.stop()
+
+    def row(name: str, what: str) -> Row:
+        return what, f"{done.wall(name):.2f}", f"{done.cpu(name):.2f}", f"{done.cpu(name) / entries * 1e9:.0f}"
+
+    costs = [
+        ("", "wall, s", "CPU, s", "CPU, ns per entry"),
+        row("local", f"local engine, {cores} processes, their start included"),
+        row("start", "of that, starting them"),
+        row("serial", "the same work in one thread"),
+        row("threads", f"the same work in {cores} threads"),
+        row("limit", "codec limit, one thread"),
+        row("load", "Spark 4.2, warm: load and count the same state"),
+        row("spark", "Spark engine, warm"),
+        ("Spark engine, first run in a session", f"{first.wall:.2f}", f"{first.cpu:.2f}", "-"),
+        ("starting a Spark session", f"{started.wall:.2f}", f"{started.cpu:.2f}", "-"),
+    ]
+    ratios = [
+        ("", "wall", "CPU", "goal"),
+        _ratio("local engine / Spark's load and count", done, "local", "load", "wall at most 0.6"),
+        _ratio("one thread / codec limit", done, "serial", "limit", "CPU at most 3"),
+        _ratio("local engine, start included / codec limit", done, "local", "limit", ""),
+        _ratio("Spark engine, warm / local engine", done, "spark", "local", "wall at most 1.5"),
+        _ratio(f"{cores} processes, start included / one thread", done, "local", "serial", ""),
+        _ratio(f"{cores} threads / one thread", done, "threads", "serial", ""),
+    ]
+    facts = (
+        f"{entries:,} entries, {dropped:,} of them expired; {limit.raw_in / MB:.0f} MiB decompressed from "
+        f"{sum(r.bytes_before for r in results) / MB:.0f} MiB of files, {limit.raw_out / MB:.0f} MiB staged as "
+        f"{sum(r.bytes_after for r in results) / MB:.0f} MiB"
+    )
+    return [(facts, costs), ("Ratios, each the median over rounds that ran everything in turn", ratios)]
+
+
+def states(cache: Path, runs: int) -> list[Table]:
+    """What kinds of state cost, in one thread."""
+    kinds = {
+        "small": "72 bytes, lz4",
+        "zstd": "72 bytes, zstd",
+        "ragged": "keys of 4 to 43 characters, lz4",
+        "checksums": "76 bytes, lz4, row checksums",
+    }
+    checkpoints = make_checkpoints(cache, kinds)
+    with contextlib.ExitStack() as stack:
+        tasks = {name: stack.enter_context(planned(checkpoints[name])) for name in kinds}
+        entries = {name: sum(r.entries for r in run_serially(tasks[name])) for name in kinds}
+        done = compare({name: _later(run_serially, tasks[name]) for name in kinds}, runs)
+    rows: list[Row] = [("500,000 entries", "CPU, ns per entry", "against the first")]
+    for name, what in kinds.items():
+        per_entry = done.cpu(name) / entries[name] * 1e9
+        rows.append((what, f"{per_entry:.0f}", f"{done.cpu_ratio(name, 'small'):.2f}"))
+    return [("One thread, by kind of state", rows)]
+
+
+def memory(cache: Path, runs: int) -> list[Table]:
+    """A worker's peak memory and its CPU time, from 1M to 20M entries."""
+    small = make_checkpoints(cache, ["small"])["small"]
+    nothing = _worker(small, -1)
+    rows: list[Row] = [("entries", "layout", "one of 4 partitions, MiB raw", "peak, MiB", "goal, MiB", "CPU, ns per entry")]
+    for tiles, snapshots in ((2, True), (10, True), (40, True), (2, False), (10, False), (40, False)):
+        with tempfile.TemporaryDirectory(dir=cache) as folder:
+            checkpoint = tiled(small, Path(folder, "checkpoint"), tiles, snapshots=snapshots)
+            found = [_worker(checkpoint, 0) for _ in range(max(1, runs // 2))]
+        raw, peak = found[0]["raw"], max(f["peak"] for f in found)
+        rows.append(
+            (
+                f"{tiles * 500_000:,}",
+                "snapshot, deltas" if snapshots else "deltas only",
+                f"{raw / MB:.0f}",
+                f"{peak / MB:.0f}",
+                f"{2 * raw / MB + 200:.0f}",
+                f"{statistics.median(f['cpu'] / f['entries'] for f in found) * 1e9:.0f}",
+            )
+        )
+    return [(f"A process that compacts one partition ({nothing['peak'] / MB:.0f} MiB before it begins)", rows)]
+
+
+def inspect(cache: Path, runs: int) -> list[Table]:
+    """``ttlsnap inspect``, the whole process."""
+    checkpoints = make_checkpoints(cache, ["main", "many"])
+    with tempfile.TemporaryDirectory(dir=cache) as folder:
+        many = many_files(checkpoints["many"], Path(folder, "checkpoint"), 100)
+        subjects = {
+            "2M entries in 4 partitions": checkpoints["main"],
+            "200 partitions, 100 versions of each": many,
+        }
+        done = compare({name: _later(_inspect, path) for name, path in subjects.items()}, 2 * runs)
+    rows: list[Row] = [("checkpoint", "wall, s", "CPU, s", "goal")]
+    for name in subjects:
+        rows.append((name, f"{done.wall(name):.2f}", f"{done.cpu(name):.2f}", "wall under 0.5"))
+    return [("`ttlsnap inspect`, from start to exit", rows)]
+
+
+PARTS: dict[str, Callable[[Path, int], list[Table]]] = {
+    "engines": engines,
+    "states": states,
+    "memory": memory,
+    "inspect": inspect,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measures ttlsnap.")
+    parser.add_argument("--cache", type=Path, help="where checkpoints are kept; left out: a temporary folder")
+    parser.add_argument("--runs", type=int, default=5, help="rounds of each comparison")
+    parser.add_argument("--only", choices=PARTS, help="one part")
+    parser.add_argument("--markdown", type=Path, help="a file whose tables to replace")
+    options = parser.parse_args()
+    with _cache(options.cache) as cache:
+        tables = [
+            table for name, part in PARTS.items() if options.only in (None, name) for table in part(cache, options.runs)
+        ]
+    text = "\n".join(_markdown(*table) for table in tables)
+    print(text)
+    if options.markdown is not None:
+        before, _, rest = options.markdown.read_text().partition(MARKS[0])
+        after = rest.partition(MARKS[1])[2]
+        options.markdown.write_text(f"{before}{MARKS[0]}\n{text}\n{MARKS[1]}{after}")
+
+
+@contextlib.contextmanager
+def _cache(folder: Path | None) -> Iterator[Path]:
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="ttlsnap-benchmark-") as temporary:
+        yield Path(temporary)
+
+
+def _nothing(task: PartitionTask) -> PartitionTask:
+    """A task without files: what remains is what an engine costs."""
+    return replace(task, lineage=Lineage(task.lineage.version, None, (), ()), staged=None)
+
+
+def _later(function: Callable[[Any], object], argument: Any) -> Callable[[], object]:
+    return lambda: function(argument)
+
+
+def _worker(checkpoint: Path, partition: int) -> dict[str, Any]:
+    command = [sys.executable, str(HERE / "worker.py"), str(checkpoint), str(partition)]
+    figures: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return figures
+
+
+def _inspect(checkpoint: Path) -> None:
+    script = "from ttlsnap.cli import main; main()"
+    subprocess.run([sys.executable, "-c", script, "inspect", str(checkpoint)], check=True, stdout=subprocess.DEVNULL)
+
+
+def _ratio(what: str, done: Comparison, name: str, base: str, goal: str) -> Row:
+    return what, f"{done.wall_ratio(name, base):.2f}", f"{done.cpu_ratio(name, base):.2f}", goal
+
+
+def _markdown(title: str, rows: list[Row]) -> str:
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    lines.insert(1, "|" + "---|" * len(rows[0]))
+    return "\n".join([f"{title}:", "", *lines, ""])
+
+
+if __name__ == "__main__":
+    main()

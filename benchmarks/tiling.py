@@ -1,0 +1,58 @@
+"""Larger checkpoints than one wants to wait for: a real one's entries several times over, each time with other keys.
+
+Spark takes minutes and gigabytes of heap for 20M entries. Here each state file of a checkpoint that Spark wrote is
+read, and written again with ttlsnap's own compressor, once per tile: the first four bytes of each key's string
+(``user``) become the tile's number. What Spark would put into other partitions stays where it is, which makes no
+difference to anything that is measured.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from ttlsnap.stores.codecs import Compressor, decompress
+from ttlsnap.stores.records import END
+
+_ENTRY = 72
+_STRING_AT = 4 + 8 + 8  # behind the key's length, its null bits and the string's place and size
+
+
+def tiled(source: Path, target: Path, tiles: int, *, snapshots: bool = True) -> Path:
+    """Make the checkpoint ``target`` of ``tiles`` times the entries of ``source``; without its snapshots if asked."""
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.delta", "*.snapshot", ".*.crc"))
+    for file in source.glob("state/0/*/*.*"):
+        if file.suffix == ".delta" or (file.suffix == ".snapshot" and snapshots):
+            _tile(file, target / file.relative_to(source), tiles)
+    return target
+
+
+def many_files(source: Path, target: Path, versions: int) -> Path:
+    """Make the checkpoint ``target`` with ``versions`` batches, the later ones copies of the last of ``source``."""
+    shutil.copytree(source, target)
+    last = max(int(path.name) for path in (source / "commits").glob("[0-9]*"))
+    for batch in range(last + 1, versions):
+        for log in ("offsets", "commits"):
+            shutil.copy(target / log / str(last), target / log / str(batch))
+    for partition in (target / "state/0").glob("[0-9]*"):
+        for version in range(last + 2, versions + 1):
+            for name in ("{}.delta", ".{}.delta.crc"):
+                shutil.copy(partition / name.format(last + 1), partition / name.format(version))
+    return target
+
+
+def _tile(source: Path, target: Path, tiles: int) -> None:
+    with source.open("rb") as file:
+        raw = b"".join(decompress(file, "lz4", str(source)))
+    entries = np.frombuffer(raw[: -len(END)], np.uint8).reshape(-1, _ENTRY).copy()
+    if not (entries[:, _STRING_AT : _STRING_AT + 4] == np.frombuffer(b"user", np.uint8)).all():
+        raise ValueError(f"{source} does not hold entries of {_ENTRY} bytes whose keys begin with user")
+    with target.open("wb") as sink:
+        stream = Compressor(sink, "lz4")
+        for tile in range(tiles):
+            entries[:, _STRING_AT : _STRING_AT + 4] = np.frombuffer(b"%04d" % tile, np.uint8)
+            stream.write(entries.data)
+        stream.write(END)
+        stream.close()

@@ -1,0 +1,109 @@
+"""What is measured: the work of ttlsnap's engines, and what it is held against."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import xxhash
+from checkpoints import NOW, TIMESTAMP, TTL
+
+from ttlsnap import clock_at, open_checkpoint, plan_compaction
+from ttlsnap.engines import Engine
+from ttlsnap.filesystem import open_directory
+from ttlsnap.partition import PartitionResult, PartitionTask, compact_partition
+from ttlsnap.stores.codecs import Compressor, decompress
+from ttlsnap.stores.file_checksums import open_checked
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextlib.contextmanager
+def planned(checkpoint: Path) -> Iterator[list[PartitionTask]]:
+    """The tasks of a compaction of ``checkpoint``, as ``compact`` makes them, staging into a folder of their own."""
+    files = open_directory(str(checkpoint))
+    found = open_checkpoint(files)
+    factory = TtlTransformerFactory(StateTtlConfig(parse_duration(TTL)), timestamp=TIMESTAMP)
+    plan = plan_compaction(found, [factory], clock_at(NOW, found.batch))
+    staging = tempfile.mkdtemp(dir=checkpoint.parent, prefix="staging-")
+    try:
+        yield [
+            PartitionTask(
+                root=found.target,
+                state=replace(state.state, partition=partition.partition),
+                lineage=partition.lineage,
+                form=plan.form,
+                factories=plan.factories,
+                clock=plan.clock,
+                staging_root=staging,
+                staged=f"{partition.partition}/staged.snapshot",
+            )
+            for state in plan.states
+            for partition in state.partitions
+        ]
+    finally:
+        shutil.rmtree(staging)
+
+
+def run_engine(engine: Engine, tasks: Sequence[PartitionTask]) -> list[PartitionResult]:
+    """From the state's files to staged files, reopened and recounted."""
+    results = engine.run(tasks, lambda result: None, lambda entries, dropped: None)
+    for result in results:
+        result.raise_failure()
+    return results
+
+
+def run_serially(tasks: Sequence[PartitionTask]) -> list[PartitionResult]:
+    """The same work in this thread."""
+    return [compact_partition(task) for task in tasks]
+
+
+def run_in_threads(tasks: Sequence[PartitionTask], threads: int) -> list[PartitionResult]:
+    """The same work in threads of this process: what the local engine does not do."""
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(compact_partition, tasks))
+
+
+class CodecLimit:
+    """The least that the work can cost with these codecs, in one thread: each input byte verified and decompressed
+    once, each output byte compressed and digested once. Nothing is looked at, and nothing is reopened."""
+
+    def __init__(self, tasks: Sequence[PartitionTask]) -> None:
+        self._tasks = tasks
+        self.raw_in = self.raw_out = 0
+        self._outputs = []
+        for task in tasks:
+            assert task.staged is not None
+            staged = Path(task.staging_root) / task.staged
+            with staged.open("rb") as file:
+                self._outputs.append(b"".join(decompress(file, task.form.codec, str(staged))))
+        self.raw_out = sum(map(len, self._outputs))
+
+    def run(self) -> None:
+        self.raw_in = 0
+        for task, output in zip(self._tasks, self._outputs, strict=True):
+            files = open_directory(task.root)
+            for file in task.lineage.files:
+                with open_checked(files, file.path) as stream:
+                    self.raw_in += sum(map(len, decompress(stream, task.form.codec, file.path)))
+            with Path(task.staging_root, "limit").open("wb") as sink:
+                compressor = Compressor(sink, task.form.codec)
+                compressor.write(output)
+                compressor.close()
+            xxhash.xxh3_128(output).digest()
+
+
+def load_with_spark(session: SparkSession, checkpoint: Path) -> int:
+    """How many entries Spark finds when it loads the state from the checkpoint."""
+    # Without a look at the streams there is no coordinator of state stores, and the reader fails.
+    session.streams.active  # noqa: B018
+    count: int = session.read.format("statestore").load(str(checkpoint)).count()
+    return count

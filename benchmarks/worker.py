@@ -1,0 +1,50 @@
+"""A process that compacts one partition and says what it took: ``python worker.py CHECKPOINT PARTITION``.
+
+Prints JSON: entries, raw (decompressed) bytes of the partition's files, CPU seconds of the work, and the process's
+greatest resident size in bytes, the interpreter and its libraries included. ``-1`` for no partition: what those take.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+from work import planned
+
+from ttlsnap.filesystem import open_directory
+from ttlsnap.partition import PartitionTask, compact_partition
+from ttlsnap.stores.codecs import decompress
+
+
+def main() -> None:
+    with planned(Path(sys.argv[1])) as tasks:
+        partition = int(sys.argv[2])
+        started = time.process_time()
+        entries = 0
+        if partition >= 0:
+            result = compact_partition(tasks[partition])
+            result.raise_failure()
+            entries = result.entries
+        figures = {"entries": entries, "cpu": time.process_time() - started, "peak": _peak()}
+        # Afterwards, so that it does not count.
+        figures["raw"] = _raw_bytes(tasks[partition]) if partition >= 0 else 0
+        print(json.dumps(figures))
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _raw_bytes(task: PartitionTask) -> int:
+    total = 0
+    for file in task.lineage.files:
+        with open_directory(task.root).open(file.path) as stream:
+            total += sum(map(len, decompress(stream, task.form.codec, file.path)))
+    return total
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+"""The command line as users and scripts see it: names, JSON keys, exit codes, messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from ttlsnap.cli.app import run
+
+from ..samples import COMPACTABLE, SAMPLES, bytes_of, sample
+
+
+class Outcome(NamedTuple):
+    """What a command left: its exit code, stdout and stderr."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Ttlsnap = Callable[..., Outcome]
+# The local engine, and no waiting for a query that cannot be running on a copy made a moment ago.
+QUICK = ("--engine", "local", "--parallelism", "1", "--quiet-period", "0")
+SEVEN_DAYS = ("--ttl", "7d", "--timestamp", "value.max")
+
+
+@pytest.fixture
+def ttlsnap(capsys: pytest.CaptureFixture[str]) -> Ttlsnap:
+    """Run one command line in this process."""
+
+    def invoke(*arguments: str) -> Outcome:
+        code = run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return invoke
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in SAMPLES.iterdir() if path.is_dir()))
+def test_inspect_gives_the_promised_keys_for_every_sample(ttlsnap: Ttlsnap, name: str) -> None:
+    found = ttlsnap("inspect", str(SAMPLES / name), "--format", "json").json
+    promised = {
+        "target", "kind", "query_id", "spark_version", "batch", "watermark_ms", "batch_timestamp_ms", "fence", "operators"
+    }  # fmt: skip
+    assert promised <= found.keys()
+    assert found["kind"] == "checkpoint"
+    for operator in found["operators"]:
+        assert {"id", "name", "provider", "partitions", "stores"} <= operator.keys()
+        assert operator["partitions"] > 0
+        for store in operator["stores"]:
+            assert {"name", "states"} <= store.keys()
+            for state in store["states"]:
+                assert {
+                    "name",
+                    "type",
+                    "role",
+                    "key_schema",
+                    "value_schema",
+                    "timestamp",
+                    "entries",
+                    "bytes",
+                } <= state.keys()
+
+
+@pytest.mark.parametrize("name", sorted(COMPACTABLE))
+def test_inspect_shows_decoded_entries_and_counts_them_by_age(ttlsnap: Ttlsnap, name: str) -> None:
+    arguments = ("inspect", str(SAMPLES / name), "--format", "json", "--timestamp", COMPACTABLE[name], "--now", "wall")
+    found = ttlsnap(*arguments, "--entries", "3", "--age").json
+    (state,) = found["operators"][0]["stores"][0]["states"]
+    age = state["age"]
+    counted = age["future"] + sum(b["entries"] for b in age["buckets"]) + age["older"] + age["null"]
+    assert counted == state["entries"] > 0
+    assert len(found["entries"]) == min(3, state["entries"])
+    for entry in found["entries"]:
+        assert {"operator", "store", "state", "partition", "key", "value"} <= entry.keys()
+        assert entry["key"]["key"] is None or isinstance(entry["key"]["key"], str)
+
+
+def test_a_checkpoint_without_schemas_shows_raw_bytes_and_takes_a_schema(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    target = str(sample("no-schema-3.0", tmp_path))
+    raw = ttlsnap("inspect", target, "--entries", "1", "--age", "--format", "json").json
+    assert bytes.fromhex(raw["entries"][0]["key"])
+    assert raw["operators"][0]["stores"][0]["states"][0]["entries"] > 0
+    refused = ttlsnap("compact", target, "--ttl", "1h", "--timestamp", "value.max", *QUICK)
+    assert refused.code == 3
+    assert "--schema 0.default=" in refused.err
+    schema = ("--schema", "0.default='key STRING | max TIMESTAMP, count BIGINT NOT NULL, sum BIGINT'")
+    shown = ttlsnap("inspect", target, "--entries", "1", "--format", "json", *schema).json
+    assert shown["entries"][0]["value"].keys() == {"max", "count", "sum"}
+    done = ttlsnap("compact", target, "--ttl", "1h", "--timestamp", "value.max", "--now", "wall", *QUICK, *schema)
+    assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "0.default='key STRING | max TIMESTAMP, count BIGINT'",
+        "0.default='key STRING | max TIMESTAMP, count BIGINT, sum BIGINT, more BIGINT'",
+        "0.default='key STRING | max STRING, count BIGINT, sum BIGINT'",
+        "0.default='key BIGINT | max TIMESTAMP, count BIGINT, sum BIGINT'",
+    ],
+)
+def test_a_schema_that_does_not_fit_the_bytes_is_not_believed(ttlsnap: Ttlsnap, tmp_path: Path, schema: str) -> None:
+    target = sample("no-schema-3.0", tmp_path)
+    before = bytes_of(target)
+    arguments = ("--ttl", "1h", "--timestamp", "value.count:us", "--now", "wall", "--schema", schema)
+    refused = ttlsnap("compact", str(target), *arguments, *QUICK)
+    assert refused.code == 2
+    assert "does not describe the bytes" in refused.err
+    assert bytes_of(target) == before
+
+
+def test_compact_gives_the_promised_keys_and_history_keeps_them(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    target = str(sample("agg-deltas-lz4-4.2", tmp_path))
+    report = ttlsnap("compact", target, *SEVEN_DAYS, "--time", "event", *QUICK, "--format", "json").json
+    assert {"run", "target", "kind", "dry_run", "engine", "now", "now_source", "totals", "stores", "output",
+            "backup", "seconds"} <= report.keys()  # fmt: skip
+    counts = {"entries", "kept", "dropped", "rewritten", "bytes_before", "bytes_after"}
+    assert counts <= report["totals"].keys()
+    assert report["totals"]["dropped"] > 0 < report["totals"]["kept"]
+    assert report["totals"]["bytes_after"] < report["totals"]["bytes_before"]
+    for store in report["stores"]:
+        assert counts | {"operator", "store", "state", "role", "timestamp", "oldest", "newest"} <= store.keys()
+    assert Path(report["backup"]).is_dir()
+    (entry,) = ttlsnap("history", target, "--format", "json").json["runs"]
+    assert (entry["run"], entry["status"]) == (report["run"], "done")
+    assert {**entry["report"], "seconds": None} == {**report, "seconds": None}
+
+
+@pytest.mark.parametrize("name", sorted(COMPACTABLE))
+def test_a_dry_run_reports_what_the_real_one_does_and_writes_nothing(
+    ttlsnap: Ttlsnap, tmp_path: Path, name: str
+) -> None:
+    target = sample(name, tmp_path)
+    before = bytes_of(target)
+    arguments = ("compact", str(target), "--ttl", "1s", "--timestamp", COMPACTABLE[name], "--format", "json", *QUICK)
+    now = ("--now", ttlsnap(*arguments, "--dry-run", "--now", "wall").json["stores"][0]["newest"].replace("Z", ""))
+    dry = ttlsnap(*arguments, *now, "--dry-run").json
+    assert bytes_of(target) == before
+    real = ttlsnap(*arguments, *now).json
+    assert (dry["totals"], dry["stores"]) == (real["totals"], real["stores"])
+    assert (dry["dry_run"], real["dry_run"]) == (True, False)
+    assert 0 < real["totals"]["kept"] < real["totals"]["entries"]
+    assert ttlsnap("rollback", str(target)).code == 0
+    kept = {path: digest for path, digest in bytes_of(target).items() if not path.startswith("_ttlsnap")}
+    assert kept == before
+
+
+def test_a_second_run_finds_nothing_and_changes_nothing(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    assert ttlsnap("compact", str(target), *SEVEN_DAYS, "--time", "event", *QUICK).code == 0
+    before = bytes_of(target)
+    again = ttlsnap("compact", str(target), *SEVEN_DAYS, "--time", "event", *QUICK)
+    assert (again.code, "Nothing was changed" in again.out) == (0, True)
+    assert bytes_of(target) == before
+
+
+def test_several_targets_give_an_array_and_the_worst_exit_code(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    good, bad = sample("agg-deltas-lz4-4.2", tmp_path), sample("rocksdb-4.2", tmp_path)
+    done = ttlsnap("compact", str(bad), str(good), *SEVEN_DAYS, "--time", "event", *QUICK, "--format", "json")
+    assert done.code == 3
+    first, second = done.json
+    assert "RocksDB" in first["error"] or "rocksdb" in first["error"]
+    assert second["totals"]["dropped"] > 0
+
+
+REFUSED = [
+    ("rocksdb-4.2", SEVEN_DAYS, 3, "rocksdb"),
+    ("join-4.2", SEVEN_DAYS, 3, "symmetricHashJoin"),
+    ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "value.nope"), 2, "value.max (timestamp)"),
+    ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "value.count"), 2, "value.count:ms"),
+    ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "value.count:weeks"), 2, "value.count:ms"),
+    ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "value.max:ms"), 2, "leave the unit"),
+    ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "key.key"), 2, "no time"),
+    ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "max"), 2, "begins with 'key.' or 'value.'"),
+    ("agg-deltas-lz4-4.2", ("--ttl", "7d"), 2, "--timestamp"),
+    ("agg-deltas-lz4-4.2", ("--timestamp", "value.max"), 2, "--timestamp needs --ttl"),
+    ("agg-deltas-lz4-4.2", ("--ttl", "0s", "--timestamp", "value.max"), 2, "positive"),
+    ("agg-deltas-lz4-4.2", ("--ttl", "-7d", "--timestamp", "value.max"), 2, "no duration"),
+    ("agg-deltas-lz4-4.2", ("--ttl", "999999999999d", "--timestamp", "value.max"), 2, "292,000 years"),
+    ("agg-deltas-lz4-4.2", (*SEVEN_DAYS, "--now", "noon"), 2, "ISO 8601"),
+    ("agg-deltas-lz4-4.2", (*SEVEN_DAYS, "--operator", "7"), 2, "there is 0.default"),
+    ("agg-deltas-lz4-4.2", (*SEVEN_DAYS, "--schema", "0.default='k INT | v INT'"), 2, "records its schema already"),
+    ("agg-deltas-lz4-4.2", (*SEVEN_DAYS, "--schema", "nonsense"), 2, "--schema"),
+    ("agg-deltas-lz4-4.2", ("--transformer", "nope"), 2, "installed: keep, ttl"),
+    ("agg-deltas-lz4-4.2", ("--transformer", "no_such_module:f"), 2, "cannot be loaded"),
+    ("agg-deltas-lz4-4.2", ("--transformer", "keep", "--set", "a=1"), 2, "no option 'a'"),
+    ("agg-deltas-lz4-4.2", ("--set", "a=1", "--transformer", "keep"), 2, "before any --transformer"),
+    ("agg-deltas-lz4-4.2", ("--transformer", "math:pi"), 2, "no factory"),
+    ("agg-format1-3.5", (*SEVEN_DAYS, "--time", "event"), 2, "no watermark"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "arguments", "code", "words"), REFUSED)
+def test_what_cannot_be_done_is_said_and_changes_nothing(
+    ttlsnap: Ttlsnap, tmp_path: Path, name: str, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    target = sample(name, tmp_path)
+    before = bytes_of(target)
+    refused = ttlsnap("compact", str(target), *arguments, *QUICK)
+    assert (refused.code, refused.out) == (code, "")
+    assert refused.err.startswith("Error: ")
+    assert words in refused.err
+    assert "Traceback" not in refused.err
+    assert bytes_of(target) == before
+
+
+@pytest.mark.parametrize("command", ["inspect", "compact", "recover", "rollback", "history"])
+def test_what_is_no_checkpoint_is_told_apart(ttlsnap: Ttlsnap, tmp_path: Path, command: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("x")
+    for target in ("missing", "empty", "file"):
+        refused = ttlsnap(command, str(tmp_path / target))
+        assert refused.code == 2, refused
+        assert str(tmp_path / target) in refused.err
+    assert ttlsnap(command, "s3://bucket/checkpoint").code == 3
+    assert {path.name for path in tmp_path.iterdir()} == {"empty", "file"}
+
+
+def test_only_offsets_is_no_checkpoint_yet(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    for commit in (target / "commits").iterdir():
+        commit.unlink()
+    refused = ttlsnap("compact", str(target), *SEVEN_DAYS, *QUICK)
+    assert (refused.code, "no batch was committed yet" in refused.err) == (2, True)
+
+
+def test_settings_go_to_the_transformer_before_them(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    target = str(sample("agg-deltas-lz4-4.2", tmp_path))
+    ttl = ("--transformer", "ttl", "--set", "ttl=7d", "--set=timestamp=value.max", "--set", "time=event")
+    named = ttlsnap("compact", target, "--transformer", "keep", *ttl, "--dry-run", *QUICK, "--format", "json").json
+    plain = ttlsnap("compact", target, *SEVEN_DAYS, "--time", "event", "--dry-run", *QUICK, "--format", "json").json
+    assert named["totals"] == plain["totals"]
+    assert named["totals"]["dropped"] > 0
+
+
+def test_transformers_are_listed_with_their_options(ttlsnap: Ttlsnap) -> None:
+    listed = {info["name"]: info for info in ttlsnap("transformers", "--format", "json").json}
+    assert {"ttl", "keep"} <= listed.keys()
+    assert "timestamp" in listed["ttl"]["options"]
+
+
+def test_pruning_removes_the_backup_and_ends_the_way_back(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    target = str(sample("agg-snapshot-zstd-4.1", tmp_path))
+    report = ttlsnap(
+        "compact", target, "--ttl", "1h", "--timestamp", "value.max", "--now", "wall", *QUICK, "--format", "json"
+    )
+    assert report.json["totals"]["dropped"] > 0
+    pruned = ttlsnap("history", target, "--prune", "--format", "json").json
+    assert (pruned["pruned"], pruned["runs"][0]["backup"]) == ([report.json["run"]], False)
+    refused = ttlsnap("rollback", target)
+    assert (refused.code, "has been removed" in refused.err) == (4, True)
+
+
+def test_help_teaches_with_examples(ttlsnap: Ttlsnap) -> None:
+    top, compact = ttlsnap("--help"), ttlsnap("compact", "--help")
+    assert (top.code, compact.code) == (0, 0)
+    assert "Exit codes" in top.out
+    assert "--dry-run" in compact.out
+    assert "Examples" in compact.out
+    assert ttlsnap().code == 2
+    assert ttlsnap("compact").code == 2
+    assert ttlsnap("--version").out.startswith("ttlsnap ")

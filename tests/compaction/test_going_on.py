@@ -1,0 +1,110 @@
+"""What the matrix does not vary: sinks with a log, batches that were cut off, rewritten values, default timestamps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ttlsnap import Drop, EntryTransformerFactory, Keep, LocalEngine, Replace, compact, inspect
+from ttlsnap.transform import Verdict
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
+
+from ..judge.layouts import last_batch
+from ..judge.outcomes import expired
+from ..judge.queries import Event, Query, stamp
+from ..judge.spark import Events, Judge
+from .stories import BATCHES, FIELDS, LIMIT, MORE, H, T, drop_expired, settled
+
+
+@pytest.mark.parametrize(("sink", "operator"), [("json", "agg_append"), ("parquet", "dedup")])
+def test_a_file_sink_goes_on_through_its_log_compactions(judge: Judge, sink: str, operator: str) -> None:
+    hourly: list[Events] = [
+        [Event("a", T + hour * H), Event(f"k{hour}", T + hour * H - 60, hour), Event("b", T + hour * H - 900)]
+        for hour in range(19)
+    ]
+    checkpoint = judge.write(Query(operator, sink=sink, sink_log_interval=4, delay_s=3 * H), hourly[:5], layout="both")
+    settled(checkpoint.path)
+    limit = T + 3 * H
+    report = compact(
+        str(checkpoint.path),
+        [TtlTransformerFactory(StateTtlConfig(H * 1_000_000), FIELDS[operator])],
+        now=stamp(limit + H),
+        engine=LocalEngine(1),
+        quiet_period=0,
+    )
+    assert report.totals.dropped == checkpoint.expected.drop(expired(FIELDS[operator], limit)) > 0
+    assert judge.restart(checkpoint, hourly[5:], fresh=True) == checkpoint.expected.run(hourly[5:])
+    assert last_batch(checkpoint.path) >= 16
+    log = {path.name for path in (checkpoint.out / "_spark_metadata").iterdir()}
+    assert {"7.compact", "11.compact", "15.compact"} <= log
+
+
+@pytest.mark.parametrize("layout", ["deltas", "both"])
+@pytest.mark.parametrize("operator", ["agg_update", "agg_append"])
+def test_a_batch_that_was_cut_off_runs_again_on_the_compacted_state(judge: Judge, operator: str, layout: str) -> None:
+    checkpoint = judge.write(Query(operator), BATCHES, layout=layout, uncommitted=MORE[0])
+    settled(checkpoint.path)
+    report = drop_expired(checkpoint.path, checkpoint.query)
+    gone = checkpoint.expected.drop(expired(FIELDS[operator], LIMIT))
+    assert report.totals.dropped == gone > 0
+    assert judge.state(checkpoint) == checkpoint.expected.state()
+    wanted = checkpoint.expected.run(MORE[1:])
+    assert judge.restart(checkpoint, MORE[1:], fresh=True) == wanted
+    assert judge.state(checkpoint) == checkpoint.expected.state()
+
+
+def _promote_k1(key: dict[str, Any], value: dict[str, Any]) -> Verdict:
+    match key["key"]:
+        case "k1":
+            return Replace({**value, "sum": value["sum"] + 1_000_000})
+        case "k2":
+            return Drop()
+        case "é":
+            return Replace({**value, "max": None})
+    return Keep()
+
+
+@pytest.mark.parametrize("row_checksum", [False, True])
+def test_spark_continues_values_that_a_transformer_rewrote(judge: Judge, row_checksum: bool) -> None:
+    checkpoint = judge.write(Query(row_checksum=row_checksum), BATCHES)
+    old = {entry.at("key.key"): entry for entry in judge.state(checkpoint)}
+    report = compact(
+        str(checkpoint.path), [EntryTransformerFactory(_promote_k1)], engine=LocalEngine(1), quiet_period=0
+    )
+    totals = report.totals
+    assert (totals.entries, totals.dropped, totals.rewritten, totals.kept) == (len(old), 1, 2, len(old) - 3)
+    new = {entry.at("key.key"): entry for entry in judge.state(checkpoint)}
+    assert new.keys() == old.keys() - {"k2"}
+    assert new["k1"].at("value.sum") == old["k1"].at("value.sum") + 1_000_000
+    assert new["é"].at("value.max") is None
+    assert all(new[key] == old[key] for key in new.keys() - {"k1", "é"})
+    rows = judge.restart(checkpoint, [[Event("k1", T, 1), Event("k2", T, 5), Event("é", T, 1)]], fresh=True)[0].rows
+    emitted = "\n".join(rows)
+    assert f'"total": {old["k1"].at("value.sum") + 1_000_001}' in emitted
+    assert '"key": "k2", "last_seen": "2023-11-15T00:00:00", "n": 1, "total": 5' in emitted
+
+
+def test_without_a_ttl_only_what_spark_holds_to_be_expired_goes(judge: Judge) -> None:
+    checkpoint = judge.write(Query("dedup"), BATCHES)
+    watermark = inspect(str(checkpoint.path)).checkpoint.batch.watermark_ms
+    assert watermark is not None
+    report = compact(str(checkpoint.path), [TtlTransformerFactory()], engine=LocalEngine(1), quiet_period=0)
+    # Spark evicted up to that watermark itself, so the whole state is still alive.
+    assert (report.totals.dropped, report.published) == (0, False)
+    assert report.states[0].timestamp == "key.at"
+    later = stamp(watermark // 1000 + H)
+    report = compact(str(checkpoint.path), [TtlTransformerFactory()], now=later, engine=LocalEngine(1), quiet_period=0)
+    assert report.totals.dropped == checkpoint.expected.drop(expired("key.at", watermark // 1000 + H)) > 0
+    assert judge.restart(checkpoint, MORE) == checkpoint.expected.run(MORE)
+
+
+def test_a_key_that_expires_per_limit_is_judged_by_what_spark_stores(judge: Judge) -> None:
+    checkpoint = judge.write(Query("dedup_within"), BATCHES)
+    now = T + 4 * H
+    report = compact(
+        str(checkpoint.path), [TtlTransformerFactory()], now=stamp(now), engine=LocalEngine(1), quiet_period=0
+    )
+    unwanted = expired("value.expiresAtMicros", now, per_second=1_000_000)
+    assert report.totals.dropped == checkpoint.expected.drop(unwanted) > 0
+    assert judge.restart(checkpoint, MORE) == checkpoint.expected.run(MORE)

@@ -1,0 +1,52 @@
+"""A checkpoint with everything that publishing has to set aside, and the commands that are run on copies of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ..judge.queries import Query
+from ..judge.spark import Checkpoint, Judge
+from .commands import Commands
+from .stories import BATCHES, LATER, compact
+from .trees import copy
+
+
+@pytest.fixture(scope="session")
+def rich(judge: Judge) -> Checkpoint:
+    """As Spark 4.1 leaves it after a crash: snapshots with both kinds of checksum files, and an uncommitted batch."""
+    made = judge.write(Query(codec="zstd"), BATCHES, layout="snapshot", version="4.1", uncommitted=LATER[0])
+    version = len(BATCHES)
+    names = {path.name for path in (made.path / "state/0/1").iterdir()}
+    beside = {f"{version}.snapshot", f"{version}.snapshot.crc", f".{version}.snapshot.crc"}
+    assert {*beside, f".{version}.snapshot.crc.crc", f"{version + 1}.delta", f"{version + 1}.delta.crc"} <= names
+    return made
+
+
+@pytest.fixture(scope="session")
+def commands(rich: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    """Warm processes that run ttlsnap's commands."""
+    folder = tmp_path_factory.mktemp("commands")
+    with Commands(folder) as made:
+        names = iter(range(100))
+
+        def everything() -> list[list[str]]:
+            scratch = str(copy(rich.path, folder / f"warm-{next(names)}"))
+            return [
+                compact(scratch),
+                ["rollback", scratch],
+                ["recover", scratch, "--format", "json"],
+                ["history", scratch, "--prune", "--format", "json"],
+                compact(scratch, "--output", f"{scratch}-new"),
+            ]
+
+        made.warm(everything)
+        yield made
+
+
+@pytest.fixture
+def checkpoint(rich: Checkpoint, tmp_path: Path) -> Path:
+    """A copy of the rich checkpoint, to be changed at will."""
+    return copy(rich.path, tmp_path / "checkpoint")

@@ -1,0 +1,36 @@
+"""What lies in the checkpoints of these tests, and the command that drops some of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..judge.queries import Event, stamp
+from ..judge.spark import Events
+
+T = 1_700_006_400  # a full hour
+H = 3600
+
+BATCHES: list[Events] = [
+    [Event(f"k{i}", T + i * 600, i) for i in range(24)] + [Event(None, T + 5, 3), Event("n", None, 5)],
+    [Event(f"k{i}", T + i * 600 + 60, 1) for i in range(0, 24, 3)],
+    [Event("k1", T + 3 * H, 8), Event("at", T + 2 * H, 1), Event("after", T + 2 * H + 1, 1)],
+]
+LATER: list[Events] = [
+    [Event(f"k{i}", T + 4 * H + i, 100) for i in range(0, 24, 2)] + [Event("new", T + 5 * H, 2)],
+    [Event("at", T + 5 * H, 2), Event("after", T + 5 * H, 2), Event(None, T + 5 * H)],
+]
+FIELD = "value.max"
+NOW = T + 4 * H
+
+
+def compact(checkpoint: Path | str, *options: str, ttl: str = "2h") -> list[str]:
+    """The command that drops what is not younger than NOW less the ttl."""
+    return [
+        *("compact", str(checkpoint), "--ttl", ttl, "--timestamp", FIELD, "--now", f"{stamp(NOW)}Z"),
+        *("--engine", "local", "--parallelism", "1", "--quiet-period", "0", "--yes", "--format", "json", *options),
+    ]
+
+
+def limit(ttl_hours: int = 2) -> int:
+    """The moment, in epoch seconds, up to which entries go."""
+    return NOW - ttl_hours * H

@@ -1,0 +1,87 @@
+"""What strace wrote: the calls that change files below a folder."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from .zygote import BEGIN
+
+# Every call that can change a file system; "?" lets strace pass over those that a machine does not have.
+CHANGING = (
+    "rename renameat renameat2 link linkat symlink symlinkat unlink unlinkat mkdir mkdirat rmdir mknod mknodat "
+    "open openat openat2 creat write writev pwrite64 pwritev pwritev2 sendfile copy_file_range splice truncate "
+    "ftruncate fallocate fsync fdatasync sync_file_range syncfs msync chmod fchmod fchmodat chown fchown fchownat "
+    "lchown utime utimes utimensat futimesat setxattr fsetxattr lsetxattr removexattr fremovexattr"
+).split()
+TRACE = "trace=" + ",".join(f"?{name}" for name in CHANGING)
+
+_LINE = re.compile(r"(?P<pid>\d+) +(?P<name>\w+)\((?P<args>.*)\) += (?P<result>-?\d+|\?)(?P<rest>.*)")
+_UNFINISHED = re.compile(r"(?P<pid>\d+) +(?P<name>\w+)\((?P<args>.*?)(\)? +=? *\?.*| <unfinished \.\.\.>)?$")
+_DESCRIPTOR = re.compile(r"(?:AT_FDCWD|\d+)<(?P<path>[^>]*)>")
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_RUN = re.compile(r"\d{8}T\d{6}(?:\.?\d+)?Z-[0-9a-f]+")
+_PROCESS = re.compile(r"\.\d+\.tmp\b")
+_OPENS = {"open", "openat", "openat2", "creat"}
+_BY_DESCRIPTOR = {
+    "write", "writev", "pwrite64", "pwritev", "pwritev2", "sendfile", "copy_file_range", "splice", "ftruncate",
+    "fallocate", "fsync", "fdatasync", "sync_file_range", "syncfs", "fchmod", "fchown", "fsetxattr", "fremovexattr",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call that changes something: the ``number``-th of its name in its process, on ``path``.
+
+    In a path the run and the process are called RUN and PID, so that the same step of two runs has one name.
+    """
+
+    name: str
+    number: int
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.name} #{self.number} {self.path}"
+
+
+def read_calls(log: Path, below: Path) -> list[Call]:
+    """The calls on files below ``below``, in order. Raises ValueError for a log that does not show the beginning."""
+    counts: Counter[tuple[str, str]] = Counter()
+    calls: list[Call] = []
+    begun = False
+    for line in log.read_text(errors="replace").splitlines():
+        match = _LINE.fullmatch(line) or _UNFINISHED.fullmatch(line)
+        if match is None or "resumed>" in line:
+            continue
+        name, args = match["name"], match["args"]
+        begun = begun or BEGIN in args
+        counts[match["pid"], name] += 1
+        path = _path(name, args)
+        if begun and path is not None and path.is_relative_to(below) and _changes(name, args):
+            calls.append(Call(name, counts[match["pid"], name], normal(str(path.relative_to(below)))))
+    if not begun:
+        raise ValueError(f"{log}: strace came too late")
+    return calls
+
+
+def normal(path: str) -> str:
+    """A path without what differs from run to run."""
+    return _PROCESS.sub(".PID.tmp", _RUN.sub("RUN", path))
+
+
+def _changes(name: str, args: str) -> bool:
+    return name not in _OPENS or any(flag in args for flag in ("O_CREAT", "O_TRUNC", "O_WRONLY", "O_RDWR"))
+
+
+def _path(name: str, args: str) -> Path | None:
+    """The path a call is about: the first one it names (for a rename or a link, the one there was before)."""
+    descriptor = _DESCRIPTOR.search(args)
+    if name in _BY_DESCRIPTOR:
+        return Path(descriptor["path"]) if descriptor else None
+    string = _STRING.search(args)
+    if string is None:
+        return None
+    path = Path(string[1])
+    return path if path.is_absolute() or descriptor is None else Path(descriptor["path"]) / path

@@ -1,0 +1,51 @@
+"""Checkpoints as trees of bytes: all outside what ttlsnap keeps for itself."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+Tree = dict[str, str]
+FENCE = b"ttlsnap fence"
+
+
+def tree(checkpoint: Path) -> Tree:
+    """Every file by its path with the hash of its bytes, every folder, every link; but not ``_ttlsnap``."""
+    return {
+        str(path.relative_to(checkpoint)): _content(path)
+        for path in sorted(checkpoint.rglob("*"))
+        if path.relative_to(checkpoint).parts[0] != "_ttlsnap"
+    }
+
+
+def _content(path: Path) -> str:
+    if path.is_symlink():
+        return f"-> {path.readlink()}"
+    return "a folder" if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def newest(log: Path) -> int:
+    """The highest number in a log's folder."""
+    return max(int(path.name) for path in log.iterdir() if path.name.isdigit())
+
+
+def is_fenced(checkpoint: Path) -> bool:
+    """Whether Spark would be refused: the newest offset file begins like a fence."""
+    offsets = checkpoint / "offsets"
+    return (offsets / str(newest(offsets))).read_bytes().startswith(FENCE)
+
+
+def copy(checkpoint: Path, to: Path) -> Path:
+    """A copy of all of it, ``_ttlsnap`` too, and times (a lineage is known by them)."""
+    return Path(shutil.copytree(checkpoint, to, symlinks=True))
+
+
+def differences(found: Tree, wanted: Tree) -> list[str]:
+    """What differs, for a message."""
+    names = sorted(found.keys() | wanted.keys())
+    return [
+        f"{name}: {'missing' if name not in found else 'too much' if name not in wanted else 'differs'}"
+        for name in names
+        if found.get(name) != wanted.get(name)
+    ]

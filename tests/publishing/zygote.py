@@ -1,0 +1,93 @@
+"""A warm process that forks a child for each order, which runs ttlsnap's command line as its own process would.
+
+Each line on stdin is an order, ``{"commands": [[argument...]...], "out": folder, "traced": bool, ...}``; the answers
+are two lines, the child's process id and, once it has ended, its exit code (negative: the signal). Each command's
+output lies in ``out`` as ``<n>.out``, ``<n>.err`` and ``<n>.code``. A traced child waits until it has a tracer.
+
+An order ``{"warm": [[argument...]...]}`` runs in this process itself, so that its children find everything imported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ttlsnap.cli.app import run
+
+BEGIN = "/ttlsnap-tests-begin"
+_PR_SET_PTRACER = 0x59616D61
+_ANY = ctypes.c_ulong(-1 & (2**64 - 1))
+
+
+def main() -> None:
+    """Serve orders until stdin ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    for line in sys.stdin:
+        order: dict[str, Any] = json.loads(line)
+        if "warm" in order:
+            _redirect(Path(os.devnull), Path(os.devnull))
+            code = max(run(command) for command in order["warm"])
+            gc.collect()
+            gc.freeze()
+            answers.write(f"{code}\n")
+            answers.flush()
+            continue
+        child = os.fork()
+        if child == 0:
+            _serve(order)
+        answers.write(f"{child}\n")
+        answers.flush()
+        _, status = os.waitpid(child, 0)
+        answers.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        answers.flush()
+
+
+def _serve(order: dict[str, Any]) -> None:
+    out = Path(order["out"])
+    code = 99
+    try:
+        if "file_size_limit" in order:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_size_limit"],) * 2)
+        if order.get("traced"):
+            _await_tracer()
+        for number, command in enumerate(order["commands"]):
+            _redirect(out / f"{number}.out", out / f"{number}.err")
+            code = run(command)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            (out / f"{number}.code").write_text(str(code))
+    finally:
+        os._exit(code)
+
+
+def _redirect(out: Path, err: Path) -> None:
+    for path, descriptor in ((out, 1), (err, 2)):
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        os.dup2(opened, descriptor)
+        os.close(opened)
+
+
+def _await_tracer() -> None:
+    """Wait without a system call that anybody counts, then make one that shows that the tracing has begun."""
+    ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _ANY, 0, 0, 0)
+    status = os.open("/proc/self/status", os.O_RDONLY)
+    while b"TracerPid:\t0\n" in os.pread(status, 4096, 0):
+        time.sleep(0.001)
+    time.sleep(0.01)  # it has seized this process; let it stop it once before the work begins
+    try:
+        os.rmdir(BEGIN)  # noqa: PTH106 - one system call
+    except OSError:
+        return
+
+
+if __name__ == "__main__":
+    main()

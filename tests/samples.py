@@ -1,0 +1,35 @@
+"""Copies of the sample checkpoints, for tests that need no running Spark."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+SAMPLES = Path(__file__).parents[1] / "sample_checkpoints"
+COMPACTABLE = {
+    "agg-deltas-lz4-4.2": "value.max",
+    "agg-snapshot-zstd-4.1": "value.max",
+    "dedup-watermark-4.2": "key.at",
+    "dedup-within-4.2": "value.expiresAtMicros:us",
+    "window-append-snappy-4.0": "key.window.end",
+    "agg-rowchecksum-deletes-4.2": "key.window.end",
+    "agg-format1-3.5": "value.max",
+    "uncommitted-batch-4.2": "value.max",
+    "lzf-both-4.2": "value.max",
+    "offsets-v2-4.2": "value.max",
+}
+"""The samples that ``compact`` takes without further words, each with a field that holds a time."""
+
+
+def sample(name: str, folder: Path) -> Path:
+    """A copy of the sample ``name`` in ``folder``."""
+    return Path(shutil.copytree(SAMPLES / name, folder / name))
+
+
+def bytes_of(folder: Path) -> dict[str, str]:
+    """Every file below ``folder``, and every folder, with the hash of its bytes."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
+        for path in sorted(folder.rglob("*"))
+    }

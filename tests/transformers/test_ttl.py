@@ -1,0 +1,118 @@
+"""The rule of expiry, durations, units and the frozen clock."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ttlsnap import TimeCharacteristic
+from ttlsnap.checkpoint import Batch
+from ttlsnap.clock import MAX_INT64, MIN_INT64, Clock, clock_at, iso
+from ttlsnap.errors import UsageError
+from ttlsnap.transformers import CleanupStrategies, StateTtlConfig, expired, parse_duration
+
+INT64 = st.integers(MIN_INT64, MAX_INT64)
+
+
+@given(st.lists(INT64, min_size=1), st.integers(0, MAX_INT64), INT64)
+@example([90, 91, MAX_INT64], 10, 100)
+@example([MIN_INT64, 0, MAX_INT64], MAX_INT64, MAX_INT64)
+@example([-1], MAX_INT64, MAX_INT64 - 1)
+def test_expiry_is_that_of_integers_without_end(timestamps: list[int], ttl: int, now: int) -> None:
+    # Flink cuts the ttl to what the timestamp leaves room for, so what would lie past the end expires at the end.
+    wanted = [min(ts + ttl, MAX_INT64) <= now for ts in timestamps]
+    assert expired(np.array(timestamps, np.int64), ttl, now).tolist() == wanted
+
+
+def test_the_limit_is_inclusive() -> None:
+    assert expired(np.array([89, 90, 91, MAX_INT64]), 10, 100).tolist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        ("90s", 90_000_000),
+        ("36h", 36 * 3_600_000_000),
+        ("7d", 7 * 86_400_000_000),
+        ("1d12h", 36 * 3_600_000_000),
+        ("250ms", 250_000),
+        ("2w", 14 * 86_400_000_000),
+        ("P7D", 7 * 86_400_000_000),
+        ("PT1H30M", 5_400_000_000),
+        ("P1DT0.5S", 86_400_500_000),
+    ],
+)
+def test_durations_read_as_they_are_written(text: str, micros: int) -> None:
+    assert parse_duration(text) == micros
+
+
+@pytest.mark.parametrize(
+    "text", ["", "7", "d", "-7d", "7 days", "P", "PT", "P1DT", "0s", "P0D", "1e3s", "9" * 30 + "d"]
+)
+def test_what_is_no_positive_duration_is_an_error_that_quotes_it(text: str) -> None:
+    with pytest.raises(UsageError, match="duration|ttl") as caught:
+        parse_duration(text)
+    assert repr(text) in str(caught.value)
+
+
+def test_a_ttl_configuration_has_flinks_defaults_and_refuses_nonsense() -> None:
+    config = StateTtlConfig.of(timedelta(days=7))
+    assert (config.update_type, config.visibility) == ("OnCreateAndWrite", "NeverReturnExpired")
+    assert config.ttl_us == 7 * 86_400_000_000
+    for ttl in (timedelta(0), timedelta(seconds=-1)):
+        with pytest.raises(UsageError, match="positive"):
+            StateTtlConfig.of(ttl)
+    with pytest.raises(UsageError, match="out of range"):
+        StateTtlConfig(-1)
+    with pytest.raises(UsageError, match="at least 1"):
+        CleanupStrategies(incremental=0)
+
+
+BATCH = Batch(id=4, watermark_ms=1_000, timestamp_ms=5_000, next_watermark_ms=2_000)
+
+
+def test_the_clock_comes_from_the_checkpoint_and_stands_still() -> None:
+    clock = clock_at("checkpoint", BATCH)
+    # The watermark the batch ran with: what lies between it and the next one may still have to be emitted.
+    assert clock == Clock(event_us=1_000_000, processing_us=5_000_000, source="checkpoint")
+
+
+@pytest.mark.parametrize("text", ["2026-01-31T12:00:00Z", "2026-01-31T12:00:00", "2026-01-31T13:00:00+01:00"])
+def test_a_given_time_without_an_offset_is_utc(text: str) -> None:
+    clock = clock_at(text, BATCH)
+    assert iso(clock.now(TimeCharacteristic.EVENT)) == iso(clock.now(TimeCharacteristic.PROCESSING))
+    assert iso(clock.processing_us) == "2026-01-31T12:00:00.000Z"
+
+
+def test_the_wall_clock_is_read_once() -> None:
+    clock = clock_at("wall", BATCH)
+    assert clock.event_us == clock.processing_us > clock_at("2026-01-01", BATCH).processing_us
+
+
+@pytest.mark.parametrize("text", ["yesterday", "", "2026-13-01", "1700000000"])
+def test_what_is_no_time_is_an_error(text: str) -> None:
+    with pytest.raises(UsageError, match="--now"):
+        clock_at(text, BATCH)
+
+
+def test_event_time_without_a_watermark_is_an_error_with_a_way_out() -> None:
+    clock = clock_at("checkpoint", Batch(0, None, 5_000, None))
+    with pytest.raises(UsageError, match="--time processing"):
+        clock.now(TimeCharacteristic.EVENT)
+
+
+@pytest.mark.parametrize(
+    ("micros", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (-1, "1969-12-31T23:59:59.999999Z"),
+        (MAX_INT64, f"{MAX_INT64}us"),
+        (None, None),
+    ],
+)
+def test_moments_are_shown_in_utc_or_as_numbers(micros: int | None, text: str | None) -> None:
+    assert iso(micros) == text
