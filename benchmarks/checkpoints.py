@@ -10,6 +10,7 @@ entries would be cheaper.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -88,6 +89,8 @@ def spark_session(memory: str = "6g") -> SparkSession:
     """A session on this machine's cores that keeps quiet."""
     from pyspark.sql import SparkSession
 
+    # Its workers are to be this interpreter, not whichever is called python3.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.memory": memory,

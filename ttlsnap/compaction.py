@@ -89,7 +89,7 @@ def compact(
         check_given_schemas(plan, schemas or {})
         refuse_if_cut_off(files)
         if not dry_run:
-            refuse_if_alive(files, quiet_period)
+            refuse_if_alive(files, checkpoint.query_id, quiet_period)
         run = _Run(plan, engine or LocalEngine(), listener, started)
         if dry_run:
             return run.report(run.partitions(files.root, lambda path: None), dry_run=True)

@@ -6,7 +6,8 @@ implementation for local disks (and what is mounted like one). Rules that every 
 * A path never leads outside the directory: ``..`` and absolute paths are refused, and so is a symbolic link
   whose target lies outside.
 * ``create`` makes a whole file appear at once, or not at all, and never overwrites.
-* A file that was written is on the disk (synced) before the call returns; ``sync`` does that for names.
+* A file that was written, and a directory that was made, are on the disk (synced) before the call returns;
+  ``sync`` does that for the names in a directory.
 * Reading never writes.
 
 Every ``OSError`` leaves here as a ``StorageError`` that names the path.
@@ -22,10 +23,16 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import BinaryIO, Protocol
 from urllib.parse import unquote, urlparse
 
 from ttlsnap.errors import RefusedError, StorageError, UnsupportedError, UsageError
+
+SCRATCH = ".tmp"
+"""How the names of files end that are written beside others, and renamed or linked when they are whole."""
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +99,13 @@ class LocalDirectory:
         if path.startswith("/") or ".." in parts or "\0" in path:
             raise RefusedError(f"{path!r} leads outside {self.root}")
         full = f"{self.root}/{path}" if path else self.root
-        real = os.path.realpath(full)
-        if real != self.root and not real.startswith(self.root.rstrip("/") + "/"):
-            raise RefusedError(
-                f"{full} is a symbolic link that leads outside {self.root} (to {real}); nothing was changed"
-            )
+        # The root is free of links, so only what lies below it can lead elsewhere.
+        if any(Path(f"{self.root}/{'/'.join(parts[:n])}").is_symlink() for n in range(1, len(parts) + 1)):
+            real = os.path.realpath(full)
+            if real != self.root and not real.startswith(self.root.rstrip("/") + "/"):
+                raise RefusedError(
+                    f"{full} is a symbolic link that leads outside {self.root} (to {real}); nothing was changed"
+                )
         return full
 
     def list(self, path: str) -> list[FileInfo]:
@@ -139,26 +148,23 @@ class LocalDirectory:
     def create(self, path: str, data: bytes) -> bool:
         """Make ``path`` with ``data``, whole and synced; False when it exists already."""
         parent, _, name = path.rpartition("/")
-        scratch = f"_ttlsnap/.{name}.{os.getpid()}.tmp"
         self.mkdirs("_ttlsnap")
-        self._write_synced(scratch, data)
-        with _errors("create", self, path):
+        with self._scratch(f"_ttlsnap/.{name}") as scratch, _errors("create", self, path):
+            self._write_synced(scratch, data)
             try:
                 # A link appears with its content or not at all, and never replaces a file.
                 os.link(self.locate(scratch), self.locate(path))
             except FileExistsError:
                 return False
             except OSError as error:
-                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK):
+                if error.errno not in _NO_LINKS:
                     raise
                 return self._create_exclusive(path, data)
-            finally:
-                self.remove(scratch)
             self.sync(parent)
         return True
 
     def _create_exclusive(self, path: str, data: bytes) -> bool:
-        """``create`` for file systems without hard links: exclusive, but not atomic in its content."""
+        """``create`` for file systems without hard links: exclusive, but a crash can leave a part of the content."""
         try:
             descriptor = os.open(self.locate(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         except FileExistsError:
@@ -172,10 +178,21 @@ class LocalDirectory:
 
     def replace(self, path: str, data: bytes) -> None:
         """Write ``path`` whole: readers see the old content or the new."""
-        scratch = f"{path}.{os.getpid()}.tmp"
-        self._write_synced(scratch, data)
-        self.rename(scratch, path)
+        with self._scratch(path) as scratch:
+            self._write_synced(scratch, data)
+            self.rename(scratch, path)
         self.sync(path.rpartition("/")[0])
+
+    @contextlib.contextmanager
+    def _scratch(self, path: str) -> Iterator[str]:
+        """A name of its own beside ``path``, whose file is gone when the block ends, if the disk allows it."""
+        # A name used before might be another link to a file that is in its place by now.
+        scratch = f"{path}.{token_hex(4)}{SCRATCH}"
+        try:
+            yield scratch
+        finally:
+            with contextlib.suppress(StorageError):
+                self.remove(scratch)
 
     def _write_synced(self, path: str, data: bytes) -> None:
         with self.writer(path) as file:
@@ -206,17 +223,27 @@ class LocalDirectory:
                 shutil.rmtree(full)
 
     def mkdirs(self, path: str) -> None:
+        """Make a directory and those above it that are missing; their names are synced."""
         with _errors("make directory", self, path):
-            Path(self.locate(path)).mkdir(parents=True, exist_ok=True)
+            folder = Path(self.locate(path))
+            missing = [folder, *folder.parents]
+            missing = missing[: next(i for i, above in enumerate(missing) if above.is_dir())]
+            for new in reversed(missing):
+                new.mkdir(exist_ok=True)
+                _sync_directory(new.parent)
 
     def sync(self, path: str) -> None:
         """Make the names in directory ``path`` durable."""
         with _errors("sync", self, path):
-            descriptor = os.open(self.locate(path), os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            _sync_directory(self.locate(path))
+
+
+def _sync_directory(path: str | Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _stat_or_none(entry: os.DirEntry[str]) -> os.stat_result | None:

@@ -1,6 +1,5 @@
 """The journal of a run: what is to be moved where, so that a run that was cut off can be finished or undone.
 
-    _ttlsnap/lock                      held while a run publishes, recovers or rolls back
     _ttlsnap/runs/<run>/journal.json   the moves, in order, and how far the run has come
     _ttlsnap/runs/<run>/report.json    the run's report, for ``history``
     _ttlsnap/runs/<run>/staged/...     new files, under the paths they will have
@@ -14,7 +13,6 @@ last.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -36,9 +34,13 @@ class Move:
 
 @dataclass(frozen=True)
 class Journal:
-    """One run's changes. ``fence`` is the offset file that keeps Spark out; ``batch`` the batch whose state it is."""
+    """One run's changes. ``fence`` is the offset file that keeps Spark out; ``batch`` the batch whose state it is.
+
+    ``number`` counts the journals of a checkpoint from 1: the order of the runs, whatever the clocks said.
+    """
 
     run: str
+    number: int
     kind: Literal["compact", "rollback"]
     batch: int
     fence: str
@@ -49,6 +51,12 @@ class Journal:
     @property
     def path(self) -> str:
         return journal_path(self.run)
+
+    @property
+    def fence_batch(self) -> int | None:
+        """The batch whose offset file the fence is; None when it is none."""
+        folder, _, name = self.fence.rpartition("/")
+        return layout.parse_number(name) if folder == layout.OFFSETS else None
 
 
 def journal_path(run: str) -> str:
@@ -88,7 +96,13 @@ def close_journal(files: Directory, journal: Journal, status: Status) -> Journal
 def read_journals(files: Directory) -> list[Journal]:
     """The journals of all runs, oldest first; raises CorruptionError for one that cannot be read."""
     runs = [info.name for info in files.list(layout.RUNS) if info.is_dir]
-    return [journal for run in runs if (journal := read_journal(files, run)) is not None]
+    found = [journal for run in runs if (journal := read_journal(files, run)) is not None]
+    return sorted(found, key=lambda journal: (journal.number, journal.run))
+
+
+def next_number(files: Directory) -> int:
+    """The number of the next journal."""
+    return max((journal.number for journal in read_journals(files)), default=0) + 1
 
 
 def read_journal(files: Directory, run: str) -> Journal | None:
@@ -98,24 +112,43 @@ def read_journal(files: Directory, run: str) -> Journal | None:
         return None
     where = f"{files.root}/{path}"
     try:
-        document: dict[str, Any] = json.loads(files.read(path, _MAX_JOURNAL_BYTES))
+        document: dict[str, Any] = dict(json.loads(files.read(path, _MAX_JOURNAL_BYTES)))
         moves = tuple(Move(str(m["source"]), str(m["target"])) for m in document.pop("moves"))
         journal = Journal(**document, moves=moves)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptionError(f"{where} is not a journal of ttlsnap's ({error!r})") from error
-    if journal.run != run or journal.status not in ("open", "done", "undone"):
-        raise CorruptionError(f"{where}: it names run {journal.run!r} with status {journal.status!r}")
-    _check_moves(journal.moves, journal.fence, where)
+        raise CorruptionError(f"{where} is not a journal of ttlsnap's ({error!r}). Nothing was changed") from error
+    _check_facts(journal, run, where)
+    _check_moves(journal, where)
     return journal
 
 
-def _check_moves(moves: Sequence[Move], fence: str, where: str) -> None:
-    """Only state files are ever moved, and only between the state folder and what ttlsnap keeps."""
-    for path in (fence, *(p for move in moves for p in (move.source, move.target))):
-        parts = path.split("/")
-        inside = parts[0] == layout.STATE or path.startswith(f"{layout.RUNS}/") or path == fence
-        if not inside or ".." in parts or "" in parts or "." in parts:
-            raise CorruptionError(f"{where} names {path!r}, which no run of ttlsnap's would touch")
-    number = layout.parse_number(fence.removeprefix(f"{layout.OFFSETS}/"))
-    if number is None or not fence.startswith(f"{layout.OFFSETS}/"):
-        raise CorruptionError(f"{where} names the fence {fence!r}, which is no offset file")
+def _check_facts(journal: Journal, run: str, where: str) -> None:
+    """The fields are what they should be: JSON would allow anything."""
+    numbers = (journal.number, journal.batch)
+    facts = {
+        "run": journal.run == run,
+        "kind": journal.kind in ("compact", "rollback"),
+        "status": journal.status in ("open", "done", "undone"),
+        "number": all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in numbers),
+        "undoes": isinstance(journal.undoes, str) if journal.kind == "rollback" else journal.undoes is None,
+        "fence": isinstance(journal.fence, str) and journal.fence_batch is not None,
+    }
+    wrong = [name for name, right in facts.items() if not right]
+    if wrong:
+        raise CorruptionError(f"{where}: its {wrong[0]} is not what a run of ttlsnap's writes. Nothing was changed")
+
+
+def _check_moves(journal: Journal, where: str) -> None:
+    """Only state files are ever moved: from staged to their place, from there to the backup, and back from one."""
+    for move in journal.moves:
+        live = move.source if move.source.startswith(f"{layout.STATE}/") else move.target
+        allowed = [
+            Move(live, backup_path(journal.run, live)),
+            Move(staged_path(journal.run, live), live),
+            *([Move(backup_path(journal.undoes, live), live)] if journal.undoes else []),
+        ]
+        parts = live.split("/")
+        if move not in allowed or parts[0] != layout.STATE or not {"", ".", ".."}.isdisjoint(parts):
+            raise CorruptionError(
+                f"{where} moves {move.source!r} to {move.target!r}, as no run of ttlsnap's does. Nothing was changed"
+            )

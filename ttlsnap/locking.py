@@ -4,9 +4,10 @@
 lets go of it when the process dies. It works between processes of one machine on local disks; network file
 systems differ.
 
-``refuse_if_alive`` looks for signs of a running query in the two logs. Files tell only of a query that moves: one
-that waits for data looks like one that is stopped. Publishing looks again behind its fence, and the fence itself
-makes a query that wakes up fail at its next batch instead of continuing on a state that changes under it.
+``refuse_if_alive`` looks for signs of a running query: log files that change, state files that are being written,
+and a query of that id in this process's own Spark session. Files tell only of a query that moves: one that waits
+for data in another process looks like one that is stopped. Publishing looks again behind its fence, and the fence
+makes a query that wakes up meanwhile fail at its next batch instead of going on with a state that changes under it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -48,15 +50,19 @@ def locked(files: Directory) -> Iterator[None]:
 
 def refuse_if_alive(
     files: Directory,
+    query_id: str | None,
     quiet_period: float = QUIET_PERIOD,
     wall: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Raise RefusedError when the logs show that a query runs on this checkpoint.
+    """Raise RefusedError when a query seems to run on this checkpoint.
 
-    A log that changed less than ``quiet_period`` seconds ago is watched until it has been quiet for so long; if it
-    changes meanwhile, the query runs. A batch begun but not committed must be ten such periods old.
+    Logs and half-written state files that changed less than ``quiet_period`` seconds ago are watched until they have
+    been quiet for so long; if one changes meanwhile, the query runs. A batch begun but not committed must be ten
+    such periods old.
     """
+    if _runs_in_this_process(query_id):
+        raise RefusedError(f"{files.root}: its query runs in this Spark session. Stop it first")
     before = _signature(files)
     logs = read_logs(files)
     age = wall() - max((moment for _, moment in before), default=0) / 1e9
@@ -74,8 +80,24 @@ def refuse_if_alive(
 
 
 def _signature(files: Directory) -> list[tuple[str, int]]:
-    return [
-        (f"{folder}/{info.name}", info.mtime_ns)
-        for folder in (layout.OFFSETS, layout.COMMITS)
-        for info in files.list(folder)
-    ]
+    """The log files, and the temporary files that Spark renames to state files, with their times."""
+    found = [(folder, info) for folder in (layout.OFFSETS, layout.COMMITS) for info in files.list(folder)]
+    for folder in _store_folders(files):
+        found += [(folder, info) for info in files.list(folder) if info.name.endswith(".tmp")]
+    return [(f"{folder}/{info.name}", info.mtime_ns) for folder, info in found]
+
+
+def _store_folders(files: Directory) -> Iterator[str]:
+    for operator in files.list(layout.STATE):
+        for partition in files.list(f"{layout.STATE}/{operator.name}"):
+            if partition.is_dir and layout.parse_number(partition.name) is not None:
+                folder = f"{layout.STATE}/{operator.name}/{partition.name}"
+                yield folder
+                yield from (f"{folder}/{info.name}" for info in files.list(folder) if info.is_dir)
+
+
+def _runs_in_this_process(query_id: str | None) -> bool:
+    """Whether a Spark session that this process has already (in a notebook, say) runs the query itself."""
+    sql = sys.modules.get("pyspark.sql")
+    session = sql.SparkSession.getActiveSession() if sql is not None else None
+    return session is not None and any(query.id == query_id for query in session.streams.active)

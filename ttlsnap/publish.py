@@ -21,7 +21,7 @@ from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.checkpoint.logs import FENCE_MARK, read_logs
 from ttlsnap.errors import CorruptionError, RefusedError, StorageError
 from ttlsnap.filesystem import Directory
-from ttlsnap.journal import Journal, Move, close_journal, write_journal
+from ttlsnap.journal import Journal, Move, close_journal, next_number, read_journal, write_journal
 from ttlsnap.partition import PartitionResult
 from ttlsnap.plan import Plan
 from ttlsnap.stores.lineage import find_lineage
@@ -52,6 +52,7 @@ def publish(plan: Plan, results: Sequence[PartitionResult]) -> Journal:
             moves.append(Move(result.staged, target))
     journal = Journal(
         run=plan.run,
+        number=next_number(files),
         kind="compact",
         batch=plan.checkpoint.batch.id,
         fence=fence_file(plan.checkpoint.logs),
@@ -89,44 +90,54 @@ def swap(files: Directory, journal: Journal, check: Callable[[], None] = lambda:
     backup = f"{layout.run_directory(journal.run)}/backup"
     for folder in sorted({backup, *(move.target.rpartition("/")[0] for move in journal.moves)}):
         files.mkdirs(folder)
-    write_journal(files, journal)
+    # What the journal names must outlive a power cut as the journal does: the staged files' names, too.
+    _sync(files, [move.source for move in journal.moves if move.source.startswith(f"{layout.RUNS}/")])
     try:
+        write_journal(files, journal)
         if not raise_fence(files, journal):
             raise RefusedError(
                 f"{files.root}/{journal.fence} appeared in the meantime: the query runs. Nothing was changed"
             )
-    except BaseException:
-        close_journal(files, journal, "undone")
-        raise
-    try:
         check()
         apply(files, journal)
-    except Exception as error:
+    except BaseException as error:
         _give_up(files, journal, error)
         raise
-    lower_fence(files, journal)
-    return close_journal(files, journal, "done")
+    try:
+        lower_fence(files, journal)
+        return close_journal(files, journal, "done")
+    except StorageError as error:
+        raise StorageError(
+            f"{error}\nThe new state is in place, but the run could not be ended. "
+            f"When the disk is well again, run: ttlsnap recover {files.root}"
+        ) from error
 
 
 def raise_fence(files: Directory, journal: Journal) -> bool:
     """Create the fence; False when an offset file stands there already."""
-    text = (
-        f"{FENCE_MARK}: this checkpoint was being changed by ttlsnap run {journal.run} and was cut off; "
-        f"run `ttlsnap recover {files.root}` and start the query again\n"
-    )
+    text = f"{_fence_head(journal)}and was cut off; run `ttlsnap recover {files.root}` and start the query again\n"
     return files.create(journal.fence, text.encode())
 
 
 def lower_fence(files: Directory, journal: Journal) -> None:
-    """Remove the fence; what does not begin like one is left alone."""
-    if is_fence(files, journal.fence):
+    """Remove the run's fence; any other file of that name is left alone."""
+    if has_fence(files, journal):
         files.remove(journal.fence)
         files.sync(layout.OFFSETS)
 
 
-def is_fence(files: Directory, path: str) -> bool:
-    """Whether ``path`` is a fence of ttlsnap's."""
-    return files.stat(path) is not None and files.read(path, 1 << 20).startswith(FENCE_MARK.encode())
+def has_fence(files: Directory, journal: Journal) -> bool:
+    """Whether the run's fence stands; also one that is torn, which a file system without hard links may leave."""
+    if files.stat(journal.fence) is None:
+        return False
+    head = _fence_head(journal).encode()
+    with files.open(journal.fence) as file:
+        found = file.read(len(head))
+    return head.startswith(found)
+
+
+def _fence_head(journal: Journal) -> str:
+    return f"{FENCE_MARK}: this checkpoint was being changed by ttlsnap run {journal.run} "
 
 
 def is_done(files: Directory, move: Move) -> bool:
@@ -137,36 +148,48 @@ def is_done(files: Directory, move: Move) -> bool:
 
 
 def apply(files: Directory, journal: Journal) -> None:
-    """Carry out what is not done yet, in order."""
+    """Carry out what is not done yet, in order; nothing is overwritten.
+
+    Raises RefusedError when a file has appeared where one is to go.
+    """
     for move in journal.moves:
-        if not is_done(files, move):
-            files.rename(move.source, move.target)
-    _sync(files, journal)
+        if is_done(files, move):
+            continue
+        if files.stat(move.target) is not None:
+            raise RefusedError(
+                f"{files.root}/{move.target} appeared in the meantime: the query runs. Stop it; if the checkpoint is "
+                f"fenced then, run: ttlsnap recover {files.root} --undo"
+            )
+        files.rename(move.source, move.target)
+    _sync(files, [path for move in journal.moves for path in (move.source, move.target)])
 
 
 def undo(files: Directory, journal: Journal) -> None:
     """Take back what is done, in reverse order."""
     for move in reversed(journal.moves):
-        if is_done(files, move):
+        if is_done(files, move) and files.stat(move.target) is not None:
             files.rename(move.target, move.source)
-    _sync(files, journal)
+    _sync(files, [path for move in journal.moves for path in (move.source, move.target)])
 
 
-def _sync(files: Directory, journal: Journal) -> None:
-    for folder in sorted({path.rpartition("/")[0] for move in journal.moves for path in (move.source, move.target)}):
+def _sync(files: Directory, paths: Sequence[str]) -> None:
+    """Make the names of ``paths`` durable, as far as their folders exist."""
+    for folder in sorted({path.rpartition("/")[0] for path in paths}):
         if files.stat(folder) is not None:
             files.sync(folder)
 
 
-def _give_up(files: Directory, journal: Journal, error: Exception) -> None:
-    """After an error behind the fence: undo, or say that ``recover`` has to."""
+def _give_up(files: Directory, journal: Journal, error: BaseException) -> None:
+    """After an error: undo, or say that ``recover`` has to."""
     try:
+        if read_journal(files, journal.run) is None:
+            return  # the journal itself could not be written, so nothing came after it
         undo(files, journal)
         lower_fence(files, journal)
         close_journal(files, journal, "undone")
     except StorageError as second:
         raise StorageError(
-            f"{error}\nUndoing failed too: {second}\nThe checkpoint is fenced and nothing is lost. "
+            f"{error}\nUndoing failed too: {second}\nNothing is lost, but the checkpoint may be fenced. "
             f"When the disk is well again, run: ttlsnap recover {files.root}"
         ) from error
 

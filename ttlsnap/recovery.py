@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.checkpoint.logs import read_logs
-from ttlsnap.errors import CorruptionError, NotACheckpointError, RefusedError
-from ttlsnap.filesystem import Directory, open_directory
+from ttlsnap.checkpoint.logs import Logs, read_logs
+from ttlsnap.errors import CorruptionError, NotACheckpointError, RefusedError, StorageError
+from ttlsnap.filesystem import SCRATCH, Directory, open_directory
 from ttlsnap.journal import (
     Journal,
     Move,
     close_journal,
+    next_number,
     read_journal,
     read_journals,
     report_path,
@@ -27,8 +28,8 @@ from ttlsnap.plan import new_run_id
 from ttlsnap.publish import (
     apply,
     fence_file,
+    has_fence,
     is_done,
-    is_fence,
     lower_fence,
     raise_fence,
     set_aside,
@@ -69,25 +70,28 @@ def recover(target: str, *, prefer_undo: bool = False) -> RecoverReport:
         journal = next((j for j in read_journals(files) if j.status == "open"), None)
         if journal is None:
             _refuse_orphan_fence(files)
-            discard_leftovers(files)
-            return RecoverReport(files.root, "nothing", None)
-        outcome = _settle(files, journal, prefer_undo)
-        return RecoverReport(files.root, outcome, journal.run)
+            outcome: Outcome = "nothing"
+        else:
+            outcome = _settle(files, journal, prefer_undo)
+            if outcome == "undone":
+                _discard_files(files, journal.run)
+        discard_leftovers(files)
+        return RecoverReport(files.root, outcome, journal.run if journal else None)
 
 
 def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
     done = [is_done(files, move) for move in journal.moves]
-    if not is_fence(files, journal.fence):
+    # Every file is at one end of its move; a new one may be lost where the old ones come back.
+    lost = [m for m, d in zip(journal.moves, done, strict=True) if files.stat(m.target if d else m.source) is None]
+    can_finish, can_undo = not lost, all(m.source.startswith(f"{layout.RUNS}/") for m in lost)
+    if not has_fence(files, journal):
         if not any(done):
             close_journal(files, journal, "undone")
             return "undone"
-        if all(done) and not prefer_undo:
+        if all(done) and can_finish and not prefer_undo:
             close_journal(files, journal, "done")
             return "finished"
         _fence_again(files, journal)
-    # A move that is not done needs its source, one that is done is taken back from its target.
-    can_finish = all(d or files.stat(m.source) is not None for m, d in zip(journal.moves, done, strict=True))
-    can_undo = all(not d or files.stat(m.target) is not None for m, d in zip(journal.moves, done, strict=True))
     if can_finish and not (prefer_undo and can_undo):
         apply(files, journal)
         lower_fence(files, journal)
@@ -98,23 +102,21 @@ def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
         lower_fence(files, journal)
         close_journal(files, journal, "undone")
         return "undone"
-    lost = next(m for m, d in zip(journal.moves, done, strict=True) if not d and files.stat(m.source) is None)
     raise CorruptionError(
-        f"{files.root}/{lost.source} is gone, and other files that run {journal.run} replaced are too: the run can "
-        "neither be finished nor undone. The fence stays; restore the folder from a copy and run recover again"
+        f"{files.root}/{lost[0].source} is gone, and is not at {lost[0].target} either: run {journal.run} can neither "
+        "be finished nor undone. The fence stays; restore the file from a copy and run recover again"
     )
 
 
 def _fence_again(files: Directory, journal: Journal) -> None:
     """Half of the moves are done and the fence is gone: somebody removed it."""
-    logs = read_logs(files)
-    if logs.offsets[-1] >= (layout.parse_number(journal.fence.rpartition("/")[2]) or 0):
+    newest = max(read_logs(files).offsets, default=-1)
+    if newest >= (journal.fence_batch or 0) or not raise_fence(files, journal):
         raise RefusedError(
             f"{files.root}: the fence of run {journal.run} was removed by hand and the query has gone on to batch "
-            f"{logs.offsets[-1]}, on a state that is half old and half new. The old files are in "
+            f"{newest}, on a state that is half old and half new. The old files are in "
             f"{files.root}/{layout.run_directory(journal.run)}/backup"
         )
-    raise_fence(files, journal)
 
 
 def _refuse_orphan_fence(files: Directory) -> None:
@@ -149,6 +151,7 @@ def rollback(target: str) -> RollbackReport:
         run = new_run_id()
         journal = Journal(
             run=run,
+            number=next_number(files),
             kind="rollback",
             batch=last.batch,
             fence=fence_file(logs),
@@ -156,8 +159,14 @@ def rollback(target: str) -> RollbackReport:
             status="open",
             undoes=last.run,
         )
-        swap(files, journal)
+        swap(files, journal, check=lambda: _refuse_if_moved_on(files, logs))
         return RollbackReport(files.root, run, last.run, len(kept))
+
+
+def _refuse_if_moved_on(files: Directory, then: Logs) -> None:
+    now = read_logs(files)
+    if (now.offsets, now.commits) != (then.offsets, then.commits):
+        raise RefusedError(f"{files.root}: its logs are changing: the query runs. Nothing was changed; stop it first")
 
 
 def _back(files: Directory, last: Journal, run: str) -> list[Move]:
@@ -189,21 +198,29 @@ def prune(target: str) -> list[str]:
 
 def discard_backups(files: Directory, keep: str | None) -> list[str]:
     """Remove what ended runs, other than ``keep``, still hold besides journal and report; their names."""
-    removed = []
-    for journal in read_journals(files):
-        if journal.status == "open" or journal.run == keep:
-            continue
-        for folder in ("backup", "staged"):
-            path = f"{layout.run_directory(journal.run)}/{folder}"
-            if files.stat(path) is not None:
-                files.remove_tree(path)
-                if folder == "backup":
-                    removed.append(journal.run)
-    return removed
+    ended = [journal.run for journal in read_journals(files) if journal.status != "open" and journal.run != keep]
+    try:
+        return [run for run in ended if _discard_files(files, run)]
+    except StorageError as error:
+        done = f"Run {keep} is published, but an" if keep else "An"
+        raise StorageError(f"{error}\n{done} older backup could not be removed; the next run will try again") from error
+
+
+def _discard_files(files: Directory, run: str) -> bool:
+    """Remove what an ended run holds besides journal and report; whether there was a backup."""
+    backup = f"{layout.run_directory(run)}/backup"
+    had_backup = files.stat(backup) is not None
+    files.remove_tree(backup)
+    files.remove_tree(staged_path(run, ""))
+    return had_backup
 
 
 def discard_leftovers(files: Directory) -> None:
     """Remove what runs left that were cut off before their journal: they changed nothing."""
+    for folder in ("_ttlsnap", *(f"{layout.RUNS}/{info.name}" for info in files.list(layout.RUNS))):
+        for info in files.list(folder):
+            if info.name.endswith(SCRATCH) and not info.is_dir:
+                files.remove(f"{folder}/{info.name}")
     for info in files.list(layout.RUNS):
         # The report of a copy stands alone: this checkpoint is what that run made.
         is_copy = files.stat(report_path(info.name)) and not files.stat(staged_path(info.name, ""))
@@ -213,6 +230,8 @@ def discard_leftovers(files: Directory) -> None:
 
 def discard_run(files: Directory, run: str) -> None:
     """Remove a run's folder, and ttlsnap's own when it was the only one."""
+    # A report that stands alone is that of a copy, so it goes first.
+    files.remove(report_path(run))
     files.remove_tree(layout.run_directory(run))
     if not files.list(layout.RUNS):
         files.remove_tree(layout.RUNS)

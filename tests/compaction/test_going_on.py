@@ -14,7 +14,7 @@ from ..judge.layouts import last_batch
 from ..judge.outcomes import expired
 from ..judge.queries import Event, Query, stamp
 from ..judge.spark import Events, Judge
-from .stories import BATCHES, FIELDS, LIMIT, MORE, H, T, drop_expired, settled
+from .stories import BATCHES, FIELDS, MORE, H, T, drop_expired, limit_of, settled
 
 
 @pytest.mark.parametrize(("sink", "operator"), [("json", "agg_append"), ("parquet", "dedup")])
@@ -46,7 +46,7 @@ def test_a_batch_that_was_cut_off_runs_again_on_the_compacted_state(judge: Judge
     checkpoint = judge.write(Query(operator), BATCHES, layout=layout, uncommitted=MORE[0])
     settled(checkpoint.path)
     report = drop_expired(checkpoint.path, checkpoint.query)
-    gone = checkpoint.expected.drop(expired(FIELDS[operator], LIMIT))
+    gone = checkpoint.expected.drop(expired(FIELDS[operator], limit_of(checkpoint.query)))
     assert report.totals.dropped == gone > 0
     assert judge.state(checkpoint) == checkpoint.expected.state()
     wanted = checkpoint.expected.run(MORE[1:])

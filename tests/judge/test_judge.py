@@ -24,7 +24,7 @@ T = 1_700_006_400  # a full hour
 H = 3600
 
 # Null and non-ASCII keys, a null moment, repeats within and across batches, events that come late, just in
-# time and out of order, and a jump that moves the watermark over everything.
+# time and out of order, windows and limits that end exactly at a watermark, and a jump over everything.
 BATCHES = [
     [Event("a", T, 1), Event("b", T + 60, 2), Event(None, T + 5, 3), Event("a", T, 4), Event("n", None, 5)],
     [Event("a", T + 3 * H, 5), Event("c", T + H, 6), Event("é", T + 2 * H, 7)],
@@ -34,10 +34,17 @@ BATCHES = [
         Event("c", T + 2 * H, 1),
         Event("c", T + 2 * H - 1),
         Event("d", T + 9 * H),
+        Event("e", T + 7 * H),
     ],
 ]
 MORE = [
-    [Event("a", T + 2 * H), Event("a", T + 8 * H), Event("a", T + 8 * H + 60), Event("n", None, 1)],
+    [
+        Event("a", T + 2 * H),
+        Event("a", T + 8 * H),
+        Event("a", T + 8 * H + 60),
+        Event("n", None, 1),
+        Event("e", T + 7 * H + 1),
+    ],
     [],
     [Event("a", T + 30 * H, 2), Event("q", T + 9 * H, 2), Event(None, T + 29 * H, 1)],
 ]

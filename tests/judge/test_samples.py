@@ -69,6 +69,8 @@ def test_the_demo_has_something_to_drop_by_either_clock(judge: Judge) -> None:
         ("agg-deltas-lz4-4.2", Query("agg_update_watermark")),
         ("agg-format1-3.5", Query()),
         ("no-schema-3.0", Query()),
+        # Spark's own state reader fails on this one: it looks for the number of partitions that is not there.
+        ("offsets-v2-4.2", Query()),
     ],
 )
 def test_spark_goes_on_with_a_sample(judge: Judge, name: str, query: Query) -> None:
@@ -89,6 +91,6 @@ def test_samples_have_entries_and_the_keys_that_are_hard(judge: Judge) -> None:
         ("rocksdb-4.2", "agg_update"),
     ]:
         assert len(judge.state(judge.adopt(SAMPLES / name, Query(operator)))) >= 5
-    for name in ("agg-format1-3.5", "lzf-both-4.2", "offsets-v2-4.2"):
+    for name in ("agg-format1-3.5", "lzf-both-4.2", "uncommitted-batch-4.2"):
         keys = {found.at("key.key") for found in judge.state(judge.adopt(SAMPLES / name, Query()))}
         assert {None, "ключ", "timeless", "key-0"} <= keys

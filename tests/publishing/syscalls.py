@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .zygote import BEGIN
@@ -19,11 +19,11 @@ CHANGING = (
 TRACE = "trace=" + ",".join(f"?{name}" for name in CHANGING)
 
 _LINE = re.compile(r"(?P<pid>\d+) +(?P<name>\w+)\((?P<args>.*)\) += (?P<result>-?\d+|\?)(?P<rest>.*)")
-_UNFINISHED = re.compile(r"(?P<pid>\d+) +(?P<name>\w+)\((?P<args>.*?)(\)? +=? *\?.*| <unfinished \.\.\.>)?$")
+_UNFINISHED = re.compile(r"(?P<pid>\d+) +(?P<name>\w+)\((?P<args>.*?)(?P<result>)(\)? += *\?.*| <unfinished \.\.\.>)?")
 _DESCRIPTOR = re.compile(r"(?:AT_FDCWD|\d+)<(?P<path>[^>]*)>")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _RUN = re.compile(r"\d{8}T\d{6}(?:\.?\d+)?Z-[0-9a-f]+")
-_PROCESS = re.compile(r"\.\d+\.tmp\b")
+_SCRATCH = re.compile(r"\.[0-9a-f]{8}\.tmp\b")
 _OPENS = {"open", "openat", "openat2", "creat"}
 _BY_DESCRIPTOR = {
     "write", "writev", "pwrite64", "pwritev", "pwritev2", "sendfile", "copy_file_range", "splice", "ftruncate",
@@ -35,12 +35,14 @@ _BY_DESCRIPTOR = {
 class Call:
     """One call that changes something: the ``number``-th of its name in its process, on ``path``.
 
-    In a path the run and the process are called RUN and PID, so that the same step of two runs has one name.
+    In a path the run and a scratch file's token are called RUN and X, so that the same step of two runs has one name.
+    ``changed`` says whether the disk looks different afterwards: the call succeeded and was no fsync.
     """
 
     name: str
     number: int
     path: str
+    changed: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         return f"{self.name} #{self.number} {self.path}"
@@ -60,7 +62,8 @@ def read_calls(log: Path, below: Path) -> list[Call]:
         counts[match["pid"], name] += 1
         path = _path(name, args)
         if begun and path is not None and path.is_relative_to(below) and _changes(name, args):
-            calls.append(Call(name, counts[match["pid"], name], normal(str(path.relative_to(below)))))
+            changed = match["result"].isdigit() and "sync" not in name
+            calls.append(Call(name, counts[match["pid"], name], normal(str(path.relative_to(below))), changed))
     if not begun:
         raise ValueError(f"{log}: strace came too late")
     return calls
@@ -68,7 +71,7 @@ def read_calls(log: Path, below: Path) -> list[Call]:
 
 def normal(path: str) -> str:
     """A path without what differs from run to run."""
-    return _PROCESS.sub(".PID.tmp", _RUN.sub("RUN", path))
+    return _SCRATCH.sub(".X.tmp", _RUN.sub("RUN", path))
 
 
 def _changes(name: str, args: str) -> bool:

@@ -205,6 +205,10 @@ def test_null_bits_beyond_the_fields_mean_nothing(lay_out: Any) -> None:
     assert decode(lay_out([payload]), schema).to_pylist() == [{"a": 7, "b": [5]}]
 
 
+def test_any_byte_but_zero_is_true(lay_out: Any) -> None:
+    assert decode_column(lay_out([row([2]), row([256])]), parse_ddl("a BOOLEAN"), [0]).to_pylist() == [True, False]
+
+
 def test_a_null_in_a_field_that_is_not_nullable_is_a_null(lay_out: Any) -> None:
     assert decode(lay_out([row([0], nulls=1)]), parse_ddl("a BIGINT NOT NULL")).to_pylist() == [{"a": None}]
 

@@ -1,0 +1,223 @@
+"""One suite for every engine: the same results, the same bytes, one transformer per partition and thread."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ttlsnap import (
+    EntryTransformerFactory,
+    Keep,
+    LocalEngine,
+    SparkEngine,
+    StateDescriptor,
+    StateEntries,
+    StateSnapshotTransformer,
+    compact,
+)
+from ttlsnap.clock import Clock, TimeCharacteristic
+from ttlsnap.engines import Engine
+from ttlsnap.errors import RefusedError, TransformerError
+from ttlsnap.transform import StateSnapshotTransformerFactory, Verdict
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
+
+from ..judge.queries import Event, Query
+from ..judge.spark import Judge
+from ..samples import COMPACTABLE, bytes_of, sample
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ENGINES = ("one thread", "processes", "spark")
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """A session that is there already, as in a notebook."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    match request.param:
+        case "one thread":
+            return LocalEngine(1)
+        case "processes":
+            return LocalEngine(2)
+    return SparkEngine(session=request.getfixturevalue("spark"))
+
+
+@pytest.fixture(scope="module")
+def many_partitions(judge: Judge) -> Path:
+    """A checkpoint of eight partitions."""
+    events = [Event(f"k{i}", 1_700_000_000 + i, i) for i in range(400)]
+    return judge.write(Query(partitions=8), [events[:200], events[200:]]).path
+
+
+def _compact(target: Path, factory: StateSnapshotTransformerFactory, engine: Engine, **options: Any) -> Any:
+    return compact(str(target), [factory], engine=engine, quiet_period=0, **options)
+
+
+def ttl(seconds: int, field: str) -> TtlTransformerFactory:
+    return TtlTransformerFactory(StateTtlConfig(seconds * 1_000_000), field, TimeCharacteristic.PROCESSING)
+
+
+@pytest.mark.parametrize("name", sorted(COMPACTABLE))
+def test_every_engine_stages_the_same_bytes(engine: Engine, tmp_path: Path, name: str) -> None:
+    here, reference = sample(name, tmp_path / "here"), sample(name, tmp_path / "reference")
+    newest = _compact(reference, ttl(1, COMPACTABLE[name]), LocalEngine(1), dry_run=True).states[0].newest_us
+    factory, now = ttl(1, COMPACTABLE[name]), f"{_iso(newest)}"
+    wanted = _compact(reference, factory, LocalEngine(1), now=now)
+    report = _compact(here, factory, engine, now=now)
+    assert report.totals == wanted.totals
+    assert report.states == wanted.states
+    assert report.totals.dropped > 0
+    assert bytes_of(here / "state") == bytes_of(reference / "state")
+
+
+def _iso(micros: int) -> str:
+    from ttlsnap.clock import iso
+
+    return iso(micros) or ""
+
+
+def confined() -> StateSnapshotTransformerFactory:
+    """A factory whose transformers insist on one thread and one partition each, and on being the only ones there.
+
+    Made inside a function so that it is pickled by value: the workers cannot import the tests.
+    """
+
+    class Confined:
+        def __init__(self, state: StateDescriptor) -> None:
+            self.thread, self.state, self.seen = threading.get_ident(), state, 0
+
+        def filter_or_transform(self, entries: StateEntries) -> StateEntries:
+            assert threading.get_ident() == self.thread, "a transformer saw two threads"
+            assert entries.state == self.state, "a transformer saw two partitions"
+            self.seen += 1
+            return entries.filter(entries.words("value.count")[0] < 0)
+
+    class Factory:
+        def create(self, state: StateDescriptor, clock: Clock) -> StateSnapshotTransformer | None:
+            return Confined(state)
+
+    return Factory()
+
+
+def test_each_partition_has_a_transformer_of_its_own_on_one_thread(engine: Engine, many_partitions: Path) -> None:
+    report = _compact(many_partitions, confined(), engine, dry_run=True)
+    assert (report.totals.entries, report.totals.dropped) == (400, 400)
+
+
+def test_a_transformer_that_raises_is_named_and_nothing_is_published(engine: Engine, many_partitions: Path) -> None:
+    def fail_on_k300(key: dict[str, Any], value: dict[str, Any]) -> Verdict:
+        if key["key"] == "k300":
+            raise LookupError("no tariff for k300")
+        return Keep()
+
+    before = bytes_of(many_partitions)
+    with pytest.raises(TransformerError) as caught:
+        _compact(many_partitions, EntryTransformerFactory(fail_on_k300), engine)
+    message = str(caught.value)
+    for words in ("operator 0 (stateStoreSave)", "partition ", "'key': 'k300'", "LookupError", "no tariff for k300"):
+        assert words in message
+    assert bytes_of(many_partitions) == before
+
+
+@pytest.mark.parametrize("answer", ["None", "other entries", "twice"])
+def test_a_transformer_may_only_answer_with_what_it_was_given(
+    engine: Engine, many_partitions: Path, answer: str
+) -> None:
+    def wrong() -> StateSnapshotTransformerFactory:
+        class Wrong:
+            def filter_or_transform(self, entries: StateEntries) -> StateEntries:
+                import numpy as np
+
+                match answer:
+                    case "None":
+                        return None  # type: ignore[return-value]
+                    case "other entries":
+                        index = np.arange(len(entries)) + 1
+                    case _:
+                        index = np.zeros(2, np.int64)
+                keys, values = entries.keys.take(index % len(entries)), entries.values.take(index % len(entries))
+                return StateEntries(entries.state, keys, values, index, np.zeros(len(index), np.bool_))
+
+        class Factory:
+            def create(self, state: StateDescriptor, clock: Clock) -> StateSnapshotTransformer | None:
+                return Wrong()
+
+        return Factory()
+
+    before = bytes_of(many_partitions)
+    with pytest.raises(TransformerError, match="the transformer returned"):
+        _compact(many_partitions, wrong(), engine)
+    assert bytes_of(many_partitions) == before
+
+
+def test_the_spark_engine_refuses_a_checkpoint_whose_query_runs_in_its_session(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    rows = spark.readStream.format("rate").option("rowsPerSecond", 5).load()
+    query = (
+        rows.groupBy((rows.value % 3).alias("k")).count().writeStream.outputMode("update").format("noop")
+        .option("checkpointLocation", str(checkpoint)).start()
+    )  # fmt: skip
+    try:
+        while not any(progress["numInputRows"] for progress in query.recentProgress):
+            time.sleep(0.1)
+        with pytest.raises(RefusedError, match="runs in this Spark session"):
+            _compact(checkpoint, confined(), SparkEngine(session=spark))
+    finally:
+        query.stop()
+    assert _compact(checkpoint, confined(), SparkEngine(session=spark)).totals.dropped > 0
+
+
+SCRIPT = """
+import json, sys
+from ttlsnap import SparkEngine, compact
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
+if __name__ == "__main__":
+    factory = TtlTransformerFactory(StateTtlConfig.of(__import__("datetime").timedelta(days=7)), "value.max")
+    master = sys.argv[2] if len(sys.argv) > 2 else None
+    report = compact(sys.argv[1], [factory], engine=SparkEngine(master=master), quiet_period=0, now="2026-11-21")
+    print("REPORT", json.dumps(report.to_json()["totals"]))
+"""
+
+
+@pytest.mark.parametrize("way", ["spark-submit", "connect"])
+def test_it_runs_under_spark_submit_and_over_connect(tmp_path: Path, way: str) -> None:
+    target, script = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "job.py"
+    reference = _compact(target, ttl(7 * 86_400, "value.max"), LocalEngine(1), now="2026-11-21", dry_run=True)
+    script.write_text(SCRIPT)
+    submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]"]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = (
+        [*submit, str(script), str(target)] if way == "spark-submit" else [sys.executable, str(script), str(target)]
+    )
+    if way == "connect":
+        # A Connect server of its own, as `SparkSession.builder.remote("local[2]")` starts it.
+        environment["SPARK_REMOTE"] = "local[2]"
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=180, check=False
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("REPORT")]
+    assert lines, done.stdout[-2000:] + done.stderr[-4000:]
+    assert json.loads(lines[0].removeprefix("REPORT ")) == reference.totals.to_json()
+    assert reference.totals.dropped > 0
