@@ -149,18 +149,151 @@ class LocalDirectory:
         """Make ``path`` with ``data``, whole and synced; False when it exists already."""
         parent, _, name = path.rpartition("/")
         self.mkdirs("_ttlsnap")
-        with self._scratch(f"_ttlsnap/.{name}") as scratch, _errors("create", self, path):
+        scratch = _scratch(f"_ttlsnap/.{name}")
+        try:
             self._write_synced(scratch, data)
+            made = self._link(scratch, path)
+        finally:
+            self._discard(scratch)
+        if made is None:
+            made = self._create_exclusive(path, data)
+        self.sync(parent)
+        return made
+
+    def _link(self, source: str, target: str) -> bool | None:
+        """A second name for a file, at once and with its content; False if there is such a name, None if no file
+        can have two on this file system."""
+        with _errors("create", self, target):
             try:
-                # A link appears with its content or not at all, and never replaces a file.
-                os.link(self.locate(scratch), self.locate(path))
+                os.link(self.locate(source), self.locate(target))
             except FileExistsError:
                 return False
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise
-                return self._create_exclusive(path, data)
-            self.sync(parent)
+                return None
+        return True
+
+    def _create_exclusive(self, path: str, data: bytes) -> bool:
+        """``create`` for file systems without hard links: exclusive, but a crash can leave a part of the content."""
+        with _errors("create", self, path):
+            try:
+                descriptor = os.open(self.locate(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            except FileExistsError:
+                return False
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        return True
+
+    def replace(self, path: str, data: bytes) -> None: ...
+    def writer(self, path: str) -> contextlib.AbstractContextManager[BinaryIO]: ...
+    def rename(self, source: str, target: str) -> None: ...
+    def remove(self, path: str) -> None: ...
+    def remove_tree(self, path: str) -> None: ...
+    def mkdirs(self, path: str) -> None: ...
+    def sync(self, path: str) -> None: ...
+
+
+def open_directory(target: str) -> LocalDirectory:
+    """The directory that ``target`` (a path or a ``file:`` URI) names.
+
+    Raises UnsupportedError for other URI schemes. The directory need not exist.
+    """
+    parsed = urlparse(target)
+    if len(parsed.scheme) > 1:
+        if parsed.scheme != "file":
+            raise UnsupportedError(
+                f"{target}: the scheme '{parsed.scheme}' is not supported; give a local path or a file: URI"
+            )
+        if parsed.netloc not in ("", "localhost"):
+            raise UsageError(f"{target}: a file: URI has no host; write file:///path")
+        target = unquote(parsed.path)
+    return LocalDirectory(os.path.realpath(target))
+
+
+class LocalDirectory:
+    """A directory on a local disk. ``root`` is absolute and free of symbolic links."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+
+    def __repr__(self) -> str:
+        return f"LocalDirectory({self.root!r})"
+
+    def locate(self, path: str) -> str:
+        """The absolute path of ``path``; raises RefusedError when it leads outside."""
+        parts = path.split("/")
+        if path.startswith("/") or ".." in parts or "\0" in path:
+            raise RefusedError(f"{path!r} leads outside {self.root}")
+        full = f"{self.root}/{path}" if path else self.root
+        # The root is free of links, so only what lies below it can lead elsewhere.
+        if any(Path(f"{self.root}/{'/'.join(parts[:n])}").is_symlink() for n in range(1, len(parts) + 1)):
+            real = os.path.realpath(full)
+            if real != self.root and not real.startswith(self.root.rstrip("/") + "/"):
+                raise RefusedError(
+                    f"{full} is a symbolic link that leads outside {self.root} (to {real}); nothing was changed"
+                )
+        return full
+
+    def list(self, path: str) -> list[FileInfo]:
+        with _errors("list", self, path):
+            try:
+                with os.scandir(self.locate(path)) as entries:
+                    found = [
+                        FileInfo(e.name, s.st_size, s.st_mtime_ns, e.is_dir())
+                        for e in entries
+                        if (s := _stat_or_none(e)) is not None
+                    ]
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        return sorted(found, key=lambda info: info.name)
+
+    def stat(self, path: str) -> FileInfo | None:
+        with _errors("look at", self, path):
+            full = self.locate(path)
+            try:
+                s = Path(full).stat()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return FileInfo(path.rpartition("/")[2], s.st_size, s.st_mtime_ns, stat.S_ISDIR(s.st_mode))
+
+    def open(self, path: str) -> BinaryIO:
+        with _errors("open", self, path):
+            full = self.locate(path)
+            if Path(full).exists() and not Path(full).is_file():
+                raise UnsupportedError(f"{full} is not a regular file")
+            return Path(full).open("rb")
+
+    def read(self, path: str, limit: int) -> bytes:
+        """The whole file; raises StorageError when it is longer than ``limit`` bytes."""
+        with _errors("read", self, path), self.open(path) as file:
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise StorageError(f"{self.root}/{path} is longer than {limit} bytes, which no such file should be")
+        return data
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Make ``path`` with ``data``, whole and synced; False when it exists already."""
+        parent, _, name = path.rpartition("/")
+        self.mkdirs("_ttlsnap")
+        scratch = _scratch(f"_ttlsnap/.{name}")
+        try:
+            self._write_synced(scratch, data)
+            with _errors("create", self, path):
+                # A link appears with its content or not at all, and never replaces a file.
+                os.link(self.locate(scratch), self.locate(path))
+        except StorageError as error:
+            match error.__cause__:
+                case FileExistsError():
+                    return False
+                case OSError(errno=number) if number in _NO_LINKS:
+                    return self._create_exclusive(path, data)
+            raise
+        finally:
+            self._discard(scratch)
+        self.sync(parent)
         return True
 
     def _create_exclusive(self, path: str, data: bytes) -> bool:
@@ -178,21 +311,19 @@ class LocalDirectory:
 
     def replace(self, path: str, data: bytes) -> None:
         """Write ``path`` whole: readers see the old content or the new."""
-        with self._scratch(path) as scratch:
+        scratch = _scratch(path)
+        try:
             self._write_synced(scratch, data)
             self.rename(scratch, path)
+        except BaseException:
+            self._discard(scratch)
+            raise
         self.sync(path.rpartition("/")[0])
 
-    @contextlib.contextmanager
-    def _scratch(self, path: str) -> Iterator[str]:
-        """A name of its own beside ``path``, whose file is gone when the block ends, if the disk allows it."""
-        # A name used before might be another link to a file that is in its place by now.
-        scratch = f"{path}.{token_hex(4)}{SCRATCH}"
-        try:
-            yield scratch
-        finally:
-            with contextlib.suppress(StorageError):
-                self.remove(scratch)
+    def _discard(self, path: str) -> None:
+        """Remove a scratch file if the disk allows it; the next run removes what is left."""
+        with contextlib.suppress(StorageError):
+            self.remove(path)
 
     def _write_synced(self, path: str, data: bytes) -> None:
         with self.writer(path) as file:
@@ -236,6 +367,11 @@ class LocalDirectory:
         """Make the names in directory ``path`` durable."""
         with _errors("sync", self, path):
             _sync_directory(self.locate(path))
+
+
+def _scratch(path: str) -> str:
+    """A name beside ``path`` that none had before: that might be another link to a file that is in its place now."""
+    return f"{path}.{token_hex(4)}{SCRATCH}"
 
 
 def _sync_directory(path: str | Path) -> None:

@@ -72,7 +72,12 @@ def recover(target: str, *, prefer_undo: bool = False) -> RecoverReport:
             _refuse_orphan_fence(files)
             outcome: Outcome = "nothing"
         else:
-            outcome = _settle(files, journal, prefer_undo)
+            try:
+                outcome = _settle(files, journal, prefer_undo)
+            except StorageError as error:
+                raise StorageError(
+                    f"{error}\nNothing is lost. When the disk is well again, run: ttlsnap recover {files.root}"
+                ) from error
             if outcome == "undone":
                 _discard_files(files, journal.run)
         discard_leftovers(files)

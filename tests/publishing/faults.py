@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,36 +16,61 @@ from .trees import Tree, copy, differences, is_fenced, tree
 
 FULL = os.environ.get("TTLSNAP_MATRIX") == "full"
 KILL, ENOSPC, EIO = "signal=SIGKILL", "error=ENOSPC", "error=EIO"
+Argv = Callable[[Path], list[str]]
 _FREES = {"unlink", "unlinkat", "rmdir", "rename"}
 
 
 @dataclass(frozen=True)
 class Step:
-    """A command on a checkpoint: where it starts, what the checkpoint was before all and is after all, each call."""
+    """A command on a checkpoint: where it starts, what is old and what is new, and each call that changes something.
+
+    ``end`` is where the command ends up when nothing happens; ``given`` are faults that every run of it meets.
+    """
 
     name: str
     start: Path
-    argv: Callable[[Path], list[str]]
+    argv: Argv
     old: Tree
     new: Tree
+    end: Tree
     calls: list[Call]
+    given: tuple[str, ...] = ()
 
 
-def kills(calls: Sequence[Call]) -> list[Call]:
-    """The calls to be killed at: in the thin set those that find a disk that none before them found.
+@dataclass(frozen=True)
+class Point:
+    """A fault at one call."""
+
+    call: Call
+    fault: str
+
+    def __str__(self) -> str:
+        return f"{self.fault} at {self.call}"
+
+
+def kills(calls: Sequence[Call], *, thin: bool = not FULL) -> list[Point]:
+    """Killed at each call; in the thin set at those alone that find a disk that none before them found.
 
     A kill comes before its call is carried out, so that one after a call that changed nothing shows nothing new.
     """
-    return [
-        call for before, call in itertools.pairwise([None, *calls]) if call and (FULL or not before or before.changed)
-    ]
+    before = [None, *calls]
+    return [Point(c, KILL) for b, c in zip(before, calls, strict=False) if not thin or b is None or b.changed]
 
 
-def errors(calls: Sequence[Call]) -> list[tuple[Call, str]]:
-    """Each call with the errors it returns: in the thin set ENOSPC where space is taken, else EIO."""
-    if FULL:
-        return [(call, error) for call in calls for error in (ENOSPC, EIO)]
-    return [(call, EIO if call.name in _FREES or "sync" in call.name else ENOSPC) for call in calls]
+def errors(calls: Sequence[Call], *, thin: bool = not FULL) -> list[Point]:
+    """Both errors at each call; in the thin set ENOSPC where space is taken and EIO elsewhere."""
+    if not thin:
+        return [Point(call, error) for call in calls for error in (ENOSPC, EIO)]
+    return [Point(call, EIO if call.name in _FREES or "sync" in call.name else ENOSPC) for call in calls]
+
+
+def samples(points: Sequence[Point], *, thin: bool = not FULL) -> list[Point]:
+    """All of them; in the thin set the first and the last of those that are alike but for a number in the path."""
+    alike: dict[tuple[str, str], list[Point]] = {}
+    for point in points:
+        alike.setdefault((point.call.name, re.sub(r"\d+", "#", point.call.path)), []).append(point)
+    chosen = {point for group in alike.values() for point in (group[0], group[-1])}
+    return [point for point in points if not thin or point in chosen]
 
 
 class Workshop:
@@ -55,86 +81,96 @@ class Workshop:
         self._numbers = itertools.count()
 
     def copy(self, checkpoint: Path) -> Path:
-        """A copy of a checkpoint, times and all."""
+        """A copy of a checkpoint, times and all, in a folder of its own."""
         return copy(checkpoint, self._folder / f"{next(self._numbers)}" / "checkpoint")
 
-    def step(self, name: str, start: Path, argv: Callable[[Path], list[str]], old: Tree | None = None) -> Step:
-        """Watch a command from beginning to end; it has to succeed."""
+    def after(self, start: Path, *commands: Argv) -> Path:
+        """A copy of a checkpoint on which these commands succeeded."""
         path = self.copy(start)
-        traced = self.commands.trace(argv(path), path)
-        assert traced.ended.code == 0, traced.ended.err
-        assert traced.calls
-        found = Step(name, start, argv, old if old is not None else tree(start), tree(path), traced.calls)
-        shutil.rmtree(path)
-        return found
+        for ended in self.commands.run_all([argv(path) for argv in commands]):
+            assert ended.code == 0, ended.err
+        return path
 
-    def cut(self, start: Path, argv: Callable[[Path], list[str]], call: Call, fault: str) -> tuple[Path, Traced]:
-        """A copy of ``start`` on which the command met the fault at that very call."""
+    def step(self, name: str, start: Path, argv: Argv, *, old: Tree | None = None, given: tuple[str, ...] = ()) -> Step:
+        """Watch a command from beginning to end; it has to succeed, unless faults are given."""
         path = self.copy(start)
-        traced = self.commands.trace(argv(path), path, f"{call.name}:{fault}:when={call.number}")
+        traced = self.commands.trace(argv(path), path, *given)
+        assert given or traced.ended.code == 0, traced.ended.err
+        assert traced.calls
+        end = tree(path)
+        return Step(name, start, argv, tree(start) if old is None else old, end, end, traced.calls, given)
+
+    def cut(self, step: Step, point: Point) -> tuple[Path, Traced]:
+        """A checkpoint on which the command met the fault, at that very call."""
+        path, call = self.copy(step.start), point.call
+        fault = f"{call.name}:{point.fault}:when={call.number}"
+        traced = self.commands.trace(step.argv(path), path, *step.given, fault)
         assert call in traced.calls, f"{call} was not reached: {[str(c) for c in traced.calls[-3:]]}"
-        if fault == KILL:
+        if point.fault == KILL:
             assert traced.ended.code == KILLED
             assert traced.calls[-1] == call
         return path, traced
 
-    def faults(self, step: Step, points: Sequence[tuple[Call, str]]) -> None:
-        """Run the step once for each point; what is not as it has to be is told of all of them."""
+    def check(self, step: Step, points: Sequence[Point], judge: Callable[[Step, Point], None] | None = None) -> None:
+        """Run the step once for each point, and tell of all that are not as they have to be."""
 
-        def run(point: tuple[Call, str]) -> str | None:
-            call, fault = point
+        def run(point: Point) -> str | None:
             try:
-                self.judge(step, call, fault)
+                (judge or self.judge)(step, point)
             except AssertionError as failure:
-                return f"{step.name}, {fault} at {call}: {failure}"
+                return f"{step.name}, {point}: {failure}"
             return None
 
+        assert points
         wrong = [found for found in self.commands.together(run, points) if found]
         assert not wrong, f"{len(wrong)} of {len(points)}\n" + "\n".join(wrong)
 
-    def judge(self, step: Step, call: Call, fault: str) -> None:
+    def judge(self, step: Step, point: Point) -> None:
         """The checkpoint is old, new, or fenced; recover makes it old or new; and then all goes on."""
-        path, traced = self.cut(step.start, step.argv, call, fault)
-        found = tree(path)
-        fenced = is_fenced(path)
+        path, traced = self.cut(step, point)
+        found, fenced = tree(path), is_fenced(path)
         if not fenced:
             assert found in (step.old, step.new), f"neither old nor new, and no fence: {differences(found, step.old)}"
         twin = self.copy(path)
         first, second = self.commands.run_all([["recover", str(twin), "--format", "json"]] * 2)
         assert first.code == 0, f"recover: {first.err}"
-        assert second.code == 0 and second.json["outcome"] == "nothing", f"a second recover: {second}"
+        assert (second.code, second.json["outcome"]) == (0, "nothing"), f"a second recover: {second}"
         recovered = tree(twin)
         assert not is_fenced(twin)
         assert recovered in (step.old, step.new), f"recover left neither: {differences(recovered, step.old)}"
         assert fenced or recovered == found, "recover changed what was whole"
         litter = [str(left) for left in (twin / "_ttlsnap").rglob("*.tmp")]
         assert not litter, litter
-        if fault != KILL:
-            told_well(traced.ended, needs_recover=first.json["outcome"] != "nothing", is_new=found == step.new)
-        self.goes_on(step, path, found, fenced)
+        if point.fault != KILL:
+            told_well(traced.ended, needs_recover=first.json["outcome"] != "nothing", is_done=found == step.end)
+        self.again(step, path, found, fenced=fenced)
         shutil.rmtree(path.parent)
         shutil.rmtree(twin.parent)
 
-    def goes_on(self, step: Step, path: Path, found: Tree, fenced: bool) -> None:
-        """The same command again, without recover: it works, or says that recover is needed and changes nothing."""
-        if step.argv(path)[0] != "compact":
+    def again(self, step: Step, path: Path, found: Tree, *, fenced: bool) -> None:
+        """The same command once more, with no recover before: it works, or is refused and changes nothing."""
+        argv = step.argv(path)
+        if argv[0] == "recover":
             return
-        again = self.commands.run(*step.argv(path))
-        if fenced or again.code:
-            assert again.code == 4, again.err
-            assert f"ttlsnap recover {path}" in again.err
+        ended = self.commands.run(*argv)
+        if ended.code:
+            assert ended.code == 4, ended.err
             assert tree(path) == found
+            assert f"ttlsnap recover {path}" in ended.err or (argv[0] == "rollback" and not fenced), ended.err
         else:
+            assert not fenced, "a fence was passed over"
             assert tree(path) == step.new
 
 
-def told_well(ended: Ended, *, needs_recover: bool, is_new: bool) -> None:
-    """A command that met an error says so, in a sentence, with the code for it and the way out."""
+def told_well(ended: Ended, *, needs_recover: bool, is_done: bool) -> None:
+    """A command that met an error says so, in a sentence, with the code for it and the way out.
+
+    An error in removing what is not needed any more may be passed over.
+    """
     if ended.code == 0:
-        assert is_new, "an error was passed over"
+        assert is_done and not needs_recover, "an error was passed over"
         return
     assert ended.code in (4, 5), ended
     assert ended.err.startswith("Error: "), ended.err
     assert "Traceback" not in ended.err and "unexpected" not in ended.err, ended.err
     assert "ttlsnap recover" in ended.err or not needs_recover, ended.err
-    assert not is_new or "is in place" in ended.err or "is published" in ended.err, ended.err

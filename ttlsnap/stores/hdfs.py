@@ -13,20 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.errors import CorruptionError
 from ttlsnap.filesystem import Directory
 from ttlsnap.stores.codecs import codec_name, decompress
 from ttlsnap.stores.file_checksums import open_checked
+from ttlsnap.stores.key_index import KeyIndex
 from ttlsnap.stores.lineage import Lineage, StateFile
 from ttlsnap.stores.records import DELETED, Records, read_records
 from ttlsnap.stores.row_checksums import CHECKSUM_SIZE, verify_row_checksums
 from ttlsnap.unsaferow.rows import Rows
 
 _KEEP_DELTAS = 64 << 20  # bytes of decompressed deltas that are kept rather than read twice
-_LEAST_LOOKUP = 64 << 10  # entries of a snapshot that are looked up among the deltas' keys at once
 
 
 @dataclass(frozen=True)
@@ -60,15 +59,13 @@ def read_entries(files: Directory, lineage: Lineage, form: StoreFormat) -> Itera
     yield from deltas.live()
     if lineage.snapshot is None:
         return
-    for batches in _grouped(_read(files, lineage.snapshot, form), len(deltas.keys)):
-        if len(deltas.keys):
-            keys = pa.chunked_array([batch.keys.to_arrow() for batch in batches])
-            fresh = ~np.asarray(pc.is_in(keys, value_set=deltas.keys))
-            ends = np.cumsum([len(batch.keys) for batch in batches])
-            for batch, mask in zip(batches, np.split(fresh, ends[:-1]), strict=True):
-                yield _take(batch, mask)
-        else:
-            yield from batches
+    if not len(deltas.keys):
+        yield from _read(files, lineage.snapshot, form)
+        return
+    touched = KeyIndex(deltas.keys)
+    del deltas
+    for batch in _read(files, lineage.snapshot, form):
+        yield _take(batch, ~touched.has(batch.keys))
 
 
 class _Deltas:
@@ -151,19 +148,6 @@ def _batch(records: Records, form: StoreFormat, where: str) -> Batch:
 def _take(batch: Batch, mask: npt.NDArray[np.bool_]) -> Batch:
     if mask.all():
         return batch
-    return Batch(batch.records.take(mask), batch.keys.take(mask), batch.values.take(mask))
-
-
-def _grouped(batches: Iterator[Batch], deltas: int) -> Iterator[list[Batch]]:
-    """Groups of batches: a lookup first hashes all of the deltas' keys, so each should serve many entries."""
-    least = max(_LEAST_LOOKUP, deltas // 2) if deltas else 0
-    group: list[Batch] = []
-    entries = 0
-    for batch in batches:
-        group.append(batch)
-        entries += len(batch.keys)
-        if entries >= least:
-            yield group
-            group, entries = [], 0
-    if group:
-        yield group
+    # An index is made once, where a mask would be searched anew for each of the seven arrays.
+    index = np.flatnonzero(mask)
+    return Batch(batch.records.take(index), batch.keys.take(index), batch.values.take(index))

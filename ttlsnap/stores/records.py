@@ -72,9 +72,9 @@ def read_records(pieces: Iterable[bytes], where: str, window: int = WINDOW) -> I
     """
     source = iter(pieces)
     base, rest, target = 0, b"", window
-    while buffer := _gather(source, target):
-        data = rest + buffer
-        words = np.frombuffer(data, dtype=">i4", count=len(data) // 4).astype(np.int32)
+    while gathered := _gather(source, target):
+        data = b"".join([rest, *gathered])
+        words = np.frombuffer(data, dtype=">i4", count=len(data) // 4)
         starts, used, ended = _find(words, where, base)
         if len(starts):
             yield _records(data, words, starts)
@@ -93,15 +93,15 @@ def read_records(pieces: Iterable[bytes], where: str, window: int = WINDOW) -> I
     )
 
 
-def _gather(source: Iterator[bytes], size: int) -> bytes:
-    """At least ``size`` bytes, fewer only at the end."""
+def _gather(source: Iterator[bytes], size: int) -> list[bytes]:
+    """Pieces of at least ``size`` bytes in all, fewer only at the end."""
     gathered, have = [], 0
     for piece in source:
         gathered.append(piece)
         have += len(piece)
         if have >= size:
             break
-    return b"".join(gathered)
+    return gathered
 
 
 def _expect_nothing(pieces: Iterable[bytes], where: str, position: int) -> None:
@@ -123,8 +123,12 @@ def _find(words: Words, where: str, base: int) -> tuple[Int64, int, bool]:
     while position < total:
         if words[position] == -1:
             return _joined(found), position, True
-        run, position = _uniform_run(words, position)
+        run, after = _uniform_run(words, position)
+        if after == position:
+            _check_lengths(words, position, where, base)
+            break
         found.append(run)
+        position = after
         if len(run) >= _SHORT_RUN or position >= total:
             continue
         stop = min(total, position + _BLOCK_WORDS)
@@ -133,9 +137,6 @@ def _find(words: Words, where: str, base: int) -> tuple[Int64, int, bool]:
             if after != position:
                 break
         found.append(starts)
-        if after == position and not len(run) and words[position] != -1:
-            _check_lengths(words, position, where, base)
-            break
         position = after
     return _joined(found), position, False
 
@@ -174,11 +175,11 @@ def _walk(words: Words, start: int, stop: int, unit: int) -> tuple[Int64, int]:
     record that is not whole, or not of such lengths.
     """
     mask = 4 * unit - 1
-    key_size = words[start:stop:unit]
+    key_size = words[start:stop:unit].astype(np.int32)
     size = len(key_size)
     value_at = np.arange(start + 1, stop + 1, unit, dtype=np.int32) + (key_size >> 2)
     stuck = (key_size < 0) | (key_size & mask != 0) | (value_at >= len(words))
-    value_size = words.take(value_at, mode="clip")
+    value_size = words.take(value_at, mode="clip").astype(np.int32)
     stuck |= value_size < DELETED
     value_size = np.maximum(value_size, 0)
     stuck |= value_size & mask != 0

@@ -1,0 +1,75 @@
+"""What the pages show is what happens: transcripts, Python examples, links, and names of files and options."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ttlsnap.cli.app import run
+
+from ..samples import sample
+from .transcripts import PAGES, ROOT, blocks, replayed, settled
+
+_PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_transcripts_are_what_the_commands_print(page: Path) -> None:
+    for block in blocks(page):
+        assert settled(block) == settled(replayed(block)), "python -m tests.docs.transcripts writes them anew"
+
+
+def test_the_readme_has_transcripts() -> None:
+    assert "dropped" in "".join(blocks(ROOT / "README.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        if "://" not in link:
+            assert (page.parent / link).exists(), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_are_named_are_there(page: Path) -> None:
+    for name in re.findall(
+        r"`((?:ttlsnap|cli|transformers|tests|docs|benchmarks|sample_checkpoints)/[\w./-]+)`", page.read_text()
+    ):
+        assert (ROOT / name).exists(), name
+
+
+def test_the_library_example_runs(tmp_path: Path) -> None:
+    sample("agg-deltas-lz4-4.2", tmp_path).rename(tmp_path / "ck")
+    (code,) = _PYTHON.findall((ROOT / "docs/library.md").read_text())
+    # As on a checkpoint whose query was stopped a while ago.
+    code = code.replace("engine=LocalEngine()", "engine=LocalEngine(), quiet_period=0")
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    fields, dropped, published, undone = done.stdout.splitlines()
+    assert fields == "['key.key', 'value.max', 'value.count', 'value.sum']"
+    assert re.fullmatch(r"[1-9]\d* of 480", dropped)
+    assert (published, undone) == ("True True", "True")
+
+
+def test_the_transformers_of_the_page_do_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    for code in _PYTHON.findall((ROOT / "docs/transformers.md").read_text()):
+        (tmp_path / code.splitlines()[0].removeprefix("# ")).write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    quick = ("--engine", "local", "--parallelism", "1", "--quiet-period", "0", "--yes")
+
+    def entries() -> list[dict[str, int]]:
+        from ttlsnap import inspect
+
+        return [entry["value"] for entry in inspect(str(target), entries=1000).samples or []]
+
+    before = entries()
+    assert run(["compact", str(target), "--transformer", "rules:cap_counts", *quick]) == 0
+    assert sorted(v["count"] for v in entries()) == sorted(min(v["count"], 2) for v in before)
+    assert max(v["count"] for v in before) > 2
+    below = ("--transformer", "batch_rules:DropBelowFactory", "--set", "least=10")
+    assert run(["compact", str(target), *below, *quick]) == 0
+    assert len(entries()) == sum(v["sum"] >= 10 for v in before) < len(before)

@@ -1,0 +1,61 @@
+"""The transcripts in README and docs: every ``$ ttlsnap ...`` line of a console block, and what it prints.
+
+    python -m tests.docs.transcripts    writes what the commands print now into the pages
+
+Commands run from the repository's root, whose path is taken out of what they print.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+_BLOCK = re.compile(r"(?<=```console\n)(.*?)(?=```)", re.DOTALL)
+_VARYING = ((re.compile(r"\d+\.\d+ s\b"), "N s"), (re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{6}"), "RUN"))
+
+
+def blocks(page: Path) -> Iterator[str]:
+    """The console blocks of a page that have a command in them."""
+    return (block for block in _BLOCK.findall(page.read_text()) if re.search(r"^\$ ttlsnap", block, re.MULTILINE))
+
+
+def replayed(block: str) -> str:
+    """The block with what its commands print now."""
+    lines = []
+    for line in block.splitlines():
+        if line.startswith("$ ttlsnap"):
+            lines += [line, *printed(line.removeprefix("$ ")).splitlines(), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def printed(command: str) -> str:
+    """What a command prints on both streams, without the path of the repository."""
+    _, *arguments = shlex.split(command, comments=True)
+    script = Path(sys.executable).with_name("ttlsnap")
+    done = subprocess.run(
+        [script, *arguments], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    lines = (line.rstrip() for line in done.stdout.replace(f"{ROOT}/", "").splitlines())
+    return "\n".join(lines)
+
+
+def settled(text: str) -> str:
+    """A transcript without what differs from run to run."""
+    for pattern, word in _VARYING:
+        text = pattern.sub(word, text)
+    return "\n".join(line.rstrip() for line in text.strip().splitlines() if line.strip())
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        old = page.read_text()
+        new = _BLOCK.sub(lambda match: replayed(match[1]) if "$ ttlsnap" in match[1] else match[1], old)
+        if new != old:
+            page.write_text(new)
+            print(page.relative_to(ROOT))
