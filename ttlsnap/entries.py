@@ -81,8 +81,9 @@ class StateEntries:
             raise UsageError(f"filter wants {len(self)} booleans without nulls, not {mask.dtype}{list(mask.shape)}")
         if mask.all():
             return self
+        kept = np.flatnonzero(mask)  # once, where each mask would be searched for itself
         return StateEntries(
-            self.state, self.keys.take(mask), self.values.take(mask), self.index[mask], self.rewritten[mask]
+            self.state, self.keys.take(kept), self.values.take(kept), self.index[kept], self.rewritten[kept]
         )
 
     def replace_values(self, values: pa.StructArray, where: Mask | pa.BooleanArray | None = None) -> StateEntries:

@@ -48,7 +48,8 @@ def ttlsnap(capsys: pytest.CaptureFixture[str]) -> Ttlsnap:
 def test_inspect_gives_the_promised_keys_for_every_sample(ttlsnap: Ttlsnap, name: str) -> None:
     found = ttlsnap("inspect", str(SAMPLES / name), "--format", "json").json
     promised = {
-        "target", "kind", "query_id", "spark_version", "batch", "watermark_ms", "batch_timestamp_ms", "fence", "operators"
+        "target", "kind", "query_id", "spark_version", "batch", "watermark_ms", "batch_timestamp_ms", "fence",
+        "operators",
     }  # fmt: skip
     assert promised <= found.keys()
     assert found["kind"] == "checkpoint"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -108,3 +109,16 @@ def test_a_key_that_expires_per_limit_is_judged_by_what_spark_stores(judge: Judg
     unwanted = expired("value.expiresAtMicros", now, per_second=1_000_000)
     assert report.totals.dropped == checkpoint.expected.drop(unwanted) > 0
     assert judge.restart(checkpoint, MORE) == checkpoint.expected.run(MORE)
+
+
+@pytest.mark.parametrize("field", ["value.max#1", "value.max#2:s"])
+def test_two_buffers_of_one_name_are_told_apart(judge: Judge, field: str) -> None:
+    checkpoint = judge.write(Query("agg_two_maxima"), BATCHES)
+    factory = TtlTransformerFactory(StateTtlConfig(H * 1_000_000), field)
+    report = compact(str(checkpoint.path), [factory], now=stamp(T + 3 * H), engine=LocalEngine(1), quiet_period=0)
+    moments = {event.key: event.ts for events in BATCHES for event in events}
+    left = {entry["key"]["key"] for entry in inspect(str(checkpoint.path), entries=1000).samples or []}
+    assert left == {key for key, ts in moments.items() if ts is None or ts > T + 2 * H}
+    assert report.totals.dropped == len(moments) - len(left) > 0
+    rows = judge.restart(checkpoint, [[Event("k0", T + 9), Event("k23", T + 9)]], fresh=True)[0].rows
+    assert [json.loads(row)["seconds"] for row in rows] == [T + 9, T + 4 * H]

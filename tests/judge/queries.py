@@ -116,6 +116,14 @@ def agg_update_long(read: Read, query: Query) -> tuple[DataFrame, str]:
     return _totals(read(), "ts"), "update"
 
 
+@operator
+def agg_two_maxima(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """Two buffers of one name and two types: ``value.max#1`` is a timestamp, ``value.max#2`` a number of seconds."""
+    from pyspark.sql import functions as F
+
+    return read().groupBy("key").agg(F.max("at").alias("last_seen"), F.max("ts").alias("seconds")), "update"
+
+
 def _windowed(read: Read, query: Query) -> DataFrame:
     from pyspark.sql import functions as F
 

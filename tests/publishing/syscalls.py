@@ -10,12 +10,58 @@ from pathlib import Path
 from .zygote import BEGIN
 
 # Every call that can change a file system; "?" lets strace pass over those that a machine does not have.
-CHANGING = (
-    "rename renameat renameat2 link linkat symlink symlinkat unlink unlinkat mkdir mkdirat rmdir mknod mknodat "
-    "open openat openat2 creat write writev pwrite64 pwritev pwritev2 sendfile copy_file_range splice truncate "
-    "ftruncate fallocate fsync fdatasync sync_file_range syncfs msync chmod fchmod fchmodat chown fchown fchownat "
-    "lchown utime utimes utimensat futimesat setxattr fsetxattr lsetxattr removexattr fremovexattr"
-).split()
+CHANGING = [
+    "rename",
+    "renameat",
+    "renameat2",
+    "link",
+    "linkat",
+    "symlink",
+    "symlinkat",
+    "unlink",
+    "unlinkat",
+    "mkdir",
+    "mkdirat",
+    "rmdir",
+    "mknod",
+    "mknodat",
+    "open",
+    "openat",
+    "openat2",
+    "creat",
+    "write",
+    "writev",
+    "pwrite64",
+    "pwritev",
+    "pwritev2",
+    "sendfile",
+    "copy_file_range",
+    "splice",
+    "truncate",
+    "ftruncate",
+    "fallocate",
+    "fsync",
+    "fdatasync",
+    "sync_file_range",
+    "syncfs",
+    "msync",
+    "chmod",
+    "fchmod",
+    "fchmodat",
+    "chown",
+    "fchown",
+    "fchownat",
+    "lchown",
+    "utime",
+    "utimes",
+    "utimensat",
+    "futimesat",
+    "setxattr",
+    "fsetxattr",
+    "lsetxattr",
+    "removexattr",
+    "fremovexattr",
+]
 TRACE = "trace=" + ",".join(f"?{name}" for name in CHANGING)
 
 _LINE = re.compile(r"(?P<pid>\d+) +(?P<name>\w+)\((?P<args>.*)\) += (?P<result>-?\d+|\?)(?P<rest>.*)")

@@ -54,7 +54,7 @@ def test_durations_read_as_they_are_written(text: str, micros: int) -> None:
     "text", ["", "7", "d", "-7d", "7 days", "P", "PT", "P1DT", "0s", "P0D", "1e3s", "9" * 30 + "d"]
 )
 def test_what_is_no_positive_duration_is_an_error_that_quotes_it(text: str) -> None:
-    with pytest.raises(UsageError, match="duration|ttl") as caught:
+    with pytest.raises(UsageError, match=r"duration|ttl") as caught:
         parse_duration(text)
     assert repr(text) in str(caught.value)
 

@@ -148,6 +148,5 @@ def _batch(records: Records, form: StoreFormat, where: str) -> Batch:
 def _take(batch: Batch, mask: npt.NDArray[np.bool_]) -> Batch:
     if mask.all():
         return batch
-    # An index is made once, where a mask would be searched anew for each of the seven arrays.
-    index = np.flatnonzero(mask)
+    index = np.flatnonzero(mask)  # once, where each of the arrays would search the mask for itself
     return Batch(batch.records.take(index), batch.keys.take(index), batch.values.take(index))

@@ -20,7 +20,7 @@ Hashes = npt.NDArray[np.uint64]
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
-_SPARSENESS = 8  # places in the table of what may be there, for each key that is
+_SPARSENESS = 16  # places in the table of what may be there, for each key that is
 _LONG = 512  # bytes; longer keys are hashed one by one
 
 

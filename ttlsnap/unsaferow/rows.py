@@ -61,7 +61,11 @@ class Rows:
 
     def take(self, which: npt.NDArray[Any]) -> Rows:
         """The rows of a boolean mask, or of an array of indices in its order; no bytes are copied."""
-        return Rows(self.data, self.start[which], self.size[which])
+        # What was checked once is not checked again.
+        taken = object.__new__(Rows)
+        for name, value in (("data", self.data), ("start", self.start[which]), ("size", self.size[which])):
+            object.__setattr__(taken, name, value)
+        return taken
 
     def to_arrow(self) -> pa.LargeBinaryArray:
         """The rows as binary values, one after the other."""
