@@ -132,7 +132,9 @@ def memory(cache: Path, runs: int) -> list[Table]:
     """A worker's peak memory and its CPU time, from 1M to 20M entries."""
     small = make_checkpoints(cache, ["small"])["small"]
     nothing = _worker(small, -1)
-    rows: list[Row] = [("entries", "layout", "one of 4 partitions, MiB raw", "peak, MiB", "goal, MiB", "CPU, ns per entry")]
+    rows: list[Row] = [
+        ("entries", "layout", "one of 4 partitions, MiB raw", "peak, MiB", "goal, MiB", "CPU, ns per entry")
+    ]
     for tiles, snapshots in ((2, True), (10, True), (40, True), (2, False), (10, False), (40, False)):
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             checkpoint = tiled(small, Path(folder, "checkpoint"), tiles, snapshots=snapshots)

@@ -19,7 +19,7 @@ from ttlsnap.engines import Engine
 from ttlsnap.filesystem import open_directory
 from ttlsnap.partition import PartitionResult, PartitionTask, compact_partition
 from ttlsnap.stores.codecs import Compressor, decompress
-from ttlsnap.stores.file_checksums import open_checked
+from ttlsnap.checkpoint.file_checksums import open_checked
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 if TYPE_CHECKING:

@@ -279,4 +279,13 @@ def _show_counts(out: Console, report: CompactionReport) -> None:
         if state.null_timestamps:
             note = f"operator {state.state.operator}: {number(state.null_timestamps)} entries have no timestamp: kept"
             out.print(note, markup=False)
+        if state.unclosed:
+            note = (
+                f"operator {state.state.operator}: {number(state.unclosed)} of the dropped groups lie beyond the watermark; "
+                "a query in append mode has not emitted them, and never will"
+            )
+            out.print(note, markup=False)
+        if state.counts.dropped and state.counts.dropped == state.counts.entries:
+            note = f"operator {state.state.operator}: every entry goes. Is it the right field, and the right unit?"
+            out.print(note, markup=False)
     out.print(f"{report.engine} engine, {report.seconds:.1f} s", markup=False)

@@ -82,7 +82,10 @@ class TtlTransformerFactory:
         if self._reason(state) is not None:
             return None
         ttl = self.config.ttl_us if self.config else 0
-        return _TtlTransformer(self._field(state), ttl, clock.now(self._time(state)))
+        field = self._field(state)
+        # Groups of an aggregation are emitted, in append mode, when the watermark reaches the time that Spark stores.
+        emits = state.operator_name in (None, "stateStoreSave") and field.field.name == state.stored_timestamp
+        return _TtlTransformer(field, ttl, clock.now(self._time(state)), clock.watermark_us if emits else None)
 
     def _reason(self, state: StateDescriptor) -> str | None:
         name = self.timestamp or state.stored_timestamp
@@ -111,11 +114,11 @@ class TtlTransformerFactory:
 
 
 class _TtlTransformer:
-    def __init__(self, field: TimestampField, ttl: int, now: int) -> None:
-        self._field, self._ttl, self._now = field, ttl, now
+    def __init__(self, field: TimestampField, ttl: int, now: int, watermark: int | None) -> None:
+        self._field, self._ttl, self._now, self._watermark = field, ttl, now, watermark
         self._oldest: int | None = None
         self._newest: int | None = None
-        self._nulls = 0
+        self._nulls = self._unclosed = 0
 
     def filter_or_transform(self, entries: StateEntries) -> StateEntries:
         moments, nulls = self._field.read(entries)
@@ -125,10 +128,14 @@ class _TtlTransformer:
             self._oldest = low if self._oldest is None else min(self._oldest, low)
             self._newest = high if self._newest is None else max(self._newest, high)
         self._nulls += len(moments) - len(known)
-        return entries.filter(~expired(moments, self._ttl, self._now) | nulls)
+        gone = expired(moments, self._ttl, self._now) & ~nulls
+        if self._watermark is not None and self._now > self._watermark:
+            self._unclosed += int(np.count_nonzero(gone & (moments > self._watermark)))
+        return entries.filter(~gone)
 
     def time_summary(self) -> TimeSummary:
-        return TimeSummary(self._field.field.name, self._now, self._oldest, self._newest, self._nulls)
+        field = self._field.field.name
+        return TimeSummary(field, self._now, self._oldest, self._newest, self._nulls, self._unclosed)
 
 
 def _characteristic(text: str) -> TimeCharacteristic:

@@ -32,12 +32,14 @@ class Clock:
     """The moment a run takes for now, in microseconds since the epoch, on each of the two clocks.
 
     ``event_us`` is None when the query has no watermark yet. ``source`` says where the times come from:
-    ``checkpoint``, ``wall`` or ``given``.
+    ``checkpoint``, ``wall`` or ``given``. ``watermark_us`` is the checkpoint's own watermark, whatever the source:
+    what lies beyond it, Spark has not closed yet.
     """
 
     event_us: int | None
     processing_us: int
     source: str
+    watermark_us: int | None = None
 
     def now(self, time: TimeCharacteristic) -> int:
         """Microseconds since the epoch; raises UsageError for event time without a watermark."""
@@ -56,12 +58,12 @@ def clock_at(now: str, batch: Batch) -> Clock:
 
     Raises UsageError for anything else.
     """
+    watermark = None if batch.watermark_ms is None else batch.watermark_ms * MICROS
     if now == "checkpoint":
-        event = None if batch.watermark_ms is None else batch.watermark_ms * MICROS
-        return Clock(event, batch.timestamp_ms * MICROS, "checkpoint")
+        return Clock(watermark, batch.timestamp_ms * MICROS, "checkpoint", watermark)
     if now == "wall":
         moment = to_micros(datetime.now(UTC))
-        return Clock(moment, moment, "wall")
+        return Clock(moment, moment, "wall", watermark)
     try:
         given = datetime.fromisoformat(now)
     except ValueError as error:
@@ -69,7 +71,7 @@ def clock_at(now: str, batch: Batch) -> Clock:
             f"--now {now!r} is neither 'checkpoint' nor 'wall' nor an ISO 8601 time such as 2026-01-31T12:00:00Z"
         ) from error
     moment = to_micros(given if given.tzinfo else given.replace(tzinfo=UTC))
-    return Clock(moment, moment, "given")
+    return Clock(moment, moment, "given", watermark)
 
 
 def to_micros(moment: datetime) -> int:

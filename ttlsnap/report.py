@@ -42,7 +42,8 @@ class StateReport:
     """What became of one state; times in microseconds since the epoch.
 
     ``timestamp`` names the field that was judged by, ``now_us`` the moment it was compared with; ``null_timestamps``
-    entries had none and were kept. ``left_alone`` says why no transformer looked at the state.
+    entries had none and were kept. ``unclosed`` counts dropped groups that the watermark had not reached, whose results
+    an append-mode query had still to emit. ``left_alone`` says why no transformer looked at the state.
     """
 
     state: StateDescriptor
@@ -52,6 +53,7 @@ class StateReport:
     oldest_us: int | None = None
     newest_us: int | None = None
     null_timestamps: int = 0
+    unclosed: int = 0
     left_alone: str | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -67,6 +69,7 @@ class StateReport:
             "oldest": iso(self.oldest_us),
             "newest": iso(self.newest_us),
             "null_timestamps": self.null_timestamps,
+            "unclosed": self.unclosed,
             "left_alone": self.left_alone,
         }
 
@@ -140,6 +143,7 @@ def summarize(plan: Plan, results: Sequence[PartitionResult]) -> tuple[Counts, t
                 oldest_us=min(oldest, default=None),
                 newest_us=max(newest, default=None),
                 null_timestamps=sum(t.nulls for t in times),
+                unclosed=sum(t.unclosed for t in times),
             )
         )
     return _total([state.counts for state in states]), tuple(states)

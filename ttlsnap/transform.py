@@ -57,7 +57,8 @@ class PlansStates(Protocol):
 class TimeSummary:
     """What a transformer saw of the timestamps it judged by, in microseconds since the epoch.
 
-    ``now_us`` is the moment they were compared with; ``nulls`` counts the entries that had none.
+    ``now_us`` is the moment they were compared with; ``nulls`` counts the entries that had none. ``unclosed`` counts
+    dropped groups that the watermark had not reached: in append mode Spark had still to emit them.
     """
 
     field: str
@@ -65,6 +66,7 @@ class TimeSummary:
     oldest_us: int | None
     newest_us: int | None
     nulls: int
+    unclosed: int = 0
 
 
 @runtime_checkable

@@ -234,6 +234,17 @@ def test_only_offsets_is_no_checkpoint_yet(ttlsnap: Ttlsnap, tmp_path: Path) -> 
     assert (refused.code, "no batch was committed yet" in refused.err) == (2, True)
 
 
+def test_results_that_were_still_to_come_out_are_counted(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    target = str(sample("window-append-snappy-4.0", tmp_path))
+    at_the_watermark = ttlsnap("compact", target, "--dry-run", *QUICK, "--format", "json").json
+    assert (at_the_watermark["totals"]["dropped"], at_the_watermark["stores"][0]["unclosed"]) == (0, 0)
+    later = ttlsnap("compact", target, "--now", "2027-01-01", "--dry-run", *QUICK, "--format", "json").json
+    assert later["stores"][0]["unclosed"] == later["totals"]["dropped"] == later["totals"]["entries"] > 0
+    shown = ttlsnap("compact", target, "--now", "2027-01-01", "--dry-run", *QUICK).out
+    assert "lie beyond the watermark" in shown
+    assert "every entry goes" in shown
+
+
 def test_settings_go_to_the_transformer_before_them(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = str(sample("agg-deltas-lz4-4.2", tmp_path))
     ttl = ("--transformer", "ttl", "--set", "ttl=7d", "--set=timestamp=value.max", "--set", "time=event")

@@ -78,7 +78,7 @@ BATCH = Batch(id=4, watermark_ms=1_000, timestamp_ms=5_000, next_watermark_ms=2_
 def test_the_clock_comes_from_the_checkpoint_and_stands_still() -> None:
     clock = clock_at("checkpoint", BATCH)
     # The watermark the batch ran with: what lies between it and the next one may still have to be emitted.
-    assert clock == Clock(event_us=1_000_000, processing_us=5_000_000, source="checkpoint")
+    assert clock == Clock(1_000_000, 5_000_000, "checkpoint", watermark_us=1_000_000)
 
 
 @pytest.mark.parametrize("text", ["2026-01-31T12:00:00Z", "2026-01-31T12:00:00", "2026-01-31T13:00:00+01:00"])

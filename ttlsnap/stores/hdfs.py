@@ -18,7 +18,7 @@ from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.errors import CorruptionError
 from ttlsnap.filesystem import Directory
 from ttlsnap.stores.codecs import codec_name, decompress
-from ttlsnap.stores.file_checksums import open_checked
+from ttlsnap.checkpoint.file_checksums import open_checked
 from ttlsnap.stores.key_index import KeyIndex
 from ttlsnap.stores.lineage import Lineage, StateFile
 from ttlsnap.stores.records import DELETED, Records, read_records

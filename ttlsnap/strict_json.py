@@ -1,0 +1,50 @@
+"""JSON from a checkpoint: what Spark writes is plain, so whatever could be read in two ways is an error.
+
+UTF-8 only; no name twice in one object (parsers disagree on which counts); no half of a surrogate pair, which no file
+and no terminal takes; no nesting beyond ``MAX_DEPTH``, so that nothing done with the value runs out of stack.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+MAX_DEPTH = 400
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value that ``text`` spells; raises ValueError for anything else."""
+    decoded = text if isinstance(text, str) else text.decode("utf-8")
+    try:
+        value = json.loads(decoded, object_pairs_hook=_object, parse_constant=_constant)
+    except RecursionError:
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels") from None
+    _check(value, 0)
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the name {next(n for n in names if names.count(n) > 1)[:80]!r} occurs twice in an object")
+    return result
+
+
+def _constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _check(value: Any, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, str):
+        if any("\ud800" <= c <= "\udfff" for c in value):
+            raise ValueError(f"{value[:80]!r} is not Unicode text")
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            _check(name, depth + 1)
+            _check(inner, depth + 1)
+    elif isinstance(value, list):
+        for inner in value:
+            _check(inner, depth + 1)
