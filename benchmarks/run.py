@@ -64,7 +64,7 @@ def engines(cache: Path, runs: int) -> list[Table]:
         done = compare(
             {
                 "local": lambda: run_engine(LocalEngine(), tasks),
-                "start": lambda: run_engine(LocalEngine(), [_nothing(task) for task in tasks]),
+                "start": lambda: run_engine(LocalEngine(cores), [_nothing(task) for task in tasks]),
                 "load": lambda: load_with_spark(session, checkpoint),
                 "spark": lambda: run_engine(spark, tasks),
                 "serial": lambda: run_serially(tasks),

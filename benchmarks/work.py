@@ -15,11 +15,11 @@ import xxhash
 from checkpoints import NOW, TIMESTAMP, TTL
 
 from ttlsnap import clock_at, open_checkpoint, plan_compaction
+from ttlsnap.checkpoint.file_checksums import open_checked
 from ttlsnap.engines import Engine
 from ttlsnap.filesystem import open_directory
 from ttlsnap.partition import PartitionResult, PartitionTask, compact_partition
 from ttlsnap.stores.codecs import Compressor, decompress
-from ttlsnap.checkpoint.file_checksums import open_checked
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 if TYPE_CHECKING:

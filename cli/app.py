@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -9,6 +10,7 @@ import traceback
 import typer
 
 from ttlsnap.cli import compact, history, inspect, recover, rollback, transformers
+from ttlsnap.cli.output import print_error
 from ttlsnap.errors import TtlsnapError
 
 EXIT_CODES = (
@@ -51,6 +53,9 @@ def main() -> None:
     debug = "--debug" in arguments
     # As with python -m: module:attribute may name a module in the folder one stands in.
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - sys.path takes text
+    # A path need not be text; half a surrogate pair, escaped so, is also what JSON wants.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(run([a for a in arguments if a != "--debug"], debug))
 
 
@@ -63,12 +68,15 @@ def run(arguments: list[str], debug: bool = False) -> int:
     except TtlsnapError as error:
         if debug:
             traceback.print_exc()
-        typer.echo(f"Error: {error}", err=True)
+        print_error(error)
         return error.exit_code
     except BrokenPipeError:
         # Whoever read our output has gone, as with | head; a second error at exit helps nobody.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except MemoryError:
+        typer.echo("Error: there is not enough memory for this state; nothing was changed by reading it", err=True)
+        return 5
     except Exception as error:
         if debug:
             traceback.print_exc()

@@ -20,7 +20,7 @@ from ttlsnap.cli.options import (
     StoreOption,
     parse_schemas,
 )
-from ttlsnap.cli.output import console, number, print_json, size, table
+from ttlsnap.cli.output import console, number, print_error, print_json, size, table
 from ttlsnap.cli.progress import TerminalListener
 from ttlsnap.errors import TtlsnapError, UsageError
 
@@ -181,7 +181,7 @@ def compact(
             except TtlsnapError as error:
                 if len(targets) == 1:
                     raise
-                typer.echo(f"Error: {error}", err=True)
+                print_error(error)
                 documents.append({"target": target, "error": str(error), "exit_code": error.exit_code})
                 code = max(code, error.exit_code)
                 continue

@@ -46,7 +46,7 @@ NowOption = Annotated[
     ),
 ]
 
-_SCHEMA = re.compile(r"(\d+)\.([^=]+)=(.+)", re.DOTALL)
+_SCHEMA = re.compile(r"([0-9]{1,9})\.([^=]+)=(.+)", re.DOTALL)
 
 
 def parse_schemas(options: Sequence[str] | None) -> Schemas:

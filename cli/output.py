@@ -6,15 +6,25 @@ import json
 import sys
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
+
+from ttlsnap.errors import TtlsnapError
 
 MISSING = "-"
 
 
 def print_json(document: Any) -> None:
     """One document on stdout."""
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    # What stdout cannot say has to be escaped as JSON does it.
+    plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=plain) + "\n")
+
+
+def print_error(error: TtlsnapError) -> None:
+    """What went wrong, on stderr, with the advice of its kind."""
+    typer.echo(f"Error: {error}" + (f"\n{error.advice}" if error.advice else ""), err=True)
 
 
 def console(*, stderr: bool = False) -> Console:

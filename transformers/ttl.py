@@ -82,21 +82,31 @@ class TtlTransformerFactory:
         if self._reason(state) is not None:
             return None
         ttl = self.config.ttl_us if self.config else 0
-        field = self._field(state)
-        # Groups of an aggregation are emitted, in append mode, when the watermark reaches the time that Spark stores.
-        emits = state.operator_name in (None, "stateStoreSave") and field.field.name == state.stored_timestamp
-        return _TtlTransformer(field, ttl, clock.now(self._time(state)), clock.watermark_us if emits else None)
+        now = clock.now(self._time(state))
+        stored = self._stored(state)
+        return _TtlTransformer(state, self._field(state), ttl, now, stored, clock.watermark_us, self._implied)
 
     def _reason(self, state: StateDescriptor) -> str | None:
         name = self.timestamp or state.stored_timestamp
         if name is None:
             hint = "; name one with --timestamp" if self.config else "; give --ttl and --timestamp to expire it"
-            return f"Spark stores no timestamp for {state.operator_name or 'this operator'}{hint}"
+            return f"no timestamp is known that Spark stores for {state.operator_name or 'this operator'}{hint}"
         if self.timestamp is not None and self.config is None:
             raise UsageError("--timestamp needs --ttl: how long is an entry to live after that time?")
         if state.field(name.partition(":")[0]) is None:
             return f"{state} has no field {name.partition(':')[0]}"
         return None
+
+    @property
+    def _implied(self) -> bool:
+        """Whether nothing was asked for but what Spark itself holds to be expired."""
+        return self.config is None and self.timestamp is None
+
+    def _stored(self, state: StateDescriptor) -> TimestampField | None:
+        """The event time at which Spark evicts an entry, where it stores one."""
+        if state.stored_timestamp is None or state.stored_time != TimeCharacteristic.EVENT:
+            return None
+        return timestamp_field(state, state.stored_timestamp)
 
     def _field(self, state: StateDescriptor) -> TimestampField:
         name = self.timestamp or state.stored_timestamp
@@ -108,14 +118,30 @@ class TtlTransformerFactory:
             return self.time
         if self.config is not None and self.config.time_characteristic is not None:
             return self.config.time_characteristic
-        if state.stored_time is not None and self.timestamp in (None, state.stored_timestamp):
+        if state.stored_time is not None and self.timestamp is None:
             return TimeCharacteristic(state.stored_time)
+        stored = self._stored(state)
+        # A field of the same column, as a window's start is of its end's, is on the same clock.
+        if stored is not None and self._field(state).field.column == stored.field.column:
+            return TimeCharacteristic.EVENT
         return TimeCharacteristic.PROCESSING
 
 
 class _TtlTransformer:
-    def __init__(self, field: TimestampField, ttl: int, now: int, watermark: int | None) -> None:
-        self._field, self._ttl, self._now, self._watermark = field, ttl, now, watermark
+    def __init__(
+        self,
+        state: StateDescriptor,
+        field: TimestampField,
+        ttl: int,
+        now: int,
+        stored: TimestampField | None,
+        watermark: int | None,
+        implied: bool,
+    ) -> None:
+        self._field, self._ttl, self._now = field, ttl, now
+        self._stored, self._watermark, self._implied = stored, watermark, implied
+        # Only an aggregation has results that come out when Spark closes a group.
+        self._emits = state.operator_name in (None, "stateStoreSave")
         self._oldest: int | None = None
         self._newest: int | None = None
         self._nulls = self._unclosed = 0
@@ -129,9 +155,22 @@ class _TtlTransformer:
             self._newest = high if self._newest is None else max(self._newest, high)
         self._nulls += len(moments) - len(known)
         gone = expired(moments, self._ttl, self._now) & ~nulls
-        if self._watermark is not None and self._now > self._watermark:
-            self._unclosed += int(np.count_nonzero(gone & (moments > self._watermark)))
+        if self._stored is not None and self._watermark is not None and gone.any():
+            self._check_against_spark(entries.filter(gone), self._stored, self._watermark)
         return entries.filter(~gone)
+
+    def _check_against_spark(self, gone: StateEntries, stored: TimestampField, watermark: int) -> None:
+        """Count what Spark had still to close, and refuse to take for expired what Spark itself keeps."""
+        moments, nulls = stored.read(gone)
+        closed = (moments <= watermark) & ~nulls
+        if self._implied and closed.any():
+            raise UsageError(
+                f"{stored.field.name} of {int(closed.sum())} entries lies behind the watermark, and Spark keeps them all "
+                "the same, as it does in complete mode: what it holds to be expired cannot be told. To drop by that "
+                f"time nevertheless, say so: --ttl DURATION --timestamp {stored.field.name}"
+            )
+        if self._emits:
+            self._unclosed += len(gone) - int(closed.sum())
 
     def time_summary(self) -> TimeSummary:
         field = self._field.field.name

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.errors import StorageError, UsageError
+from ttlsnap.errors import RefusedError, StorageError, UsageError
 from ttlsnap.filesystem import Directory, LocalDirectory, open_directory
 from ttlsnap.journal import report_path
 from ttlsnap.partition import PartitionResult
@@ -29,9 +29,8 @@ def check_destination(source: str, output: str) -> LocalDirectory:
     Raises UsageError otherwise.
     """
     destination = open_directory(output)
-    if Path(destination.root).exists() and (
-        not Path(destination.root).is_dir() or any(Path(destination.root).iterdir())
-    ):
+    found = destination.stat("")
+    if found is not None and (not found.is_dir or destination.list("")):
         raise UsageError(f"--output {destination.root} exists and is not an empty folder")
     inner, outer = sorted((Path(source), Path(destination.root)), key=lambda path: -len(path.parts))
     if inner.is_relative_to(outer):
@@ -85,15 +84,21 @@ def discard_copy(staging: LocalDirectory) -> None:
     shutil.rmtree(staging.root, ignore_errors=True)
 
 
-def _copy_tree(source: Directory, staging: LocalDirectory, path: str) -> None:
+def _copy_tree(source: Directory, staging: LocalDirectory, path: str, above: tuple[str, ...] = ()) -> None:
     """Copy all below ``path`` except state files, which were chosen one by one, and ttlsnap's own folder."""
+    real = os.path.realpath(f"{source.root}/{path}")
+    if real in above:
+        raise RefusedError(
+            f"{source.root}/{path} is a symbolic link to a folder that it lies in: a copy would never end. "
+            "Remove the link, or compact in place"
+        )
     for info in source.list(path):
         inner = f"{path}/{info.name}" if path else info.name
         if inner == "_ttlsnap":
             continue
         if info.is_dir:
             staging.mkdirs(inner)
-            _copy_tree(source, staging, inner)
+            _copy_tree(source, staging, inner, (*above, real))
         elif not _is_state_file(inner):
             _copy_file(source, staging, inner)
 

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 
 class TtlsnapError(Exception):
-    """Root of every error ttlsnap raises on purpose."""
+    """Root of every error ttlsnap raises on purpose. ``advice`` is what helps against every error of its kind."""
 
     exit_code = 5
+    advice = ""
 
 
 class UsageError(TtlsnapError):
@@ -43,6 +44,7 @@ class CorruptionError(TtlsnapError):
     """The bytes on disk contradict their format, or a needed file is missing (exit code 5)."""
 
     exit_code = 5
+    advice = "ttlsnap does not guess around damage. Restore what is named above from a copy of the checkpoint."
 
 
 class NotACheckpointError(UsageError):

@@ -15,7 +15,7 @@ from typing import Literal
 from ttlsnap.errors import UsageError
 from ttlsnap.schema.types import DataType, StructType, physical
 
-_STEP = re.compile(r"(?:`((?:[^`]|``)+)`|([^.`#]+))(?:#([1-9][0-9]*))?(?:\.|$)")
+_STEP = re.compile(r"(?:`((?:[^`]|``)+)`|([^.`#]+))(?:#([1-9][0-9]{0,8}))?(?:\.|$)")
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,11 @@ class Field:
     name: str
     type: DataType
     metadata: tuple[tuple[str, object], ...] = ()
+
+    @property
+    def column(self) -> tuple[str, int]:
+        """The top-level column that the field is, or lies in."""
+        return self.side, self.path[0]
 
 
 def all_fields(key: StructType, value: StructType) -> list[Field]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import shutil
 import stat
@@ -24,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 from urllib.parse import unquote, urlparse
 
 from ttlsnap.errors import RefusedError, StorageError, UnsupportedError, UsageError
@@ -72,7 +73,12 @@ def open_directory(target: str) -> LocalDirectory:
 
     Raises UnsupportedError for other URI schemes. The directory need not exist.
     """
-    parsed = urlparse(target)
+    if not target:
+        raise UsageError("the path is empty; write . for the current folder")
+    try:
+        parsed = urlparse(target)
+    except ValueError as error:
+        raise UsageError(f"{target}: neither a path nor a URI ({error})") from error
     if len(parsed.scheme) > 1:
         if parsed.scheme != "file":
             raise UnsupportedError(
@@ -80,7 +86,11 @@ def open_directory(target: str) -> LocalDirectory:
             )
         if parsed.netloc not in ("", "localhost"):
             raise UsageError(f"{target}: a file: URI has no host; write file:///path")
-        target = unquote(parsed.path)
+        if not parsed.path.startswith("/"):
+            raise UsageError(f"{target}: a file: URI has an absolute path; write file:///path")
+        target = unquote(parsed.path, errors="surrogateescape")
+    if "\0" in target:
+        raise UsageError(f"{target!r}: a path has no NUL in it")
     return LocalDirectory(os.path.realpath(target))
 
 
@@ -89,6 +99,8 @@ class LocalDirectory:
 
     def __init__(self, root: str) -> None:
         self.root = root
+        # Folders found to be reached without links: looking at each part of each path again is what would cost.
+        self._plain: set[str] = set()
 
     def __repr__(self) -> str:
         return f"LocalDirectory({self.root!r})"
@@ -99,13 +111,16 @@ class LocalDirectory:
         if path.startswith("/") or ".." in parts or "\0" in path:
             raise RefusedError(f"{path!r} leads outside {self.root}")
         full = f"{self.root}/{path}" if path else self.root
-        # The root is free of links, so only what lies below it can lead elsewhere.
-        if any(Path(f"{self.root}/{'/'.join(parts[:n])}").is_symlink() for n in range(1, len(parts) + 1)):
-            real = os.path.realpath(full)
-            if real != self.root and not real.startswith(self.root.rstrip("/") + "/"):
-                raise RefusedError(
-                    f"{full} is a symbolic link that leads outside {self.root} (to {real}); nothing was changed"
-                )
+        folder = os.path.dirname(full)  # noqa: PTH120 - as text, and fast
+        if folder not in self._plain and os.path.realpath(folder) == folder and Path(folder).is_dir():
+            self._plain.add(folder)
+        if folder in self._plain and not Path(full).is_symlink():
+            return full
+        real = os.path.realpath(full)
+        if real != self.root and not real.startswith(self.root.rstrip("/") + "/"):
+            raise RefusedError(
+                f"{full} is a symbolic link that leads outside {self.root} (to {real}); nothing was changed"
+            )
         return full
 
     def list(self, path: str) -> list[FileInfo]:
@@ -135,7 +150,7 @@ class LocalDirectory:
             full = self.locate(path)
             if Path(full).exists() and not Path(full).is_file():
                 raise UnsupportedError(f"{full} is not a regular file")
-            return Path(full).open("rb")
+            return io.BufferedReader(_RawFile(self, path, full))
 
     def read(self, path: str, limit: int) -> bytes:
         """The whole file; raises StorageError when it is longer than ``limit`` bytes."""
@@ -252,6 +267,22 @@ def _scratch(path: str) -> str:
     return f"{path}.{token_hex(4)}{SCRATCH}"
 
 
+class _RawFile(io.FileIO):
+    """A file whose failing reads are StorageErrors, too."""
+
+    def __init__(self, directory: LocalDirectory, path: str, full: str) -> None:
+        super().__init__(full)
+        self._place = directory, path
+
+    def readinto(self, buffer: Any) -> int | None:
+        with _errors("read", *self._place):
+            return super().readinto(buffer)
+
+    def readall(self) -> bytes:
+        with _errors("read", *self._place):
+            return super().readall()
+
+
 def _sync_directory(path: str | Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -265,6 +296,10 @@ def _stat_or_none(entry: os.DirEntry[str]) -> os.stat_result | None:
         return entry.stat()
     except FileNotFoundError:  # it vanished, or it is a dangling link
         return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link that leads to itself
+            return None
+        raise
 
 
 @contextlib.contextmanager

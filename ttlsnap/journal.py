@@ -53,6 +53,16 @@ class Journal:
         return journal_path(self.run)
 
     @property
+    def aside(self) -> tuple[Move, ...]:
+        """The moves that take old files away, which come first."""
+        return tuple(move for move in self.moves if move.target.startswith(f"{layout.RUNS}/"))
+
+    @property
+    def new(self) -> tuple[Move, ...]:
+        """The moves that bring files to their place."""
+        return tuple(move for move in self.moves if move.source.startswith(f"{layout.RUNS}/"))
+
+    @property
     def fence_batch(self) -> int | None:
         """The batch whose offset file the fence is; None when it is none."""
         folder, _, name = self.fence.rpartition("/")

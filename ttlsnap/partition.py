@@ -17,6 +17,7 @@ import numpy.typing as npt
 import xxhash
 
 from ttlsnap import errors
+from ttlsnap.checkpoint import layout
 from ttlsnap.clock import Clock
 from ttlsnap.entries import StateEntries
 from ttlsnap.errors import CorruptionError, TransformerError, TtlsnapError
@@ -105,7 +106,17 @@ def compact_partition(task: PartitionTask, progress: Progress | None = None) -> 
         return _compact(task, result, progress or (lambda entries, dropped: None))
     except TtlsnapError as error:
         message = str(error) if str(state) in str(error) else f"{state}: {error}"
+        if isinstance(error, CorruptionError) and task.root not in message:
+            folder = layout.store_directory(state.operator, state.partition or 0, state.store)
+            message = f"{task.root}/{folder}, version {task.lineage.version}: {message}"
         return replace(result, failure=(type(error).__name__, message))
+    except MemoryError:
+        folder = layout.store_directory(state.operator, state.partition or 0, state.store)
+        message = (
+            f"{state}: there is not enough memory for {task.root}/{folder}, whose {task.lineage.size:,} bytes on disk "
+            "swell to more. Nothing was published. Try a smaller --parallelism, or a machine with more memory"
+        )
+        return replace(result, failure=(TtlsnapError.__name__, message))
 
 
 def _compact(task: PartitionTask, result: PartitionResult, progress: Progress) -> PartitionResult:

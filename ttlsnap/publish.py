@@ -3,7 +3,7 @@
     1  the report and the journal are written                      nothing is changed yet
     2  the fence ``offsets/<latest + 1>`` is created, if absent     from here on Spark refuses to start
     3  the checkpoint is looked at again: is it the one planned for?
-    4  old files move to the run's backup, staged ones into place
+    4  old files move to the run's backup, and when they are safe there, staged ones into place
     5  the fence is removed                                        Spark starts on the new state
     6  the journal is closed
 
@@ -34,7 +34,8 @@ def publish(plan: Plan, results: Sequence[PartitionResult]) -> Journal:
     refuses; the checkpoint is then as it was, or fenced, and the message says which.
     """
     files = plan.checkpoint.files
-    moves: list[Move] = []
+    aside: list[Move] = []
+    new: list[Move] = []
     for state in plan.states:
         lineages = {partition.partition: partition.lineage for partition in state.partitions}
         for result in results:
@@ -48,15 +49,15 @@ def publish(plan: Plan, results: Sequence[PartitionResult]) -> Journal:
             )
             # What a batch left that never committed would win over the new snapshot, or outlive it.
             replaced = [target, *(file.path for file in lineages[result.partition].newer)]
-            moves += set_aside(files, plan.run, replaced)
-            moves.append(Move(result.staged, target))
+            aside += set_aside(files, plan.run, replaced)
+            new.append(Move(result.staged, target))
     journal = Journal(
         run=plan.run,
         number=next_number(files),
         kind="compact",
         batch=plan.checkpoint.batch.id,
         fence=fence_file(plan.checkpoint.logs),
-        moves=tuple(moves),
+        moves=(*aside, *new),
         status="open",
     )
     return swap(files, journal, check=lambda: check_unchanged(plan))
@@ -152,24 +153,36 @@ def apply(files: Directory, journal: Journal) -> None:
 
     Raises RefusedError when a file has appeared where one is to go.
     """
-    for move in journal.moves:
-        if is_done(files, move):
-            continue
-        if files.stat(move.target) is not None:
-            raise RefusedError(
-                f"{files.root}/{move.target} appeared in the meantime: the query runs. Stop it; if the checkpoint is "
-                f"fenced then, run: ttlsnap recover {files.root} --undo"
-            )
-        files.rename(move.source, move.target)
-    _sync(files, [path for move in journal.moves for path in (move.source, move.target)])
+    for moves in (journal.aside, journal.new):
+        for move in moves:
+            if is_done(files, move):
+                continue
+            if files.stat(move.target) is not None:
+                raise RefusedError(
+                    f"{files.root}/{move.target} appeared in the meantime: the query runs. Stop it; if the checkpoint "
+                    f"is fenced then, run: ttlsnap recover {files.root} --undo"
+                )
+            files.rename(move.source, move.target)
+        # A power cut must not find a new file in its place and the old one not yet in the backup.
+        _sync(files, [path for move in moves for path in (move.source, move.target)])
 
 
 def undo(files: Directory, journal: Journal) -> None:
     """Take back what is done, in reverse order."""
-    for move in reversed(journal.moves):
-        if is_done(files, move) and files.stat(move.target) is not None:
-            files.rename(move.target, move.source)
-    _sync(files, [path for move in journal.moves for path in (move.source, move.target)])
+    for moves in (journal.new, journal.aside):
+        for move in reversed(moves):
+            if is_done(files, move) and files.stat(move.target) is not None:
+                files.rename(move.target, move.source)
+        _sync(files, [path for move in moves for path in (move.source, move.target)])
+
+
+def close_undone(files: Directory, journal: Journal) -> None:
+    """End a run that changed nothing, or was undone, also where there is no room left to say so."""
+    try:
+        close_journal(files, journal, "undone")
+    except StorageError:
+        files.remove(journal.path)
+        files.sync(layout.run_directory(journal.run))
 
 
 def _sync(files: Directory, paths: Sequence[str]) -> None:
@@ -186,7 +199,7 @@ def _give_up(files: Directory, journal: Journal, error: BaseException) -> None:
             return  # the journal itself could not be written, so nothing came after it
         undo(files, journal)
         lower_fence(files, journal)
-        close_journal(files, journal, "undone")
+        close_undone(files, journal)
     except StorageError as second:
         raise StorageError(
             f"{error}\nUndoing failed too: {second}\nNothing is lost, but the checkpoint may be fenced. "

@@ -27,6 +27,7 @@ from ttlsnap.locking import locked
 from ttlsnap.plan import new_run_id
 from ttlsnap.publish import (
     apply,
+    close_undone,
     fence_file,
     has_fence,
     is_done,
@@ -88,10 +89,11 @@ def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
     done = [is_done(files, move) for move in journal.moves]
     # Every file is at one end of its move; a new one may be lost where the old ones come back.
     lost = [m for m, d in zip(journal.moves, done, strict=True) if files.stat(m.target if d else m.source) is None]
-    can_finish, can_undo = not lost, all(m.source.startswith(f"{layout.RUNS}/") for m in lost)
+    can_finish, can_undo = not lost, not set(lost) & set(journal.aside)
+    _refuse_unclear(files, journal)
     if not has_fence(files, journal):
         if not any(done):
-            close_journal(files, journal, "undone")
+            close_undone(files, journal)
             return "undone"
         if all(done) and can_finish and not prefer_undo:
             close_journal(files, journal, "done")
@@ -105,12 +107,24 @@ def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
     if can_undo:
         undo(files, journal)
         lower_fence(files, journal)
-        close_journal(files, journal, "undone")
+        close_undone(files, journal)
         return "undone"
     raise CorruptionError(
         f"{files.root}/{lost[0].source} is gone, and is not at {lost[0].target} either: run {journal.run} can neither "
         "be finished nor undone. The fence stays; restore the file from a copy and run recover again"
     )
+
+
+def _refuse_unclear(files: Directory, journal: Journal) -> None:
+    """Old files go before new ones come: a new one in its place, the old one not in the backup, is somebody's doing."""
+    come = {move.target for move in journal.new if is_done(files, move) and files.stat(move.target) is not None}
+    unclear = next((move for move in journal.aside if move.source in come and not is_done(files, move)), None)
+    if unclear is not None:
+        raise CorruptionError(
+            f"{files.root}/{unclear.target} is gone, or the new file that was to replace it is: whether "
+            f"{unclear.source} is the old or the new one cannot be told. The fence stays; restore the folder "
+            f"{layout.run_directory(journal.run)} from a copy and run recover again"
+        )
 
 
 def _fence_again(files: Directory, journal: Journal) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from ttlsnap.checkpoint import Checkpoint, Store
 from ttlsnap.clock import Clock, TimeCharacteristic, iso
 from ttlsnap.entries import StateEntries
-from ttlsnap.errors import UnsupportedError, UsageError
+from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
 from ttlsnap.inspection import Inspection, StateInspection
 from ttlsnap.rendering import to_json_values
 from ttlsnap.stores.hdfs import Batch, read_entries, store_format
@@ -56,13 +56,17 @@ def _scan_store(
     count = 0
     for partition, batch in _batches(checkpoint, store):
         count += len(batch.keys)
-        if len(samples) < wanted:
-            head = np.arange(min(wanted - len(samples), len(batch.keys)))
-            samples += _samples(
-                store, state, partition, Batch(batch.records, batch.keys.take(head), batch.values.take(head))
-            )
-        if histogram is not None and state.descriptor is not None:
-            histogram.add(StateEntries.of(state.descriptor, batch.keys, batch.values))
+        try:
+            if len(samples) < wanted:
+                head = np.arange(min(wanted - len(samples), len(batch.keys)))
+                samples += _samples(
+                    store, state, partition, Batch(batch.records, batch.keys.take(head), batch.values.take(head))
+                )
+            if histogram is not None and state.descriptor is not None:
+                histogram.add(StateEntries.of(state.descriptor, batch.keys, batch.values))
+        except CorruptionError as error:
+            where = f"{checkpoint.target}/{store.directory(partition)}, version {checkpoint.version}"
+            raise CorruptionError(f"{where}: {error}") from error
         if not complete and len(samples) >= wanted:
             return samples
     state.entries = count

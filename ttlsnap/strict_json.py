@@ -7,9 +7,11 @@ and no terminal takes; no nesting beyond ``MAX_DEPTH``, so that nothing done wit
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 MAX_DEPTH = 400
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -39,7 +41,7 @@ def _check(value: Any, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, str):
-        if any("\ud800" <= c <= "\udfff" for c in value):
+        if _HALF_PAIR.search(value):
             raise ValueError(f"{value[:80]!r} is not Unicode text")
     elif isinstance(value, dict):
         for name, inner in value.items():

@@ -33,6 +33,7 @@ _INTEGERS: dict[type[T.DataType], type[np.signedinteger]] = {
     T.IntegerType: np.int32,
     T.LongType: np.int64,
 }
+_NO_TIMEOUT = -1
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 
 
@@ -49,6 +50,9 @@ class TimestampField:
         if len(self.field.path) == 1:
             words, nulls = entries.words(self.field)
             raw = words if self.width is np.int64 else words.astype(self.width).astype(np.int64)
+            if self.field.name == "value.timeoutTimestamp":
+                # flatMapGroupsWithState writes this where a group has no timeout.
+                nulls = nulls | (raw == _NO_TIMEOUT)
         else:
             column = entries.column(self.field)
             nulls = np.asarray(column.is_null())

@@ -85,6 +85,20 @@ def test_inspect_shows_decoded_entries_and_counts_them_by_age(ttlsnap: Ttlsnap, 
         assert entry["key"]["key"] is None or isinstance(entry["key"]["key"], str)
 
 
+def test_inspect_looks_at_older_batches_that_are_retained(ttlsnap: Ttlsnap) -> None:
+    target = str(SAMPLES / "agg-deltas-lz4-4.2")
+    counts = []
+    for batch in range(6):
+        found = ttlsnap(
+            "inspect", target, "--batch", str(batch), "--age", "--timestamp", "value.max", "--format", "json"
+        ).json
+        assert found["batch"] == batch
+        counts.append(found["operators"][0]["stores"][0]["states"][0]["entries"])
+    assert counts == sorted(set(counts)), "users only ever come"
+    refused = ttlsnap("inspect", target, "--batch", "99")
+    assert (refused.code, "there are 0 to 6" in refused.err) == (2, True)
+
+
 def test_a_checkpoint_without_schemas_shows_raw_bytes_and_takes_a_schema(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = str(sample("no-schema-3.0", tmp_path))
     raw = ttlsnap("inspect", target, "--entries", "1", "--age", "--format", "json").json

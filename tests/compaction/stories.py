@@ -33,8 +33,9 @@ BATCHES: list[Events] = [
 # With a watermark Spark itself has evicted what is older than three hours, so the limit lies above it.
 LIMITS = {"agg_append": T + 4 * H, "agg_window_update": T + 4 * H, "dedup": T + 3 * H + 1800}
 MORE: list[Events] = [
-    [Event(f"k{i}", T + 4 * H + i, 100) for i in range(0, 24, 2)] + [Event("n", None, 1), Event(None, T + 5 * H)],
-    [Event("at", T + 5 * H, 2), Event("after", T + 5 * H, 2), Event("new", T + 5 * H, 2)],
+    [Event(f"k{i}", T + 4 * H + i, 100) for i in range(0, 24, 2)]
+    + [Event(key, T + 5 * H, 2) for key in (None, "at", "after", "new")]
+    + [Event("n", None, 1)],
     [Event("end", T + 30 * H, 2), Event("k23", T + 29 * H, 1)],
 ]
 FIELDS = {
@@ -111,7 +112,7 @@ def goes_on(judge: Judge, story: Story, checkpoint: Checkpoint, *, fresh: bool) 
     """Restart the query and compare all it emits, and what it holds then."""
     wanted = checkpoint.expected.run(MORE)
     assert judge.restart(checkpoint, MORE, version=story.restarted_by, fresh=fresh) == wanted
-    if "3.5" not in (story.written_by, story.restarted_by):
+    if fresh and "3.5" not in (story.written_by, story.restarted_by):
         assert judge.state(checkpoint) == checkpoint.expected.state()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ttlsnap import Drop, EntryTransformerFactory, Keep, LocalEngine, Replace, compact, inspect
+from ttlsnap.errors import UsageError
 from ttlsnap.transform import Verdict
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
@@ -15,7 +16,7 @@ from ..judge.layouts import last_batch
 from ..judge.outcomes import expired
 from ..judge.queries import Event, Query, stamp
 from ..judge.spark import Events, Judge
-from .stories import BATCHES, FIELDS, MORE, H, T, drop_expired, limit_of, settled
+from .stories import BATCHES, FIELDS, MORE, H, T, digest, drop_expired, limit_of, settled
 
 
 @pytest.mark.parametrize(("sink", "operator"), [("json", "agg_append"), ("parquet", "dedup")])
@@ -109,6 +110,33 @@ def test_a_key_that_expires_per_limit_is_judged_by_what_spark_stores(judge: Judg
     unwanted = expired("value.expiresAtMicros", now, per_second=1_000_000)
     assert report.totals.dropped == checkpoint.expected.drop(unwanted) > 0
     assert judge.restart(checkpoint, MORE) == checkpoint.expected.run(MORE)
+
+
+@pytest.mark.parametrize("version", ["3.5", "4.2"])
+def test_groups_that_spark_keeps_behind_the_watermark_are_not_taken_for_expired(judge: Judge, version: str) -> None:
+    checkpoint = judge.write(Query("agg_complete"), BATCHES, version=version)
+    before = digest(checkpoint.path)
+    with pytest.raises(UsageError, match="complete mode"):
+        compact(str(checkpoint.path), [TtlTransformerFactory()], engine=LocalEngine(1), quiet_period=0)
+    assert digest(checkpoint.path) == before
+    # Asked for by name they go, and the others are all that Spark emits from then on.
+    factory = TtlTransformerFactory(StateTtlConfig(0), "key.window.end")
+    report = compact(str(checkpoint.path), [factory], engine=LocalEngine(1), quiet_period=0)
+    assert 0 < report.totals.dropped < (report.totals.entries or 0)
+    assert len(judge.restart(checkpoint, [[]], fresh=True)[-1].rows) == report.totals.kept
+
+
+@pytest.mark.parametrize("version", ["3.5", "4.2"])
+def test_the_count_of_a_global_limit_is_left_alone(judge: Judge, version: str) -> None:
+    checkpoint = judge.write(Query("first_rows"), BATCHES[:1], version=version)
+    report = compact(str(checkpoint.path), [EntryTransformerFactory(_drop_all)], engine=LocalEngine(1), quiet_period=0)
+    assert report.states[0].left_alone == "a global limit's count is never touched"
+    assert not report.published
+    assert judge.restart(checkpoint, BATCHES[1:2])[0].rows == ()
+
+
+def _drop_all(key: dict[str, Any], value: dict[str, Any]) -> Verdict:
+    return Drop()
 
 
 @pytest.mark.parametrize("field", ["value.max#1", "value.max#2:s"])

@@ -145,6 +145,18 @@ def agg_window_update(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 
 @operator
+def agg_complete(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """Per window and key in complete mode: the watermark evicts nothing."""
+    return _windowed(read, query), "complete"
+
+
+@operator
+def first_rows(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """The first rows of all: a global limit, whose state is one count in one partition."""
+    return read().limit(5), "append"
+
+
+@operator
 def dedup(read: Read, query: Query) -> tuple[DataFrame, str]:
     """The first row of each key and moment; the watermark evicts."""
     late = read().withWatermark("at", f"{query.delay_s} seconds")

@@ -132,7 +132,8 @@ class Workshop:
         if not fenced:
             assert found in (step.old, step.new), f"neither old nor new, and no fence: {differences(found, step.old)}"
         twin = self.copy(path)
-        first, second = self.commands.run_all([["recover", str(twin), "--format", "json"]] * 2)
+        recover, again = ["recover", str(twin), "--format", "json"], step.argv(path)
+        first, second, third = self.commands.run_all([recover, recover, again])
         assert first.code == 0, f"recover: {first.err}"
         assert (second.code, second.json["outcome"]) == (0, "nothing"), f"a second recover: {second}"
         recovered = tree(twin)
@@ -143,23 +144,24 @@ class Workshop:
         assert not litter, litter
         if point.fault != KILL:
             told_well(traced.ended, needs_recover=first.json["outcome"] != "nothing", is_done=found == step.end)
-        self.again(step, path, found, fenced=fenced)
+        went_on(step, path, third, found, fenced=fenced)
         shutil.rmtree(path.parent)
         shutil.rmtree(twin.parent)
 
-    def again(self, step: Step, path: Path, found: Tree, *, fenced: bool) -> None:
-        """The same command once more, with no recover before: it works, or is refused and changes nothing."""
-        argv = step.argv(path)
-        if argv[0] == "recover":
-            return
-        ended = self.commands.run(*argv)
-        if ended.code:
-            assert ended.code == 4, ended.err
-            assert tree(path) == found
-            assert f"ttlsnap recover {path}" in ended.err or (argv[0] == "rollback" and not fenced), ended.err
-        else:
-            assert not fenced, "a fence was passed over"
-            assert tree(path) == step.new
+
+def went_on(step: Step, path: Path, again: Ended, found: Tree, *, fenced: bool) -> None:
+    """The same command once more, with no recover before: it worked, or was refused and changed nothing."""
+    if step.argv(path)[0] == "recover":
+        assert again.code == 0
+        assert tree(path) in (step.old, step.new)
+    elif again.code:
+        assert again.code == 4, again.err
+        assert tree(path) == found
+        nothing_left = step.argv(path)[0] == "rollback" and not fenced
+        assert nothing_left or f"ttlsnap recover {path}" in again.err, again.err
+    else:
+        assert not fenced, "a fence was passed over"
+        assert tree(path) == step.new
 
 
 def told_well(ended: Ended, *, needs_recover: bool, is_done: bool) -> None:

@@ -64,9 +64,7 @@ def test_a_compaction_meets_an_error(workshop: Workshop, compaction: Step) -> No
 
 
 @pytest.mark.parametrize("fault", [kills, errors])
-def test_a_second_compaction_is_cut_off_where_it_forgets_the_first(
-    workshop: Workshop, rich: Checkpoint, fault: Faults
-) -> None:
+def test_forgetting_the_first_compaction_is_cut_off(workshop: Workshop, rich: Checkpoint, fault: Faults) -> None:
     start = workshop.after(rich.path, lambda path: compact(path, ttl="3h"))
     step = workshop.step("compact again", start, compact)
     closed = max(n for n, call in enumerate(step.calls) if call.name == "rename")

@@ -1,8 +1,12 @@
 """A warm process that forks a child for each order, which runs ttlsnap's command line as its own process would.
 
-Each line on stdin is an order, ``{"commands": [[argument...]...], "out": folder, "traced": bool, ...}``; the answers
-are two lines, the child's process id and, once it has ended, its exit code (negative: the signal). Each command's
-output lies in ``out`` as ``<n>.out``, ``<n>.err`` and ``<n>.code``. A traced child waits until it has a tracer.
+Each line on stdin is an order, ``{"commands": [[argument...]...], "out": folder, ...}``; the answers are two lines,
+the child's process id and, once it has ended, its exit code (negative: the signal). Each command's output lies in
+``out`` as ``<n>.out``, ``<n>.err`` and ``<n>.code``. More that an order may hold:
+
+``traced``           the child waits until it has a tracer
+``file_size_limit``  no file may grow longer than so many bytes
+``obey_modes``       permissions count for root, too
 
 An order ``{"warm": [[argument...]...]}`` runs in this process itself, so that its children find everything imported.
 """
@@ -57,6 +61,8 @@ def _serve(order: dict[str, Any]) -> None:
         if "file_size_limit" in order:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_size_limit"],) * 2)
+        if order.get("obey_modes"):
+            _obey_modes()
         if order.get("traced"):
             _await_tracer()
         for number, command in enumerate(order["commands"]):
@@ -74,6 +80,15 @@ def _redirect(out: Path, err: Path) -> None:
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         os.dup2(opened, descriptor)
         os.close(opened)
+
+
+def _obey_modes() -> None:
+    """Give up the capabilities that let root write to what is read-only (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    sets = (ctypes.c_uint32 * 6)()
+    if libc.capget(header, sets) or libc.capset(header, (ctypes.c_uint32 * 6)(sets[0] & ~0b110, *sets[1:])):
+        raise OSError(ctypes.get_errno(), "capabilities")
 
 
 def _await_tracer() -> None:

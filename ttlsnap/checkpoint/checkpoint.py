@@ -6,24 +6,27 @@ open a single state file, so that it answers at once on a checkpoint of any size
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.file_checksums import read_checked
 from ttlsnap.checkpoint.logs import Batch, Logs, read_batch, read_logs
 from ttlsnap.checkpoint.metadata import OperatorMetadata, StoreMetadata, read_operator_metadata
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema, read_state_schema
-from ttlsnap.errors import CorruptionError, NotACheckpointError, UsageError
+from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError, UsageError
 from ttlsnap.filesystem import Directory
-from ttlsnap.schema.types import StructType
+from ttlsnap.schema.types import NullType, StructType, physical
+from ttlsnap.strict_json import parse_json
 
 HDFS_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 PROVIDERS = {
     HDFS_PROVIDER: "hdfs",
     "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider": "rocksdb",
 }
+ROW_CHECKSUM = "spark.sql.streaming.stateStore.rowChecksum.enabled"
 _MAX_METADATA_BYTES = 1 << 20
+_MAX_PARTITIONS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,12 @@ class Checkpoint:
 
     @property
     def row_checksums(self) -> bool:
-        """Whether every state row carries a checksum (Spark 4.1 on)."""
-        return self.batch.conf.get("spark.sql.streaming.stateStore.rowChecksum.enabled", "false") == "true"
+        """Whether every state row carries a checksum (Spark 4.2 on); UnsupportedError if the setting is neither."""
+        setting = self.batch.conf.get(ROW_CHECKSUM, "false")
+        if setting.lower() not in ("true", "false"):
+            where = f"{self.target}/{layout.offset_file(self.batch.id)}"
+            raise UnsupportedError(f"{where}: {ROW_CHECKSUM} is {setting!r}, neither true nor false")
+        return setting.lower() == "true"
 
 
 Schemas = Mapping[tuple[int, str], tuple[StructType, StructType]]
@@ -131,9 +138,9 @@ def _query_id(files: Directory) -> str | None:
     if files.stat("metadata") is None:
         return None
     try:
-        document = json.loads(files.read("metadata", _MAX_METADATA_BYTES))
+        document = parse_json(read_checked(files, "metadata", _MAX_METADATA_BYTES))
         return str(document["id"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise CorruptionError(f"{files.root}/metadata: not the query metadata Spark writes ({error!r})") from error
 
 
@@ -154,11 +161,20 @@ def _operator(files: Directory, operator: int, batch: Batch) -> Operator:
 def _listed_stores(files: Directory, operator: int, batch: Batch) -> list[StoreMetadata]:
     """The stores of a checkpoint without operator metadata, from the folders of partition 0."""
     default = layout.store_directory(operator, 0, layout.DEFAULT_STORE)
-    names = [info.name for info in files.list(default) if info.is_dir and info.name != "_metadata"]
-    if any(layout.parse_state_file(info.name) for info in files.list(default)) or not names:
+    folders = [info.name for info in files.list(default) if info.is_dir]
+    # A folder that holds no state file is no store: somebody's copy, or what RocksDB keeps its own files in.
+    names = [name for name in folders if _holds_state(files, f"{default}/{name}")]
+    if _holds_state(files, default) or not names:
         names.append(layout.DEFAULT_STORE)
-    count = batch.conf.get("spark.sql.shuffle.partitions", "")
-    return [StoreMetadata(name, 0, int(count) if count.isdigit() else 0) for name in sorted(names)]
+    count = layout.parse_number(batch.conf.get("spark.sql.shuffle.partitions", "")) or 0
+    if count > _MAX_PARTITIONS:
+        where = f"{files.root}/{layout.offset_file(batch.id)}"
+        raise CorruptionError(f"{where}: {count} shuffle partitions are more than there can be")
+    return [StoreMetadata(name, 0, count) for name in sorted(names)]
+
+
+def _holds_state(files: Directory, folder: str) -> bool:
+    return any(layout.parse_state_file(info.name) and not info.is_dir for info in files.list(folder))
 
 
 def _store(
@@ -186,7 +202,9 @@ def _check_partitions(
     """Every partition must be there, or the rewritten state would be a part of the state."""
     expected = store.num_partitions or len(partitions)
     # Without grouping columns, and under a global limit, Spark runs the operator in one partition.
-    single = (metadata is not None and metadata.name == "globalLimit") or any(not f.key.fields for f in families)
+    # A global limit's key is one void field, by which it is known before Spark 4.0 too.
+    void = any(all(isinstance(physical(field.type), NullType) for field in family.key.fields) for family in families)
+    single = void or (metadata is not None and metadata.name == "globalLimit")
     if single and partitions == (0,):
         return
     if partitions != tuple(range(expected)):

@@ -1,14 +1,13 @@
-"""The checksum files that may lie beside a state file, verified while the file is read.
+"""The checksum files that may lie beside a file of a checkpoint, verified before the file is believed.
 
     .name.crc  "crc" 00, bytes per sum:i32be, CRC32:u32be of each such piece          Hadoop, local disks
-    name.crc   {"algorithm":"CRC32C","value":i32,"mainFileSize":n,...}                Spark 4.1 on
+    name.crc   {"algorithm":"CRC32C","value":i32,"mainFileSize":n,...}                Spark 4.1
 
 A missing one means unchecked. A wrong or stale one makes Spark fail, so it is damage here too.
 """
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
 from typing import BinaryIO
@@ -16,8 +15,9 @@ from typing import BinaryIO
 import google_crc32c
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.errors import CorruptionError
+from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.filesystem import Directory
+from ttlsnap.strict_json import parse_json
 
 _MAGIC = b"crc\0"
 _PIECE = 1 << 20
@@ -28,6 +28,17 @@ def open_checked(files: Directory, path: str) -> BinaryIO:
 
     Raises CorruptionError naming the checksum file and the place.
     """
+    _verify(files, path)
+    return files.open(path)
+
+
+def read_checked(files: Directory, path: str, limit: int) -> bytes:
+    """The whole of a small file, like ``open_checked``; raises StorageError when it is longer than ``limit`` bytes."""
+    _verify(files, path)
+    return files.read(path, limit)
+
+
+def _verify(files: Directory, path: str) -> None:
     info = files.stat(path)
     if info is None:
         raise CorruptionError(f"{files.root}/{path} is missing")
@@ -36,7 +47,6 @@ def open_checked(files: Directory, path: str) -> BinaryIO:
         _verify_hadoop(files, path, hadoop, info.size)
     if files.stat(spark) is not None:
         _verify_spark(files, path, spark, info.size)
-    return files.open(path)
 
 
 def _verify_hadoop(files: Directory, path: str, checksum_path: str, size: int) -> None:
@@ -65,12 +75,12 @@ def _verify_hadoop(files: Directory, path: str, checksum_path: str, size: int) -
 def _verify_spark(files: Directory, path: str, checksum_path: str, size: int) -> None:
     where = f"{files.root}/{checksum_path}"
     try:
-        document = json.loads(files.read(checksum_path, 1 << 20))
+        document = parse_json(read_checked(files, checksum_path, 1 << 20))
         algorithm, value, expected = document["algorithm"], int(document["value"]), document["mainFileSize"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise CorruptionError(f"{where} is not a checksum file of Spark's ({error!r})") from error
     if algorithm != "CRC32C":
-        raise CorruptionError(f"{where}: unknown checksum algorithm {algorithm!r}")
+        raise UnsupportedError(f"{where}: the checksum algorithm {algorithm!r} is unknown (known: CRC32C)")
     found = 0
     with files.open(path) as file:
         while piece := file.read(_PIECE):

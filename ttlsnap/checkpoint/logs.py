@@ -11,17 +11,19 @@ and runs again when the query restarts. Source: Spark's ``OffsetSeqLog`` and ``C
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.file_checksums import read_checked
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.filesystem import Directory
+from ttlsnap.strict_json import parse_json
 
 FENCE_MARK = "ttlsnap fence"
 _MAX_LOG_BYTES = 64 << 20
+_MAX_MILLIS = ((1 << 63) - 1) // 1000  # what is still an int64 in microseconds
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,11 @@ def read_batch(files: Directory, batch: int) -> Batch:
     """
     offset_path, commit_path = layout.offset_file(batch), layout.commit_file(batch)
     lines = _lines(files, offset_path)
-    metadata = _json_object(files, offset_path, lines[1]) if len(lines) > 1 and lines[1].strip() else {}
+    if len(lines) < 2 or (len(lines) == 2 and not lines[1]):
+        raise CorruptionError(f"{files.root}/{offset_path} is torn: it ends after its first line")
+    metadata = _json_object(files, offset_path, lines[1]) if lines[1].strip() else {}
     commit = _lines(files, commit_path)
-    committed = _json_object(files, commit_path, commit[1]) if len(commit) > 1 else {}
+    committed = _json_object(files, commit_path, commit[1]) if len(commit) > 1 and commit[1] else {}
     conf = metadata.get("conf", {})
     if not isinstance(conf, dict) or not all(isinstance(v, str) for v in conf.values()):
         raise CorruptionError(f"{files.root}/{offset_path}: 'conf' is not an object of strings")
@@ -88,10 +92,11 @@ def _numbers(files: Directory, folder: str) -> tuple[int, ...]:
 
 
 def _lines(files: Directory, path: str) -> list[str]:
-    if files.stat(path) is None:
+    info = files.stat(path)
+    if info is None or info.is_dir:
         raise CorruptionError(f"{files.root}/{path} is missing; without it the batch cannot be understood")
     try:
-        lines = files.read(path, _MAX_LOG_BYTES).decode("utf-8").split("\n")
+        lines = read_checked(files, path, _MAX_LOG_BYTES).decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise CorruptionError(f"{files.root}/{path} is not text (byte {error.start})") from error
     version = lines[0].strip()
@@ -104,8 +109,8 @@ def _lines(files: Directory, path: str) -> list[str]:
 
 def _json_object(files: Directory, path: str, text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        value = parse_json(text)
+    except ValueError as error:
         raise CorruptionError(f"{files.root}/{path}: the second line is not JSON ({error})") from error
     if not isinstance(value, dict):
         raise CorruptionError(f"{files.root}/{path}: the second line is not a JSON object")
@@ -114,6 +119,6 @@ def _json_object(files: Directory, path: str, text: str) -> dict[str, Any]:
 
 def _millis(files: Directory, path: str, values: Mapping[str, Any], name: str) -> int:
     value = values.get(name, 0)
-    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 1 << 63:
-        raise CorruptionError(f"{files.root}/{path}: {name} is {value!r}, not a number of milliseconds")
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > _MAX_MILLIS:
+        raise CorruptionError(f"{files.root}/{path}: {name} is {str(value)[:40]}, not a number of milliseconds")
     return value

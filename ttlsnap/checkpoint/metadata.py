@@ -10,13 +10,15 @@ name stays unknown. Source: Spark's ``OperatorStateMetadata``.
 
 from __future__ import annotations
 
-import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.file_checksums import read_checked
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.filesystem import Directory
+from ttlsnap.strict_json import parse_json
 
 _MAX_METADATA_BYTES = 64 << 20
 _MAX_PARTITIONS = 1 << 20
@@ -44,30 +46,36 @@ class OperatorMetadata:
 def read_operator_metadata(files: Directory, operator: int, batch: int) -> OperatorMetadata | None:
     """The metadata in force at ``batch``; None for a checkpoint from before Spark 4.0."""
     base = f"{layout.operator_directory(operator)}/_metadata"
+    folders = [info.name for info in files.list(base) if info.is_dir]
+    unknown = [name for name in folders if name != "v2" and re.fullmatch(r"v[0-9]+", name)]
+    if unknown:
+        raise UnsupportedError(f"{files.root}/{base}/{unknown[0]}: an unknown version of the operator metadata")
     batches = (layout.parse_number(info.name) for info in files.list(f"{base}/v2") if not info.is_dir)
     versions = [b for b in batches if b is not None and b <= batch]
     if versions:
         return _parse(files, f"{base}/v2/{max(versions)}", 2)
     if files.stat(f"{base}/metadata") is not None:
         return _parse(files, f"{base}/metadata", 1)
+    if "v2" in folders:
+        raise CorruptionError(f"{files.root}/{base}/v2: no operator metadata of batch {batch} or before it is there")
     return None
 
 
 def _parse(files: Directory, path: str, version: int) -> OperatorMetadata:
     where = f"{files.root}/{path}"
-    head, _, body = files.read(path, _MAX_METADATA_BYTES).partition(b"\n")
+    head, _, body = read_checked(files, path, _MAX_METADATA_BYTES).partition(b"\n")
     if head.strip() != f"v{version}".encode():
         kind = UnsupportedError if head[:1] == b"v" and head[1:].strip().isdigit() else CorruptionError
         raise kind(f"{where}: operator metadata version {head[:20]!r}, expected v{version}")
     try:
-        document = json.loads(body)
+        document = parse_json(body)
         info, stores = document["operatorInfo"], document["stateStoreInfo"]
         return OperatorMetadata(
             version=version,
             name=_checked(info["operatorName"], str),
             stores=tuple(_store(files, store) for store in _checked(stores, list)),
         )
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise CorruptionError(f"{where}: not the operator metadata Spark writes ({error!r})") from error
 
 
@@ -76,7 +84,7 @@ def _store(files: Directory, document: dict[str, Any]) -> StoreMetadata:
     if not 0 < partitions <= _MAX_PARTITIONS:
         raise ValueError(f"numPartitions is {partitions}")
     name = _checked(document["storeName"], str)
-    if not name or "/" in name or name in (".", ".."):
+    if not name or "/" in name or "\0" in name or name in (".", ".."):
         raise ValueError(f"storeName is {name!r}")
     # Spark 4.0.0 wrote one path, later versions a list.
     paths = document.get("stateSchemaFilePaths") or [document.get("stateSchemaFilePath")]
@@ -91,7 +99,7 @@ def _store(files: Directory, document: dict[str, Any]) -> StoreMetadata:
 def _relative(path: str) -> str:
     """Spark records absolute paths of where the checkpoint once lay: only the part from state/ on counts."""
     _, found, rest = path.rpartition(f"/{layout.STATE}/")
-    if not found:
+    if not found or "\0" in path:
         raise ValueError(f"state schema file {path!r} does not lie in a state folder")
     return f"{layout.STATE}/{rest}"
 

@@ -14,15 +14,16 @@ files of Spark 4.0 to 4.2.
 
 from __future__ import annotations
 
-import json
 import struct
 from dataclasses import dataclass
 from typing import Any
 
+from ttlsnap.checkpoint.file_checksums import read_checked
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.filesystem import Directory
 from ttlsnap.schema.json import parse_struct
 from ttlsnap.schema.types import StructType
+from ttlsnap.strict_json import parse_json
 
 DEFAULT_FAMILY = "default"
 _MAX_SCHEMA_BYTES = 64 << 20
@@ -46,13 +47,13 @@ def read_state_schema(files: Directory, path: str) -> tuple[ColumnFamilySchema, 
     """
     if files.stat(path) is None:
         return None
-    reader = _Reader(files.read(path, _MAX_SCHEMA_BYTES), f"{files.root}/{path}")
+    reader = _Reader(read_checked(files, path, _MAX_SCHEMA_BYTES), f"{files.root}/{path}")
     version = reader.utf()
     match version:
         case "v1":
-            families = [ColumnFamilySchema(DEFAULT_FAMILY, parse_struct(reader.utf()), parse_struct(reader.utf()))]
+            families = [ColumnFamilySchema(DEFAULT_FAMILY, reader.struct(reader.utf()), reader.struct(reader.utf()))]
         case "v2":
-            families = [ColumnFamilySchema(DEFAULT_FAMILY, parse_struct(reader.text()), parse_struct(reader.text()))]
+            families = [ColumnFamilySchema(DEFAULT_FAMILY, reader.struct(reader.text()), reader.struct(reader.text()))]
         case "v3":
             families = [_family(reader) for _ in range(reader.count(4))]
         case _ if version.startswith("v") and version[1:].isdigit():
@@ -66,9 +67,9 @@ def read_state_schema(files: Directory, path: str) -> tuple[ColumnFamilySchema, 
 def _family(reader: _Reader) -> ColumnFamilySchema:
     name = reader.utf()
     reader.take(4)  # ids of key and value schema, which Avro values refer to
-    key, value = parse_struct(reader.text()), parse_struct(reader.text())
+    key, value = reader.struct(reader.text()), reader.struct(reader.text())
     encoder, user_key = reader.json(), reader.text()
-    return ColumnFamilySchema(name, key, value, encoder, parse_struct(user_key) if user_key.strip("{} ") else None)
+    return ColumnFamilySchema(name, key, value, encoder, reader.struct(user_key) if user_key.strip("{} ") else None)
 
 
 class _Reader:
@@ -99,11 +100,17 @@ class _Reader:
     def text(self) -> str:
         return "".join(self.utf() for _ in range(self.count(2)))
 
+    def struct(self, text: str) -> StructType:
+        try:
+            return parse_struct(text)
+        except (CorruptionError, UnsupportedError) as error:
+            raise type(error)(f"{self.where}: {error}") from error
+
     def json(self) -> dict[str, Any]:
         text = self.text()
         try:
-            value = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            value = parse_json(text)
+        except ValueError as error:
             raise CorruptionError(f"{self.where}: a key encoder is not JSON ({error})") from error
         if not isinstance(value, dict):
             raise CorruptionError(f"{self.where}: a key encoder is not a JSON object")

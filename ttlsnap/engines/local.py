@@ -22,17 +22,21 @@ from ttlsnap.partition import PartitionResult, PartitionTask, Progress, compact_
 _progress: Progress = sender(None)
 
 
+# Starting a process costs as much CPU time as the work on this many bytes of state files.
+_WORTH_A_PROCESS = 8 << 20
+
+
 class LocalEngine:
-    """Runs partitions on ``parallelism`` processes (default: the cores this process may use)."""
+    """Runs partitions on ``parallelism`` processes; by default on no more than there are cores, or are worth it."""
 
     name = "local"
 
     def __init__(self, parallelism: int | None = None) -> None:
-        self.parallelism = parallelism or len(os.sched_getaffinity(0))
+        self.parallelism = parallelism
 
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResult]:
         """See ``Engine.run``."""
-        workers = min(self.parallelism, len(tasks))
+        workers = min(self.parallelism or _useful_processes(tasks), len(tasks))
         if workers <= 1:
             return [_finished(compact_partition(task, progress), done) for task in tasks]
         # loky's processes are fresh ones, not forks (Arrow and a JVM's gateway have threads, which a fork would cut
@@ -54,6 +58,11 @@ class LocalEngine:
                 pool.shutdown(kill_workers=True)
                 raise
         return [results[number] for number in range(len(tasks))]
+
+
+def _useful_processes(tasks: Sequence[PartitionTask]) -> int:
+    size = sum(task.lineage.size for task in tasks)
+    return min(len(os.sched_getaffinity(0)), 1 + size // _WORTH_A_PROCESS)
 
 
 def _finished(result: PartitionResult, done: Done) -> PartitionResult:

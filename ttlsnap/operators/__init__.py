@@ -14,7 +14,7 @@ from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.clock import TimeCharacteristic
 from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.operators import aggregation, deduplication
-from ttlsnap.schema.types import StructType
+from ttlsnap.schema.types import NullType, StructType, physical
 from ttlsnap.state import StateDescriptor
 
 StoredTimestamp = tuple[str, TimeCharacteristic] | None
@@ -22,8 +22,8 @@ _FINDERS: dict[str | None, Callable[[StructType, StructType], StoredTimestamp]] 
     aggregation.NAME: aggregation.stored_timestamp,
     deduplication.NAME: deduplication.stored_timestamp,
     deduplication.WITHIN_WATERMARK: deduplication.stored_limit,
-    # Spark before 4.0 does not record the name; a watermarked key column means the same for both.
-    None: aggregation.stored_timestamp,
+    # Spark before 4.0 does not record the name; the fields tell these three apart from what stores no time.
+    None: deduplication.stored_anywhere,
 }
 # One store, and each entry stands by itself: safe by an explicit --timestamp.
 _INDEPENDENT = ("sessionWindowStateStoreSaveExec", "flatMapGroupsWithState", "applyInPandasWithState")
@@ -99,7 +99,9 @@ def states_of(operator: Operator, store: Store) -> list[StateDescriptor]:
 
 def left_untouched(state: StateDescriptor) -> str | None:
     """Why a state is never offered to a transformer, if so."""
-    if state.operator_name == _GLOBAL_LIMIT:
+    # Its one key is a void; before Spark 4.0 that is all there is to know it by.
+    void_key = all(isinstance(physical(field.type), NullType) for field in state.key_schema.fields)
+    if state.operator_name == _GLOBAL_LIMIT or (state.operator_name is None and state.key_schema.fields and void_key):
         return "a global limit's count is never touched"
     return None
 
@@ -117,6 +119,7 @@ def _check_supported(operator: Operator, store: Store) -> None:
         raise UnsupportedError(f"{where} is {operator.name!r}, an operator ttlsnap does not know{others}")
     if not store.families:
         raise UnsupportedError(
-            f"{where}, store {store.name}: the checkpoint records no state schema (Spark before 3.1); give one with "
+            f"{where}, store {store.name}: the checkpoint records no state schema (Spark before 3.1 wrote none; a "
+            "later one's was lost); give one with "
             f"--schema {operator.id}.{store.name}='key-ddl | value-ddl'"
         )

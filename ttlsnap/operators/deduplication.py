@@ -18,6 +18,11 @@ WITHIN_WATERMARK = "dedupeWithinWatermark"
 stored_timestamp = aggregation.stored_timestamp  # the same rule: the watermarked key column
 
 
+def stored_anywhere(key: StructType, value: StructType) -> tuple[str, TimeCharacteristic] | None:
+    """What one of these operators, or an aggregation, would have stored: for when the operator is not known."""
+    return stored_limit(key, value) or stored_timestamp(key, value)
+
+
 def stored_limit(key: StructType, value: StructType) -> tuple[str, TimeCharacteristic] | None:
     """``expiresAtMicros``, in microseconds."""
     if any(field.name == "expiresAtMicros" for field in value.fields):

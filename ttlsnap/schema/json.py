@@ -29,6 +29,7 @@ from typing import Any
 
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.schema import types as T
+from ttlsnap.strict_json import parse_json
 
 MAX_DEPTH = 64
 COLLATIONS_KEY = "__COLLATIONS"
@@ -69,9 +70,7 @@ def parse_type(text: str) -> T.DataType:
     Raises CorruptionError for broken JSON and UnsupportedError for a type unknown here.
     """
     try:
-        value = json.loads(text)
-    except RecursionError:
-        raise CorruptionError(f"schema JSON is nested deeper than {MAX_DEPTH} levels") from None
+        value = parse_json(text)
     except ValueError as e:
         raise CorruptionError(f"schema is not JSON: {e}; it begins with {text[:80]!r}") from None
     return from_value(value)

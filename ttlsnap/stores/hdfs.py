@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ttlsnap.checkpoint import Checkpoint
-from ttlsnap.errors import CorruptionError
+from ttlsnap.checkpoint import Checkpoint, layout
+from ttlsnap.checkpoint.file_checksums import open_checked
+from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.filesystem import Directory
 from ttlsnap.stores.codecs import codec_name, decompress
-from ttlsnap.checkpoint.file_checksums import open_checked
 from ttlsnap.stores.key_index import KeyIndex
 from ttlsnap.stores.lineage import Lineage, StateFile
 from ttlsnap.stores.records import DELETED, Records, read_records
@@ -47,7 +47,11 @@ class Batch:
 
 def store_format(checkpoint: Checkpoint) -> StoreFormat:
     """The format that the checkpoint pins; raises UnsupportedError for an unknown codec."""
-    return StoreFormat(codec_name(checkpoint.codec), checkpoint.row_checksums)
+    try:
+        codec = codec_name(checkpoint.codec)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{checkpoint.target}/{layout.offset_file(checkpoint.batch.id)}: {error}") from error
+    return StoreFormat(codec, checkpoint.row_checksums)
 
 
 def read_entries(files: Directory, lineage: Lineage, form: StoreFormat) -> Iterator[Batch]:
@@ -59,23 +63,16 @@ def read_entries(files: Directory, lineage: Lineage, form: StoreFormat) -> Itera
     yield from deltas.live()
     if lineage.snapshot is None:
         return
-    if not len(deltas.keys):
-        yield from _read(files, lineage.snapshot, form)
-        return
-    touched = KeyIndex(deltas.keys)
-    del deltas
     for batch in _read(files, lineage.snapshot, form):
-        yield _take(batch, ~touched.has(batch.keys))
+        yield _take(batch, ~deltas.written.has(batch.keys)) if len(deltas.written) else batch
 
 
 class _Deltas:
-    """What the deltas after the snapshot wrote: ``keys`` has each key that they touch once."""
+    """What the deltas after the snapshot wrote: ``written`` has each key that they put or deleted."""
 
     def __init__(self, files: Directory, deltas: tuple[StateFile, ...], form: StoreFormat) -> None:
         self._files, self._deltas, self._form = files, deltas, form
         self._kept: dict[int, list[Batch]] = {}
-        self.keys: pa.LargeBinaryArray = pa.array([], pa.large_binary())
-        self._last = np.empty(0, np.bool_)
         chunks: list[pa.LargeBinaryArray] = []
         size = 0
         for number, delta in enumerate(deltas):
@@ -89,11 +86,11 @@ class _Deltas:
                     kept = None
             if kept is not None:
                 self._kept[number] = kept
-        if chunks:
-            encoded = pa.concat_arrays(chunks).dictionary_encode()
-            chunks.clear()
-            self.keys = encoded.dictionary
-            self._last = _last_occurrences(np.asarray(encoded.indices), len(self.keys))
+        keys = pa.concat_arrays(chunks or [Rows.none().to_arrow()])
+        chunks.clear()
+        self.written = KeyIndex(keys)
+        self._is_last = np.zeros(len(keys), np.bool_)
+        self._is_last[self.written.last_writes] = True
 
     def live(self) -> Iterator[Batch]:
         """The entries whose last write in the deltas is a put."""
@@ -101,18 +98,9 @@ class _Deltas:
         for number, delta in enumerate(self._deltas):
             batches = self._kept.pop(number, None)
             for batch in _read(self._files, delta, self._form) if batches is None else batches:
-                last = self._last[position : position + len(batch.keys)]
+                is_last = self._is_last[position : position + len(batch.keys)]
                 position += len(batch.keys)
-                yield _take(batch, last & (batch.records.value_size != DELETED))
-
-
-def _last_occurrences(codes: npt.NDArray[np.int32], count: int) -> npt.NDArray[np.bool_]:
-    """Where each code stands for the last time; there are ``count`` codes."""
-    places = np.arange(len(codes))
-    last = np.empty(count, np.int64)
-    last[codes] = places  # of several writes to one place NumPy keeps the last
-    is_last: npt.NDArray[np.bool_] = last[codes] == places
-    return is_last
+                yield _take(batch, is_last & (batch.records.value_size != DELETED))
 
 
 def _read(files: Directory, file: StateFile, form: StoreFormat) -> Iterator[Batch]:

@@ -69,12 +69,14 @@ def find_lineage(files: Directory, directory: str, version: int) -> Lineage:
         return StateFile(f"{directory}/{info.name}", version, info.size, info.mtime_ns)
 
     base = max((v for v in snapshots if v <= version), default=0)
-    missing = [v for v in range(base + 1, version + 1) if v not in deltas]
+    # Counted, not listed: the version is a number out of a file's name and may be absurd.
+    missing = version - base - sum(base < v <= version for v in deltas)
     if missing:
+        first = next(v for v in range(base + 1, version + 1) if v not in deltas)
         raise CorruptionError(
-            f"{files.root}/{directory}/{missing[0]}.delta is missing: version {version} needs "
+            f"{files.root}/{directory}/{first}.delta is missing: version {version} needs "
             + (f"every delta after {base}.snapshot" if base else "every delta from 1 on, as there is no snapshot")
-            + f" ({len(missing)} missing)"
+            + f" ({missing} missing)"
         )
     newer = [(v, i) for found in (snapshots, deltas) for v, i in found.items() if v > version]
     return Lineage(

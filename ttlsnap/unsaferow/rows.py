@@ -56,6 +56,12 @@ class Rows:
         i = int(np.flatnonzero(bad)[0])
         raise CorruptionError(f"row {i}: {self.size[i]} bytes at {self.start[i]} do not lie within a buffer of {room}")
 
+    @classmethod
+    def none(cls) -> Rows:
+        """No rows."""
+        empty = np.empty(0, np.int64)
+        return cls(np.empty(0, np.uint8), empty, empty)
+
     def __len__(self) -> int:
         return len(self.start)
 
@@ -88,8 +94,7 @@ class Rows:
         _, offset_buffer, value_buffer = array.buffers()
         width = np.int64 if pa.types.is_large_binary(array.type) else np.int32
         if len(array) == 0 or offset_buffer is None:
-            empty = np.empty(0, np.int64)
-            return cls(np.empty(0, np.uint8), empty, empty)
+            return cls.none()
         offsets = np.frombuffer(offset_buffer, width)[array.offset : array.offset + len(array) + 1]
         data = np.frombuffer(value_buffer if value_buffer is not None else b"", np.uint8)
         start = offsets[:-1].astype(np.int64)

@@ -1,0 +1,82 @@
+"""A process that runs command lines in an address space that ends a little above what ttlsnap needs anyway."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..samples import SAMPLES
+from . import wreck
+
+ROOM = 256 << 20
+"""Bytes of address space beyond those of a process that has done its first inspection and dry run."""
+
+_WORKER = """
+import contextlib, io, json, resource, sys
+from pathlib import Path
+from ttlsnap.cli.app import run
+
+def status(name):
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    return int(line.split()[1]) << 10
+
+room, *warm = json.loads(sys.stdin.readline())
+answers = sys.stdout
+for command in warm:
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert run(command) == 0
+limit = status("VmSize") + room
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+for line in sys.stdin:
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = status("VmRSS")
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run(json.loads(line))
+    print(json.dumps([code, out.getvalue(), err.getvalue(), status("VmHWM") - before]), file=answers, flush=True)
+"""
+
+
+class Confined(NamedTuple):
+    """What a command line left, and the memory it took at its peak, in bytes."""
+
+    code: int
+    out: str
+    err: str
+    peak: int
+
+
+class Confinement:
+    """One process for many command lines."""
+
+    def __init__(self) -> None:
+        name = "agg-deltas-lz4-4.2"
+        good = str(SAMPLES / name)
+        warm = [["inspect", good, *wreck.scanning(name)], ["compact", good, *wreck.compacting(name), "--dry-run"]]
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._say([ROOM, *warm])
+
+    def run(self, *arguments: str | Path) -> Confined:
+        """Run one command line there."""
+        self._say([str(argument) for argument in arguments])
+        assert self._process.stdout is not None
+        answer = self._process.stdout.readline()
+        assert answer, "the process died"
+        return Confined(*json.loads(answer))
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+
+    def _say(self, message: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(message) + "\n")
+        self._process.stdin.flush()

@@ -1,0 +1,229 @@
+"""Lengths and counts that cannot be, and streams that swell: found, with the place, and without taking the memory.
+
+The commands run in a process that whoever believes in a length of 2 GiB would make run out of memory.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import lz4.block
+import pytest
+import xxhash
+import zstandard
+
+from ..samples import bytes_of, sample
+from . import wreck
+from .confined import Confinement
+from .conftest import Outcome
+
+LZF, LZ4, OLD = "lzf-both-4.2", "agg-deltas-lz4-4.2", "agg-format1-3.5"
+KEY = b"\0" * 8 + struct.pack("<q", 16 << 32 | 4) + b"user" + b"\0" * 4
+VALUE = b"\0" * 8 + struct.pack("<qqq", 1_700_000_000_000_000, 1, 1)
+GOOD = wreck.record(KEY, VALUE)
+Overtaxes = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def confinement() -> Iterator[Confinement]:
+    """Start the confined process."""
+    confined = Confinement()
+    yield confined
+    confined.close()
+
+
+@pytest.fixture
+def refuses_in_little_room(confinement: Confinement) -> Overtaxes:
+    """Run compact and inspect on a checkpoint that both refuse, in little memory and with every byte left."""
+
+    def invoke(target: Path, name: str, swells: bool = False) -> str:
+        before = bytes_of(target) if sum(p.stat().st_size for p in target.rglob("*")) < 1 << 26 else None
+        told = ""
+        for command in (("compact", target, *wreck.compacting(name)), ("inspect", target, *wreck.scanning(name))):
+            code, out, err, peak = confinement.run(*command)
+            assert Outcome(code, out, err).is_clear() and (code, out) == (5, ""), (command[0], code, out, err)
+            assert swells or peak < 64 << 20, f"{command[0]}: {peak >> 20} MiB"
+            assert str(target) in err or (swells and "not enough memory" in err)
+            told += err
+        assert before is None or bytes_of(target) == before
+        return told
+
+    return invoke
+
+
+@pytest.mark.parametrize("codec", ["lz4", "none"])
+@pytest.mark.parametrize("kind", ["4.delta", "2.snapshot"])
+@pytest.mark.parametrize("ahead", [0, 3000])
+def test_an_absurd_length_in_a_record_is_found_where_it_stands(
+    refuses_in_little_room: Overtaxes, tmp_path: Path, codec: str, kind: str, ahead: int
+) -> None:
+    target = wreck.recode(sample(LZF, tmp_path), "lzf", codec)
+    path = target / "state/0/0" / kind
+    for number in (2**31 - 1, 2**31 - 4, -2, -(2**31), 5, 7 << 20 | 1):
+        for place, field in ((0, "key"), (len(KEY) + 4, "value")):
+            raw = bytearray(ahead * GOOD + GOOD)
+            struct.pack_into(">i", raw, ahead * len(GOOD) + place, number)
+            path.write_bytes(wreck.packed(bytes(raw) + wreck.END, codec))
+            told = refuses_in_little_room(target, LZF)
+            assert str(path) in told
+            position = ahead * len(GOOD) + place
+            if number == 2**31 - 4:  # a length that could be, of a file that is longer
+                assert "torn" in told
+            else:
+                assert f"absurd {field} length {number} at decompressed byte {position}" in told
+
+
+LZ4_HEADER = struct.Struct("<8sBiiI")
+
+
+def lz4_block(packed: bytes, token: int, size: int, claimed: int | None = None) -> bytes:
+    """An LZ4 block whose header claims what it likes."""
+    check = xxhash.xxh32_intdigest(b"\0" * 64, 0x9747B28C) & 0x0FFFFFFF
+    return LZ4_HEADER.pack(b"LZ4Block", token, len(packed) if claimed is None else claimed, size, check) + packed
+
+
+def snappy_block(size: bytes, body: bytes, claimed: int | None = None) -> bytes:
+    """A snappy stream of one block that claims what it likes."""
+    block = size + body
+    head = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
+    return head + struct.pack(">i", len(block) if claimed is None else claimed) + block
+
+
+STREAMS = {
+    "lz4 packed 2^31-1": ("lz4", lz4_block(b"abc", 0x25, 64, 2**31 - 1)),
+    "lz4 packed negative": ("lz4", lz4_block(b"abc", 0x25, 64, -1)),
+    "lz4 size 2^31-1": ("lz4", lz4_block(b"abc", 0x25, 2**31 - 1)),
+    "lz4 size 2^31-1 at the highest level": ("lz4", lz4_block(b"abc", 0x2F, 2**31 - 1)),
+    "lz4 packed 32 MiB of which 3 bytes are there": ("lz4", lz4_block(b"abc", 0x2F, 32 << 20, 32 << 20)),
+    "lz4 size negative": ("lz4", lz4_block(b"abc", 0x25, -64)),
+    "lz4 more than it claims": ("lz4", lz4_block(lz4.block.compress(b"\0" * (32 << 20), store_size=False), 0x25, 64)),
+    "lz4 less than it claims": ("lz4", lz4_block(lz4.block.compress(b"\0" * 16, store_size=False), 0x2F, 32 << 20)),
+    "lz4 stored, less than it claims": ("lz4", lz4_block(b"\0" * 16, 0x15, 64)),
+    "snappy block 2^31-1": ("snappy", snappy_block(b"\x08", b"\x1c" + b"\0" * 8, 2**31 - 1)),
+    "snappy block negative": ("snappy", snappy_block(b"\x08", b"\x1c" + b"\0" * 8, -5)),
+    "snappy size 2^32": ("snappy", snappy_block(b"\xff\xff\xff\xff\x0f", b"\x1c" + b"\0" * 8)),
+    "snappy size without an end": ("snappy", snappy_block(b"\xff" * 10, b"\x1c" + b"\0" * 8)),
+    "snappy more than it claims": ("snappy", snappy_block(b"\x04", b"\x1c" + b"\0" * 8)),
+    "lzf packed 65535": ("lzf", b"ZV\1\xff\xff\xff\xffabc"),
+    "lzf more than it claims": ("lzf", b"ZV\1\0\x05\0\x01\0a\xe0\xff\0"),
+    "zstd that claims 2^60 bytes": ("zstd", b"\x28\xb5\x2f\xfd\xe0" + struct.pack("<Q", 1 << 60) + b"\x01\0\0"),
+    "zstd with a window of 2 TiB": ("zstd", b"\x28\xb5\x2f\xfd\0\xf8\x01\0\0"),
+}
+
+
+@pytest.mark.parametrize("case", STREAMS)
+def test_an_absurd_header_of_a_compressed_stream_is_found(
+    refuses_in_little_room: Overtaxes, tmp_path: Path, case: str
+) -> None:
+    codec, stream = STREAMS[case]
+    target = wreck.forget_checksums(sample(LZF, tmp_path))
+    wreck.edit_offsets(target, 'codec":"lzf"', f'codec":"{codec}"')
+    path = target / "state/0/0/2.snapshot"
+    path.write_bytes(stream)
+    for name in ("3.delta", "4.delta", "5.delta"):
+        for partition in ("0", "1"):
+            (target / "state/0" / partition / name).write_bytes(wreck.packed(wreck.END, codec))
+    told = refuses_in_little_room(target, LZF)
+    assert f"{path}: damaged near byte" in told or f"{path} is torn" in told
+
+
+def bomb(raw: bytes, times: int) -> bytes:
+    """``raw`` so many times, in one zstd stream."""
+    compressor = zstandard.ZstdCompressor(level=1).compressobj()
+    return b"".join([*(compressor.compress(raw) for _ in range(times)), compressor.flush()])
+
+
+@pytest.mark.parametrize("kind", ["5.snapshot", "6.delta"])
+@pytest.mark.parametrize("content", ["zeros", "one length", "bytes after the end"])
+def test_a_small_file_that_swells_to_a_gigabyte_is_found_or_said_to_need_memory(
+    refuses_in_little_room: Overtaxes, tmp_path: Path, kind: str, content: str
+) -> None:
+    name = "agg-snapshot-zstd-4.1"
+    target = wreck.forget_checksums(sample(name, tmp_path))
+    if kind == "6.delta":
+        for folder in ("offsets", "commits"):
+            (target / folder / "5").write_bytes((target / folder / "4").read_bytes())
+        for partition in ("0", "1"):
+            (target / "state/0" / partition / kind).write_bytes(wreck.packed(wreck.END, "zstd"))
+    start = {
+        "zeros": b"",
+        "one length": struct.pack(">i", 2**31 - 4),
+        "bytes after the end": GOOD + wreck.END,
+    }[content]
+    path = target / "state/0/0" / kind
+    path.write_bytes(wreck.packed(start, "zstd") + bomb(b"\0" * (4 << 20), 256))
+    assert path.stat().st_size < 1 << 20
+    told = refuses_in_little_room(target, name, swells=True)
+    # What one record claims, and the deltas' keys, are held in memory; a snapshot streams through it.
+    held = content == "one length" or (content == "zeros" and kind == "6.delta")
+    assert held or "not enough memory" not in told
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("metadata", "longer than"),
+        ("offsets/6", "longer than"),
+        ("commits/6", "longer than"),
+        ("state/0/_metadata/metadata", "longer than"),
+        ("state/0/0/_metadata/schema", "longer than"),
+        ("state/0/0/.7.delta.crc", "longer than"),
+        ("state/0/0/7.delta", "no LZ4 block begins here"),
+    ],
+)
+def test_a_file_of_terabytes_is_not_read_into_memory(
+    refuses_in_little_room: Overtaxes, tmp_path: Path, file: str, says: str
+) -> None:
+    target = sample(LZ4, tmp_path)
+    path = target / file
+    if not path.name.endswith(".crc"):
+        wreck.forget_checksums(target)
+    path.touch()
+    os.truncate(path, 1 << 42)
+    assert says in refuses_in_little_room(target, LZ4)
+
+
+def test_counts_in_a_schema_file_are_held_against_its_size(refuses_in_little_room: Overtaxes, tmp_path: Path) -> None:
+    target = wreck.forget_checksums(sample(LZ4, tmp_path))
+    path = target / "state/0/0/_metadata/schema"
+    empty = '{"type":"struct","fields":[]}'
+    for number in (2**31 - 1, -1, -(2**31), 1000):
+        count = struct.pack(">i", number)
+        for data in (
+            wreck.utf("v2") + count + wreck.utf(empty),
+            wreck.utf("v2") + struct.pack(">i", 1) + wreck.utf(empty) + count + wreck.utf(empty),
+            wreck.utf("v3") + count,
+        ):
+            path.write_bytes(data)
+            assert f"{path}: absurd count {number}" in refuses_in_little_room(target, LZ4)
+    path.write_bytes(wreck.utf("v1") + b"\xff\xff{}")
+    assert f"{path} is cut off" in refuses_in_little_room(target, LZ4)
+
+
+@pytest.mark.parametrize("number", ["2147483647", "-1", "0", "1.5", "1" + 30 * "0", "9" * 5000, "true", '"2"', "null"])
+def test_an_absurd_number_of_partitions_is_refused(
+    refuses_in_little_room: Overtaxes, tmp_path: Path, number: str
+) -> None:
+    target = sample(LZ4, tmp_path)
+    wreck.edit(target / "state/0/_metadata/metadata", '"numPartitions":2', f'"numPartitions":{number}')
+    assert "state/0/_metadata/metadata: not the operator metadata" in refuses_in_little_room(target, LZ4)
+
+
+@pytest.mark.parametrize("number", ["99999999999", "1048577", "3", "1"])
+def test_partitions_are_counted_against_the_pinned_setting_where_there_is_no_metadata(
+    refuses_in_little_room: Overtaxes, tmp_path: Path, number: str
+) -> None:
+    target = sample(OLD, tmp_path)
+    wreck.edit_offsets(target, 'shuffle.partitions":"2"', f'shuffle.partitions":"{number}"')
+    assert "partitions" in refuses_in_little_room(target, OLD)
+
+
+def test_a_batch_number_without_end_is_not_counted_up_to(refuses_in_little_room: Overtaxes, tmp_path: Path) -> None:
+    target = sample(LZ4, tmp_path)
+    for folder in ("offsets", "commits"):
+        (target / folder / "6").rename(target / folder / "999999999999999999")
+    assert "7.delta is missing" not in (told := refuses_in_little_room(target, LZ4))
+    assert "8.delta is missing: version 1000000000000000000 needs every delta" in told

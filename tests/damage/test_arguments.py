@@ -1,0 +1,154 @@
+"""Odd arguments: a wrong one is a wrong argument (exit code 2), whatever it holds; an odd one that is right works."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..samples import bytes_of, sample
+from . import wreck
+from .conftest import Refuses, Ttlsnap
+
+LZ4 = "agg-deltas-lz4-4.2"
+
+
+@pytest.mark.parametrize("output_format", ["text", "json"])
+@pytest.mark.parametrize(
+    ("template", "code", "says"),
+    [
+        ("", 2, "the path is empty"),
+        ("{}/nowhere", 2, "does not exist"),
+        ("{}/metadata", 2, "has no offsets and no state folder"),
+        ("{}/metadata/x", 2, "does not exist"),
+        ("{}\0", 2, "no NUL"),
+        ("file://{}%00", 2, "no NUL"),
+        ("file://elsewhere{}", 2, "has no host"),
+        ("file:relative", 2, "an absolute path"),
+        ("file:", 2, "an absolute path"),
+        ("file://[::1/x", 2, "neither a path nor a URI"),
+        ("s3://bucket/checkpoint", 3, "the scheme 's3' is not supported"),
+        ("hdfs://host:9000{}", 3, "the scheme 'hdfs' is not supported"),
+        ("dbfs:/checkpoint", 3, "the scheme 'dbfs' is not supported"),
+        ("/" + "x" * 300, 5, "File name too long"),
+        ("/" + "x/" * 3000, 5, "File name too long"),
+    ],
+)
+def test_a_target_that_cannot_be_is_refused(
+    refuses: Refuses, tmp_path: Path, template: str, code: int, says: str, output_format: str
+) -> None:
+    target = sample(LZ4, tmp_path)
+    odd = template.replace("{}", str(target))
+    for command in (("compact", *wreck.compacting(LZ4)), ("inspect", *wreck.scanning(LZ4))):
+        assert says in refuses(code, target, command[0], odd, *command[1:], "--format", output_format)
+    told = refuses((2, 3, 5), target, "compact", target, *wreck.compacting(LZ4), "--output", odd)
+    assert told
+    assert [path.name for path in tmp_path.iterdir()] == [target.name]
+
+
+@pytest.mark.parametrize("template", ["{}/", "{}//.", "{}/state/..", "file://{}", "file:{}", "file://localhost{}/"])
+@pytest.mark.parametrize(
+    "folder", ["plain", "a folder", "ünïcode-雪-😀", "100%", "%41", "a'b\"c", "[x]", "a#b?c", "$HOME"]
+)
+def test_an_odd_path_that_is_right_works(ttlsnap: Ttlsnap, tmp_path: Path, template: str, folder: str) -> None:
+    from urllib.parse import quote
+
+    target = tmp_path / folder
+    target.mkdir()
+    target = sample(LZ4, target)
+    shown = quote(str(target)) if template.startswith("file") else str(target)
+    found = ttlsnap("inspect", template.replace("{}", shown), "--format", "json")
+    assert (found.code, json.loads(found.out)["target"]) == (0, str(target))
+    text = ttlsnap("inspect", template.replace("{}", shown))
+    assert text.out.startswith(f"{target}\n")
+
+
+def test_a_path_that_is_no_text_works(tmp_path: Path) -> None:
+    target = os.fsencode(sample(LZ4, tmp_path))
+    odd = os.path.join(os.path.dirname(target), b"a\xffb")
+    os.rename(target, odd)
+    script = "import sys; from ttlsnap.cli import main; sys.exit(main())"
+    for arguments in ([b"inspect", odd], [b"inspect", odd, b"--format", b"json"], [b"inspect", odd + b"/state/0"]):
+        done = subprocess.run([sys.executable.encode(), b"-c", script.encode(), *arguments], capture_output=True)
+        assert b"unexpected" not in done.stderr + done.stdout
+        assert done.returncode == (2 if arguments[1].endswith(b"0") else 0), done
+        if b"json" in arguments:
+            assert json.loads(done.stdout)["target"].encode("utf-8", "surrogateescape") == odd
+
+
+@pytest.mark.parametrize("output_format", ["text", "json"])
+@pytest.mark.parametrize("batch", ["-1", "7", "99", "99999999999999999999999999", "-99999999999999999999999999"])
+def test_a_batch_that_is_not_retained_is_refused(
+    refuses: Refuses, tmp_path: Path, batch: str, output_format: str
+) -> None:
+    target = sample(LZ4, tmp_path)
+    told = refuses(2, target, "inspect", target, "--batch", batch, "--format", output_format)
+    assert "is not retained" in told
+    assert "there are 0 to 6" in told
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--batch", "x"), ("--entries", "-1"), ("--operator", "-1"), ("--operator", "9"), ("--operator", "x"),
+        ("--store", "x\0"), ("--state", ""), ("--schema", "0.default='key STRING | max TIMESTAMP'"), ("--schema", "\0"),
+        ("--schema", "0.default='key STRING |'"), ("--schema", f"{'9' * 5000}.default='a INT | b INT'"),
+        ("--now", ""), ("--now", "\0"), ("--now", "99999-01-01"), ("--now", "2026-13-01"), ("--timestamp", "value"),
+        ("--timestamp", "value.max:ms", "--age"), ("--timestamp", "value.", "--age"), ("--timestamp", "\0", "--age"),
+        ("--timestamp", "value.`", "--age"), ("--timestamp", f"value.max#{'9' * 5000}", "--age"), ("--format", "xml"),
+    ],
+)  # fmt: skip
+def test_an_option_that_cannot_be_is_refused_or_means_nothing(
+    ttlsnap: Ttlsnap, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    target = sample(LZ4, tmp_path)
+    before = bytes_of(target)
+    assert ttlsnap("inspect", target, *options).code in (0, 2)
+    given = [option for option in options if option not in ("--age",)]
+    if options[0] not in ("--batch", "--entries"):
+        outcome = ttlsnap("compact", target, *wreck.compacting(LZ4), *given, "--dry-run")
+        assert outcome.code == 2, outcome
+    assert bytes_of(target) == before
+
+
+@pytest.mark.parametrize("now", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "1970-01-01"])
+def test_the_ends_of_time_are_times(ttlsnap: Ttlsnap, tmp_path: Path, now: str) -> None:
+    target = sample(LZ4, tmp_path)
+    for output_format in ("text", "json"):
+        assert ttlsnap("inspect", target, *wreck.scanning(LZ4), "--now", now, "--format", output_format).code == 0
+        options = (*wreck.compacting(LZ4), "--now", now, "--dry-run", "--format", output_format)
+        assert ttlsnap("compact", target, *options).code == 0
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        ("{}", "is not an empty folder"),
+        ("{}/", "is not an empty folder"),
+        ("{}/new", "lie within each other"),
+        ("{}/state/new", "lie within each other"),
+        ("{}/..", "is not an empty folder"),
+        ("{}/metadata", "is not an empty folder"),
+        ("{}/../full", "is not an empty folder"),
+        ("file://{}", "is not an empty folder"),
+    ],
+)
+def test_an_output_that_is_in_the_way_is_refused(refuses: Refuses, tmp_path: Path, template: str, says: str) -> None:
+    target = sample(LZ4, tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/x").touch()
+    output = template.replace("{}", str(target))
+    assert says in refuses(2, target, "compact", target, *wreck.compacting(LZ4), "--output", output)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([target.name, "full"])
+
+
+def test_an_empty_folder_and_one_that_is_missing_are_outputs(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    target = sample(LZ4, tmp_path)
+    (tmp_path / "empty").mkdir()
+    for output in ("empty", "new", "deep/er/new"):
+        assert ttlsnap("compact", target, *wreck.compacting(LZ4), "--output", tmp_path / output).code == 0
+        assert ttlsnap("inspect", tmp_path / output).code == 0

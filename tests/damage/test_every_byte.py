@@ -1,0 +1,127 @@
+"""State files, cut at every byte and flipped at many, for every codec: found, or exactly what the format proves.
+
+The reader is held against ``model``: where the plain words find the file broken so must it, and where they do not it
+must give the same number of entries. A flipped bit inside what zstd, snappy, lzf or none carry is a case of the
+second kind: those have no checksum, and Spark cannot tell either.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ttlsnap.errors import CorruptionError
+from ttlsnap.filesystem import LocalDirectory
+from ttlsnap.stores.hdfs import StoreFormat, read_entries
+from ttlsnap.stores.lineage import find_lineage
+
+from ..samples import sample
+from . import model, wreck
+
+CASES = [
+    ("lz4", "offsets-v2-4.2", "2.delta"),
+    ("zstd", "agg-snapshot-zstd-4.1", "5.snapshot"),
+    ("snappy", "window-append-snappy-4.0", "2.delta"),
+    ("lzf", "lzf-both-4.2", "2.snapshot"),
+    ("lzf", "lzf-both-4.2", "4.delta"),
+    ("none", "lzf-both-4.2", "2.snapshot"),
+    ("none", "lzf-both-4.2", "5.delta"),
+    ("row checksums", "agg-rowchecksum-deletes-4.2", "8.delta"),
+]
+
+
+class Patient:
+    """One file of a sample as the whole of a partition, without checksum files."""
+
+    def __init__(self, path: Path, form: StoreFormat) -> None:
+        self.path, self.form, self.data = path, form, path.read_bytes()
+
+    def entries(self) -> int | None:
+        """How many entries ttlsnap reads; None when it finds the file damaged."""
+        files = LocalDirectory(str(self.path.parents[1]))
+        try:
+            lineage = find_lineage(files, self.path.parent.name, 1)
+            return sum(len(batch.keys) for batch in read_entries(files, lineage, self.form))
+        except CorruptionError as error:
+            assert str(self.path) in str(error)
+            return None
+
+    def proven(self) -> int | None:
+        """How many entries the formats prove; None when they are broken."""
+        try:
+            return len(model.live_entries(self.path.parent, 1, self.form.codec, self.form.row_checksums))
+        except model.Broken:
+            return None
+
+    def judge(self, damages: Iterator[tuple[str, bytes]]) -> int:
+        """Hold ttlsnap against the model for each damage; how many were found."""
+        found = 0
+        for label, data in damages:
+            self.path.write_bytes(data)
+            told, expected = self.entries(), self.proven()
+            # A key that damage made equal to another stands twice in a snapshot: both are kept.
+            twice = self.path.suffix == ".snapshot" and None is not told is not expected is not None
+            right = told >= expected if twice and told and expected else told == expected
+            assert right, f"{label}: ttlsnap says {told}, the format {expected}"
+            found += told is None
+        return found
+
+
+@pytest.fixture(params=CASES, ids=" ".join)
+def patient(request: pytest.FixtureRequest, tmp_path: Path) -> Patient:
+    """Put one file of a sample, in the codec that the case is about, into a partition of its own."""
+    codec, name, file = request.param
+    checkpoint = sample(name, tmp_path)
+    if codec == "none":
+        wreck.recode(checkpoint, "lzf", "none")
+    alone = tmp_path / "0" / f"1.{file.partition('.')[2]}"
+    alone.parent.mkdir()
+    shutil.copy(checkpoint / "state/0/0" / file, alone)
+    return Patient(alone, StoreFormat("lz4" if codec == "row checksums" else codec, codec == "row checksums"))
+
+
+def test_a_file_cut_at_any_byte_is_found_torn(patient: Patient) -> None:
+    assert patient.entries() == patient.proven() is not None
+    size = len(patient.data)
+    found = patient.judge((f"cut at byte {cut}", patient.data[:cut]) for cut in range(size))
+    # A stream's own end comes after the end mark, which is where Spark stops reading, too.
+    assert found >= size - {"lz4": 21, "zstd": 8}.get(patient.form.codec, 0)
+
+
+def test_a_flipped_bit_is_found_or_takes_no_entry_away(patient: Patient) -> None:
+    size = 8 * len(patient.data)
+    bits = range(size) if size < 250 else sorted(random.Random(size).sample(range(size), 250))
+    found = patient.judge((f"bit {bit} flipped", wreck.flipped(patient.data, bit)) for bit in bits)
+    # lz4 has a checksum over each block; the others find what breaks their structure, or the records'.
+    assert found >= len(bits) * (0.9 if patient.form.codec == "lz4" else 0.05)
+
+
+def test_random_bytes_are_found_or_take_no_entry_away(patient: Patient) -> None:
+    damages = wreck.damages(patient.data, random.Random(len(patient.data)), 50)
+    assert patient.judge(damages) > 50
+
+
+@pytest.mark.parametrize("patient", [CASES[-1]], indirect=True, ids=" ".join)
+def test_a_flipped_bit_in_a_row_is_found_by_its_checksum_alone(patient: Patient) -> None:
+    raw = wreck.unpacked(patient.path, "lz4")
+    lengths = set(_lengths(raw))
+    rows = [bit for bit in range(8 * (len(raw) - 4)) if bit // 8 not in lengths]
+    for bit in random.Random(8).sample(rows, 250):
+        patient.path.write_bytes(wreck.packed(wreck.flipped(raw, bit), "lz4"))
+        assert patient.entries() is None, bit
+        assert Patient(patient.path, StoreFormat("lz4", False)).entries() is not None, bit
+
+
+def _lengths(raw: bytes) -> Iterator[int]:
+    """The bytes that are lengths, not rows."""
+    place = 0
+    while (size := int.from_bytes(raw[place : place + 4], "big", signed=True)) != -1:
+        yield from range(place, place + 4)
+        place += 4 + size
+        size = int.from_bytes(raw[place : place + 4], "big", signed=True)
+        yield from range(place, place + 4)
+        place += 4 + max(size, 0)

@@ -1,0 +1,116 @@
+"""A disk that does not let one read or write: an error that names the path (exit code 5), and nothing half done.
+
+Whoever runs tests as root may read and write everything, so the command runs in a process that has given that up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ..samples import SAMPLES, bytes_of, sample
+from . import wreck
+from .conftest import Outcome
+
+LZ4 = "agg-deltas-lz4-4.2"
+NOBODY = 65534
+_AS_NOBODY = """
+import contextlib, io, json, os, sys
+from ttlsnap.cli.app import run
+nobody, command, *warm = json.loads(sys.argv[1])
+for good in warm:  # loads all that is needed while it may still be read
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert run(good) == 0
+if os.getuid() == 0:
+    os.setgroups([]); os.setgid(nobody); os.setuid(nobody)
+sys.exit(run(command))
+"""
+
+Denied = Callable[..., Outcome]
+
+
+@pytest.fixture
+def denied(tmp_path: Path) -> Iterator[Denied]:
+    """Run a command line as a user who owns the sample and has only the rights that its modes give."""
+    good = str(SAMPLES / LZ4)
+    warm = [["inspect", good, *wreck.scanning(LZ4)], ["compact", good, *wreck.compacting(LZ4), "--dry-run"]]
+
+    def invoke(*arguments: object) -> Outcome:
+        given = json.dumps([NOBODY, [str(argument) for argument in arguments], *warm])
+        done = subprocess.run(
+            [sys.executable, "-c", _AS_NOBODY, given], capture_output=True, text=True, cwd="/", timeout=60
+        )
+        outcome = Outcome(done.returncode, done.stdout, done.stderr)
+        assert outcome.is_clear(), outcome
+        return outcome
+
+    # The folders above have to let a stranger through.
+    opened = [(folder, folder.stat().st_mode) for folder in tmp_path.parents if not folder.stat().st_mode & 1]
+    for folder, mode in opened:
+        if os.access(folder, os.W_OK):
+            folder.chmod(mode | stat.S_IXGRP | stat.S_IXOTH)
+    tmp_path.chmod(0o755)
+    yield invoke
+    for path in [tmp_path, *tmp_path.rglob("*")]:
+        if path.is_dir():
+            path.chmod(0o755)
+    for folder, mode in opened:
+        if os.access(folder, os.W_OK):
+            folder.chmod(mode)
+
+
+def owned(target: Path, folders: int, files: int) -> Path:
+    """Give a sample to the stranger, with these modes."""
+    for path in [*target.rglob("*"), target]:
+        if os.getuid() == 0:
+            os.chown(path, NOBODY, NOBODY)
+        path.chmod(folders if path.is_dir() else files)
+    return target
+
+
+def test_a_read_only_checkpoint_is_inspected_and_refused_to_be_written(denied: Denied, tmp_path: Path) -> None:
+    target = owned(sample(LZ4, tmp_path), 0o555, 0o444)
+    before = bytes_of(target)
+    assert denied("inspect", target, *wreck.scanning(LZ4)).code == 0
+    assert denied("compact", target, *wreck.compacting(LZ4), "--dry-run").code == 0
+    refused = denied("compact", target, *wreck.compacting(LZ4))
+    assert (refused.code, "Permission denied" in refused.err, str(target) in refused.err) == (5, True, True)
+    refused = denied("compact", target, *wreck.compacting(LZ4), "--output", tmp_path / "copy")
+    assert (refused.code, "Permission denied" in refused.err, str(tmp_path) in refused.err) == (5, True, True)
+    assert bytes_of(target) == before
+    assert [p.name for p in tmp_path.iterdir()] == [LZ4]
+
+
+@pytest.mark.parametrize("folder", ["state/0/1", "offsets"])
+def test_a_folder_that_cannot_be_written_undoes_the_run(denied: Denied, tmp_path: Path, folder: str) -> None:
+    target = owned(sample(LZ4, tmp_path), 0o755, 0o644)
+    (target / folder).chmod(0o555)
+    before = {path: digest for path, digest in bytes_of(target).items()}
+    refused = denied("compact", target, *wreck.compacting(LZ4))
+    assert (refused.code, "Permission denied" in refused.err, str(target / folder) in refused.err) == (5, True, True)
+    after = bytes_of(target)
+    assert {path: digest for path, digest in after.items() if not path.startswith("_ttlsnap")} == before
+    (target / folder).chmod(0o755)
+    assert denied("compact", target, *wreck.compacting(LZ4)).code == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["state/0/0/3.delta", "state/0/0/.3.delta.crc", "offsets/6", "state/0/1", "state", "."]
+)
+def test_what_cannot_be_read_is_named(denied: Denied, tmp_path: Path, name: str) -> None:
+    target = owned(sample(LZ4, tmp_path), 0o755, 0o644)
+    before = bytes_of(target)
+    (target / name).chmod(0)
+    for command in (("compact", *wreck.compacting(LZ4)), ("inspect", *wreck.scanning(LZ4))):
+        refused = denied(command[0], target, *command[1:])
+        assert (refused.code, "Permission denied" in refused.err) == (5, True), refused
+        assert str(target / name) in refused.err
+    (target / name).chmod(0o755 if (target / name).is_dir() else 0o644)
+    assert bytes_of(target) == before

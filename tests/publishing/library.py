@@ -1,0 +1,27 @@
+"""The same compaction as the command's, as a library call in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ttlsnap import CompactionReport, Listener, LocalEngine
+from ttlsnap import compact as run
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
+
+from ..judge.queries import stamp
+from .stories import FIELD, NOW, H
+
+
+def compact_with(
+    checkpoint: Path, *, hours: int = 2, listener: Listener | None = None, output: str | None = None
+) -> CompactionReport:
+    """Drop what is not younger than NOW less these hours."""
+    return run(
+        str(checkpoint),
+        [TtlTransformerFactory(StateTtlConfig(hours * H * 1_000_000), FIELD)],
+        now=f"{stamp(NOW)}Z",
+        engine=LocalEngine(1),
+        quiet_period=0,
+        listener=listener,
+        output=output,
+    )

@@ -1,0 +1,100 @@
+"""A disk that is full, and places that cannot be written to."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .commands import Commands, Ended
+from .stories import compact
+from .trees import Tree, copy, is_fenced, tree
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder that ``mount`` makes a disk of its own, unmounted when the test is over."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small disk takes root; full disks are also tested by injected errors")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    yield folder
+    while folder.is_mount():
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def mount(folder: Path, options: str) -> None:
+    """A fresh disk in the place of the last one."""
+    if folder.is_mount():
+        subprocess.run(["umount", str(folder)], check=True)
+    told = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "ttlsnap", str(folder)], capture_output=True)
+    if told.returncode:
+        pytest.skip(f"no disk can be mounted here: {told.stderr.decode()}; injected errors test full disks, too")
+
+
+def is_whole(checkpoint: Path, old: Tree) -> bool:
+    """As it was, and not fenced."""
+    return tree(checkpoint) == old and not is_fenced(checkpoint)
+
+
+def says(ended: Ended, words: str) -> bool:
+    """Exit code 5 and one sentence."""
+    return ended.code == 5 and ended.err.startswith("Error: ") and words in ended.err and "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize(("kind", "words"), [("size={}k", "No space left"), ("nr_inodes={}", "No space left")])
+def test_a_disk_that_fills_up_changes_nothing(
+    commands: Commands, checkpoint: Path, small_disk: Path, kind: str, words: str
+) -> None:
+    """From a disk with no room at all on, a little more room each time, until there is enough."""
+    old = tree(checkpoint)
+    entries = list(checkpoint.rglob("*"))
+    blocks = sum(-(-path.stat().st_size // 4096) for path in entries if path.is_file())
+    least, step = (blocks * 4, 4) if "size" in kind else (len(entries) + 2, 1)
+    ends = []
+    for room in range(200):
+        mount(small_disk, kind.format(least + room * step))
+        path = copy(checkpoint, small_disk / "checkpoint")
+        ended = commands.run(*compact(path))
+        ends.append(ended.code)
+        if ended.code == 0:
+            break
+        assert says(ended, words)
+        assert is_whole(path, old)
+        assert commands.run("recover", str(path), "--format", "json").json["outcome"] == "nothing"
+        assert not list(path.glob("_ttlsnap/runs/*/staged")), "what was staged takes up room"
+    assert ends[-1] == 0 and len(ends) > 5
+    assert tree(path) != old
+
+
+def test_a_file_that_may_not_grow_changes_nothing(commands: Commands, checkpoint: Path) -> None:
+    old = tree(checkpoint)
+    for most in (600, 2000):  # what a command says goes to files, too, and has to fit
+        assert says(commands.run(*compact(checkpoint), file_size_limit=most), "File too large")
+        assert is_whole(checkpoint, old)
+    assert commands.run(*compact(checkpoint)).code == 0
+
+
+@pytest.mark.parametrize("place", [".", "offsets", "state/0/0", "state/0/1", "_ttlsnap", "_ttlsnap/runs"])
+def test_a_folder_that_cannot_be_written_to_changes_nothing(commands: Commands, checkpoint: Path, place: str) -> None:
+    old = tree(checkpoint)
+    folder = checkpoint / place
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o555)
+    assert says(commands.run(*compact(checkpoint), obey_modes=True), "Permission denied")
+    if folder.exists():  # ttlsnap's own folder is taken away when nothing is left in it
+        folder.chmod(0o755)
+    assert is_whole(checkpoint, old)
+    assert commands.run(*compact(checkpoint), obey_modes=True).code == 0
+    if place == ".":
+        return
+    folder.chmod(0o555)
+    new = tree(checkpoint)
+    assert says(commands.run("rollback", str(checkpoint), obey_modes=True), "Permission denied")
+    folder.chmod(0o755)
+    assert is_whole(checkpoint, new)
+    assert commands.run("rollback", str(checkpoint), obey_modes=True).code == 0
+    assert tree(checkpoint) == old

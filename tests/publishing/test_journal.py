@@ -1,0 +1,275 @@
+"""A run that was cut off, and a journal, a fence or files that are no longer what the run left."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError
+from ttlsnap.recovery import prune, recover, rollback
+
+from ..judge.spark import Checkpoint
+from .commands import Commands
+from .faults import KILL, Point, Step, Workshop
+from .library import compact_with
+from .stories import compact
+from .trees import Tree, copy, is_fenced, tree
+
+
+@pytest.fixture(scope="module")
+def compaction(commands: Commands, rich: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Step:
+    return Workshop(commands, tmp_path_factory.mktemp("whole")).step("compact", rich.path, compact)
+
+
+@pytest.fixture(scope="module")
+def half(commands: Commands, compaction: Step, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint whose compaction was killed with all old files set aside and one of two new ones in its place."""
+    (last,) = (call for call in compaction.calls if call.name == "rename" and "staged/state/0/1" in call.path)
+    workshop = Workshop(commands, tmp_path_factory.mktemp("half"))
+    return workshop.cut(compaction, Point(last, KILL))[0]
+
+
+@pytest.fixture
+def cut_off(half: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return copy(half, tmp_path / "checkpoint")
+
+
+def journal_of(checkpoint: Path) -> Path:
+    (journal,) = checkpoint.glob("_ttlsnap/runs/*/journal.json")
+    return journal
+
+
+def everything(checkpoint: Path) -> Tree:
+    """All of it, what ttlsnap keeps for itself too."""
+    return tree(checkpoint) | {f"_ttlsnap/{path}": content for path, content in tree(checkpoint / "_ttlsnap").items()}
+
+
+def outcome(checkpoint: Path, *, undo: bool = False) -> str:
+    return recover(str(checkpoint), prefer_undo=undo).outcome
+
+
+Document = dict[str, Any]
+
+
+def with_move(source: str, target: str) -> Callable[[Document], object]:
+    """One more move at the end of a journal; RUN is the run."""
+    return lambda d: d["moves"].append(
+        {"source": source.replace("RUN", d["run"]), "target": target.replace("RUN", d["run"])}
+    )
+
+
+DAMAGE: dict[str, Callable[[Document], object]] = {
+    "a source above": with_move("../x", "_ttlsnap/runs/RUN/backup/../x"),
+    "a source above, through state": with_move("state/../../x", "_ttlsnap/runs/RUN/backup/state/../../x"),
+    "a target above": with_move("_ttlsnap/runs/RUN/staged/../../../../x", "../x"),
+    "an absolute source": with_move("/etc/passwd", "_ttlsnap/runs/RUN/backup//etc/passwd"),
+    "an absolute target": with_move("_ttlsnap/runs/RUN/staged/x", "/tmp/x"),
+    "an offset": with_move("offsets/3", "_ttlsnap/runs/RUN/backup/offsets/3"),
+    "the fence": with_move("offsets/4", "_ttlsnap/runs/RUN/backup/offsets/4"),
+    "a commit": with_move("commits/2", "_ttlsnap/runs/RUN/backup/commits/2"),
+    "the metadata": with_move("metadata", "_ttlsnap/runs/RUN/backup/metadata"),
+    "a commit as target": with_move("_ttlsnap/runs/RUN/staged/commits/9", "commits/9"),
+    "one state file to another": with_move("state/0/0/1.delta", "state/0/1/9.delta"),
+    "a state file to another name": with_move("state/0/0/1.delta", "_ttlsnap/runs/RUN/backup/state/0/0/2.delta"),
+    "another run's folder": with_move("state/0/0/1.delta", "_ttlsnap/runs/other/backup/state/0/0/1.delta"),
+    "its own journal": with_move("_ttlsnap/runs/RUN/journal.json", "state/0/0/9.delta"),
+    "an empty part": with_move("state//1.delta", "_ttlsnap/runs/RUN/backup/state//1.delta"),
+    "the folder state": with_move("state/.", "_ttlsnap/runs/RUN/backup/state/."),
+    "a fence elsewhere": lambda d: d.update(fence="commits/2"),
+    "a fence above": lambda d: d.update(fence="offsets/../commits/2"),
+    "a fence without a number": lambda d: d.update(fence="offsets/metadata"),
+    "a fence that is none": lambda d: d.update(fence=4),
+    "another run's name": lambda d: d.update(run="another"),
+    "a kind unheard of": lambda d: d.update(kind="repartition"),
+    "a status unheard of": lambda d: d.update(status="half"),
+    "a batch that is none": lambda d: d.update(batch="2"),
+    "a number that is none": lambda d: d.update(number=None),
+    "a compaction that undoes": lambda d: d.update(undoes="another"),
+    "no moves": lambda d: d.pop("moves"),
+    "moves that are none": lambda d: d.update(moves=[1, 2]),
+    "a field unheard of": lambda d: d.update(more=1),
+}
+
+
+def refused_by_all(checkpoint: Path, commands: Commands) -> None:
+    """No command believes it, and nothing at all is changed."""
+    before = everything(checkpoint)
+    for act in (recover, rollback, prune):
+        with pytest.raises(CorruptionError, match=r"journal\.json.*Nothing was changed"):
+            act(str(checkpoint))
+        assert everything(checkpoint) == before
+    told = commands.run("recover", str(checkpoint))
+    assert (told.code, told.err.startswith("Error: "), "This is unexpected" in told.err) == (5, True, False)
+    assert commands.run(*compact(checkpoint)).code in (4, 5)
+    assert everything(checkpoint) == before
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_journal_that_no_run_would_write_is_refused(cut_off: Path, commands: Commands, damage: str) -> None:
+    journal = journal_of(cut_off)
+    document = json.loads(journal.read_text())
+    DAMAGE[damage](document)
+    journal.write_text(json.dumps(document))
+    refused_by_all(cut_off, commands)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\x00", b"[]", b"null", b"7", b'"x"', b"[[1, 2]]", b"[" * 100_000])
+def test_a_journal_that_is_none_is_refused(cut_off: Path, commands: Commands, content: bytes) -> None:
+    journal_of(cut_off).write_bytes(content)
+    refused_by_all(cut_off, commands)
+
+
+def test_a_journal_cut_short_anywhere_is_refused(cut_off: Path) -> None:
+    journal = journal_of(cut_off)
+    whole = journal.read_bytes()
+    for length in range(0, len(whole), len(whole) // 40):
+        journal.write_bytes(whole[:length])
+        before = everything(cut_off)
+        with pytest.raises(CorruptionError):
+            recover(str(cut_off))
+        assert everything(cut_off) == before
+    journal.write_bytes(whole)
+    assert outcome(cut_off) == "finished"
+
+
+def test_a_journal_folder_that_was_moved_away_is_asked_for(cut_off: Path, tmp_path: Path, compaction: Step) -> None:
+    shutil.move(cut_off / "_ttlsnap", tmp_path / "elsewhere")
+    before = tree(cut_off)
+    for act in (recover, rollback):
+        with pytest.raises(RefusedError, match=r"fenced|cut off"):
+            act(str(cut_off))
+        assert tree(cut_off) == before
+    with pytest.raises(RefusedError, match=r"the journal .* is gone .* put it back"):
+        recover(str(cut_off))
+    with pytest.raises(RefusedError, match="ttlsnap recover"):
+        compact_with(cut_off)
+    assert tree(cut_off) == before
+    shutil.rmtree(cut_off / "_ttlsnap", ignore_errors=True)
+    shutil.move(tmp_path / "elsewhere", cut_off / "_ttlsnap")
+    assert outcome(cut_off) == "finished"
+    assert tree(cut_off) == compaction.new
+
+
+@pytest.mark.parametrize("undo", [False, True])
+def test_a_fence_removed_by_hand_half_way_is_raised_again(cut_off: Path, compaction: Step, undo: bool) -> None:
+    (cut_off / "offsets/4").unlink()
+    with pytest.raises(TtlsnapError, match="ttlsnap recover"):
+        compact_with(cut_off)
+    assert outcome(cut_off, undo=undo) == ("undone" if undo else "finished")
+    assert tree(cut_off) == (compaction.old if undo else compaction.new)
+
+
+@pytest.mark.parametrize("undo", [False, True])
+@pytest.mark.parametrize("newer", [("offsets/4",), ("commits/3", "offsets/4", "offsets/5")])
+def test_a_query_that_went_on_without_the_fence_is_not_touched(
+    cut_off: Path, newer: tuple[str, ...], undo: bool
+) -> None:
+    for name in newer:
+        (cut_off / name).unlink(missing_ok=True)
+        (cut_off / name).write_text("v1\n{}\n{}")
+    before = everything(cut_off)
+    with pytest.raises(RefusedError, match="removed by hand and the query has gone on to batch"):
+        outcome(cut_off, undo=undo)
+    assert everything(cut_off) == before
+
+
+@pytest.mark.parametrize("undo", [False, True])
+@pytest.mark.parametrize("length", [0, 1, 13, 40])
+def test_a_fence_that_was_torn_is_one(cut_off: Path, compaction: Step, length: int, undo: bool) -> None:
+    fence = cut_off / "offsets/4"
+    fence.write_bytes(fence.read_bytes()[:length])
+    assert outcome(cut_off, undo=undo) == ("undone" if undo else "finished")
+    assert tree(cut_off) == (compaction.old if undo else compaction.new)
+
+
+def test_a_file_system_without_hard_links_has_fences_too(
+    checkpoint: Path, compaction: Step, commands: Commands, tmp_path: Path
+) -> None:
+    no_links = ("link:error=EPERM", "linkat:error=EPERM")
+    workshop = Workshop(commands, tmp_path)
+    step = workshop.step("compact without links", checkpoint, compact, given=no_links)
+    assert (step.old, step.end) == (compaction.old, compaction.new)
+    fence = [call for call in step.calls if call.path == "offsets/4"]
+    assert [call.name for call in fence] == ["openat", "write", "fsync", "unlink"]
+    for call in fence:
+        path, _ = workshop.cut(step, Point(call, KILL))
+        assert outcome(path) in ("finished", "undone")
+        assert tree(path) in (step.old, step.end)
+
+
+def test_another_runs_fence_is_left_alone(cut_off: Path) -> None:
+    fence = cut_off / "offsets/4"
+    run = journal_of(cut_off).parent.name
+    fence.write_text(fence.read_text().replace(run, "20200101T000000Z-000000"))
+    before = everything(cut_off)
+    with pytest.raises(RefusedError):
+        outcome(cut_off)
+    assert everything(cut_off) == before
+
+
+def test_a_run_whose_new_files_are_lost_is_undone(cut_off: Path, compaction: Step) -> None:
+    for path in (*cut_off.glob("_ttlsnap/runs/*/staged/state/0/*/*"), cut_off / "state/0/0/3.snapshot"):
+        path.unlink()
+    assert outcome(cut_off) == "undone"
+    assert tree(cut_off) == compaction.old
+
+
+@pytest.mark.parametrize("undo", [False, True])
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [
+        (("backup/state/0/0/3.snapshot",), "cannot be told. The fence stays"),
+        (("backup/state/0/0/4.delta",), "can neither be finished nor undone. The fence stays"),
+        (("backup/state/0/1/3.snapshot", "staged/state/0/1/3.snapshot"), "can neither be finished nor undone"),
+    ],
+)
+def test_a_run_whose_old_files_are_lost_stays_fenced(
+    cut_off: Path, compaction: Step, lost: tuple[str, ...], words: str, undo: bool
+) -> None:
+    paths = [next(cut_off.glob(f"_ttlsnap/runs/*/{name}")) for name in lost]
+    kept = [path.read_bytes() for path in paths]
+    for path in paths:
+        path.unlink()
+    before = everything(cut_off)
+    with pytest.raises(CorruptionError, match=words):
+        outcome(cut_off, undo=undo)
+    assert everything(cut_off) == before
+    assert is_fenced(cut_off)
+    for path, content in zip(paths, kept, strict=True):
+        path.write_bytes(content)
+    assert outcome(cut_off, undo=undo) == ("undone" if undo else "finished")
+    assert tree(cut_off) == (compaction.old if undo else compaction.new)
+
+
+def test_a_file_in_the_way_of_recover_is_not_overwritten(cut_off: Path, compaction: Step) -> None:
+    foreign = cut_off / "state/0/1/3.snapshot"
+    moved = next(cut_off.glob("_ttlsnap/runs/*/backup/state/0/1/")) / "3.snapshot"
+    assert moved.exists() and not foreign.exists()
+    foreign.write_bytes(b"by somebody")
+    with pytest.raises(RefusedError, match=r"recover .* --undo"):
+        outcome(cut_off)
+    assert foreign.read_bytes() == b"by somebody"
+    assert is_fenced(cut_off)
+    assert outcome(cut_off, undo=True) == "undone"
+    assert tree(cut_off) == compaction.old
+
+
+@pytest.mark.parametrize("place", ["_ttlsnap", "_ttlsnap/runs"])
+def test_links_that_lead_out_are_not_followed(checkpoint: Path, tmp_path: Path, commands: Commands, place: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (checkpoint / place).parent.mkdir(exist_ok=True)
+    (checkpoint / place).symlink_to(outside)
+    old = tree(checkpoint)
+    for argv in (compact(checkpoint), ["rollback", str(checkpoint)], ["recover", str(checkpoint)]):
+        refused = commands.run(*argv)
+        assert refused.code == 4, refused
+        assert "leads outside" in refused.err
+    assert tree(checkpoint) == old
+    assert not list(outside.iterdir())

@@ -1,0 +1,203 @@
+"""A checkpoint that moves on while ttlsnap works, a query that runs, and a second ttlsnap."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ttlsnap import CompactionReport, SilentListener, publish
+from ttlsnap.errors import RefusedError, TtlsnapError
+from ttlsnap.filesystem import open_directory
+from ttlsnap.locking import refuse_if_alive
+
+from .commands import Commands
+from .library import compact_with
+from .stories import compact
+from .trees import is_fenced, tree
+
+Change = Callable[[Path], object]
+
+
+class Meanwhile(SilentListener):
+    """Does something between the scan and the publishing."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self._act = act
+
+    def confirm(self, report: CompactionReport) -> bool:
+        self._act()
+        return True
+
+
+def write(path: str, data: bytes = b"v1\n{}\n{}") -> Change:
+    return lambda checkpoint: (checkpoint / path).write_bytes(data)
+
+
+def remove(pattern: str) -> Change:
+    def act(checkpoint: Path) -> None:
+        for path in (checkpoint / "state/0/1").glob(pattern):
+            path.unlink()
+
+    return act
+
+
+CHANGES: dict[str, Change] = {
+    "a batch is begun": write("offsets/4"),
+    "the batch is committed": write("commits/3"),
+    "the batch is committed and another begun": lambda at: (write("commits/3")(at), write("offsets/4")(at)),
+    "the last batch is begun again": write("state/0/1/4.delta", b"another one"),
+    "a delta is touched": lambda at: os.utime(at / "state/0/0/4.delta"),
+    "the snapshot is written again": write("state/0/1/3.snapshot", b"another one"),
+    "maintenance writes a snapshot": write("state/0/1/4.snapshot"),
+    "a snapshot is removed": remove("3.snapshot"),
+    "all is removed": remove("[0-9]*"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_checkpoint_that_moves_on_is_left_as_it_is(checkpoint: Path, commands: Commands, change: str) -> None:
+    def meanwhile() -> None:
+        CHANGES[change](checkpoint)
+        moved_on.append(tree(checkpoint))
+
+    moved_on: list[dict[str, str]] = []
+    with pytest.raises(RefusedError, match=r"the query (runs|went on)"):
+        compact_with(checkpoint, listener=Meanwhile(meanwhile))
+    assert tree(checkpoint) == moved_on[0]
+    assert not is_fenced(checkpoint)
+    assert not list(checkpoint.glob("_ttlsnap/runs/*/staged"))
+    assert commands.run("recover", str(checkpoint), "--format", "json").json["outcome"] == "nothing"
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_copy_of_a_checkpoint_that_moves_on_does_not_appear(checkpoint: Path, tmp_path: Path, change: str) -> None:
+    def meanwhile() -> None:
+        CHANGES[change](checkpoint)
+        moved_on.append(tree(checkpoint))
+
+    moved_on: list[dict[str, str]] = []
+    with pytest.raises(TtlsnapError):
+        compact_with(checkpoint, listener=Meanwhile(meanwhile), output=str(tmp_path / "new" / "copy"))
+    assert tree(checkpoint) == moved_on[0]
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_file_that_appears_behind_the_fence_is_not_overwritten(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in (checkpoint / "state/0/1").glob("*3.snapshot*"):
+        path.unlink()
+    old = tree(checkpoint)
+    check = publish.check_unchanged
+
+    def check_and_go_on(plan: object) -> None:
+        check(plan)  # type: ignore[arg-type]
+        (checkpoint / "state/0/1/3.snapshot").write_bytes(b"by maintenance")
+
+    monkeypatch.setattr(publish, "check_unchanged", check_and_go_on)
+    with pytest.raises(RefusedError, match=r"state/0/1/3\.snapshot appeared in the meantime"):
+        compact_with(checkpoint)
+    assert (checkpoint / "state/0/1/3.snapshot").read_bytes() == b"by maintenance"
+    (checkpoint / "state/0/1/3.snapshot").unlink()
+    assert tree(checkpoint) == old
+
+
+def test_ctrl_c_behind_the_fence_undoes_the_run(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = tree(checkpoint)
+    rename = os.rename
+
+    def interrupted(source: str, target: str) -> None:
+        rename(source, target)
+        if target.endswith("backup/state/0/1/4.delta"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compact_with(checkpoint)
+    assert tree(checkpoint) == old
+
+
+def test_a_second_ttlsnap_is_refused(checkpoint: Path, commands: Commands) -> None:
+    def meanwhile() -> None:
+        for argv in (
+            compact(checkpoint),
+            ["recover", str(checkpoint)],
+            ["rollback", str(checkpoint)],
+            ["history", str(checkpoint), "--prune"],
+        ):
+            refused = commands.run(*argv)
+            assert refused.code == 4
+            assert f"another ttlsnap is at work on {checkpoint}" in refused.err
+        told.append(True)
+
+    told: list[bool] = []
+    old = tree(checkpoint)
+    assert compact_with(checkpoint, listener=Meanwhile(meanwhile)).published
+    assert told
+    assert tree(checkpoint) != old
+
+
+def age(checkpoint: Path, seconds: float) -> None:
+    """Let the logs' newest files be so old."""
+    then = time.time() - seconds
+    for path in (*(checkpoint / "offsets").iterdir(), *(checkpoint / "commits").iterdir()):
+        os.utime(path, (then, then))
+
+
+def commit(checkpoint: Path) -> None:
+    """The batch that was begun is committed after all."""
+    (checkpoint / "commits/3").write_bytes((checkpoint / "commits/2").read_bytes())
+
+
+def test_a_batch_begun_just_now_is_taken_for_a_query_that_runs(checkpoint: Path, commands: Commands) -> None:
+    old = tree(checkpoint)
+    age(checkpoint, 3)
+    argv = compact(checkpoint)
+    argv[argv.index("--quiet-period") + 1] = "1"
+    refused = commands.run(*argv)
+    assert refused.code == 4
+    assert "batch 3 was begun 3 s ago and is not committed" in refused.err and "--quiet-period 0" in refused.err
+    assert tree(checkpoint) == old
+    age(checkpoint, 11)
+    assert commands.run(*argv).code == 0
+
+
+def test_logs_that_change_are_taken_for_a_query_that_runs(checkpoint: Path, commands: Commands) -> None:
+    commit(checkpoint)
+    age(checkpoint, 0)
+    argv = compact(checkpoint)
+    argv[argv.index("--quiet-period") + 1] = "1.5"
+    later = threading.Timer(0.7, lambda: (checkpoint / "offsets/4").write_bytes(b"v1"))
+    later.start()
+    refused = commands.run(*argv)
+    later.join()
+    assert refused.code == 4
+    assert "its logs are changing: the query runs" in refused.err
+    (checkpoint / "offsets/4").unlink()
+    assert commands.run(*argv).code == 0
+
+
+@pytest.mark.parametrize(("seconds", "wait"), [(100, None), (4.5, 0.5), (0, 5), (-60, 5)])
+def test_logs_are_watched_for_as_long_as_they_are_young(checkpoint: Path, seconds: float, wait: float | None) -> None:
+    commit(checkpoint)
+    age(checkpoint, seconds)
+    slept: list[float] = []
+    refuse_if_alive(open_directory(str(checkpoint)), None, 5, sleep=slept.append)
+    assert slept == ([] if wait is None else [pytest.approx(wait, abs=0.4)])
+
+
+@pytest.mark.parametrize("change", ["offsets/4", "commits/2", "commits/4", "state/0/1/.5.delta.x.tmp"])
+def test_any_change_of_logs_and_half_written_state_is_noticed(checkpoint: Path, change: str) -> None:
+    commit(checkpoint)
+    age(checkpoint, 1)
+
+    def go_on(seconds: float) -> None:
+        write(change)(checkpoint)
+
+    with pytest.raises(RefusedError, match="its logs are changing"):
+        refuse_if_alive(open_directory(str(checkpoint)), None, 5, sleep=go_on)

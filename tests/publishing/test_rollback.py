@@ -1,0 +1,134 @@
+"""Rolling back: every byte, as long as the old state is the state of the last committed batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ttlsnap import RollbackReport, history, plan, prune, recovery, rollback
+from ttlsnap.errors import RefusedError
+from ttlsnap.publish import swap
+
+from ..judge.queries import Query
+from ..judge.spark import Judge
+from .library import compact_with
+from .stories import BATCHES, LATER
+from .trees import copy, is_fenced, tree
+
+
+def roll_back(checkpoint: Path) -> RollbackReport:
+    return rollback(str(checkpoint))
+
+
+@pytest.mark.parametrize("layout", ["deltas", "both"])
+def test_every_byte_comes_back(judge: Judge, tmp_path: Path, layout: str) -> None:
+    written = judge.write(Query(), BATCHES, layout=layout, uncommitted=LATER[0])
+    checkpoint = copy(written.path, tmp_path / "checkpoint")
+    old = tree(checkpoint)
+    compact_with(checkpoint)
+    assert tree(checkpoint) != old
+    roll_back(checkpoint)
+    assert tree(checkpoint) == old
+    compact_with(checkpoint)
+    roll_back(checkpoint)
+    assert tree(checkpoint) == old
+
+
+def test_sidecars_and_an_uncommitted_batch_come_back(checkpoint: Path) -> None:
+    old = tree(checkpoint)
+    report = compact_with(checkpoint)
+    assert report.published
+    gone = old.keys() - tree(checkpoint).keys()
+    assert {"state/0/0/3.snapshot.crc", "state/0/0/.3.snapshot.crc.crc", "state/0/0/4.delta"} <= gone
+    assert roll_back(checkpoint).undone == report.run
+    assert tree(checkpoint) == old
+
+
+def test_what_a_batch_left_that_began_since_makes_room(checkpoint: Path) -> None:
+    old = tree(checkpoint)
+    compact_with(checkpoint)
+    for name in ("4.delta", ".4.delta.crc", "4.delta.crc", "4.snapshot", "5.delta", "3.snapshot.crc"):
+        (checkpoint / "state/0/1" / name).write_bytes(b"computed from the new state")
+    roll_back(checkpoint)
+    assert tree(checkpoint) == old
+
+
+def test_a_newer_committed_batch_forbids_it(checkpoint: Path) -> None:
+    compact_with(checkpoint)
+    (checkpoint / "commits/3").write_bytes((checkpoint / "commits/2").read_bytes())
+    new = tree(checkpoint)
+    with pytest.raises(RefusedError, match="batch 3 has been committed since"):
+        roll_back(checkpoint)
+    assert tree(checkpoint) == new
+
+
+def test_a_batch_committed_at_the_last_moment_forbids_it(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def commit_and_swap(*args: object, **options: object) -> object:
+        (checkpoint / "commits/3").write_bytes((checkpoint / "commits/2").read_bytes())
+        new.append(tree(checkpoint))
+        return swap(*args, **options)  # type: ignore[arg-type]
+
+    new: list[dict[str, str]] = []
+    compact_with(checkpoint)
+    monkeypatch.setattr(recovery, "swap", commit_and_swap)
+    with pytest.raises(RefusedError, match="its logs are changing"):
+        roll_back(checkpoint)
+    assert tree(checkpoint) == new[0]
+    assert not is_fenced(checkpoint)
+
+
+def test_there_is_nothing_to_roll_back_twice(checkpoint: Path) -> None:
+    with pytest.raises(RefusedError, match="no run to roll back"):
+        roll_back(checkpoint)
+    compact_with(checkpoint)
+    roll_back(checkpoint)
+    old = tree(checkpoint)
+    with pytest.raises(RefusedError, match="no run to roll back"):
+        roll_back(checkpoint)
+    assert tree(checkpoint) == old
+
+
+def test_the_next_run_removes_the_backup(checkpoint: Path) -> None:
+    first = compact_with(checkpoint, hours=3)
+    between = tree(checkpoint)
+    second = compact_with(checkpoint)
+    assert {entry.run: entry.backup for entry in history(str(checkpoint))} == {first.run: False, second.run: True}
+    roll_back(checkpoint)
+    assert tree(checkpoint) == between
+    with pytest.raises(RefusedError, match="no run to roll back"):
+        roll_back(checkpoint)
+
+
+def test_pruning_removes_the_backup(checkpoint: Path) -> None:
+    run = compact_with(checkpoint).run
+    new = tree(checkpoint)
+    assert prune(str(checkpoint)) == [run]
+    assert prune(str(checkpoint)) == []
+    with pytest.raises(RefusedError, match="has been removed"):
+        roll_back(checkpoint)
+    assert tree(checkpoint) == new
+
+
+def test_a_backup_with_a_file_missing_is_not_used(checkpoint: Path) -> None:
+    run = compact_with(checkpoint).run
+    (checkpoint / f"_ttlsnap/runs/{run}/backup/state/0/1/.3.snapshot.crc").unlink()
+    new = tree(checkpoint)
+    with pytest.raises(RefusedError, match="has been removed"):
+        roll_back(checkpoint)
+    assert tree(checkpoint) == new
+
+
+def test_the_last_run_is_the_last_one_even_when_the_clock_went_back(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = iter(f"20230101T0000{second:02}Z-abcdef" for second in range(9, 0, -1))
+    monkeypatch.setattr(plan, "new_run_id", lambda: next(names))
+    monkeypatch.setattr(recovery, "new_run_id", lambda: next(names))
+    compact_with(checkpoint, hours=3)
+    between = tree(checkpoint)
+    compact_with(checkpoint)
+    roll_back(checkpoint)
+    assert tree(checkpoint) == between
+    with pytest.raises(RefusedError, match="no run to roll back"):
+        roll_back(checkpoint)

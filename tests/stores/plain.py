@@ -1,0 +1,30 @@
+"""State files written the plain way, one record after the other, from what ``docs/hdfs-state-store.md`` says."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+import google_crc32c
+
+Put = tuple[bytes, bytes | None]
+"""A key and its value; None deletes the key."""
+
+END = struct.pack(">i", -1)
+
+
+def record(key: bytes, value: bytes | None) -> bytes:
+    """One record's bytes."""
+    if value is None:
+        return struct.pack(">i", len(key)) + key + struct.pack(">i", -1)
+    return struct.pack(">i", len(key)) + key + struct.pack(">i", len(value)) + value
+
+
+def state_file(puts: Iterable[Put], row_checksums: bool = False) -> bytes:
+    """A whole file, not compressed."""
+    return b"".join(record(*(_with_checksum(*put) if row_checksums else put)) for put in puts) + END
+
+
+def _with_checksum(key: bytes, value: bytes | None) -> Put:
+    checksum = struct.pack("<I", google_crc32c.value(key if value is None else key + value))
+    return (checksum + key, None) if value is None else (key, checksum + value)
