@@ -1,4 +1,4 @@
-"""A process that runs command lines in an address space that ends a little above what ttlsnap needs anyway."""
+"""A process that runs command lines with less than it might have: little memory, or no rights beyond its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOM = 256 << 20
 """Bytes of address space beyond those of a process that has done its first inspection and dry run."""
 
 _WORKER = """
-import contextlib, io, json, resource, sys
+import contextlib, io, json, os, resource, sys
 from pathlib import Path
 from ttlsnap.cli.app import run
 
@@ -23,15 +23,22 @@ def status(name):
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
     return int(line.split()[1]) << 10
 
-room, *warm = json.loads(sys.stdin.readline())
+room, user, *warm = json.loads(sys.stdin.readline())
 answers = sys.stdout
-for command in warm:
+for command in warm:  # what is loaded later needs memory, and the right to read it
     with contextlib.redirect_stdout(io.StringIO()):
         assert run(command) == 0
-limit = status("VmSize") + room
-resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+if room:
+    limit = status("VmSize") + room
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+if user and os.getuid() == 0:
+    os.chdir("/")
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
 for line in sys.stdin:
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    if not user:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before = status("VmRSS")
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -50,16 +57,16 @@ class Confined(NamedTuple):
 
 
 class Confinement:
-    """One process for many command lines."""
+    """One process for many command lines: with so much memory, or as that user if this one is root."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: int = 0, user: int = 0) -> None:
         name = "agg-deltas-lz4-4.2"
         good = str(SAMPLES / name)
         warm = [["inspect", good, *wreck.scanning(name)], ["compact", good, *wreck.compacting(name), "--dry-run"]]
         self._process = subprocess.Popen(
             [sys.executable, "-c", _WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        self._say([ROOM, *warm])
+        self._say([room, user, *warm])
 
     def run(self, *arguments: str | Path) -> Confined:
         """Run one command line there."""

@@ -17,7 +17,7 @@ import zstandard
 
 from ..samples import bytes_of, sample
 from . import wreck
-from .confined import Confinement
+from .confined import ROOM, Confinement
 from .conftest import Outcome
 
 LZF, LZ4, OLD = "lzf-both-4.2", "agg-deltas-lz4-4.2", "agg-format1-3.5"
@@ -30,7 +30,7 @@ Overtaxes = Callable[..., str]
 @pytest.fixture(scope="module")
 def confinement() -> Iterator[Confinement]:
     """Start the confined process."""
-    confined = Confinement()
+    confined = Confinement(room=ROOM)
     yield confined
     confined.close()
 

@@ -2,7 +2,7 @@
 
 One module per operator says which entries are primary, which timestamp Spark stores and on which clock.
 ``describe`` turns a checkpoint's stores into the states that transformers see; what must not be touched,
-or is not known, is refused by name, but only when it was asked for.
+or is not known, is refused by name, but only when it was asked for. See ``docs/operators.md``.
 """
 
 from __future__ import annotations

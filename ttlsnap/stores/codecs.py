@@ -10,7 +10,8 @@
 
 ``decompress`` gives pieces of bounded size whatever a header claims; ``Compressor`` writes the same streams.
 These are lz4-java's, zstd-jni's, snappy-java's and compress-lzf's stream formats, which
-``org.apache.spark.io.CompressionCodec`` wraps; they are not the frame formats of the command-line tools.
+``org.apache.spark.io.CompressionCodec`` wraps; they are not the frame formats of the command-line tools (Spark itself
+knows no ``none``). See ``docs/hdfs-state-store.md``.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ Key and value are multiples of 4 bytes (UnsafeRows of 8, and 4 for a row checksu
 4-byte word. Where each begins depends on the lengths before it; ``_walk`` finds a block's records by pointer
 jumping: from the successor of every word it makes the successor's successor, and so on, then follows the long
 jumps and fills in the short ones. Runs of records of one size, the ordinary case, are found by comparing two
-strided columns. Source: Spark's ``HDFSBackedStateStoreProvider``.
+strided columns. Source: Spark's ``HDFSBackedStateStoreProvider``;
+``docs/hdfs-state-store.md``.
 """
 
 from __future__ import annotations
