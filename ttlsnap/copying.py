@@ -67,7 +67,8 @@ def write_copy(plan: Plan, results: Iterable[PartitionResult], staging: LocalDir
 
 
 def finish_copy(staging: LocalDirectory, destination: LocalDirectory) -> None:
-    """Rename the whole copy into place."""
+    """Rename the whole copy into place, when all of it is on the disk."""
+    _sync_names(staging, "")
     try:
         os.rename(staging.root, destination.root)  # noqa: PTH104 - one system call
         parent = os.open(Path(destination.root).parent, os.O_RDONLY)
@@ -77,6 +78,14 @@ def finish_copy(staging: LocalDirectory, destination: LocalDirectory) -> None:
             os.close(parent)
     except OSError as error:
         raise StorageError(f"cannot rename {staging.root} to {destination.root}: {error.strerror}") from error
+
+
+def _sync_names(staging: LocalDirectory, path: str) -> None:
+    """The files are synced one by one as they are written; their names are not."""
+    for info in staging.list(path):
+        if info.is_dir:
+            _sync_names(staging, f"{path}/{info.name}" if path else info.name)
+    staging.sync(path)
 
 
 def discard_copy(staging: LocalDirectory) -> None:

@@ -28,7 +28,7 @@ CASES = [
     ("snappy", "window-append-snappy-4.0", "2.delta"),
     ("lzf", "lzf-both-4.2", "2.snapshot"),
     ("lzf", "lzf-both-4.2", "4.delta"),
-    ("none", "lzf-both-4.2", "2.snapshot"),
+    ("none", "lzf-both-4.2", "1.snapshot"),
     ("none", "lzf-both-4.2", "5.delta"),
     ("row checksums", "agg-rowchecksum-deletes-4.2", "8.delta"),
 ]
@@ -63,9 +63,10 @@ class Patient:
         for label, data in damages:
             self.path.write_bytes(data)
             told, expected = self.entries(), self.proven()
-            # A key that damage made equal to another stands twice in a snapshot: both are kept.
-            twice = self.path.suffix == ".snapshot" and None is not told is not expected is not None
-            right = told >= expected if twice and told and expected else told == expected
+            right = told == expected
+            if self.path.suffix == ".snapshot" and told is not None and expected is not None:
+                # A key that damage made equal to another stands twice in a snapshot: both are kept.
+                right = told >= expected
             assert right, f"{label}: ttlsnap says {told}, the format {expected}"
             found += told is None
         return found
@@ -94,15 +95,15 @@ def test_a_file_cut_at_any_byte_is_found_torn(patient: Patient) -> None:
 
 def test_a_flipped_bit_is_found_or_takes_no_entry_away(patient: Patient) -> None:
     size = 8 * len(patient.data)
-    bits = range(size) if size < 250 else sorted(random.Random(size).sample(range(size), 250))
+    bits = range(size) if size < 200 else sorted(random.Random(size).sample(range(size), 200))
     found = patient.judge((f"bit {bit} flipped", wreck.flipped(patient.data, bit)) for bit in bits)
     # lz4 has a checksum over each block; the others find what breaks their structure, or the records'.
     assert found >= len(bits) * (0.9 if patient.form.codec == "lz4" else 0.05)
 
 
 def test_random_bytes_are_found_or_take_no_entry_away(patient: Patient) -> None:
-    damages = wreck.damages(patient.data, random.Random(len(patient.data)), 50)
-    assert patient.judge(damages) > 50
+    damages = wreck.damages(patient.data, random.Random(len(patient.data)), 30)
+    assert patient.judge(damages) > 30
 
 
 @pytest.mark.parametrize("patient", [CASES[-1]], indirect=True, ids=" ".join)
@@ -110,7 +111,7 @@ def test_a_flipped_bit_in_a_row_is_found_by_its_checksum_alone(patient: Patient)
     raw = wreck.unpacked(patient.path, "lz4")
     lengths = set(_lengths(raw))
     rows = [bit for bit in range(8 * (len(raw) - 4)) if bit // 8 not in lengths]
-    for bit in random.Random(8).sample(rows, 250):
+    for bit in random.Random(8).sample(rows, 150):
         patient.path.write_bytes(wreck.packed(wreck.flipped(raw, bit), "lz4"))
         assert patient.entries() is None, bit
         assert Patient(patient.path, StoreFormat("lz4", False)).entries() is not None, bit

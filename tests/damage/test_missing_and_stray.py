@@ -46,6 +46,11 @@ def _made(folder: Path) -> Path:
     return folder
 
 
+def _only_a_file(target: Path) -> None:
+    shutil.rmtree(target)
+    target.write_bytes(b"a file")
+
+
 def _stale(target: Path) -> None:
     shutil.copy(target / "state/0/0/.4.delta.crc", target / "state/0/0/.5.delta.crc")
 
@@ -68,7 +73,7 @@ MISSING: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "a delta in the middle": (LZ4, _remove("state/0/1/3.delta"), "state/0/1/3.delta is missing"),
     "several deltas": (LZ4, _remove("state/0/1/3.delta", "state/0/1/5.delta"), "(2 missing)"),
     "the last delta": (LZ4, _remove("state/0/0/7.delta"), "state/0/0/7.delta is missing"),
-    "a snapshot and what it stood for": (LZF, _remove("state/0/0/2.snapshot", "state/0/0/2.delta"), "2.delta is missing"),
+    "a snapshot and what it stood for": (LZF, _remove("state/0/0/2.snapshot", "state/0/0/2.delta"), "2.delta is"),
     "all files of a partition": (LZ4, _remove("state/0/1", "sources"), "partition 1 is the first that does not fit"),
     "partition 0": (LZ4, _remove("state/0/0"), "partition 0 is the first that does not fit"),
     "partition 1 of an old one": (OLD, _remove("state/0/1"), "partition 1 is the first that does not fit"),
@@ -127,14 +132,14 @@ def test_an_empty_state_file_without_checksums_is_torn(refuses: Refuses, tmp_pat
 @pytest.mark.parametrize(
     ("wreak", "says"),
     [
-        (lambda target: shutil.rmtree(target), "does not exist"),
-        (lambda target: [shutil.rmtree(target), target.write_bytes(b"a file")], "has no offsets and no state folder"),
-        (lambda target: [shutil.rmtree(path) for path in target.iterdir() if path.is_dir()], "has no offsets and no"),
-        (lambda target: shutil.rmtree(target / "state"), "has no state folder"),
-        (lambda target: [shutil.rmtree(target / "state"), (target / "state").mkdir()], "holds no operator"),
-        (lambda target: shutil.rmtree(target / "offsets"), "has no offsets folder"),
-        (lambda target: shutil.rmtree(target / "commits"), "no batch was committed yet"),
-        (lambda target: [path.unlink() for path in (target / "commits").iterdir()], "no batch was committed yet"),
+        (_remove("."), "does not exist"),
+        (_only_a_file, "has no offsets and no state folder"),
+        (_remove("offsets", "commits", "state", "sources"), "has no offsets and no state folder"),
+        (_remove("state"), "has no state folder"),
+        (_remove("state/0"), "holds no operator"),
+        (_remove("offsets"), "has no offsets folder"),
+        (_remove("commits"), "no batch was committed yet"),
+        (_remove(*(f"commits/{n}" for n in range(7))), "no batch was committed yet"),
     ],
 )
 def test_what_is_no_checkpoint_is_a_wrong_argument(
@@ -151,12 +156,14 @@ def test_what_is_no_checkpoint_is_a_wrong_argument(
 
 
 STRAYS = (
-    "x.tmp", "state/0/0/.1.delta.5f0e.TID5.tmp", "state/0/0/99.delta.bak", "state/0/0/7.delta~", "state/0/0/.7.delta.swp",
+    "x.tmp", "state/0/0/.1.delta.5f0e.TID5.tmp",
+    "state/0/0/99.delta.bak", "state/0/0/7.delta~", "state/0/0/.7.delta.swp",
     "state/0/0/_SUCCESS", "state/0/0/07.delta", "state/0/0/-7.delta", "state/0/0/7.delta.crc.bak", "state/0/0/8.DELTA",
     "state/0/0/1.snapshot/x", "state/0/0/backup/1.txt", "state/0/0/3.snapshot/_metadata/schema", "state/0/_SUCCESS",
     "state/0/00/1.delta", "state/0/x/1.delta", "state/0/_metadata/x", "state/0/_metadata/v2x/0", "state/_SUCCESS",
     "state/x/0/1.delta", "state/1", "offsets/6~", "offsets/.7.tmp", "offsets/x", "offsets/007", "offsets/-1",
-    "offsets/8/x", "commits/6.bak", "commits/99/x", "commits/_SUCCESS", "a folder/é ü/file", "_ttlsnap2/x", "sources/x/y",
+    "offsets/8/x", "commits/6.bak", "commits/99/x", "commits/_SUCCESS", "a folder/é ü/file", "_ttlsnap2/x",
+    "sources/x/y",
     "state/0/0/18446744073709551616.delta", "offsets/99999999999999999999",
 )  # fmt: skip
 
@@ -194,5 +201,5 @@ def test_a_state_file_that_cannot_be_read_is_an_error_that_names_it() -> None:
     from ttlsnap.filesystem import open_directory
 
     # The kernel's own way to a regular file whose reading fails: page 0 of a process is never mapped.
-    with open_directory("/proc/self").open("mem") as file, pytest.raises(StorageError, match="cannot read .*/mem: "):
+    with open_directory("/proc/self").open("mem") as file, pytest.raises(StorageError, match=r"cannot read .*/mem: "):
         file.read(8)

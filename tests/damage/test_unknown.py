@@ -21,6 +21,11 @@ def _edit(file: str, old: str, new: str) -> Callable[[Path], None]:
     return lambda target: wreck.edit(target / file, old, new)
 
 
+def _time(value: str) -> Callable[[Path], None]:
+    """Let the last batch have begun at ``value``."""
+    return _edit("offsets/6", '"batchTimestampMs":', f'"batchTimestampMs":{value},"more":')
+
+
 def _value(field: str) -> Callable[[Path], None]:
     """Make the value schema one field of a type."""
 
@@ -29,10 +34,6 @@ def _value(field: str) -> Callable[[Path], None]:
         wreck.forget_checksums(target).joinpath(SCHEMA).write_bytes(wreck.schema_file(KEY, text))
 
     return do
-
-
-def _schema(data: bytes) -> Callable[[Path], None]:
-    return lambda target: wreck.forget_checksums(target).joinpath(SCHEMA).write_bytes(data) and None
 
 
 def _put(file: str, data: bytes) -> Callable[[Path], None]:
@@ -44,16 +45,20 @@ def _put(file: str, data: bytes) -> Callable[[Path], None]:
     return do
 
 
-CONF = "spark.sql.streaming.stateStore."
+def _schema(data: bytes) -> Callable[[Path], None]:
+    return _put(SCHEMA, data)
+
+
+DEEP = '{"type":"array","containsNull":true,"elementType":' * 99 + '"long"' + "}" * 99
 UNKNOWN: dict[str, tuple[int, Callable[[Path], None], str]] = {
     "codec": (3, _edit("offsets/6", 'codec":"lz4"', 'codec":"brotli"'), "codec 'brotli' is unknown; known are lz4"),
     "codec class": (3, _edit("offsets/6", 'codec":"lz4"', 'codec":"com.x.Codec"'), "'com.x.Codec' is unknown"),
     "provider": (3, _edit("offsets/6", "HDFSBackedStateStoreProvider", "FooProvider"), "streaming.state.FooProvider"),
-    "row checksum": (3, _edit("offsets/6", 'Checksum.enabled":"false"', 'Checksum.enabled":"maybe"'), "'maybe', neither"),
+    "row checksum": (3, _edit("offsets/6", 'Checksum.enabled":"f', 'Checksum.enabled":"maybe f'), "'maybe false', n"),
     "offset log v3": (3, _edit("offsets/6", "v1\n", "v3\n"), "offsets/6: log version 'v3' is unknown"),
     "commit log v9": (3, _edit("commits/6", "v1\n", "v9\n"), "commits/6: log version 'v9' is unknown"),
     "log version x": (5, _edit("commits/6", "v1\n", "vx\n"), "'vx', not a log version"),
-    "operator": (3, _edit(METADATA, "stateStoreSave", "quantumSave"), "'quantumSave', an operator ttlsnap does not know"),
+    "operator": (3, _edit(METADATA, "stateStoreSave", "quantumSave"), "'quantumSave', an operator ttlsnap does"),
     "operator metadata v3": (3, _edit(METADATA, "v1\n", "v3\n"), "operator metadata version b'v3', expected v1"),
     "operator metadata vx": (5, _edit(METADATA, "v1\n", "vx\n"), "operator metadata version b'vx'"),
     "operator metadata v3 folder": (3, _put("state/0/_metadata/v3/0", b"v3\n{}"), "_metadata/v3: an unknown version"),
@@ -64,7 +69,7 @@ UNKNOWN: dict[str, tuple[int, Callable[[Path], None], str]] = {
     "decimal of 39 digits": (3, _value('"decimal(39,2)"'), "a decimal that cannot be: 'decimal(39,2)'"),
     "char without end": (3, _value('"char(99999999999)"'), "type unknown here: 'char(99999999999)'"),
     "type number": (5, _value("7"), "a type should be text or an object with a type, not 7"),
-    "deep type": (5, _value('{"type":"array","containsNull":true,"elementType":' * 99 + '"long"' + "}" * 99), "nested deeper"),
+    "deep type": (5, _value(DEEP), "schema: schema JSON is nested deeper than 64 levels"),
     "deep JSON": (5, _schema(wreck.schema_file(KEY, "[" * 60_000)), "schema: schema is not JSON: nested deeper"),
     "deep JSON that is parsed": (5, _value("[" * 985 + "]" * 985), "schema: schema is not JSON: nested deeper"),
     "a name twice": (5, _value('"long","name":"min"'), "the name 'name' occurs twice"),
@@ -76,13 +81,13 @@ UNKNOWN: dict[str, tuple[int, Callable[[Path], None], str]] = {
     "offsets that stop sooner": (5, _put("offsets/6", b"v1"), "offsets/6 is torn"),
     "offsets of a list": (5, _put("offsets/6", b"v1\n[]\n"), "the second line is not a JSON object"),
     "deep offsets": (5, _put("offsets/6", b"v1\n" + b"[" * 100_000), "not JSON (nested deeper than 400 levels)"),
-    "deep time": (5, _edit("offsets/6", '"batchTimestampMs":', f'"batchTimestampMs":{"[" * 980 + "]" * 980},"x":'), "nested"),
-    "NaN": (5, _edit("offsets/6", '"batchTimestampMs":', '"batchTimestampMs":NaN,"x":'), "NaN is no JSON number"),
-    "a time of 10^18 ms": (5, _edit("offsets/6", '"batchTimestampMs":', '"batchTimestampMs":9223372036854775807,"x":'), "milli"),
-    "a time of 5000 digits": (5, _edit("offsets/6", '"batchTimestampMs":', f'"batchTimestampMs":{"9" * 5000},"x":'), "not JSON"),
-    "a time as text": (5, _edit("offsets/6", '"batchTimestampMs":', '"batchTimestampMs":"1","x":'), "not a number of milli"),
-    "a time twice": (5, _edit("offsets/6", '"batchTimestampMs":', '"batchTimestampMs":1,"batchTimestampMs":'), "twice"),
-    "a setting as number": (5, _edit("offsets/6", 'partitions":"2"', 'partitions":2'), "'conf' is not an object of strings"),
+    "deep time": (5, _time("[" * 980 + "]" * 980), "nested"),
+    "NaN": (5, _time("NaN"), "NaN is no JSON number"),
+    "a time of 10^18 ms": (5, _time("9223372036854775807"), "not a number of milliseconds"),
+    "a time of 5000 digits": (5, _time("9" * 5000), "not JSON"),
+    "a time as text": (5, _time('"1"'), "not a number of milliseconds"),
+    "a time twice": (5, _time('1,"batchTimestampMs":2'), "twice"),
+    "a setting as number": (5, _edit("offsets/6", 'partitions":"2"', 'partitions":2'), "'conf' is not an object"),
     "settings as list": (5, _edit("offsets/6", '"conf":{', '"conf":[],"x":{'), "'conf' is not an object of strings"),
     "metadata without id": (5, _put("metadata", b"{}"), "metadata: not the query metadata Spark writes"),
     "metadata as list": (5, _put("metadata", b"[1]"), "metadata: not the query metadata Spark writes"),

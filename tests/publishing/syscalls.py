@@ -38,6 +38,8 @@ _BY_DESCRIPTOR = {
 class Call:
     """One call that changes something: the ``number``-th of its name in its process, on ``path``.
 
+    ``to`` is the other path of a rename or a link.
+
     In a path the run and a scratch file's token are called RUN and X, so that the same step of two runs has one name.
     ``changed`` says whether the disk looks different afterwards: the call succeeded and was no fsync.
     """
@@ -46,6 +48,7 @@ class Call:
     number: int
     path: str
     changed: bool = field(default=False, compare=False)
+    to: str | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.name} #{self.number} {self.path}"
@@ -66,15 +69,21 @@ def read_calls(log: Path, below: Path) -> list[Call]:
         path = _path(name, args)
         if begun and path is not None and path.is_relative_to(below) and _changes(name, args):
             changed = match["result"].isdigit() and "sync" not in name
-            calls.append(Call(name, counts[match["pid"], name], normal(str(path.relative_to(below))), changed))
+            strings = _STRING.findall(args)
+            to = (
+                _relative(Path(strings[1]), below)
+                if len(strings) == 2 and name.startswith(("rename", "link"))
+                else None
+            )
+            calls.append(Call(name, counts[match["pid"], name], _relative(path, below), changed, to))
     if not begun:
         raise ValueError(f"{log}: strace came too late")
     return calls
 
 
-def normal(path: str) -> str:
+def _relative(path: Path, below: Path) -> str:
     """A path without what differs from run to run."""
-    return _SCRATCH.sub(".X.tmp", _RUN.sub("RUN", path))
+    return _SCRATCH.sub(".X.tmp", _RUN.sub("RUN", str(path.relative_to(below))))
 
 
 def _changes(name: str, args: str) -> bool:

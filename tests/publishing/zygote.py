@@ -44,9 +44,13 @@ def main() -> None:
             answers.write(f"{code}\n")
             answers.flush()
             continue
+        ready, say_ready = os.pipe()
         child = os.fork()
         if child == 0:
-            _serve(order)
+            _serve(order, say_ready)
+        os.close(say_ready)
+        os.read(ready, 1)
+        os.close(ready)
         answers.write(f"{child}\n")
         answers.flush()
         _, status = os.waitpid(child, 0)
@@ -54,7 +58,7 @@ def main() -> None:
         answers.flush()
 
 
-def _serve(order: dict[str, Any]) -> None:
+def _serve(order: dict[str, Any], say_ready: int) -> None:
     out = Path(order["out"])
     code = 99
     try:
@@ -64,7 +68,9 @@ def _serve(order: dict[str, Any]) -> None:
         if order.get("obey_modes"):
             _obey_modes()
         if order.get("traced"):
-            _await_tracer()
+            _await_tracer(say_ready)
+        else:
+            os.close(say_ready)
         for number, command in enumerate(order["commands"]):
             _redirect(out / f"{number}.out", out / f"{number}.err")
             code = run(command)
@@ -91,10 +97,11 @@ def _obey_modes() -> None:
         raise OSError(ctypes.get_errno(), "capabilities")
 
 
-def _await_tracer() -> None:
+def _await_tracer(say_ready: int) -> None:
     """Wait without a system call that anybody counts, then make one that shows that the tracing has begun."""
     ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _ANY, 0, 0, 0)
     status = os.open("/proc/self/status", os.O_RDONLY)
+    os.close(say_ready)
     while b"TracerPid:\t0\n" in os.pread(status, 4096, 0):
         time.sleep(0.001)
     time.sleep(0.01)  # it has seized this process; let it stop it once before the work begins

@@ -7,13 +7,15 @@ hash are compared byte by byte, and where they differ, Arrow is asked.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from ttlsnap.unsaferow.gather import at, int64_array
+from ttlsnap.unsaferow.gather import int64_array, word_columns
 from ttlsnap.unsaferow.rows import Rows
 
 Int64 = npt.NDArray[np.int64]
@@ -26,57 +28,73 @@ _SLOTS = 2  # for each key; most keys that are not among these then find a slot 
 
 
 class KeyIndex:
-    """The keys of several writes, in their order; ``last_writes`` are the places of each key's last (int64)."""
+    """The keys of several writes, in their order. ``last_writes`` are the places of each key's last, in any order."""
 
     def __init__(self, keys: pa.LargeBinaryArray) -> None:
+        self._keys = keys
         hashes = hash_rows(Rows.from_arrow(keys))
         order = np.argsort(hashes)
-        changes = np.flatnonzero(np.diff(hashes[order])) + 1
-        self.last_writes: Int64 = _last_of_each(keys, order, np.concatenate([[0], changes])) if len(keys) else order
-        hashes = hashes[self.last_writes]
-        order = np.argsort(hashes)
-        self._keys = keys.take(int64_array(self.last_writes[order]))
-        # Sorted by hash, and so by slot, which is a hash's first bits; one more stops whoever looks on.
-        self._hashes = np.append(hashes[order], np.uint64(2**64 - 1))
-        bits = max(8, (_SLOTS * len(order)).bit_length())
-        self._shift = np.uint64(64 - bits)
-        self._first = np.full(1 << bits, -1, np.int32)
-        # Of several writes to one place NumPy keeps the last.
-        self._first[self._hashes[-2::-1] >> self._shift] = np.arange(len(order))[::-1]
+        hashes = hashes[order]
+        first = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1])[: len(keys)])
+        self.last_writes: Int64 = np.maximum.reduceat(order, first) if len(keys) else order
+        self._hashes = hashes[first]
+        if not self._hashes_tell_all(order, first):
+            self.last_writes = _last_occurrences(keys)
+            hashes[order] = hashes.copy()
+            order = np.argsort(hashes[self.last_writes])
+            self.last_writes = self.last_writes[order]
+            self._hashes = hashes[self.last_writes]
+
+    def _hashes_tell_all(self, order: Int64, first: Int64) -> bool:
+        """Whether all writes of one hash are of one key."""
+        if len(first) == len(order):
+            return True
+        last = np.repeat(self.last_writes, np.diff(first, append=len(order)))
+        others = order != last
+        same: bool = self._keys_at(order[others]).equals(self._keys_at(last[others]))
+        return same
+
+    def _keys_at(self, places: Int64) -> pa.LargeBinaryArray:
+        return self._keys.take(int64_array(places))
 
     def __len__(self) -> int:
         return len(self.last_writes)
 
+    @cached_property
+    def _shift(self) -> np.uint64:
+        """How far to shift a hash, so that the first bits are left: the number of a slot."""
+        return np.uint64(64 - max(8, (_SLOTS * len(self)).bit_length()))
+
+    @cached_property
+    def _slots(self) -> npt.NDArray[np.int32]:
+        """Which hash is the first with this slot's bits; -1 where there is none."""
+        slots = np.full(1 << int(64 - self._shift), -1, np.int32)
+        # Of several writes to one place NumPy keeps the last.
+        slots[self._hashes[::-1] >> self._shift] = np.arange(len(self))[::-1]
+        return slots
+
     def has(self, keys: Rows) -> npt.NDArray[np.bool_]:
         """Which of ``keys`` were written."""
         hashes = hash_rows(keys)
-        place = self._first[hashes >> self._shift]
-        maybe = np.flatnonzero(place >= 0)
-        place, hashes = place[maybe].astype(np.int64), hashes[maybe]
-        while (behind := self._hashes[place] < hashes).any():
-            place += behind
-        alike = (self._hashes[place] == hashes) & (place < len(self))
-        maybe, place = maybe[alike], place[alike]
+        number = self._slots[hashes >> self._shift]
+        maybe = np.flatnonzero(number >= 0)
+        number, hashes = number[maybe].astype(np.int64), hashes[maybe]
+        most = len(self) - 1
+        while (behind := (self._hashes[number] < hashes) & (number < most)).any():
+            number += behind
+        alike = self._hashes[number] == hashes
+        maybe, number = maybe[alike], number[alike]
         found = np.zeros(len(keys), np.bool_)
         asked = keys.take(maybe).to_arrow()
-        same = asked.equals(self._keys.take(int64_array(place)))
+        same = asked.equals(self._keys_at(self.last_writes[number]))
         found[maybe] = True if same else np.asarray(pc.is_in(asked, value_set=self._keys))
         return found
 
 
-def _last_of_each(keys: pa.LargeBinaryArray, order: Int64, first: Int64) -> Int64:
-    """The last place of each key; ``order`` sorts the places by hash, and a new hash begins at each of ``first``."""
-    last = np.maximum.reduceat(order, first)
-    if len(last) == len(keys):
-        return last
-    of_hash = np.repeat(last, np.diff(first, append=len(keys)))
-    again = order != of_hash
-    if keys.take(int64_array(order[again])).equals(keys.take(int64_array(of_hash[again]))):
-        return last
-    # Two keys have one hash.
+def _last_occurrences(keys: pa.LargeBinaryArray) -> Int64:
     codes = keys.dictionary_encode()
     last = np.empty(len(codes.dictionary), np.int64)
-    last[np.asarray(codes.indices)] = np.arange(len(keys))
+    last[np.asarray(codes.indices)] = np.arange(len(keys))  # again, NumPy keeps the last
     return last
 
 
@@ -87,22 +105,13 @@ def hash_rows(rows: Rows) -> Hashes:
     long = np.flatnonzero(rows.size > _LONG)
     if len(long):
         words[long] = 0
-        view = memoryview(rows.data)
+        view = rows.data.data
         for i in long.tolist():
             start = int(rows.start[i])
             hashes[i] = xxhash.xxh3_64_intdigest(view[start : start + int(rows.size[i])])
-    every = int(words.min(initial=_LONG))
-    for word in range(every):
-        hashes = _mixed(hashes, at(rows.data, rows.start + 8 * word, "<u8"))
-    left = np.flatnonzero(words > every)
-    for word in range(every, int(words.max(initial=0))):
-        left = left[words[left] > word]
-        hashes[left] = _mixed(hashes[left], at(rows.data, rows.start[left] + 8 * word, "<u8"))
+    for which, column in word_columns(rows.data, rows.start, words):
+        column ^= hashes[which]
+        column *= _MULTIPLIER
+        column ^= column >> _HALF
+        hashes[which] = column
     return hashes
-
-
-def _mixed(hashes: Hashes, words: Hashes) -> Hashes:
-    words ^= hashes
-    words *= _MULTIPLIER
-    words ^= words >> _HALF
-    return words

@@ -2,27 +2,55 @@
 
 With ``spark.sql.streaming.stateStore.rowChecksum.enabled`` every put's value begins with it and every delete's
 key does (there over the key alone). Source: Spark's ``KeyValueChecksum``.
+
+The words of all rows of a batch are taken in step, 16 bits to a table; a call of the CRC package for each row took
+four times as long.
 """
 
 from __future__ import annotations
+
+from functools import cache
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
 from ttlsnap.errors import CorruptionError
-from ttlsnap.unsaferow.gather import at
+from ttlsnap.unsaferow.gather import at, word_columns
 from ttlsnap.unsaferow.rows import Rows
 
 CHECKSUM_SIZE = 4
+_POLYNOMIAL = np.uint32(0x82F63B78)  # CRC32C, bits reversed
+_LONG = 512  # bytes; the checksums of longer rows are taken one by one
 
 
 def row_checksums(keys: Rows, values: Rows) -> npt.NDArray[np.uint32]:
     """The checksum of each entry (uint32[n]); a delete's value has no bytes."""
-    # Both loops run inside C: one call of the package for each row.
-    of_keys = map(google_crc32c.value, _pieces(keys))
-    sums = map(google_crc32c.extend, of_keys, _pieces(values))
-    return np.fromiter(sums, np.uint32, len(keys))
+    # UnsafeRows are whole words; whatever else is here is about to be found damaged, or is rare and long.
+    odd = ((keys.size | values.size) & 7 != 0) | (keys.size > _LONG) | (values.size > _LONG)
+    sums = np.full(len(keys), 0xFFFFFFFF, np.uint32)
+    for rows in (keys, values):
+        for which, words in word_columns(rows.data, rows.start, np.where(odd, 0, rows.size >> 3)):
+            words ^= sums[which]
+            halves = words.view("<u2").reshape(-1, 4)
+            sums[which] = np.bitwise_xor.reduce([table[halves[:, i]] for i, table in enumerate(_tables())])
+    sums ^= np.uint32(0xFFFFFFFF)
+    for i in np.flatnonzero(odd).tolist():
+        sums[i] = google_crc32c.extend(google_crc32c.value(_bytes(keys, i)), _bytes(values, i))
+    return sums
+
+
+@cache
+def _tables() -> list[npt.NDArray[np.uint32]]:
+    """What each of a word's four 16-bit parts, the first one first, adds to the CRC of the word."""
+    crc = np.arange(1 << 16, dtype=np.uint32)
+    for _ in range(16):
+        crc = np.where(crc & 1, (crc >> 1) ^ _POLYNOMIAL, crc >> 1)
+    tables = [crc]
+    for _ in range(3):
+        # Two more bytes, which are zero.
+        tables.insert(0, crc[tables[0] & 0xFFFF] ^ (tables[0] >> 16))
+    return tables
 
 
 def verify_row_checksums(keys: Rows, values: Rows, deleted: npt.NDArray[np.bool_], where: str) -> None:
@@ -37,6 +65,5 @@ def verify_row_checksums(keys: Rows, values: Rows, deleted: npt.NDArray[np.bool_
         )
 
 
-def _pieces(rows: Rows) -> list[bytes]:
-    data = rows.data.tobytes()
-    return [data[a:b] for a, b in zip(rows.start.tolist(), (rows.start + rows.size).tolist(), strict=True)]
+def _bytes(rows: Rows, i: int) -> bytes:
+    return rows.data[rows.start[i] : rows.start[i] + rows.size[i]].tobytes()

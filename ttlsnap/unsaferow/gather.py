@@ -12,6 +12,7 @@ would have negative lengths.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,20 @@ def ragged_indices(start: Int64s, size: Int64s) -> Int64s:
     ends = np.cumsum(size)
     total = int(ends[-1]) if len(ends) else 0
     return np.repeat(start - (ends - size), size) + np.arange(total)
+
+
+def word_columns(data: Bytes, start: Int64s, words: Int64s) -> Iterator[tuple[Any, npt.NDArray[np.uint64]]]:
+    """The first words of all pieces, then the second ones, and so on; ``words`` says how many each piece has.
+
+    Each with the indices of the pieces that have one: an array, or a slice while that is all of them.
+    """
+    every = int(words.min(initial=1 << 32)) if len(words) else 0
+    for word in range(every):
+        yield slice(None), at(data, start + 8 * word, "<u8")
+    left = np.flatnonzero(words > every)
+    for word in range(every, int(words.max(initial=0))):
+        left = left[words[left] > word]
+        yield left, at(data, start[left] + 8 * word, "<u8")
 
 
 def int64_array(values: Int64s) -> pa.Int64Array:

@@ -1,0 +1,129 @@
+"""Nothing is relied on before it is on the disk: what a power cut could take back, told from the order of calls.
+
+Killing a process loses nothing that it has written. A power cut may lose whatever was not synced, in any order:
+the bytes of a file until the file is synced, and a name until its folder is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from ..judge.spark import Checkpoint
+from .commands import Commands
+from .faults import KILL, Point, Workshop
+from .stories import compact
+from .syscalls import Call
+
+
+@dataclass
+class Disk:
+    """What a power cut could still take back: files by their bytes, and names in folders."""
+
+    files: set[str] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+
+    def see(self, call: Call) -> None:
+        """Follow one call."""
+        match call.name:
+            case "openat" | "write":
+                self.files.add(call.path)
+                if call.name == "openat":
+                    self.names.add(call.path)
+            case "fsync":
+                self.files.discard(call.path)
+                self.names -= {name for name in self.names if folder(name) == call.path}
+            case "rename" if call.to is not None:
+                self.names |= {call.path, call.to}
+            case "link" if call.to is not None:
+                self.names.add(call.to)
+            case "mkdir" | "unlink":
+                self.names |= {call.path} if call.changed else set()
+
+    def unsafe(self, *prefixes: str) -> set[str]:
+        """What is not on the disk, below any of these."""
+        return {path for path in self.files | self.names if path.startswith(prefixes)}
+
+
+def folder(path: str) -> str:
+    return str(Path(path).parent)
+
+
+def is_set_aside(call: Call) -> bool:
+    return call.name == "rename" and call.path.startswith("state/")
+
+
+def is_put_in_place(call: Call) -> bool:
+    return call.name == "rename" and (call.to or "").startswith("state/")
+
+
+def is_closed(call: Call) -> bool:
+    return call.name == "rename" and (call.to or "").endswith("/journal.json")
+
+
+def is_fence(name: str) -> Callable[[Call], bool]:
+    return lambda call: call.name == name and "offsets/4" in (call.path, call.to)
+
+
+@pytest.fixture(scope="module")
+def workshop(commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    return Workshop(commands, tmp_path_factory.mktemp("workshop"))
+
+
+def walk(calls: list[Call], *barriers: tuple[Callable[[Call], bool], tuple[str, ...]]) -> None:
+    """Before each call that a barrier is for, nothing below the barrier's places is unsafe."""
+    disk, met = Disk(), set()
+    for call in calls:
+        for number, (applies, places) in enumerate(barriers):
+            if applies(call):
+                met.add(number)
+                assert not disk.unsafe(*places), f"{call} relies on {disk.unsafe(*places)}"
+        disk.see(call)
+    assert met == set(range(len(barriers)))
+
+
+STAGED, BACKUP, RUN = "_ttlsnap/runs/RUN/staged", "_ttlsnap/runs/RUN/backup", "_ttlsnap"
+BEHIND_THE_FENCE = (
+    (is_set_aside, ("offsets", RUN + "/runs/RUN/journal", STAGED)),
+    (is_put_in_place, ("state", BACKUP)),
+    (is_fence("unlink"), ("state", STAGED, BACKUP)),
+)
+
+
+def test_a_compaction_relies_on_what_is_safe_alone(workshop: Workshop, rich: Checkpoint) -> None:
+    calls = workshop.step("compact", rich.path, compact).calls
+    publishing = calls[[call.name for call in calls].index("link") :]
+    walk(calls, (is_fence("link"), ("state", STAGED, BACKUP, RUN)))
+    first_in_place = next(n for n, call in enumerate(calls) if is_put_in_place(call))
+    walk(calls[: first_in_place + 1], *BEHIND_THE_FENCE[:2])
+    walk(calls, BEHIND_THE_FENCE[2])
+    walk(publishing, (is_closed, ("offsets", "state", BACKUP)))
+
+
+def test_a_rollback_relies_on_what_is_safe_alone(workshop: Workshop, rich: Checkpoint) -> None:
+    start = workshop.after(rich.path, compact)
+    calls = workshop.step("rollback", start, lambda path: ["rollback", str(path)]).calls
+    walk(calls, (is_fence("unlink"), ("state", "_ttlsnap/runs")), (is_fence("link"), ("state", "_ttlsnap/runs")))
+
+
+@pytest.mark.parametrize("options", [(), ("--undo",)])
+def test_a_recovery_relies_on_what_is_safe_alone(
+    workshop: Workshop, rich: Checkpoint, options: tuple[str, ...]
+) -> None:
+    step = workshop.step("compact", rich.path, compact)
+    half = [call for call in step.calls if is_set_aside(call)][5]
+    start, _ = workshop.cut(step, Point(half, KILL))
+    calls = workshop.step("recover", start, lambda path: ["recover", str(path), *options]).calls
+    walk(calls, (is_fence("unlink"), ("state", STAGED, BACKUP)), (is_closed, ("offsets", "state")))
+
+
+def test_a_copy_appears_when_all_of_it_is_safe(workshop: Workshop, rich: Checkpoint) -> None:
+    def argv(path: Path) -> list[str]:
+        return compact(path, "--output", f"{path.parent}/new")
+
+    path = workshop.copy(rich.path)
+    calls = workshop.commands.trace(argv(path), path.parent).calls
+    walk(calls, (lambda call: call.to == "new", ("new.RUN.ttlsnap/",)))
