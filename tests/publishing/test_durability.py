@@ -38,6 +38,8 @@ class Disk:
                 self.names -= {name for name in self.names if folder(name) == call.path}
             case "rename" if call.to is not None:
                 self.names |= {call.path, call.to}
+                if call.path in self.files:
+                    self.files.add(call.to)
             case "link" if call.to is not None:
                 self.names.add(call.to)
             case "mkdir" | "unlink":
@@ -85,22 +87,17 @@ def walk(calls: list[Call], *barriers: tuple[Callable[[Call], bool], tuple[str, 
     assert met == set(range(len(barriers)))
 
 
-STAGED, BACKUP, RUN = "_ttlsnap/runs/RUN/staged", "_ttlsnap/runs/RUN/backup", "_ttlsnap"
-BEHIND_THE_FENCE = (
-    (is_set_aside, ("offsets", RUN + "/runs/RUN/journal", STAGED)),
-    (is_put_in_place, ("state", BACKUP)),
-    (is_fence("unlink"), ("state", STAGED, BACKUP)),
-)
+RUNS = "_ttlsnap/runs"
+STAGED, BACKUP, JOURNAL = f"{RUNS}/RUN/staged", f"{RUNS}/RUN/backup", f"{RUNS}/RUN/journal.json"
 
 
 def test_a_compaction_relies_on_what_is_safe_alone(workshop: Workshop, rich: Checkpoint) -> None:
     calls = workshop.step("compact", rich.path, compact).calls
-    publishing = calls[[call.name for call in calls].index("link") :]
-    walk(calls, (is_fence("link"), ("state", STAGED, BACKUP, RUN)))
     first_in_place = next(n for n, call in enumerate(calls) if is_put_in_place(call))
-    walk(calls[: first_in_place + 1], *BEHIND_THE_FENCE[:2])
-    walk(calls, BEHIND_THE_FENCE[2])
-    walk(publishing, (is_closed, ("offsets", "state", BACKUP)))
+    fenced = next(n for n, call in enumerate(calls) if is_fence("link")(call))
+    walk(calls, (is_fence("link"), ("state", RUNS)), (is_fence("unlink"), ("state", RUNS)))
+    walk(calls[: first_in_place + 1], (is_set_aside, ("offsets", JOURNAL)), (is_put_in_place, ("state", BACKUP)))
+    walk(calls[fenced:], (is_closed, ("offsets", "state", BACKUP)))
 
 
 def test_a_rollback_relies_on_what_is_safe_alone(workshop: Workshop, rich: Checkpoint) -> None:
