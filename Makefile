@@ -7,15 +7,15 @@ BIN := $(VENV)/bin
 # The judge of the tests is real Spark, in several versions, each in a virtual environment of its own.
 SPARKS := .venvs/spark-3.5 .venvs/spark-4.0 .venvs/spark-4.1
 
-.PHONY: demo test test-matrix lint venvs benchmark clean
+.PHONY: demo test test-matrix lint venvs strace benchmark clean
 
 demo: $(VENV)/installed
 	$(BIN)/python sample_checkpoints/demo.py
 
-test: $(VENV)/tested venvs
+test: $(VENV)/tested venvs strace
 	$(BIN)/python -m pytest -q tests
 
-test-matrix: $(VENV)/tested venvs
+test-matrix: $(VENV)/tested venvs strace
 	TTLSNAP_MATRIX=full $(BIN)/python -m pytest -q tests
 
 lint: $(VENV)/tested
@@ -26,6 +26,10 @@ lint: $(VENV)/tested
 
 benchmark: $(VENV)/tested
 	$(BIN)/python benchmarks/run.py
+
+# The tests of publishing kill it at every system call, with strace.
+strace:
+	command -v strace >/dev/null || (apt-get -q update && apt-get -q install -y strace)
 
 venvs: $(SPARKS:%=%/installed)
 

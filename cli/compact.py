@@ -15,6 +15,7 @@ from ttlsnap.cli.options import (
     FormatOption,
     NowOption,
     OperatorOption,
+    QuietPeriodOption,
     SchemaOption,
     StateOption,
     StoreOption,
@@ -136,15 +137,7 @@ def compact(
         Optional[int],  # noqa: UP045
         typer.Option("--parallelism", metavar="N", min=1, help="Partitions at a time. Default: the cores."),
     ] = None,
-    quiet_period: Annotated[
-        float,
-        typer.Option(
-            "--quiet-period",
-            metavar="SECONDS",
-            min=0,
-            help="For how long the logs must not have changed, or the query is taken to run.",
-        ),
-    ] = 5.0,
+    quiet_period: QuietPeriodOption = 5.0,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before publishing.")] = False,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
@@ -281,8 +274,8 @@ def _show_counts(out: Console, report: CompactionReport) -> None:
             out.print(note, markup=False)
         if state.unclosed:
             note = (
-                f"operator {state.state.operator}: {number(state.unclosed)} of the dropped groups lie beyond the watermark; "
-                "a query in append mode has not emitted them, and never will"
+                f"operator {state.state.operator}: {number(state.unclosed)} of the dropped groups lie beyond the "
+                "watermark; a query in append mode has not emitted them, and never will"
             )
             out.print(note, markup=False)
         if state.counts.dropped and state.counts.dropped == state.counts.entries:

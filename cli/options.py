@@ -46,6 +46,17 @@ NowOption = Annotated[
     ),
 ]
 
+QuietPeriodOption = Annotated[
+    float,
+    typer.Option(
+        "--quiet-period",
+        metavar="SECONDS",
+        min=0,
+        envvar="TTLSNAP_QUIET_PERIOD",
+        help="For how long the logs must not have changed, or the query is taken to run.",
+    ),
+]
+
 _SCHEMA = re.compile(r"([0-9]{1,9})\.([^=]+)=(.+)", re.DOTALL)
 
 

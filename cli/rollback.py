@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import typer
 
-from ttlsnap.cli.options import Format, FormatOption, Target
+from ttlsnap.cli.options import Format, FormatOption, QuietPeriodOption, Target
 from ttlsnap.cli.output import print_json
 
 
@@ -14,11 +14,11 @@ def register(app: typer.Typer) -> None:
     app.command("rollback")(rollback)
 
 
-def rollback(target: Target, output_format: FormatOption = Format.TEXT) -> None:
+def rollback(target: Target, quiet_period: QuietPeriodOption = 5.0, output_format: FormatOption = Format.TEXT) -> None:
     """Put back what the last run replaced, byte for byte, while no newer batch is committed."""
     from ttlsnap.recovery import rollback as run
 
-    report = run(target)
+    report = run(target, quiet_period=quiet_period)
     if output_format is Format.JSON:
         print_json(asdict(report))
         return

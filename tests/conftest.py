@@ -19,6 +19,8 @@ from .judge.spark import Judge
 ROOT = Path(__file__).parents[1]
 sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != ROOT]
 os.environ["PYTHONSAFEPATH"] = "1"
+# What a test wrote a moment ago is not a query at work; tests of that sign name their own period.
+os.environ["TTLSNAP_QUIET_PERIOD"] = "0"
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-
 from ttlsnap.clock import MAX_INT64, Clock, TimeCharacteristic
 from ttlsnap.entries import StateEntries
 from ttlsnap.errors import UsageError
@@ -104,7 +103,7 @@ class TtlTransformerFactory:
 
     def _stored(self, state: StateDescriptor) -> TimestampField | None:
         """The event time at which Spark evicts an entry, where it stores one."""
-        if state.stored_timestamp is None or state.stored_time != TimeCharacteristic.EVENT:
+        if state.stored_timestamp is None or state.stored_time != "event":
             return None
         return timestamp_field(state, state.stored_timestamp)
 
@@ -165,8 +164,8 @@ class _TtlTransformer:
         closed = (moments <= watermark) & ~nulls
         if self._implied and closed.any():
             raise UsageError(
-                f"{stored.field.name} of {int(closed.sum())} entries lies behind the watermark, and Spark keeps them all "
-                "the same, as it does in complete mode: what it holds to be expired cannot be told. To drop by that "
+                f"{stored.field.name} of {int(closed.sum())} entries lies behind the watermark, and Spark keeps them "
+                "all the same, as it does in complete mode: what it holds to be expired cannot be told. To drop by that "
                 f"time nevertheless, say so: --ttl DURATION --timestamp {stored.field.name}"
             )
         if self._emits:

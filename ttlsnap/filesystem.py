@@ -51,8 +51,8 @@ class Directory(Protocol):
 
     root: str
 
-    def list(self, path: str) -> list[FileInfo]:
-        """Names in ``path``, sorted; empty when the directory does not exist."""
+    def list(self, path: str, suffixes: tuple[str, ...] = ("",)) -> list[FileInfo]:
+        """Names in ``path`` that end in one of ``suffixes``, sorted; empty when the directory does not exist."""
         ...
 
     def stat(self, path: str) -> FileInfo | None: ...
@@ -123,14 +123,14 @@ class LocalDirectory:
             )
         return full
 
-    def list(self, path: str) -> list[FileInfo]:
+    def list(self, path: str, suffixes: tuple[str, ...] = ("",)) -> list[FileInfo]:
         with _errors("list", self, path):
             try:
                 with os.scandir(self.locate(path)) as entries:
                     found = [
                         FileInfo(e.name, s.st_size, s.st_mtime_ns, e.is_dir())
                         for e in entries
-                        if (s := _stat_or_none(e)) is not None
+                        if e.name.endswith(suffixes) and (s := _stat_or_none(e)) is not None
                     ]
             except (FileNotFoundError, NotADirectoryError):
                 return []

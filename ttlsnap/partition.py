@@ -36,7 +36,6 @@ from ttlsnap.transform import (
 )
 from ttlsnap.unsaferow.check import check_rows
 
-
 _LARGE_BLOCK = 31 << 20  # bytes, just below what glibc takes for the most one could mean
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.checkpoint import query_id
 from ttlsnap.checkpoint.logs import Logs, read_logs
 from ttlsnap.errors import CorruptionError, NotACheckpointError, RefusedError, StorageError
 from ttlsnap.filesystem import SCRATCH, Directory, open_directory
@@ -23,7 +24,7 @@ from ttlsnap.journal import (
     report_path,
     staged_path,
 )
-from ttlsnap.locking import locked
+from ttlsnap.locking import QUIET_PERIOD, locked, refuse_if_alive
 from ttlsnap.plan import new_run_id
 from ttlsnap.publish import (
     apply,
@@ -146,10 +147,11 @@ def _refuse_orphan_fence(files: Directory) -> None:
         )
 
 
-def rollback(target: str) -> RollbackReport:
+def rollback(target: str, *, quiet_period: float = QUIET_PERIOD) -> RollbackReport:
     """Put back what the last published run replaced, byte for byte.
 
-    Raises RefusedError when a newer batch is committed, when there is no such run, or its backup was removed.
+    Raises RefusedError when a newer batch is committed, when the query seems to run (see ``compact``), when there is
+    no such run, or its backup was removed.
     """
     files = _existing(target)
     with locked(files):
@@ -167,6 +169,7 @@ def rollback(target: str) -> RollbackReport:
         lost = next((move for move in kept if files.stat(move.target) is None), None)
         if lost is not None or files.stat(f"{layout.run_directory(last.run)}/backup") is None:
             raise RefusedError(f"{files.root}: the backup of run {last.run} has been removed; it cannot be rolled back")
+        refuse_if_alive(files, query_id(files), quiet_period)
         run = new_run_id()
         journal = Journal(
             run=run,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,11 +12,13 @@ from ttlsnap.checkpoint import Checkpoint, Store
 from ttlsnap.clock import Clock, TimeCharacteristic, iso
 from ttlsnap.entries import StateEntries
 from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
-from ttlsnap.inspection import Inspection, StateInspection
 from ttlsnap.rendering import to_json_values
 from ttlsnap.stores.hdfs import Batch, read_entries, store_format
 from ttlsnap.stores.lineage import find_lineage
 from ttlsnap.timestamps import TimestampField, timestamp_field
+
+if TYPE_CHECKING:
+    from ttlsnap.inspection import Inspection, StateInspection
 
 _HOUR = 3_600_000_000
 AGES = {"1h": _HOUR, "6h": 6 * _HOUR, "1d": 24 * _HOUR, "3d": 72 * _HOUR, "7d": 168 * _HOUR, "30d": 720 * _HOUR,

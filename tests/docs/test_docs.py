@@ -47,6 +47,7 @@ def test_the_library_example_runs(tmp_path: Path) -> None:
     (code,) = _PYTHON.findall((ROOT / "docs/library.md").read_text())
     # As on a checkpoint whose query was stopped a while ago.
     code = code.replace("engine=LocalEngine()", "engine=LocalEngine(), quiet_period=0")
+    code = code.replace("rollback(checkpoint)", "rollback(checkpoint, quiet_period=0)")
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     fields, dropped, published, undone = done.stdout.splitlines()
     assert fields == "['key.key', 'value.max', 'value.count', 'value.sum']"

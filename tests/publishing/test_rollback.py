@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from .trees import copy, is_fenced, tree
 
 
 def roll_back(checkpoint: Path) -> RollbackReport:
-    return rollback(str(checkpoint))
+    return rollback(str(checkpoint), quiet_period=0)
 
 
 @pytest.mark.parametrize("layout", ["deltas", "both"])
@@ -132,3 +133,12 @@ def test_the_last_run_is_the_last_one_even_when_the_clock_went_back(
     assert tree(checkpoint) == between
     with pytest.raises(RefusedError, match="no run to roll back"):
         roll_back(checkpoint)
+
+
+def test_a_query_that_seems_to_run_forbids_it(checkpoint: Path) -> None:
+    compact_with(checkpoint)
+    new = tree(checkpoint)
+    os.utime(checkpoint / "offsets/3")
+    with pytest.raises(RefusedError, match="batch 3 was begun .* s ago and is not committed"):
+        rollback(str(checkpoint), quiet_period=1)
+    assert tree(checkpoint) == new

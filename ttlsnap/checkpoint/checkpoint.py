@@ -131,10 +131,11 @@ def open_checkpoint(files: Directory, batch: int | None = None, schemas: Schemas
     operators = tuple(sorted(operators, key=lambda operator: operator.id))
     if not operators:
         raise NotACheckpointError(f"{files.root}/{layout.STATE} holds no operator; the query keeps no state")
-    return Checkpoint(files, _query_id(files), logs, facts, _with_schemas(operators, schemas or {}))
+    return Checkpoint(files, query_id(files), logs, facts, _with_schemas(operators, schemas or {}))
 
 
-def _query_id(files: Directory) -> str | None:
+def query_id(files: Directory) -> str | None:
+    """The id of the query that the checkpoint belongs to; None where it is not recorded."""
     if files.stat("metadata") is None:
         return None
     try:

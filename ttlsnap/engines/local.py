@@ -1,8 +1,10 @@
 """The local engine: processes of one thread each on this machine, no JVM.
 
-Processes, because Python's lock bounds threads here: the work is many NumPy calls of about a megabyte each, and
-two threads were measured at 1.0 to 1.2 times the speed of one (docs/performance.md). A single task, or a
-parallelism of 1, runs in the calling thread.
+Processes, because Python's lock bounds threads here: the work is many short NumPy calls on windows of a megabyte. On
+two idle cores two threads took 0.9 of the time of one, two running processes 0.75 to 0.8 (``docs/performance.md``),
+and with a transformer in plain Python threads gain nothing. Starting a process costs as much as the work on some
+megabytes of state, so small checkpoints are not worth one. A single task, or a parallelism of 1, runs in the
+calling thread.
 """
 
 from __future__ import annotations

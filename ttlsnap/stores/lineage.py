@@ -56,7 +56,7 @@ def find_lineage(files: Directory, directory: str, version: int) -> Lineage:
     """
     snapshots: dict[int, FileInfo] = {}
     deltas: dict[int, FileInfo] = {}
-    for info in files.list(directory):
+    for info in files.list(directory, (".delta", ".snapshot")):
         parsed = layout.parse_state_file(info.name)
         if parsed is None or info.is_dir:
             continue

@@ -7,5 +7,6 @@
 ``decode``  rows to Arrow columns
 ``encode``  Arrow columns to rows, byte for byte as Spark would
 
-The format is described in ``docs/unsaferow.md``. Bytes from a checkpoint are not trusted: nothing here reads outside the row a value belongs to.
+The format is described in ``docs/unsaferow.md``. Bytes from a checkpoint are not trusted: nothing here reads
+outside the row a value belongs to.
 """
