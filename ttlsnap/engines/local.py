@@ -1,10 +1,9 @@
 """The local engine: processes of one thread each on this machine, no JVM.
 
-Processes, because Python's lock bounds threads here: the work is many short NumPy calls on windows of a megabyte. On
-two idle cores two threads took 0.9 of the time of one, two running processes 0.75 to 0.8 (``docs/performance.md``),
-and with a transformer in plain Python threads gain nothing. Starting a process costs as much as the work on some
-megabytes of state, so small checkpoints are not worth one. A single task, or a parallelism of 1, runs in the
-calling thread.
+Processes, because Python's lock bounds threads here, the work being many short NumPy calls on windows of a megabyte,
+and because with a transformer in plain Python threads gain nothing (figures: ``docs/performance.md``). Starting a
+process takes as long as the work on some ten megabytes of state files, so small checkpoints are not worth one. A
+single task, or a parallelism of 1, runs in the calling thread.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from ttlsnap.partition import PartitionResult, PartitionTask, Progress, compact_
 _progress: Progress = sender(None)
 
 
-# Starting a process costs as much CPU time as the work on this many bytes of state files.
-_WORTH_A_PROCESS = 8 << 20
+# Bytes of state files for each process: starting one takes about as long as the work on half as many.
+_WORTH_A_PROCESS = 64 << 20
 
 
 class LocalEngine:
