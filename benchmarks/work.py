@@ -55,7 +55,7 @@ def planned(checkpoint: Path) -> Iterator[list[PartitionTask]]:
 
 def run_engine(engine: Engine, tasks: Sequence[PartitionTask]) -> list[PartitionResult]:
     """From the state's files to staged files, reopened and recounted."""
-    results = engine.run(tasks, lambda result: None, lambda entries, dropped: None)
+    results = engine.run(tasks, lambda: None, lambda entries, dropped: None)
     for result in results:
         result.raise_failure()
     return results

@@ -13,7 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from ttlsnap.cli.output import console, number
 
 if TYPE_CHECKING:
-    from ttlsnap.partition import PartitionResult
     from ttlsnap.plan import Plan
     from ttlsnap.report import CompactionReport
 
@@ -57,7 +56,7 @@ class TerminalListener:
         self._dropped += dropped
         self._update()
 
-    def partition_done(self, result: PartitionResult) -> None:
+    def partition_done(self) -> None:
         if self._progress is not None and self._task is not None:
             self._progress.advance(self._task)
 

@@ -165,8 +165,8 @@ class _TtlTransformer:
         if self._implied and closed.any():
             raise UsageError(
                 f"{stored.field.name} of {int(closed.sum())} entries lies behind the watermark, and Spark keeps them "
-                "all the same, as it does in complete mode: what it holds to be expired cannot be told. To drop by that "
-                f"time nevertheless, say so: --ttl DURATION --timestamp {stored.field.name}"
+                "all the same, as it does in complete mode: what it holds to be expired cannot be told. To drop by "
+                f"that time nevertheless, say so: --ttl DURATION --timestamp {stored.field.name}"
             )
         if self._emits:
             self._unclosed += len(gone) - int(closed.sum())

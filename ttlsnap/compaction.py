@@ -36,7 +36,7 @@ class Listener(Protocol):
 
     def planned(self, plan: Plan) -> None: ...
     def progress(self, entries: int, dropped: int) -> None: ...
-    def partition_done(self, result: PartitionResult) -> None: ...
+    def partition_done(self) -> None: ...
     def confirm(self, report: CompactionReport) -> bool:
         """Asked before anything is published; False ends the run with nothing changed."""
         ...
@@ -51,7 +51,7 @@ class SilentListener:
     def progress(self, entries: int, dropped: int) -> None:
         pass
 
-    def partition_done(self, result: PartitionResult) -> None:
+    def partition_done(self) -> None:
         pass
 
     def confirm(self, report: CompactionReport) -> bool:

@@ -18,6 +18,7 @@ from ttlsnap import (
     EntryTransformerFactory,
     Keep,
     LocalEngine,
+    SilentListener,
     SparkEngine,
     StateDescriptor,
     StateEntries,
@@ -127,6 +128,21 @@ def confined() -> StateSnapshotTransformerFactory:
 def test_each_partition_has_a_transformer_of_its_own_on_one_thread(engine: Engine, many_partitions: Path) -> None:
     report = _compact(many_partitions, confined(), engine, dry_run=True)
     assert (report.totals.entries, report.totals.dropped) == (400, 400)
+
+
+def test_progress_tells_of_every_entry_and_partition(engine: Engine, many_partitions: Path) -> None:
+    class Counting(SilentListener):
+        entries = dropped = partitions = 0
+
+        def progress(self, entries: int, dropped: int) -> None:
+            self.entries, self.dropped = self.entries + entries, self.dropped + dropped
+
+        def partition_done(self) -> None:
+            self.partitions += 1
+
+    listener = Counting()
+    _compact(many_partitions, confined(), engine, dry_run=True, listener=listener)
+    assert (listener.entries, listener.dropped, listener.partitions) == (400, 400, 8)
 
 
 def test_a_transformer_that_raises_is_named_and_nothing_is_published(engine: Engine, many_partitions: Path) -> None:

@@ -139,6 +139,6 @@ def test_a_query_that_seems_to_run_forbids_it(checkpoint: Path) -> None:
     compact_with(checkpoint)
     new = tree(checkpoint)
     os.utime(checkpoint / "offsets/3")
-    with pytest.raises(RefusedError, match="batch 3 was begun .* s ago and is not committed"):
+    with pytest.raises(RefusedError, match=r"batch 3 was begun .* s ago and is not committed"):
         rollback(str(checkpoint), quiet_period=1)
     assert tree(checkpoint) == new

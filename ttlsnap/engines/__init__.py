@@ -7,7 +7,8 @@ from typing import Protocol
 
 from ttlsnap.partition import PartitionResult, PartitionTask, Progress
 
-Done = Callable[[PartitionResult], None]
+Done = Callable[[], None]
+"""Told once for each partition, when it has ended."""
 
 
 class Engine(Protocol):
@@ -16,7 +17,7 @@ class Engine(Protocol):
     name: str
 
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResult]:
-        """Results in the order of ``tasks``; ``done`` hears of each as it ends, ``progress`` as they go on.
+        """Results in the order of ``tasks``; ``done`` is called as each ends, ``progress`` as they go on.
 
         A partition's own failure is in its result; whatever else goes wrong is raised.
         """

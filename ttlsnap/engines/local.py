@@ -67,7 +67,7 @@ def _useful_processes(tasks: Sequence[PartitionTask]) -> int:
 
 
 def _finished(result: PartitionResult, done: Done) -> PartitionResult:
-    done(result)
+    done()
     return result
 
 

@@ -10,28 +10,34 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from ttlsnap.partition import Progress
 
-_DATAGRAM = struct.Struct("<QQ")
+_DATAGRAM = struct.Struct("<QQ?")
 
 
-def sender(port: int | None) -> Progress:
-    """A ``Progress`` for a worker, sending to ``port``; does nothing without a port."""
-    if port is None:
-        return lambda entries, dropped: None
-    out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+class Sender(Protocol):
+    """A ``Progress`` that can say, too, that a partition has ended."""
 
-    def send(entries: int, dropped: int) -> None:
-        with contextlib.suppress(OSError):
-            out.sendto(_DATAGRAM.pack(entries, dropped), ("127.0.0.1", port))
+    def __call__(self, entries: int, dropped: int, ended: bool = False) -> None: ...
+
+
+def sender(port: int | None) -> Sender:
+    """A sender for a worker, to ``port``; it does nothing without a port."""
+    out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM) if port is not None else None
+
+    def send(entries: int, dropped: int, ended: bool = False) -> None:
+        if out is not None:
+            with contextlib.suppress(OSError):
+                out.sendto(_DATAGRAM.pack(entries, dropped, ended), ("127.0.0.1", port))
 
     return send
 
 
 @contextlib.contextmanager
-def listener(progress: Progress) -> Iterator[int | None]:
+def listener(progress: Progress, ended: Callable[[], None] = lambda: None) -> Iterator[int | None]:
     """Listen while the block runs; gives the port to send to, None where none can be had."""
     receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
@@ -43,10 +49,20 @@ def listener(progress: Progress) -> Iterator[int | None]:
         return
     stop = threading.Event()
 
+    def take() -> None:
+        entries, dropped, has_ended = _DATAGRAM.unpack(receiver.recv(_DATAGRAM.size + 1))
+        progress(entries, dropped)
+        if has_ended:
+            ended()
+
     def listen() -> None:
         while not stop.is_set():
-            with contextlib.suppress(OSError, struct.error):
-                progress(*_DATAGRAM.unpack(receiver.recv(_DATAGRAM.size + 1)))
+            with contextlib.suppress(TimeoutError, struct.error):
+                take()
+        receiver.setblocking(False)
+        with contextlib.suppress(BlockingIOError, struct.error):
+            while True:  # what came before the end
+                take()
 
     thread = threading.Thread(target=listen, name="ttlsnap-progress", daemon=True)
     thread.start()
