@@ -84,10 +84,10 @@ def compact(
     open_checkpoint(files, schemas=schemas)  # whatever is no checkpoint is not even locked
     listener = listener or SilentListener()
     with nullcontext() if dry_run or output else locked(files):
+        refuse_if_cut_off(files)
         checkpoint = open_checkpoint(files, schemas=schemas)
         plan = plan_compaction(checkpoint, transformers, clock_at(now, checkpoint.batch), selection)
         check_given_schemas(plan, schemas or {})
-        refuse_if_cut_off(files)
         if not dry_run:
             refuse_if_alive(files, checkpoint.query_id, quiet_period)
         run = _Run(plan, engine or LocalEngine(), listener, started)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ttlsnap.checkpoint import layout
@@ -45,7 +45,7 @@ def history(target: str) -> list[HistoryEntry]:
     files = open_directory(target)
     if files.stat(layout.OFFSETS) is None:
         raise NotACheckpointError(f"{files.root} is not a checkpoint: it has no {layout.OFFSETS} folder")
-    entries = []
+    entries: list[tuple[int, HistoryEntry]] = []
     rolled_back = set()
     for info in files.list(layout.RUNS):
         journal = read_journal(files, info.name)
@@ -58,19 +58,19 @@ def history(target: str) -> list[HistoryEntry]:
             continue  # cut off before anything was changed
         if journal is not None and journal.undoes and journal.status == "done":
             rolled_back.add(journal.undoes)
-        entries.append(
-            HistoryEntry(
-                run=info.name,
-                kind=journal.kind if journal else "compact",
-                status=journal.status if journal else "copy",
-                batch=journal.batch if journal else (report or {}).get("batch"),
-                backup=files.stat(f"{layout.run_directory(info.name)}/backup") is not None,
-                report=report,
-            )
+        entry = HistoryEntry(
+            run=info.name,
+            kind=journal.kind if journal else "compact",
+            status=journal.status if journal else "copy",
+            batch=journal.batch if journal else (report or {}).get("batch"),
+            backup=files.stat(f"{layout.run_directory(info.name)}/backup") is not None,
+            report=report,
         )
+        # Journals are numbered, since clocks go back; the copy that made this checkpoint came before all of them.
+        entries.append((journal.number if journal else 0, entry))
     return [
-        HistoryEntry(e.run, e.kind, "rolled back" if e.run in rolled_back else e.status, e.batch, e.backup, e.report)
-        for e in entries
+        replace(entry, status="rolled back") if entry.run in rolled_back else entry
+        for _, entry in sorted(entries, key=lambda numbered: (numbered[0], numbered[1].run))
     ]
 
 

@@ -150,7 +150,7 @@ def test_a_copy_is_cut_off(workshop: Workshop, rich: Checkpoint, tmp_path: Path,
     (tmp_path / "copies").mkdir()
     source = copy(rich.path, tmp_path / "source")
     step = workshop.step("copy", tmp_path, argv)
-    # Spark's copy of the commit is its last file, and the whole is renamed into place.
+    # The whole copy is renamed into place, and then its name is synced.
     assert not any(call.path.startswith("source") for call in step.calls)
     assert step.calls[-2].name == "rename"
 
