@@ -44,7 +44,7 @@ def test_the_first_aggregation_state_format(judge: Judge, operator: str) -> None
     judge.together(*(partial(tell, judge, Story(query, "both")) for query in queries))
 
 
-SLICE = [("agg_update", "lz4", "deltas"), ("agg_append", "zstd", "both"), ("dedup", "snappy", "snapshot")]
+SLICE = [("agg_append", "zstd", "both"), ("dedup", "snappy", "snapshot")]
 OLDER = list(product(OPERATORS, CODECS, LAYOUTS)) if FULL else SLICE
 
 
