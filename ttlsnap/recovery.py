@@ -155,7 +155,7 @@ def rollback(target: str, *, quiet_period: float = QUIET_PERIOD) -> RollbackRepo
     """
     files = _existing(target)
     with locked(files):
-        _refuse_open(files)
+        refuse_if_cut_off(files)
         last = next((j for j in reversed(read_journals(files)) if j.status == "done"), None)
         if last is None or last.kind != "compact":
             raise RefusedError(f"{files.root}: there is no run to roll back")
@@ -214,7 +214,7 @@ def prune(target: str) -> list[str]:
     """Remove the backups of all runs that have ended; their names."""
     files = _existing(target)
     with locked(files):
-        _refuse_open(files)
+        refuse_if_cut_off(files)
         return discard_backups(files, keep=None)
 
 
@@ -263,10 +263,6 @@ def discard_run(files: Directory, run: str) -> None:
 
 def refuse_if_cut_off(files: Directory) -> None:
     """Raise RefusedError when an earlier run needs ``recover``."""
-    _refuse_open(files)
-
-
-def _refuse_open(files: Directory) -> None:
     if any(j.status == "open" for j in read_journals(files)) or read_logs(files).fence is not None:
         raise RefusedError(f"{files.root}: a run was cut off while it published. Run: ttlsnap recover {files.root}")
 
