@@ -10,6 +10,8 @@ import hashlib
 import shutil
 import time
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 from ttlsnap import CompactionReport, LocalEngine, compact, rollback
@@ -17,8 +19,12 @@ from ttlsnap.engines import Engine
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..judge.outcomes import expired
+from ..judge.processes import NEWEST
 from ..judge.queries import Event, Query, stamp
 from ..judge.spark import Checkpoint, Events, Judge
+
+LAYOUTS = ("snapshot", "deltas", "both")
+_AT_ONCE = 4
 
 T = 1_700_006_400  # a full hour
 H = 3600
@@ -50,12 +56,12 @@ FIELDS = {
 
 @dataclass(frozen=True)
 class Story:
-    """One combination: which query, how its state lies, which Spark wrote it and which goes on with it."""
+    """A query, the layouts its state is tried in, which Spark wrote it and which go on with it."""
 
     query: Query
-    layout: str = "deltas"
-    written_by: str = "4.2"
-    restarted_by: str | None = None
+    layouts: tuple[str, ...] = LAYOUTS
+    written_by: str = NEWEST
+    restarted_by: tuple[str, ...] = (NEWEST,)
 
 
 def limit_of(query: Query) -> int:
@@ -78,41 +84,58 @@ def drop_expired(
     )
 
 
-def tell(judge: Judge, story: Story) -> None:
-    """Live through the story in place, in a copy with ``--output``, and back again with ``rollback``."""
-    written = judge.write(story.query, BATCHES, layout=story.layout, version=story.written_by)
-    before = settled(written.path)
+def tell(judge: Judge, *stories: Story) -> None:
+    """Have Spark write each story's checkpoint, once; then live through all that may come of it."""
+    for start in range(0, len(stories), _AT_ONCE):
+        judge.together(*(partial(_tell, judge, story) for story in stories[start : start + _AT_ONCE]))
+
+
+def _tell(judge: Judge, story: Story) -> None:
+    written = judge.write(story.query, BATCHES, layout="snapshots", version=story.written_by)
+    settled(written.path)
+    *copies, last = product(story.layouts, story.restarted_by)
+    # One after the other, since Spark lets no query run twice; the last one where Spark has seen it.
+    for layout, version in copies:
+        _live_on(judge, judge.copy(written), layout, version)
+    _live_on(judge, written, *last)
+
+
+def _live_on(judge: Judge, written: Checkpoint, layout: str, version: str) -> None:
+    """Compact in place, in a copy with ``--output``, and back again with ``rollback``; then Spark goes on."""
+    judge.lay_out(written, layout)
+    query = written.query
+    before = digest(written.path)
     rolled_back, copied = judge.copy(written), judge.copy(written)
-    unwanted = expired(FIELDS[story.query.operator].partition(":")[0], limit_of(story.query))
+    unwanted = expired(FIELDS[query.operator].partition(":")[0], limit_of(query))
 
     new = copied.path.with_name(f"{copied.path.name}-new")
-    report = drop_expired(copied.path, story.query, output=new)
+    report = drop_expired(copied.path, query, output=new)
     assert digest(copied.path) == before, "--output leaves the source alone"
     shutil.rmtree(copied.path)
     copied = judge.at(copied, new)
 
-    drop_expired(rolled_back.path, story.query)
+    drop_expired(rolled_back.path, query)
     assert digest(rolled_back.path) != before
     rollback(str(rolled_back.path), quiet_period=0)
     assert digest(rolled_back.path) == before, "rollback gives back every byte"
 
-    assert drop_expired(written.path, story.query).totals == report.totals
+    assert drop_expired(written.path, query).totals == report.totals
     for compacted in (written, copied):
         model = compacted.expected
         gone = model.drop(unwanted)
         assert report.totals.dropped == gone > 0
         assert report.totals.kept == len(model.state()) > 0
-        if story.written_by != "3.5":
+        if written.version != "3.5":
             assert judge.state(compacted) == model.state()
-    goes_on(judge, story, written, fresh=False)
-    goes_on(judge, story, copied, fresh=True)
+    _goes_on(judge, written, version, fresh=False)
+    _goes_on(judge, copied, version, fresh=True)
 
 
-def goes_on(judge: Judge, story: Story, checkpoint: Checkpoint, *, fresh: bool) -> None:
+def _goes_on(judge: Judge, checkpoint: Checkpoint, version: str, *, fresh: bool) -> None:
     """Restart the query and compare all it emits: what goes on, what starts afresh, and what closes at the end."""
     at_once: list[Events] = [[event for events in MORE for event in events]]
     wanted = checkpoint.expected.run(at_once)
-    assert judge.restart(checkpoint, at_once, version=story.restarted_by, fresh=fresh) == wanted
+    assert judge.restart(checkpoint, at_once, version=version, fresh=fresh) == wanted
 
 
 def settled(checkpoint: Path) -> dict[str, str]:

@@ -18,6 +18,7 @@ import re
 from pathlib import Path
 
 _STATE_FILE = re.compile(r"(\d+)\.(delta|snapshot)")
+_SNAPSHOT_FILE = re.compile(r"\.?(\d+)\.snapshot(\.crc)*")
 _ANY_STATE_FILE = re.compile(r"\d+(_[^.]+)?\.(delta|snapshot|zip|changelog)")
 
 
@@ -31,6 +32,16 @@ def store_folders(checkpoint: Path) -> list[Path]:
     """Every folder that holds a store's files (of either provider), in order."""
     files = (checkpoint / "state").rglob("*")
     return sorted({path.parent for path in files if _ANY_STATE_FILE.fullmatch(path.name)})
+
+
+def snapshots_in(folder: Path) -> dict[int, list[Path]]:
+    """The files of each snapshot in a store's folder, checksums among them."""
+    found: dict[int, list[Path]] = {}
+    for path in folder.iterdir():
+        match = _SNAPSHOT_FILE.fullmatch(path.name)
+        if match:
+            found.setdefault(int(match.group(1)), []).append(path)
+    return found
 
 
 def has_snapshots(checkpoint: Path, version: int) -> bool:

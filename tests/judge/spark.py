@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self, TypeVar
 
-from .layouts import layout_of
+from .layouts import layout_of, snapshots_in, store_folders
 from .model import MODELLED, Model
 from .outcomes import Batch, Entry, canonical, entry
 from .processes import NEWEST, JudgeError, Server, SparkFailed
@@ -102,13 +102,14 @@ class Judge:
             "deltas": [(batches, False)],
             "snapshot": [(batches, True)],
             "both": [(batches[:half], True), (batches[half:], False)],
+            "snapshots": [(batches[:half], True), (batches[half:], True)],
         }
         for part, snapshot in parts[layout]:
             self._follow(made, part, snapshot=snapshot)
         if uncommitted is not None:
             self._follow(made, [uncommitted], crash=True)
-        if query.provider == "hdfs" and layout_of(made.path) != layout:
-            raise JudgeError(f"{made.path} came out as {layout_of(made.path)}, not as {layout}")
+        if query.provider == "hdfs":
+            _expect_layout(made, "snapshot" if layout == "snapshots" else layout)
         return made
 
     def restart(
@@ -149,6 +150,15 @@ class Judge:
             made.out = self._folder / "out" / name
             shutil.copytree(checkpoint.out, made.out)
         return made
+
+    def lay_out(self, checkpoint: Checkpoint, layout: str) -> None:
+        """Make a checkpoint written with ``snapshots`` what it had been if maintenance had run less often."""
+        for folder in store_folders(checkpoint.path):
+            snapshots = sorted(snapshots_in(folder).items())
+            kept = {"snapshot": len(snapshots), "both": 1, "deltas": 0}[layout]
+            for file in (file for _, files in snapshots[kept:] for file in files):
+                file.unlink()
+        _expect_layout(checkpoint, layout)
 
     def at(self, checkpoint: Checkpoint, path: Path) -> Checkpoint:
         """The same query on a checkpoint that something else has put (or will put) at ``path``."""
@@ -248,3 +258,8 @@ class Judge:
                 able = [Server(version, number, self._folder / "servers" / str(number))]
                 self._servers += able
             return able[0]
+
+
+def _expect_layout(made: Checkpoint, layout: str) -> None:
+    if layout_of(made.path) != layout:
+        raise JudgeError(f"{made.path} came out as {layout_of(made.path)}, not as {layout}")
