@@ -11,10 +11,14 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from .judge.spark import Judge
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[1]
 sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != ROOT]
@@ -28,3 +32,23 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     """Real Spark, in as many versions as the tests ask for; one for the session, since starting Spark is what costs."""
     with Judge(tmp_path_factory.mktemp("judge")) as judge:
         yield judge
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The newest Spark within this process, as in a notebook; a process has room for one."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.timeType.enabled", "true")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import subprocess
@@ -16,7 +15,7 @@ import pytest
 from .layouts import last_batch, layout_of, store_folders
 from .model import MODELLED, Model
 from .outcomes import Entry, expired
-from .processes import NEWEST, VERSIONS, JudgeError, SparkFailed, interpreter
+from .processes import JudgeError, SparkFailed, interpreter
 from .queries import OPERATORS, Event, Query
 from .spark import Judge
 
@@ -139,17 +138,6 @@ def test_a_batch_that_was_never_committed_runs_again(judge: Judge, operator: str
     assert again == checkpoint.expected.run(MORE[2:])
 
 
-@pytest.mark.parametrize(("sink", "operator"), [("json", "agg_append"), ("parquet", "dedup")])
-def test_a_file_sink_goes_on_through_its_compactions(judge: Judge, sink: str, operator: str) -> None:
-    hourly = [[Event("a", T + hour * H), Event(f"k{hour}", T + hour * H, hour)] for hour in range(13)]
-    checkpoint = judge.write(Query(operator, sink=sink, sink_log_interval=4), hourly[:5], layout="both")
-    twin = judge.copy(checkpoint)
-    assert judge.restart(checkpoint, hourly[5:]) == checkpoint.expected.run(hourly[5:])
-    assert judge.restart(twin, hourly[5:], fresh=True) == twin.expected.run(hourly[5:])
-    log = {path.name for path in (checkpoint.out / "_spark_metadata").iterdir()}
-    assert {"3.compact", "7.compact", "11.compact"} <= log
-
-
 def test_settings_are_pinned_in_the_checkpoint(judge: Judge) -> None:
     query = Query(codec="zstd", partitions=3, row_checksum=True, aggregation_format=1)
     checkpoint = judge.write(query, BATCHES, layout="both")
@@ -190,19 +178,6 @@ def test_spark_and_a_wrong_model_are_told_apart(judge: Judge, monkeypatch: pytes
     monkeypatch.setattr(Model, "run", forgetful)
     with pytest.raises(JudgeError, match="Spark and the model differ"):
         judge.write(Query(), BATCHES[:1])
-
-
-@pytest.mark.parametrize("version", [version for version in VERSIONS if version != NEWEST])
-def test_older_versions_go_on_themselves_and_in_the_newest(judge: Judge, version: str) -> None:
-    query = Query("agg_append", codec="zstd")
-    checkpoint = judge.write(query, BATCHES, layout="both", version=version)
-    assert judge.state(checkpoint) == checkpoint.expected.state()
-    twin = judge.copy(checkpoint)
-    expected = copy.deepcopy(checkpoint.expected).run(MORE)
-    by_itself, by_newest = judge.together(
-        lambda: judge.restart(checkpoint, MORE), lambda: judge.restart(twin, MORE, version=NEWEST)
-    )
-    assert by_itself == by_newest == expected
 
 
 def test_a_version_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

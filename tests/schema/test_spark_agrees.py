@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,25 +23,9 @@ DDL = [
 ]
 
 
-@pytest.fixture(scope="module")
-def data_type() -> Iterator[Any]:
-    """Spark's own ``DataType``, on the JVM."""
-    sql = pytest.importorskip("pyspark.sql")
-    running = sql.SparkSession.getActiveSession() is not None
-    session = (
-        sql.SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.timeType.enabled", "true")
-        .getOrCreate()
-    )
-    yield session._jvm.org.apache.spark.sql.types.StructType
-    if not running:
-        session.stop()
-
-
 @pytest.mark.parametrize("text", DDL)
-def test_ddl_means_what_it_means_to_spark(text: str, data_type: Any) -> None:
-    theirs = data_type.fromDDL(text)
+def test_ddl_means_what_it_means_to_spark(text: str, spark: Any) -> None:
+    theirs = spark._jvm.org.apache.spark.sql.types.StructType.fromDDL(text)
     mine = parse_ddl(text)
     assert dump_type(mine) == theirs.json()
     assert mine.simple_string == theirs.simpleString()

@@ -1,8 +1,8 @@
-"""Real Spark, the judge of every layout: one small session, and the bytes of its own UnsafeRows."""
+"""Real Spark, the judge of every layout: the bytes of its own UnsafeRows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -49,25 +49,6 @@ def lay_out() -> LayOut:
 def payloads_of() -> Callable[[Rows], list[bytes]]:
     """Each row's bytes."""
     return lambda rows: [bytes(v) for v in rows.to_arrow().to_pylist()]
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    sql = pytest.importorskip("pyspark.sql")
-    running = sql.SparkSession.getActiveSession() is not None
-    session = (
-        sql.SparkSession.builder.master("local[1]")
-        .appName("unsaferow")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "1g")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.timeType.enabled", "true")
-        .config("spark.sql.shuffle.partitions", "1")
-        .getOrCreate()
-    )
-    yield session
-    if not running:
-        session.stop()
 
 
 def _collect(frame: Any) -> SparkRows:
