@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,20 +34,7 @@ def planned(checkpoint: Path) -> Iterator[list[PartitionTask]]:
     plan = plan_compaction(found, [factory], clock_at(NOW, found.batch))
     staging = tempfile.mkdtemp(dir=checkpoint.parent, prefix="staging-")
     try:
-        yield [
-            PartitionTask(
-                root=found.target,
-                state=replace(state.state, partition=partition.partition),
-                lineage=partition.lineage,
-                form=plan.form,
-                factories=plan.factories,
-                clock=plan.clock,
-                staging_root=staging,
-                staged=f"{partition.partition}/staged.snapshot",
-            )
-            for state in plan.states
-            for partition in state.partitions
-        ]
+        yield plan.tasks(staging, lambda path: path)
     finally:
         shutil.rmtree(staging)
 

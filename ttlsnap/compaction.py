@@ -22,7 +22,7 @@ from ttlsnap.filesystem import LocalDirectory, open_directory
 from ttlsnap.journal import read_journal, report_path, staged_path
 from ttlsnap.locking import QUIET_PERIOD, locked, refuse_if_alive
 from ttlsnap.operators import Selection
-from ttlsnap.partition import PartitionResult, PartitionTask
+from ttlsnap.partition import PartitionResult
 from ttlsnap.plan import Plan, plan_compaction
 from ttlsnap.publish import check_unchanged, publish
 from ttlsnap.recovery import discard_backups, discard_leftovers, discard_run, refuse_if_cut_off
@@ -108,29 +108,7 @@ class _Run:
         """Run every partition; raises the first failure. ``staged`` says where a new state file goes at first."""
         plan = self.plan
         self.listener.planned(plan)
-        tasks = [
-            PartitionTask(
-                root=plan.checkpoint.target,
-                state=replace(planned.state, partition=partition.partition),
-                lineage=partition.lineage,
-                form=plan.form,
-                factories=plan.factories,
-                clock=plan.clock,
-                staging_root=staging_root,
-                staged=staged(
-                    layout.state_file(
-                        planned.state.operator,
-                        partition.partition,
-                        planned.state.store,
-                        plan.checkpoint.version,
-                        "snapshot",
-                    )
-                ),
-            )
-            for planned in plan.states
-            if planned.left_alone is None
-            for partition in planned.partitions
-        ]
+        tasks = plan.tasks(staging_root, staged)
         results = self.engine.run(tasks, self.listener.partition_done, self.listener.progress)
         for result in results:
             result.raise_failure()

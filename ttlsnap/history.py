@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +9,7 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.errors import CorruptionError, NotACheckpointError
 from ttlsnap.filesystem import open_directory
 from ttlsnap.journal import read_journal, report_path, staged_path
+from ttlsnap.strict_json import parse_json
 
 _MAX_REPORT_BYTES = 64 << 20
 
@@ -76,8 +76,8 @@ def history(target: str) -> list[HistoryEntry]:
 
 def _read_report(data: bytes, run: str) -> dict[str, Any]:
     try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        document = parse_json(data)
+    except ValueError as error:
         raise CorruptionError(f"the report of run {run} is not JSON ({error})") from error
     if not isinstance(document, dict):
         raise CorruptionError(f"the report of run {run} is not a JSON object")

@@ -6,15 +6,16 @@ which states they are about, and returns plain data. A dry run and a real one ru
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from secrets import token_hex
 
-from ttlsnap.checkpoint import Checkpoint
+from ttlsnap.checkpoint import Checkpoint, layout
 from ttlsnap.clock import Clock
 from ttlsnap.errors import RefusedError, UnsupportedError
 from ttlsnap.operators import Selection, describe, left_untouched
+from ttlsnap.partition import PartitionTask
 from ttlsnap.state import StateDescriptor
 from ttlsnap.stores.hdfs import StoreFormat, store_format
 from ttlsnap.stores.lineage import Lineage, find_lineage
@@ -53,6 +54,31 @@ class Plan:
     form: StoreFormat
     factories: tuple[StateSnapshotTransformerFactory, ...]
     states: tuple[StatePlan, ...]
+
+    def tasks(self, staging_root: str, staged: Callable[[str], str | None]) -> list[PartitionTask]:
+        """One task for each partition that a transformer looks at.
+
+        ``staged`` is asked where below ``staging_root`` the snapshot with that path in the checkpoint goes at first.
+        """
+        return [
+            PartitionTask(
+                root=self.checkpoint.target,
+                state=replace(planned.state, partition=partition.partition),
+                lineage=partition.lineage,
+                form=self.form,
+                factories=self.factories,
+                clock=self.clock,
+                staging_root=staging_root,
+                staged=staged(self.snapshot(planned.state, partition.partition)),
+            )
+            for planned in self.states
+            if planned.left_alone is None
+            for partition in planned.partitions
+        ]
+
+    def snapshot(self, state: StateDescriptor, partition: int) -> str:
+        """Where a partition's new snapshot belongs, relative to the checkpoint."""
+        return layout.state_file(state.operator, partition, state.store, self.checkpoint.version, "snapshot")
 
 
 def new_run_id() -> str:

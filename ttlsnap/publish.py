@@ -44,9 +44,7 @@ def publish(plan: Plan, results: Sequence[PartitionResult]) -> Journal:
                 state.state.store,
             ):
                 continue
-            target = layout.state_file(
-                result.operator, result.partition, result.store, plan.checkpoint.version, "snapshot"
-            )
+            target = plan.snapshot(state.state, result.partition)
             # What a batch left that never committed would win over the new snapshot, or outlive it.
             replaced = [target, *(file.path for file in lineages[result.partition].newer)]
             aside += set_aside(files, plan.run, replaced)

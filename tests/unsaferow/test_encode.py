@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pytest
 
-from ttlsnap.errors import CorruptionError, UsageError
+from ttlsnap.errors import UsageError
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.ddl import parse_ddl
 from ttlsnap.schema.types import StringType, StructField, StructType, UserDefinedType
-from ttlsnap.unsaferow.decode import decode, decode_column
-from ttlsnap.unsaferow.encode import encode, replace_word
+from ttlsnap.unsaferow.decode import decode
+from ttlsnap.unsaferow.encode import encode
 from ttlsnap.unsaferow.rows import Rows
 
 WIDE = parse_ddl(
@@ -122,60 +122,6 @@ def test_a_user_defined_type_is_what_it_stands_for(payloads_of: Any) -> None:
     values = structs([{"x": {"a": 1, "b": "c"}, "y": "d"}, {"x": None, "y": None}], plain)
     assert payloads_of(encode(values, udt)) == payloads_of(encode(values, plain))
     assert decode(encode(values, udt), udt).equals(values)
-
-
-@pytest.mark.parametrize("name", ["i", "b"])
-def test_replacing_a_word_equals_encoding_anew(name: str, lay_out: Any, payloads_of: Any) -> None:
-    ordinal = WIDE.names.index(name)
-    changed = [dict(v) for v in VALUES]
-    for i, value in enumerate(changed):
-        value[name] = None if i % 3 == 0 else (i + 1 if name == "i" else i % 4 == 0)
-    before = lay_out(payloads_of(encode(structs(VALUES, WIDE), WIDE)))
-    column = pa.array([v[name] for v in changed], arrow_type(WIDE.fields[ordinal].type))
-
-    after = replace_word(before, WIDE, ordinal, column)
-
-    assert payloads_of(after) == payloads_of(encode(structs(changed, WIDE), WIDE))
-
-
-def test_replacing_a_word_leaves_the_source_alone(payloads_of: Any) -> None:
-    schema = parse_ddl("a BIGINT, b STRING")
-    rows = encode(structs([{"a": 1, "b": "x"}, {"a": 2, "b": "y"}], schema), schema)
-    before = payloads_of(rows)
-    after = replace_word(rows, schema, 0, pa.array([8, None], pa.int64()))
-    assert payloads_of(rows) == before
-    assert decode_column(after, schema, [0]).to_pylist() == [8, None]
-
-
-def test_replacing_the_word_of_field_63_and_beyond() -> None:
-    schema = parse_ddl(", ".join(f"c{i} INT" for i in range(130)))
-    rows = encode(structs([{f"c{i}": i for i in range(130)}] * 2, schema), schema)
-    for ordinal in (63, 64, 127, 129):
-        after = replace_word(rows, schema, ordinal, pa.array([None, -1], pa.int32()))
-        assert decode_column(after, schema, [ordinal]).to_pylist() == [None, -1]
-        assert decode(after, schema).field(0).to_pylist() == [0, 0]
-
-
-@pytest.mark.parametrize(
-    ("ordinal", "values", "message"),
-    [
-        (1, pa.array(["x"]), "no fixed width"),
-        (2, pa.array([None], pa.int32()), "not nullable"),
-        (3, pa.array([1]), "no field 3"),
-        (0, pa.array([1, 2]), "2 values for 1 rows"),
-        (0, pa.array([2**40]), "is no int"),
-    ],
-)
-def test_words_that_cannot_be_replaced(ordinal: int, values: Any, message: str) -> None:
-    schema = parse_ddl("a INT, b STRING, c INT NOT NULL")
-    rows = encode(structs([{"a": 1, "b": "", "c": 1}], schema), schema)
-    with pytest.raises(UsageError, match=message):
-        replace_word(rows, schema, ordinal, values)
-
-
-def test_replacing_words_of_damaged_rows_is_refused(lay_out: Any) -> None:
-    with pytest.raises(CorruptionError, match="row 0: its size of 20 bytes is not a multiple of 8"):
-        replace_word(lay_out([bytes(20)]), parse_ddl("a INT"), 0, pa.array([1], pa.int32()))
 
 
 def test_every_nan_becomes_the_canonical_one() -> None:
