@@ -18,7 +18,7 @@ from ttlsnap.errors import UsageError
 from ttlsnap.fields import Field
 from ttlsnap.schema.types import StructType
 from ttlsnap.state import StateDescriptor
-from ttlsnap.unsaferow.decode import decode, decode_column
+from ttlsnap.unsaferow.decode import decode, decode_column, decode_words
 from ttlsnap.unsaferow.encode import encode
 from ttlsnap.unsaferow.rows import Rows
 from ttlsnap.unsaferow.words import read_words
@@ -59,10 +59,12 @@ class StateEntries:
         return decode_column(rows, schema, field.path)
 
     def words(self, name: str | Field) -> tuple[Int64, Mask]:
-        """The raw 8-byte words of a top-level field of fixed width (int64[n]), and where it is null (bool[n])."""
+        """The raw 8-byte words of a field of fixed width (int64[n]), and where it is null (bool[n])."""
         field = self._field(name)
         rows, schema = self._side(field.side)
-        return read_words(rows, len(schema.fields), field.path[0])
+        if len(field.path) == 1:
+            return read_words(rows, len(schema.fields), field.path[0])
+        return decode_words(rows, schema, field.path)
 
     @cached_property
     def key_structs(self) -> pa.StructArray:

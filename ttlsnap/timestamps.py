@@ -1,8 +1,7 @@
 """Fields that hold a time: finding one by its name, and reading it as microseconds since the epoch.
 
 Timestamps, dates (midnight UTC) and ``timestamp_ntz`` (taken as UTC) say themselves what they are; a number needs
-its unit in the name, ``value.seen:ms``. What is read of each entry is one 8-byte word where the field is at the
-top of its row; fields within structs are decoded.
+its unit in the name, ``value.seen:ms``. What is read of each entry is one 8-byte word, and the words that lead to it.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from ttlsnap.clock import MAX_INT64, MIN_INT64
 from ttlsnap.entries import StateEntries
@@ -47,16 +44,11 @@ class TimestampField:
 
     def read(self, entries: StateEntries) -> tuple[Int64, Mask]:
         """Microseconds since the epoch (int64[n], cut off at its ends), and which are null (bool[n])."""
-        if len(self.field.path) == 1:
-            words, nulls = entries.words(self.field)
-            raw = words if self.width is np.int64 else words.astype(self.width).astype(np.int64)
-            if self.field.name == "value.timeoutTimestamp":
-                # flatMapGroupsWithState writes this where a group has no timeout.
-                nulls = nulls | (raw == _NO_TIMEOUT)
-        else:
-            column = entries.column(self.field)
-            nulls = np.asarray(column.is_null())
-            raw = np.asarray(pc.fill_null(_as_int64(column), 0))
+        words, nulls = entries.words(self.field)
+        raw = words if self.width is np.int64 else words.astype(self.width).astype(np.int64)
+        if self.field.name == "value.timeoutTimestamp":
+            # flatMapGroupsWithState writes this where a group has no timeout.
+            nulls = nulls | (raw == _NO_TIMEOUT)
         if self.scale == 1:
             return raw, nulls
         if self.scale < 0:
@@ -64,11 +56,6 @@ class TimestampField:
         low, high = -(MAX_INT64 // self.scale), MAX_INT64 // self.scale
         scaled = np.clip(raw, low, high) * self.scale
         return np.where(raw > high, MAX_INT64, np.where(raw < low, MIN_INT64, scaled)), nulls
-
-
-def _as_int64(column: pa.Array) -> pa.Array:
-    narrow = pa.types.is_date32(column.type)
-    return (column.cast(pa.int32()) if narrow else column).cast(pa.int64())
 
 
 def timestamp_field(state: StateDescriptor, name: str) -> TimestampField:

@@ -8,7 +8,7 @@ import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pytest
 
 from ttlsnap.unsaferow.check import check_rows
-from ttlsnap.unsaferow.decode import decode, decode_column
+from ttlsnap.unsaferow.decode import decode, decode_column, decode_words
 from ttlsnap.unsaferow.encode import encode
 from ttlsnap.unsaferow.words import read_words
 
@@ -192,6 +192,8 @@ def test_a_column_in_nested_structs_is_null_where_a_struct_around_it_is(run: Any
     assert decode_column(rows, spark.schema, [0, 0, 0, 0]).to_pylist() == ["text", None, None, None, None]
     assert decode_column(rows, spark.schema, [0, 0, 0, 1]).to_pylist() == [1, None, None, None, None]
     assert decode_column(rows, spark.schema, [0, 1]).to_pylist() == [2, None, None, 5, 6]
+    words, nulls = decode_words(rows, spark.schema, [0, 1])
+    assert (words.tolist(), nulls.tolist()) == ([2, 0, 0, 5, 6], [False, True, True, False, False])
 
 
 def test_intervals_are_those_the_jvm_reads(run: Any, lay_out: Any, payloads_of: Any) -> None:

@@ -1,6 +1,7 @@
 """UnsafeRows to Arrow, a whole batch at once, one column or all of them.
 
 ``decode_column(rows, schema, path)``  one field, however deep in nested structs
+``decode_words(rows, schema, path)``   the same for a field of fixed width: its raw words and its nulls
 ``decode(rows, schema)``               all fields, as a struct array
 
 How it goes: a struct gives each field a set of ``Cells``, those that are not null; a cell's value is read in
@@ -40,6 +41,27 @@ def decode_column(rows: Rows, schema: T.StructType, path: Sequence[int]) -> pa.A
     ``path`` holds the field's ordinals from the outside in. Raises UsageError if it leads nowhere and
     CorruptionError if the rows are damaged on that way.
     """
+    nulls, cells, data_type = _follow(rows, schema, path)
+    column = decode_cells(data_type, cells)
+    return column if nulls is None else spread(column, nulls)
+
+
+def decode_words(rows: Rows, schema: T.StructType, path: Sequence[int]) -> tuple[Int64s, Mask]:
+    """One fixed-width field's raw words, int64[n], and where it or a struct around it is null (the word is 0), bool[n].
+
+    Raises as ``decode_column`` does.
+    """
+    nulls, cells, _ = _follow(rows, schema, path)
+    words: Int64s = cells.values("<i8").view(np.int64)
+    if nulls is None:
+        return words, np.zeros(len(rows), np.bool_)
+    spread_words = np.zeros(len(rows), np.int64)
+    spread_words[~nulls] = words
+    return spread_words, nulls
+
+
+def _follow(rows: Rows, schema: T.StructType, path: Sequence[int]) -> tuple[Mask | None, Cells, T.DataType]:
+    """Where the field at ``path`` is null over all rows (None: nowhere), its cells where it is not, and its type."""
     if not path:
         raise UsageError("the path to a column has at least one ordinal")
     struct, here, trail = schema, rows, Trail()
@@ -52,8 +74,7 @@ def decode_column(rows: Rows, schema: T.StructType, path: Sequence[int]) -> pa.A
         nulls = _combine(nulls, inner)
         field_type = T.physical(struct.fields[ordinal].type)
         if depth == len(path) - 1:
-            column = decode_cells(field_type, cells)
-            return column if nulls is None else spread(column, nulls)
+            return nulls, cells, field_type
         if not isinstance(field_type, T.StructType):
             raise UsageError(f"path {list(path)} goes on into a {field_type.simple_string}")
         struct, here, trail = field_type, cells.pieces(), cells.trail
