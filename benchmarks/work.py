@@ -15,9 +15,9 @@ from checkpoints import NOW, TIMESTAMP, TTL
 
 from ttlsnap import clock_at, open_checkpoint, plan_compaction
 from ttlsnap.checkpoint.file_checksums import open_checked
-from ttlsnap.engines import Engine
+from ttlsnap.engines import Engine, run_tasks
 from ttlsnap.filesystem import open_directory
-from ttlsnap.partition import PartitionResult, PartitionTask, compact_partition
+from ttlsnap.partition import PartitionResult, PartitionTask, compact_partition, settle
 from ttlsnap.stores.codecs import Compressor, decompress
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
@@ -41,15 +41,12 @@ def planned(checkpoint: Path) -> Iterator[list[PartitionTask]]:
 
 def run_engine(engine: Engine, tasks: Sequence[PartitionTask]) -> list[PartitionResult]:
     """From the state's files to staged files, reopened and recounted."""
-    results = engine.run(tasks, lambda: None, lambda entries, dropped: None)
-    for result in results:
-        result.raise_failure()
-    return results
+    return run_tasks(engine, tasks, lambda: None, lambda entries, dropped: None)
 
 
 def run_serially(tasks: Sequence[PartitionTask]) -> list[PartitionResult]:
     """The same work in this thread."""
-    return [compact_partition(task) for task in tasks]
+    return [settle(task, compact_partition(task)) for task in tasks]
 
 
 def run_in_threads(tasks: Sequence[PartitionTask], threads: int) -> list[PartitionResult]:

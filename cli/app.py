@@ -51,8 +51,6 @@ def main() -> None:
     """Entry point of the ``ttlsnap`` script."""
     arguments = sys.argv[1:]
     debug = "--debug" in arguments
-    # As with python -m: module:attribute may name a module in the folder one stands in.
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - sys.path takes text
     # A path need not be text; half a surrogate pair, escaped so, is also what JSON wants.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
@@ -178,6 +179,8 @@ def compact(
                 documents.append({"target": target, "error": str(error), "exit_code": error.exit_code})
                 code = max(code, error.exit_code)
                 continue
+        for warning in report.warnings:
+            typer.echo(f"Warning: {warning}", err=True)
         documents.append(report.to_json())
         if output_format is Format.TEXT:
             _show(console(), report, tables=not listener.shown)
@@ -198,6 +201,10 @@ def _factories(
     from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
     from ttlsnap.transformers.registry import load_factory
 
+    if any(":" in name for name in names):
+        # module:attribute may name a module in the folder one stands in; what is installed comes first, since that
+        # folder may be the checkpoint itself, whose files are never run.
+        sys.path.append(os.getcwd())  # noqa: PTH109 - sys.path takes text
     options: list[dict[str, str]] = [{} for _ in names]
     for setting in settings:
         place, _, pair = setting.partition(":")

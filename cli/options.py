@@ -52,6 +52,7 @@ QuietPeriodOption = Annotated[
         "--quiet-period",
         metavar="SECONDS",
         min=0,
+        max=86_400,
         envvar="TTLSNAP_QUIET_PERIOD",
         help="For how long the logs must not have changed, or the query is taken to run.",
     ),

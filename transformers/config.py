@@ -27,8 +27,9 @@ _UNITS = {
     "d": 86_400_000_000,
     "w": 604_800_000_000,
 }
-_SHORT = re.compile(r"(\d+)\s*(ms|s|m|h|d|w)")
-_ISO = re.compile(r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,6}))?S)?)?", re.IGNORECASE)
+_SHORT = re.compile(r"([0-9]{1,19})\s*(ms|s|m|h|d|w)")
+_N = "([0-9]{1,19})"
+_ISO = re.compile(rf"P(?:{_N}W)?(?:{_N}D)?(?:T(?:{_N}H)?(?:{_N}M)?(?:{_N}(?:\.([0-9]{{1,6}}))?S)?)?", re.IGNORECASE)
 _MAX_MICROS = (1 << 63) - 1
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -56,11 +57,11 @@ def load_factory(name: str, options: dict[str, str]) -> StateSnapshotTransformer
     """
     found = _load(name)
     if hasattr(found, "from_options"):
-        return _checked(name, found.from_options(dict(options)))
+        return _checked(name, _made(name, options, lambda: found.from_options(dict(options))))
     if options:
         raise UsageError(f"transformer {name!r} takes no options: it has no from_options")
     if inspect.isclass(found):
-        return _checked(name, found())
+        return _checked(name, _made(name, options, found))
     if hasattr(found, "create"):
         return _checked(name, found)
     if callable(found):
@@ -81,8 +82,22 @@ def _load(name: str) -> Any:
         for part in attribute.split("."):
             found = getattr(found, part)
         return found
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"transformer {name!r} cannot be loaded: {error}") from error
+    except UsageError:
+        raise
+    except Exception as error:  # its author's code runs here
+        raise UsageError(f"transformer {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+def _made(name: str, options: dict[str, str], make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except UsageError:
+        raise
+    except Exception as error:
+        given = " ".join(f"--set {key}={value}" for key, value in options.items()) or "no --set"
+        raise UsageError(
+            f"transformer {name!r} cannot be made with {given}: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _checked(name: str, factory: Any) -> StateSnapshotTransformerFactory:

@@ -7,8 +7,7 @@ Which field is the timestamp is named (``value.last_seen``, ``key.window.end``, 
 ``value.seen:ms``), or it is the one that Spark itself stores for the operator. A state that has no such field is
 left alone, and the report says so; a field that no state has is an error that lists those there are.
 
-What is read of each entry is one 8-byte word where the field is at the top of its row; fields within structs
-are decoded.
+What is read of each entry is one 8-byte word, and the words that lead to it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ttlsnap.clock import MAX_INT64, Clock, TimeCharacteristic
 from ttlsnap.entries import StateEntries
 from ttlsnap.errors import UsageError
 from ttlsnap.state import StateDescriptor
-from ttlsnap.timestamps import TimestampField, field_listing, timestamp_field
+from ttlsnap.timestamps import TimestampField, field_listing, split_unit, timestamp_field
 from ttlsnap.transform import StateSnapshotTransformer, TimeSummary
 from ttlsnap.transformers.config import StateTtlConfig, parse_duration
 
@@ -92,8 +91,9 @@ class TtlTransformerFactory:
             return f"no timestamp is known that Spark stores for {state.operator_name or 'this operator'}{hint}"
         if self.timestamp is not None and self.config is None:
             raise UsageError("--timestamp needs --ttl: how long is an entry to live after that time?")
-        if state.field(name.partition(":")[0]) is None:
-            return f"{state} has no field {name.partition(':')[0]}"
+        path, _ = split_unit(name)
+        if state.field(path) is None:
+            return f"{state} has no field {path}"
         return None
 
     @property

@@ -16,8 +16,9 @@ from ttlsnap.checkpoint import layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import clock_at
 from ttlsnap.copying import check_destination, discard_copy, finish_copy, staging_directory, write_copy
-from ttlsnap.engines import Engine
+from ttlsnap.engines import Engine, run_tasks
 from ttlsnap.engines.local import LocalEngine
+from ttlsnap.errors import TtlsnapError
 from ttlsnap.filesystem import LocalDirectory, open_directory
 from ttlsnap.journal import read_journal, report_path, staged_path
 from ttlsnap.locking import QUIET_PERIOD, locked, refuse_if_alive
@@ -83,7 +84,7 @@ def compact(
     files = open_directory(target)
     open_checkpoint(files, schemas=schemas)  # whatever is no checkpoint is not even locked
     listener = listener or SilentListener()
-    with nullcontext() if dry_run or output else locked(files):
+    with nullcontext() if dry_run else locked(files, shared=output is not None):
         refuse_if_cut_off(files)
         checkpoint = open_checkpoint(files, schemas=schemas)
         plan = plan_compaction(checkpoint, transformers, clock_at(now, checkpoint.batch), selection)
@@ -109,10 +110,7 @@ class _Run:
         plan = self.plan
         self.listener.planned(plan)
         tasks = plan.tasks(staging_root, staged)
-        results = self.engine.run(tasks, self.listener.partition_done, self.listener.progress)
-        for result in results:
-            result.raise_failure()
-        return results
+        return run_tasks(self.engine, tasks, self.listener.partition_done, self.listener.progress)
 
     def report(
         self, results: Sequence[PartitionResult], *, dry_run: bool = False, output: str | None = None
@@ -154,7 +152,12 @@ def _in_place(run: _Run, files: LocalDirectory) -> CompactionReport:
     except BaseException:
         _discard_unless_open(files, plan.run)
         raise
-    discard_backups(files, keep=plan.run)
+    try:
+        discard_backups(files, keep=plan.run)
+    except TtlsnapError as error:
+        report = replace(
+            report, warnings=(f"an older backup could not be removed; the next run will try again: {error}",)
+        )
     return replace(report, seconds=time.monotonic() - run.started)
 
 
@@ -175,6 +178,7 @@ def _to_copy(run: _Run, files: LocalDirectory, output: str) -> CompactionReport:
             discard_copy(staging)
             return replace(report, published=False, output=None)
         write_copy(run.plan, results, staging, json.dumps(report.to_json(), indent=1).encode())
+        refuse_if_cut_off(files)  # a lock may not reach as far as another machine
         check_unchanged(run.plan)
         finish_copy(staging, destination)
     except BaseException:

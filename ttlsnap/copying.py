@@ -8,19 +8,21 @@ version alone: new snapshots where something changed, the old lineage's files wh
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import RefusedError, StorageError, UsageError
-from ttlsnap.filesystem import Directory, LocalDirectory, open_directory
+from ttlsnap.filesystem import OWN, Directory, LocalDirectory, open_directory
 from ttlsnap.journal import report_path
 from ttlsnap.partition import PartitionResult
 from ttlsnap.plan import Plan
 from ttlsnap.stores.lineage import find_lineage
 
 _PIECE = 8 << 20
+_ATTEMPT = re.compile(r"\.snapshot\.[0-9a-f]{8}\.tmp$")
 
 
 def check_destination(source: str, output: str) -> LocalDirectory:
@@ -57,7 +59,8 @@ def write_copy(plan: Plan, results: Iterable[PartitionResult], staging: LocalDir
                     continue
                 for file in find_lineage(source, folder, version).files:
                     _, spark = layout.checksum_files(file.path)
-                    for path in (file.path, *layout.checksum_files(file.path), *layout.checksum_files(spark)):
+                    checksums = (*layout.checksum_files(file.path), *layout.checksum_files(spark))
+                    for path in (file.path, *(path for path in checksums if source.stat(path) is not None)):
                         _copy_file(source, staging, path)
     _copy_tree(source, staging, "")
     run_report = report_path(plan.run)
@@ -81,10 +84,13 @@ def finish_copy(staging: LocalDirectory, destination: LocalDirectory) -> None:
 
 
 def _sync_names(staging: LocalDirectory, path: str) -> None:
-    """The files are synced one by one as they are written; their names are not."""
+    """The files are synced one by one as they are written; their names are not. What a task's second run left goes."""
     for info in staging.list(path):
+        inner = f"{path}/{info.name}" if path else info.name
         if info.is_dir:
-            _sync_names(staging, f"{path}/{info.name}" if path else info.name)
+            _sync_names(staging, inner)
+        elif _ATTEMPT.search(info.name):
+            staging.remove(inner)
     staging.sync(path)
 
 
@@ -103,7 +109,7 @@ def _copy_tree(source: Directory, staging: LocalDirectory, path: str, above: tup
         )
     for info in source.list(path):
         inner = f"{path}/{info.name}" if path else info.name
-        if inner == "_ttlsnap":
+        if inner == OWN:
             continue
         if info.is_dir:
             staging.mkdirs(inner)
@@ -122,8 +128,6 @@ def _is_state_file(path: str) -> bool:
 
 
 def _copy_file(source: Directory, staging: LocalDirectory, path: str) -> None:
-    if source.stat(path) is None:
-        return
     with source.open(path) as old, staging.writer(path) as new:
         while piece := old.read(_PIECE):
             new.write(piece)

@@ -2,20 +2,20 @@
 
 A path begins with ``key`` or ``value`` and descends through structs. A name that occurs more than once
 at its level is told apart by its place among its namesakes, counted from 1; without a number it is ambiguous
-and an error. Names with dots, back-quotes or ``#`` are back-quoted.
+and an error. Names with dots, colons, back-quotes or ``#`` are back-quoted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from ttlsnap.errors import UsageError
 from ttlsnap.schema.types import DataType, StructType, physical
 
-_STEP = re.compile(r"(?:`((?:[^`]|``)+)`|([^.`#]+))(?:#([1-9][0-9]{0,8}))?(?:\.|$)")
+_STEP = re.compile(r"(?:`((?:[^`]|``)+)`|([^.`#:]+))(?:#([1-9][0-9]{0,8}))?(?:\.|$)")
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,14 @@ class Field:
 def all_fields(key: StructType, value: StructType) -> list[Field]:
     """Every field of a state, nested structs' fields after the struct, each with its unambiguous spelling."""
     return [*_descend("key", key, (), "key"), *_descend("value", value, (), "value")]
+
+
+def distinct_names(names: Sequence[str]) -> list[str]:
+    """The names of one struct's fields, each that occurs more than once with the number of its place: ``sum#2``."""
+    return [
+        name if names.count(name) == 1 else f"{name}#{names[: place + 1].count(name)}"
+        for place, name in enumerate(names)
+    ]
 
 
 def find_field(name: str, key: StructType, value: StructType) -> Field | None:
@@ -92,6 +100,6 @@ def _descend(side: Literal["key", "value"], schema: StructType, path: tuple[int,
 
 
 def _quoted(name: str) -> str:
-    if name and not re.search(r"[.`#]", name):
+    if name and not re.search(r"[.`#:]", name):
         return name
     return "`" + name.replace("`", "``") + "`"

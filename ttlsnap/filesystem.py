@@ -4,7 +4,7 @@
 implementation for local disks (and what is mounted like one). Rules that every implementation keeps:
 
 * A path never leads outside the directory: ``..`` and absolute paths are refused, and so is a symbolic link
-  whose target lies outside.
+  whose target lies outside. In ttlsnap's own folder, where things are deleted, no link is followed at all.
 * ``create`` makes a whole file appear at once, or not at all, and never overwrites.
 * A file that was written, and a directory that was made, are on the disk (synced) before the call returns;
   ``sync`` does that for the names in a directory.
@@ -29,6 +29,9 @@ from typing import Any, BinaryIO, Protocol
 from urllib.parse import unquote, urlparse
 
 from ttlsnap.errors import RefusedError, StorageError, UnsupportedError, UsageError
+
+OWN = "_ttlsnap"
+"""The folder that ttlsnap keeps for itself in a checkpoint."""
 
 SCRATCH = ".tmp"
 """How the names of files end that are written beside others, and renamed or linked when they are whole."""
@@ -121,6 +124,8 @@ class LocalDirectory:
             raise RefusedError(
                 f"{full} is a symbolic link that leads outside {self.root} (to {real}); nothing was changed"
             )
+        if parts[0] == OWN and real != full:
+            raise RefusedError(f"{full} is or lies behind a symbolic link (to {real}); ttlsnap made none. Remove it")
         return full
 
     def list(self, path: str, suffixes: tuple[str, ...] = ("",)) -> list[FileInfo]:
@@ -163,8 +168,8 @@ class LocalDirectory:
     def create(self, path: str, data: bytes) -> bool:
         """Make ``path`` with ``data``, whole and synced; False when it exists already."""
         parent, _, name = path.rpartition("/")
-        self.mkdirs("_ttlsnap")
-        scratch = _scratch(f"_ttlsnap/.{name}")
+        self.mkdirs(OWN)
+        scratch = scratch_name(f"{OWN}/.{name}")
         try:
             self._write_synced(scratch, data)
             made = self._link(scratch, path)
@@ -204,7 +209,7 @@ class LocalDirectory:
 
     def replace(self, path: str, data: bytes) -> None:
         """Write ``path`` whole: readers see the old content or the new."""
-        scratch = _scratch(path)
+        scratch = scratch_name(path)
         try:
             self._write_synced(scratch, data)
             self.rename(scratch, path)
@@ -262,7 +267,7 @@ class LocalDirectory:
             _sync_directory(self.locate(path))
 
 
-def _scratch(path: str) -> str:
+def scratch_name(path: str) -> str:
     """A name beside ``path`` that none had before: that might be another link to a file that is in its place now."""
     return f"{path}.{token_hex(4)}{SCRATCH}"
 

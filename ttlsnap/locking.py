@@ -30,15 +30,18 @@ _UNCOMMITTED_FACTOR = 10
 
 
 @contextlib.contextmanager
-def locked(files: Directory) -> Iterator[None]:
-    """Hold the checkpoint for this process; raises RefusedError when another ttlsnap has it."""
+def locked(files: Directory, *, shared: bool = False) -> Iterator[None]:
+    """Hold the checkpoint for this process, or keep it from changing for all who ``shared`` it.
+
+    Raises RefusedError when another ttlsnap has it.
+    """
     try:
         descriptor = os.open(files.root, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise StorageError(f"cannot open {files.root}: {error.strerror}") from error
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise RefusedError(f"another ttlsnap is at work on {files.root}; wait until it has ended") from error
         except OSError as error:

@@ -20,8 +20,8 @@ from ttlsnap import errors
 from ttlsnap.checkpoint import layout
 from ttlsnap.clock import Clock
 from ttlsnap.entries import StateEntries
-from ttlsnap.errors import CorruptionError, TransformerError, TtlsnapError
-from ttlsnap.filesystem import Directory, open_directory
+from ttlsnap.errors import CorruptionError, StorageError, TransformerError, TtlsnapError
+from ttlsnap.filesystem import Directory, open_directory, scratch_name
 from ttlsnap.state import StateDescriptor
 from ttlsnap.stores.codecs import decompress
 from ttlsnap.stores.hdfs import Batch, StoreFormat, read_entries
@@ -41,8 +41,11 @@ _LARGE_BLOCK = 31 << 20  # bytes, just below what glibc takes for the most one c
 
 @dataclass(frozen=True)
 class PartitionTask:
-    """One partition to compact. ``staged`` is where the new snapshot goes, relative to ``staging_root``;
-    None in a dry run."""
+    """One partition to compact.
+
+    ``staged`` is where the new snapshot belongs, relative to ``staging_root``; None in a dry run. It is written
+    beside that place, under a name of its own: an engine may run a task twice at once, as Spark does by speculation.
+    """
 
     root: str
     state: StateDescriptor
@@ -58,7 +61,8 @@ class PartitionTask:
 class PartitionResult:
     """What became of a partition: counts of entries, bytes on disk before and after.
 
-    ``staged`` is the new snapshot, None when nothing changed (the partition keeps its files) or in a dry run.
+    ``staged`` is the new snapshot of ``bytes_after`` bytes, under the name it was written by; None when nothing changed
+    (the partition keeps its files) or in a dry run.
     ``failure`` is an error's class name and message; the counts then mean nothing.
     """
 
@@ -125,10 +129,11 @@ def _compact(task: PartitionTask, result: PartitionResult, progress: Progress) -
     # Freeing a large block, once, teaches glibc to keep what is freed for the next window, where it would give it back
     # and fault it in anew: a tenth of the CPU time.
     np.empty(_LARGE_BLOCK, np.uint8)
-    transformers = [t for f in task.factories if (t := f.create(task.state, task.clock)) is not None]
+    transformers = [t for f in task.factories if (t := create(f, task.state, task.clock)) is not None]
     source, staging = open_directory(task.root), open_directory(task.staging_root)
+    staged = None if task.staged is None else scratch_name(task.staged)
     entries = kept = rewritten = 0
-    with _staged_sink(staging, task.staged) as sink:
+    with _staged_sink(staging, staged) as sink:
         writer = SnapshotWriter(sink, task.form)
         for batch in read_entries(source, task.lineage, task.form):
             left, new = _transform(task.state, transformers, batch, writer)
@@ -136,11 +141,11 @@ def _compact(task: PartitionTask, result: PartitionResult, progress: Progress) -
             progress(len(batch.keys), len(batch.keys) - left)
         digest = writer.close()
     changed = kept != entries or rewritten > 0
-    if task.staged is not None:
+    if staged is not None:
         if changed:
-            _recount(staging, task.staged, task.form, kept, digest)
+            _recount(staging, staged, task.form, kept, digest)
         else:
-            staging.remove(task.staged)
+            staging.remove(staged)
     times = [t.time_summary() for t in transformers if isinstance(t, ReportsTimes)]
     return replace(
         result,
@@ -149,9 +154,37 @@ def _compact(task: PartitionTask, result: PartitionResult, progress: Progress) -
         dropped=entries - kept,
         rewritten=rewritten,
         bytes_after=sink.size if changed else result.bytes_before,
-        staged=task.staged if changed else None,
+        staged=staged if changed else None,
         times=times[0] if times else None,
     )
+
+
+def settle(task: PartitionTask, result: PartitionResult) -> PartitionResult:
+    """Give what a task staged the name it is to have; raises StorageError if it is not what the task left."""
+    if result.staged is None or task.staged is None:
+        return result
+    staging = open_directory(task.staging_root)
+    found = staging.stat(result.staged)
+    if found is None or found.size != result.bytes_after:
+        raise StorageError(
+            f"{staging.root}/{result.staged} is {'gone' if found is None else f'{found.size:,} bytes long'}, where a "
+            f"worker wrote {result.bytes_after:,} bytes: do all workers see the same storage? Nothing was published"
+        )
+    staging.rename(result.staged, task.staged)
+    return replace(result, staged=task.staged)
+
+
+def create(
+    factory: StateSnapshotTransformerFactory, state: StateDescriptor, clock: Clock
+) -> StateSnapshotTransformer | None:
+    """What the factory makes for ``state``; whatever it raises is told as the transformer's own error."""
+    try:
+        return factory.create(state, clock)
+    except TtlsnapError:
+        raise
+    except Exception as error:
+        name = type(factory).__name__
+        raise TransformerError(f"{state}: {name}.create raised {type(error).__name__}: {error}") from error
 
 
 @contextlib.contextmanager

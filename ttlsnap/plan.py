@@ -15,7 +15,7 @@ from ttlsnap.checkpoint import Checkpoint, layout
 from ttlsnap.clock import Clock
 from ttlsnap.errors import RefusedError, UnsupportedError
 from ttlsnap.operators import Selection, describe, left_untouched
-from ttlsnap.partition import PartitionTask
+from ttlsnap.partition import PartitionTask, create
 from ttlsnap.state import StateDescriptor
 from ttlsnap.stores.hdfs import StoreFormat, store_format
 from ttlsnap.stores.lineage import Lineage, find_lineage
@@ -147,7 +147,7 @@ def _reasons(
     ]
     for number, (i, state) in enumerate(offered):
         probe = replace(state, partition=None)
-        if any(factory.create(probe, clock) is not None for factory in factories):
+        if any(create(factory, probe, clock) is not None for factory in factories):
             continue
         given = [answers[number] for answers in told if answers[number]]
         reasons[i] = given[0] if given else "no transformer is about this state"

@@ -45,8 +45,10 @@ def publish(plan: Plan, results: Sequence[PartitionResult]) -> Journal:
             ):
                 continue
             target = plan.snapshot(state.state, result.partition)
-            # What a batch left that never committed would win over the new snapshot, or outlive it.
-            replaced = [target, *(file.path for file in lineages[result.partition].newer)]
+            # A snapshot of a batch that never committed would outlive that batch's second run, which replaces only its
+            # deltas. Those stay: should the batch run after all, and commit, it needs them.
+            outliving = [file.path for file in lineages[result.partition].newer if file.path.endswith(".snapshot")]
+            replaced = [target, *outliving]
             aside += set_aside(files, plan.run, replaced)
             new.append(Move(result.staged, target))
     journal = Journal(
@@ -98,18 +100,40 @@ def swap(files: Directory, journal: Journal, check: Callable[[], None] = lambda:
                 f"{files.root}/{journal.fence} appeared in the meantime: the query runs. Nothing was changed"
             )
         check()
-        apply(files, journal)
+        _require_sources(files, journal)
     except BaseException as error:
-        _give_up(files, journal, error)
+        _give_up(files, journal, error, begun=False)
+        raise
+    try:
+        apply(files, journal)
+        _require_targets(files, journal)
+    except BaseException as error:
+        _give_up(files, journal, error, begun=True)
         raise
     try:
         lower_fence(files, journal)
         return close_journal(files, journal, "done")
-    except StorageError as error:
+    except BaseException as error:
         raise StorageError(
-            f"{error}\nThe new state is in place, but the run could not be ended. "
-            f"When the disk is well again, run: ttlsnap recover {files.root}"
+            f"{error or type(error).__name__}\nThe new state is in place, but the run could not be ended. "
+            f"When nothing is in its way any more, run: ttlsnap recover {files.root}"
         ) from error
+
+
+def _require_sources(files: Directory, journal: Journal) -> None:
+    """Nothing is moved before everything is there: a file that is gone would be taken for one that was moved."""
+    for move in journal.moves:
+        if files.stat(move.source) is None:
+            raise StorageError(
+                f"{files.root}/{move.source} is gone: something else than ttlsnap removes files here, or the storage "
+                "is not the same for all who write to it. Nothing was changed"
+            )
+
+
+def _require_targets(files: Directory, journal: Journal) -> None:
+    for move in journal.moves:
+        if files.stat(move.target) is None:
+            raise StorageError(f"{files.root}/{move.target} is gone, a moment after it was put there")
 
 
 def raise_fence(files: Directory, journal: Journal) -> bool:
@@ -158,7 +182,7 @@ def apply(files: Directory, journal: Journal) -> None:
             if files.stat(move.target) is not None:
                 raise RefusedError(
                     f"{files.root}/{move.target} appeared in the meantime: the query runs. Stop it; if the checkpoint "
-                    f"is fenced then, run: ttlsnap recover {files.root} --undo"
+                    f"is fenced then, move that file away and run: ttlsnap recover {files.root} --undo"
                 )
             files.rename(move.source, move.target)
         # A power cut must not find a new file in its place and the old one not yet in the backup.
@@ -166,12 +190,35 @@ def apply(files: Directory, journal: Journal) -> None:
 
 
 def undo(files: Directory, journal: Journal) -> None:
-    """Take back what is done, in reverse order."""
+    """Take back what is done, in reverse order; nothing is overwritten.
+
+    Raises RefusedError when a file has appeared where one is to go back to, CorruptionError when it cannot be told
+    which files are the old ones.
+    """
+    refuse_unclear(files, journal)
     for moves in (journal.new, journal.aside):
         for move in reversed(moves):
             if is_done(files, move) and files.stat(move.target) is not None:
+                if files.stat(move.source) is not None:
+                    raise RefusedError(
+                        f"{files.root}/{move.source} has appeared anew, written by somebody who took no notice of the "
+                        f"fence, and the old file is in {files.root}/{move.target}. The fence stays. Move one of the "
+                        f"two away and run: ttlsnap recover {files.root} --undo"
+                    )
                 files.rename(move.target, move.source)
         _sync(files, [path for move in moves for path in (move.source, move.target)])
+
+
+def refuse_unclear(files: Directory, journal: Journal) -> None:
+    """Old files go before new ones come: a new one in its place, the old one not in the backup, is somebody's doing."""
+    come = {move.target for move in journal.new if is_done(files, move) and files.stat(move.target) is not None}
+    unclear = next((move for move in journal.aside if move.source in come and not is_done(files, move)), None)
+    if unclear is not None:
+        raise CorruptionError(
+            f"{files.root}/{unclear.target} is gone, or the new file that was to replace it is: whether "
+            f"{unclear.source} is the old or the new one cannot be told. The fence stays; restore the folder "
+            f"{layout.run_directory(journal.run)} from a copy and run recover again"
+        )
 
 
 def close_undone(files: Directory, journal: Journal) -> None:
@@ -190,18 +237,19 @@ def _sync(files: Directory, paths: Sequence[str]) -> None:
             files.sync(folder)
 
 
-def _give_up(files: Directory, journal: Journal, error: BaseException) -> None:
-    """After an error: undo, or say that ``recover`` has to."""
+def _give_up(files: Directory, journal: Journal, error: BaseException, begun: bool) -> None:
+    """After an error: undo what was ``begun``, or say that ``recover`` has to."""
     try:
         if read_journal(files, journal.run) is None:
             return  # the journal itself could not be written, so nothing came after it
-        undo(files, journal)
+        if begun:
+            undo(files, journal)
         lower_fence(files, journal)
         close_undone(files, journal)
-    except StorageError as second:
+    except BaseException as second:
         raise StorageError(
-            f"{error}\nUndoing failed too: {second}\nNothing is lost, but the checkpoint may be fenced. "
-            f"When the disk is well again, run: ttlsnap recover {files.root}"
+            f"{error or type(error).__name__}\nUndoing failed too: {second or type(second).__name__}\nThe checkpoint "
+            f"may be fenced. When nothing is in its way any more, run: ttlsnap recover {files.root}"
         ) from error
 
 

@@ -13,7 +13,7 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.checkpoint import query_id
 from ttlsnap.checkpoint.logs import Logs, read_logs
 from ttlsnap.errors import CorruptionError, NotACheckpointError, RefusedError, StorageError
-from ttlsnap.filesystem import SCRATCH, Directory, open_directory
+from ttlsnap.filesystem import OWN, SCRATCH, Directory, open_directory
 from ttlsnap.journal import (
     Journal,
     Move,
@@ -34,6 +34,7 @@ from ttlsnap.publish import (
     is_done,
     lower_fence,
     raise_fence,
+    refuse_unclear,
     set_aside,
     swap,
     undo,
@@ -91,12 +92,13 @@ def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
     # Every file is at one end of its move; a new one may be lost where the old ones come back.
     lost = [m for m, d in zip(journal.moves, done, strict=True) if files.stat(m.target if d else m.source) is None]
     can_finish, can_undo = not lost, not set(lost) & set(journal.aside)
-    _refuse_unclear(files, journal)
+    refuse_unclear(files, journal)
     if not has_fence(files, journal):
         if not any(done):
             close_undone(files, journal)
             return "undone"
-        if all(done) and can_finish and not prefer_undo:
+        # The fence goes when all is done, and the query may have gone on since, and cleaned up behind itself.
+        if all(done) and (_has_gone_on(files, journal) or (can_finish and not prefer_undo)):
             close_journal(files, journal, "done")
             return "finished"
         _fence_again(files, journal)
@@ -116,25 +118,16 @@ def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
     )
 
 
-def _refuse_unclear(files: Directory, journal: Journal) -> None:
-    """Old files go before new ones come: a new one in its place, the old one not in the backup, is somebody's doing."""
-    come = {move.target for move in journal.new if is_done(files, move) and files.stat(move.target) is not None}
-    unclear = next((move for move in journal.aside if move.source in come and not is_done(files, move)), None)
-    if unclear is not None:
-        raise CorruptionError(
-            f"{files.root}/{unclear.target} is gone, or the new file that was to replace it is: whether "
-            f"{unclear.source} is the old or the new one cannot be told. The fence stays; restore the folder "
-            f"{layout.run_directory(journal.run)} from a copy and run recover again"
-        )
+def _has_gone_on(files: Directory, journal: Journal) -> bool:
+    return max(read_logs(files).offsets, default=-1) >= (journal.fence_batch or 0)
 
 
 def _fence_again(files: Directory, journal: Journal) -> None:
     """Half of the moves are done and the fence is gone: somebody removed it."""
-    newest = max(read_logs(files).offsets, default=-1)
-    if newest >= (journal.fence_batch or 0) or not raise_fence(files, journal):
+    if _has_gone_on(files, journal) or not raise_fence(files, journal):
         raise RefusedError(
             f"{files.root}: the fence of run {journal.run} was removed by hand and the query has gone on to batch "
-            f"{newest}, on a state that is half old and half new. The old files are in "
+            f"{read_logs(files).offsets[-1]}, on a state that is half old and half new. The old files are in "
             f"{files.root}/{layout.run_directory(journal.run)}/backup"
         )
 
@@ -160,7 +153,7 @@ def rollback(target: str, *, quiet_period: float = QUIET_PERIOD) -> RollbackRepo
         if last is None or last.kind != "compact":
             raise RefusedError(f"{files.root}: there is no run to roll back")
         logs = read_logs(files)
-        if not logs.commits or logs.commits[-1] != last.batch:
+        if not logs.offsets or not logs.commits or logs.commits[-1] != last.batch:
             raise RefusedError(
                 f"{files.root}: batch {logs.commits[-1] if logs.commits else 'none'} has been committed since run "
                 f"{last.run} (batch {last.batch}); the old state does not belong to it"
@@ -195,13 +188,16 @@ def _back(files: Directory, last: Journal, run: str) -> list[Move]:
     """Everything in the way goes to the rollback's own backup, then the old files come back."""
     replaced = [m.target for m in last.moves if m.source.startswith(f"{layout.RUNS}/")]
     kept = [m for m in last.moves if m.target.startswith(f"{layout.RUNS}/")]
-    # A batch that was begun since, and not committed, was computed from the state that goes.
+    # A batch that was begun since, and not committed, was computed from the state that goes; it replaces its deltas
+    # when it runs again, but not a snapshot.
     folders = sorted({path.rpartition("/")[0] for path in replaced})
     newer = [
         f"{folder}/{info.name}"
         for folder in folders
         for info in files.list(folder)
-        if (parsed := layout.parse_state_file(info.name)) is not None and parsed[0] > last.batch + 1
+        if (parsed := layout.parse_state_file(info.name)) is not None
+        and parsed[0] > last.batch + 1
+        and parsed[1] == "snapshot"
     ]
     in_the_way = dict.fromkeys([*replaced, *newer, *(m.source for m in kept)])
     seen: dict[str, Move] = {}
@@ -221,11 +217,7 @@ def prune(target: str) -> list[str]:
 def discard_backups(files: Directory, keep: str | None) -> list[str]:
     """Remove what ended runs, other than ``keep``, still hold besides journal and report; their names."""
     ended = [journal.run for journal in read_journals(files) if journal.status != "open" and journal.run != keep]
-    try:
-        return [run for run in ended if _discard_files(files, run)]
-    except StorageError as error:
-        done = f"Run {keep} is published, but an" if keep else "An"
-        raise StorageError(f"{error}\n{done} older backup could not be removed; the next run will try again") from error
+    return [run for run in ended if _discard_files(files, run)]
 
 
 def _discard_files(files: Directory, run: str) -> bool:
@@ -239,15 +231,16 @@ def _discard_files(files: Directory, run: str) -> bool:
 
 def discard_leftovers(files: Directory) -> None:
     """Remove what runs left that were cut off before their journal: they changed nothing."""
-    for folder in ("_ttlsnap", *(f"{layout.RUNS}/{info.name}" for info in files.list(layout.RUNS))):
+    runs = [info.name for info in files.list(layout.RUNS) if info.is_dir and layout.is_run(info.name)]
+    for folder in (OWN, *map(layout.run_directory, runs)):
         for info in files.list(folder):
             if info.name.endswith(SCRATCH) and not info.is_dir:
                 files.remove(f"{folder}/{info.name}")
-    for info in files.list(layout.RUNS):
+    for run in runs:
         # The report of a copy stands alone: this checkpoint is what that run made.
-        is_copy = files.stat(report_path(info.name)) and not files.stat(staged_path(info.name, ""))
-        if info.is_dir and not is_copy and read_journal(files, info.name) is None:
-            discard_run(files, info.name)
+        is_copy = files.stat(report_path(run)) and not files.stat(staged_path(run, ""))
+        if not is_copy and read_journal(files, run) is None:
+            discard_run(files, run)
 
 
 def discard_run(files: Directory, run: str) -> None:
@@ -257,8 +250,8 @@ def discard_run(files: Directory, run: str) -> None:
     files.remove_tree(layout.run_directory(run))
     if not files.list(layout.RUNS):
         files.remove_tree(layout.RUNS)
-        if not files.list("_ttlsnap"):
-            files.remove_tree("_ttlsnap")
+        if not files.list(OWN):
+            files.remove_tree(OWN)
 
 
 def refuse_if_cut_off(files: Directory) -> None:

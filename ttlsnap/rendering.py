@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from ttlsnap.clock import iso
+from ttlsnap.fields import distinct_names
 
 _LAST_DAY = 2_932_896  # 9999-12-31
 
@@ -21,9 +22,10 @@ def to_json_values(array: pa.Array) -> list[Any]:
     """One JSON value for each value of an Arrow array."""
     kind = array.type
     if pa.types.is_struct(kind):
-        names = [field.name for field in kind]
+        names = distinct_names([field.name for field in kind])
         columns = [to_json_values(array.field(i)) for i in range(kind.num_fields)]
-        rows: list[Any] = [_struct(names, values) for values in zip(*columns, strict=True)] or [{}] * len(array)
+        rows: list[Any] = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+        rows = rows or [{}] * len(array)
         return _with_nulls(array, rows)
     if pa.types.is_map(kind):
         return [_map(array, i) for i in range(len(array))]
@@ -45,14 +47,6 @@ def to_json_values(array: pa.Array) -> list[Any]:
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _struct(names: list[str], values: tuple[Any, ...]) -> dict[str, Any]:
-    """A struct as an object; of fields with one name the later ones are numbered, as in field names."""
-    result: dict[str, Any] = {}
-    for i, (name, value) in enumerate(zip(names, values, strict=True)):
-        result[name if name not in result else f"{name}#{names[: i + 1].count(name)}"] = value
-    return result
 
 
 def _map(array: pa.MapArray, i: int) -> list[dict[str, Any]] | None:

@@ -78,7 +78,8 @@ class StateReport:
 class CompactionReport:
     """A run of ``compact``. ``backup`` is the folder with the replaced files, ``output`` the new checkpoint.
 
-    ``published`` is False for a dry run, and where nothing was to be changed.
+    ``published`` is False for a dry run, and where nothing was to be changed. ``warnings`` tell of what went wrong
+    after the publishing, which stands.
     """
 
     run: str
@@ -94,6 +95,7 @@ class CompactionReport:
     output: str | None
     backup: str | None
     seconds: float
+    warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The document of ``compact --format json``."""
@@ -112,6 +114,7 @@ class CompactionReport:
             "output": self.output,
             "backup": self.backup,
             "seconds": round(self.seconds, 3),
+            "warnings": list(self.warnings),
         }
 
 

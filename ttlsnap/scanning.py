@@ -15,7 +15,7 @@ from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
 from ttlsnap.rendering import to_json_values
 from ttlsnap.stores.hdfs import Batch, read_entries, store_format
 from ttlsnap.stores.lineage import find_lineage
-from ttlsnap.timestamps import TimestampField, timestamp_field
+from ttlsnap.timestamps import TimestampField, split_unit, timestamp_field
 
 if TYPE_CHECKING:
     from ttlsnap.inspection import Inspection, StateInspection
@@ -42,7 +42,7 @@ def scan(found: Inspection, entries: int, timestamp: str | None, age: bool, cloc
                 aged += histogram is not None
                 samples += _scan_store(checkpoint, store, state, entries, histogram, complete=age)
     if age and not aged and timestamp is not None:
-        raise UsageError(f"no state has the field {timestamp.partition(':')[0]}; inspect lists the fields there are")
+        raise UsageError(f"no state has the field {split_unit(timestamp)[0]}; inspect lists the fields there are")
     return samples
 
 
@@ -139,7 +139,7 @@ def _histogram(state: StateInspection, timestamp: str | None, clock: Clock) -> _
     """The histogram of a state; None where it has no such field, or Spark stores no timestamp."""
     descriptor = state.descriptor
     name = timestamp or (descriptor.stored_timestamp if descriptor else None)
-    if descriptor is None or name is None or descriptor.field(name.partition(":")[0]) is None:
+    if descriptor is None or name is None or descriptor.field(split_unit(name)[0]) is None:
         return None
     stored = descriptor.stored_time if name == descriptor.stored_timestamp else None
     return _Histogram(

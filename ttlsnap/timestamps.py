@@ -52,10 +52,17 @@ class TimestampField:
         if self.scale == 1:
             return raw, nulls
         if self.scale < 0:
-            return raw // -self.scale, nulls
+            # Up to the next microsecond: nothing expires before its time.
+            return raw // -self.scale + (raw % -self.scale != 0), nulls
         low, high = -(MAX_INT64 // self.scale), MAX_INT64 // self.scale
         scaled = np.clip(raw, low, high) * self.scale
         return np.where(raw > high, MAX_INT64, np.where(raw < low, MIN_INT64, scaled)), nulls
+
+
+def split_unit(name: str) -> tuple[str, str | None]:
+    """``value.seen:ms`` as the field's name and the unit; None where no unit is named. A quoted colon is no unit's."""
+    path, colon, unit = name.rpartition(":")
+    return (path, unit) if colon and "`" not in unit else (name, None)
 
 
 def timestamp_field(state: StateDescriptor, name: str) -> TimestampField:
@@ -63,13 +70,13 @@ def timestamp_field(state: StateDescriptor, name: str) -> TimestampField:
 
     Raises UsageError when it is missing, is no time, or is a number without a unit.
     """
-    path, colon, unit = name.partition(":")
+    path, unit = split_unit(name)
     field = state.field(path)
     if field is None:
         raise UsageError(f"{state} has no field {path}.\nThe fields there are:\n{field_listing([state])}")
     kind = type(field.type)
     if kind in _TIMES:
-        if colon:
+        if unit is not None:
             raise UsageError(f"{path} is a {field.type.simple_string}: leave the unit {unit!r} out")
         return TimestampField(field, _DAY, np.int32) if kind is T.DateType else TimestampField(field, 1)
     if kind in _INTEGERS:

@@ -21,7 +21,8 @@ import pyarrow as pa
 from ttlsnap.clock import Clock
 from ttlsnap.entries import StateEntries
 from ttlsnap.errors import TransformerError
-from ttlsnap.schema.arrow import arrow_type
+from ttlsnap.fields import distinct_names
+from ttlsnap.schema import types as T
 from ttlsnap.state import StateDescriptor
 
 
@@ -101,8 +102,8 @@ EntryFunction = Callable[[dict[str, Any], dict[str, Any]], Verdict]
 class EntryTransformerFactory:
     """Runs ``function(key, value)`` on every entry, both decoded to dictionaries.
 
-    ``function`` must be picklable (a module-level function is). Field names that occur twice in a schema cannot
-    be told apart in a dictionary: write a batch transformer for such states.
+    ``function`` must be picklable (a module-level function is). Fields of one name are numbered, as ``inspect`` spells
+    them: ``sum#1``, ``sum#2``.
     """
 
     function: EntryFunction
@@ -120,7 +121,8 @@ class _EntryTransformer:
         keep = np.ones(len(entries), np.bool_)
         changed = np.zeros(len(entries), np.bool_)
         values = []
-        pairs = zip(entries.key_structs.to_pylist(), entries.value_structs.to_pylist(), strict=True)
+        keys, whole = _distinct(entries.key_structs), _distinct(entries.value_structs)
+        pairs = zip(keys.to_pylist(), whole.to_pylist(), strict=True)
         for i, (key, value) in enumerate(pairs):
             try:
                 verdict = self._function(key, value)
@@ -133,10 +135,49 @@ class _EntryTransformer:
                     keep[i] = False
                 case Replace():
                     changed[i] = True
-                    values.append(dict(verdict.value))
+                    try:
+                        values.append(_whole(verdict.value, entries.state.value_schema, "value"))
+                    except ValueError as error:
+                        raise TransformerError(f"key {key!r}: {error}") from error
                 case _:
                     raise TransformerError(f"key {key!r}: the function returned {verdict!r}, not Keep, Drop or Replace")
         if values:
-            new = pa.array(values, type=arrow_type(entries.state.value_schema))
+            try:
+                new = pa.array(values, type=whole.type)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                raise TransformerError(f"a new value does not fit {whole.type}: {error}") from error
             entries = entries.replace_values(new, changed)
         return entries.filter(keep)
+
+
+def _distinct(array: pa.Array) -> pa.Array:
+    """The same structs with no name twice in one, so that they have a dictionary each."""
+    if not pa.types.is_struct(array.type) or not array.type.num_fields:
+        return array
+    names = distinct_names([field.name for field in array.type])
+    columns = [_distinct(array.field(place)) for place in range(len(names))]
+    return pa.StructArray.from_arrays(columns, names, mask=array.is_null() if array.null_count else None)
+
+
+def _whole(value: Any, kind: T.DataType, where: str) -> Any:
+    """``value``, in which every struct has the fields of its type: Arrow would pass over a name it does not know, and
+    make a null of one that is missing. Raises ValueError."""
+    kind = T.physical(kind)
+    match kind, value:
+        case T.StructType(), Mapping():
+            names = distinct_names(kind.names)
+            for name in names:
+                if name not in value:
+                    raise ValueError(f"the new value has no {where}.{name}; give every field, as {{**value, ...}} does")
+            for name in value:
+                if name not in names:
+                    raise ValueError(f"the new value has a {where}.{name}, which is no field of this state")
+            return {
+                name: _whole(value[name], field.type, f"{where}.{name}")
+                for name, field in zip(names, kind.fields, strict=True)
+            }
+        case T.ArrayType(), list() | tuple():
+            return [_whole(item, kind.element, where) for item in value]
+        case T.MapType(), list() | tuple():
+            return [(_whole(k, kind.key, where), _whole(v, kind.value, where)) for k, v in value]
+    return value

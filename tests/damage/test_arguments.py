@@ -154,3 +154,72 @@ def test_an_empty_folder_and_one_that_is_missing_are_outputs(ttlsnap: Ttlsnap, t
     for output in ("empty", "new", "deep/er/new"):
         assert ttlsnap("compact", target, *wreck.compacting(LZ4), "--output", tmp_path / output).code == 0
         assert ttlsnap("inspect", tmp_path / output).code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--quiet-period", "inf"), "--quiet-period"),
+        (("--quiet-period", "nan"), "--quiet-period"),
+        (("--ttl", "9" * 5000 + "d"), "is no duration"),
+        (("--transformer", ":F"), "cannot be loaded"),
+        (("--transformer", "no.such.module:F"), "cannot be loaded"),
+        (("--transformer", "broken_rules:F"), "SyntaxError"),
+        (("--transformer", "own_rules:Picky"), "KeyError: 'least'"),
+        (("--transformer", "own_rules:Picky", "--set", "least=abc"), "ValueError"),
+        (("--transformer", "own_rules:Stubborn"), "Stubborn.create raised ZeroDivisionError"),
+        (("--transformer", "own_rules:partial"), "the new value has no value.max"),
+        (("--transformer", "own_rules:misspelt"), "value.cuont, which is no field"),
+        (("--transformer", "own_rules:unfit"), "a new value does not fit"),
+    ],
+)
+def test_what_a_user_gets_wrong_is_told_as_such(
+    refuses: Refuses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], says: str
+) -> None:
+    (tmp_path / "broken_rules.py").write_text("def F(:")
+    (tmp_path / "own_rules.py").write_text(OWN_RULES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    target = sample(LZ4, tmp_path)
+    assert says in refuses((2, 5), target, "compact", target, "--engine", "local", *arguments)
+
+
+OWN_RULES = """
+from ttlsnap import Replace
+
+class Picky:
+    @classmethod
+    def from_options(cls, options):
+        int(options["least"])
+
+class Stubborn:
+    def create(self, state, clock):
+        return 1 / 0
+
+def partial(key, value):
+    return Replace({"count": 2})
+
+def misspelt(key, value):
+    return Replace({**value, "cuont": 2})
+
+def unfit(key, value):
+    return Replace({**value, "count": "many"})
+"""
+
+
+def test_no_code_in_a_checkpoint_is_run(tmp_path: Path) -> None:
+    target = sample(LZ4, tmp_path)
+    for name in ("pyarrow", "typer", "numpy", "rich", "ttlsnap", "json", "lz4", "zstandard", "sitecustomize"):
+        (target / f"{name}.py").write_text("open('it-ran', 'w').close(); raise SystemExit(77)")
+    for command in (["inspect", ".", "--entries", "1"], ["compact", ".", *wreck.compacting(LZ4)]):
+        done = subprocess.run([Path(sys.executable).with_name("ttlsnap"), *map(str, command)], cwd=target)
+        assert done.returncode == 0
+    assert not (target / "it-ran").exists()
+
+
+def test_a_rollback_of_what_has_no_offsets_is_refused(refuses: Refuses, ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    target = sample(LZ4, tmp_path)
+    ttlsnap("compact", target, *wreck.compacting(LZ4))
+    for path in (target / "offsets").iterdir():
+        path.unlink()
+    assert refuses((2, 4), target, "rollback", target)

@@ -125,3 +125,26 @@ def test_two_partitions_in_one_folder_are_refused(refuses: Refuses, tmp_path: Pa
     shutil.rmtree(target / "state/0/1")
     (target / "state/0/1").symlink_to("0")
     refuses(4, target, "compact", target, *wreck.compacting(LZ4))
+
+
+@pytest.mark.parametrize(
+    ("name", "inside"), [("_ttlsnap", "state"), ("_ttlsnap/runs", "../state"), ("_ttlsnap/runs", "..")]
+)
+def test_ttlsnap_does_not_take_the_checkpoint_for_its_own_folder(
+    refuses: Refuses, tmp_path: Path, name: str, inside: str
+) -> None:
+    target = sample(LZ4, tmp_path)
+    (target / name).parent.mkdir(exist_ok=True)
+    (target / name).symlink_to(inside)
+    for command in (("compact", target, *wreck.compacting(LZ4)), ("recover", target), ("history", target, "--prune")):
+        assert "symbolic link" in refuses(4, target, *command)
+
+
+def test_folders_of_others_among_the_runs_stay(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    target = sample(LZ4, tmp_path)
+    kept = target / "_ttlsnap/runs/keep-this/notes"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("mine")
+    assert ttlsnap("compact", target, *wreck.compacting(LZ4)).code == 0
+    assert ttlsnap("recover", target).code == 0
+    assert kept.read_text() == "mine"

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +27,9 @@ from ttlsnap import (
     compact,
 )
 from ttlsnap.clock import Clock, TimeCharacteristic
-from ttlsnap.engines import Engine
-from ttlsnap.errors import RefusedError, TransformerError
+from ttlsnap.engines import Done, Engine
+from ttlsnap.errors import RefusedError, StorageError, TransformerError
+from ttlsnap.partition import PartitionResult, PartitionTask, Progress, compact_partition
 from ttlsnap.transform import StateSnapshotTransformerFactory, Verdict
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
@@ -224,3 +227,54 @@ def test_it_runs_under_spark_submit_and_over_connect(tmp_path: Path, way: str) -
     assert lines, done.stdout[-2000:] + done.stderr[-4000:]
     assert json.loads(lines[0].removeprefix("REPORT ")) == reference.totals.to_json()
     assert reference.totals.dropped > 0
+
+
+class TwiceEngine:
+    """As Spark does by speculation, and after it lost an executor: a second attempt, cut off while it writes."""
+
+    name = "twice"
+
+    def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResult]:
+        def fail(key: dict[str, Any], value: dict[str, Any]) -> Verdict:
+            raise LookupError("cut off")
+
+        results = [compact_partition(task) for task in tasks]
+        for task in tasks:
+            late = compact_partition(replace(task, factories=(EntryTransformerFactory(fail),)))
+            assert late.failure is not None
+        return results
+
+
+@pytest.mark.parametrize("output", [False, True])
+def test_a_second_attempt_at_a_partition_does_not_touch_what_the_first_staged(tmp_path: Path, output: bool) -> None:
+    here, reference = sample("agg-deltas-lz4-4.2", tmp_path / "a"), sample("agg-deltas-lz4-4.2", tmp_path / "b")
+    options: dict[str, Any] = {"now": "2090-01-01T00:00:00Z"}
+    wanted = _compact(reference, ttl(1, "value.max"), LocalEngine(1), **options)
+    if output:
+        options["output"] = str(tmp_path / "new")
+    report = _compact(here, ttl(1, "value.max"), TwiceEngine(), **options)
+    assert (report.totals, report.published) == (wanted.totals, True)
+    place = tmp_path / "new" if output else here
+    names = {str(path.relative_to(place)) for path in place.glob("state/0/*/*")}
+    new = {path: content for path, content in bytes_of(reference).items() if path.endswith(".snapshot")}
+    assert new.items() <= bytes_of(place).items()
+    assert not [name for name in names if name.endswith(".tmp")]
+
+
+class LossyEngine(TwiceEngine):
+    """A worker whose storage is not ours."""
+
+    name = "lossy"
+
+    def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResult]:
+        results = [compact_partition(task) for task in tasks]
+        Path(tasks[0].staging_root, results[0].staged or "").unlink()
+        return results
+
+
+def test_a_snapshot_that_a_worker_wrote_elsewhere_is_missed_before_anything_is_published(tmp_path: Path) -> None:
+    here = sample("agg-deltas-lz4-4.2", tmp_path)
+    before = bytes_of(here)
+    with pytest.raises(StorageError, match="do all workers see the same storage"):
+        _compact(here, ttl(1, "value.max"), LossyEngine(), now="2090-01-01T00:00:00Z")
+    assert bytes_of(here) == before

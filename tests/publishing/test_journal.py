@@ -29,7 +29,7 @@ def compaction(commands: Commands, rich: Checkpoint, tmp_path_factory: pytest.Te
 @pytest.fixture(scope="module")
 def half(commands: Commands, compaction: Step, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint whose compaction was killed with all old files set aside and one of two new ones in its place."""
-    (last,) = (call for call in compaction.calls if call.name == "rename" and "staged/state/0/1" in call.path)
+    (last,) = (c for c in compaction.calls if c.name == "rename" and c.path.endswith("staged/state/0/1/3.snapshot"))
     workshop = Workshop(commands, tmp_path_factory.mktemp("half"))
     return workshop.cut(compaction, Point(last, KILL))[0]
 
@@ -225,7 +225,7 @@ def test_a_run_whose_new_files_are_lost_is_undone(cut_off: Path, compaction: Ste
     ("lost", "words"),
     [
         (("backup/state/0/0/3.snapshot",), "cannot be told. The fence stays"),
-        (("backup/state/0/0/4.delta",), "can neither be finished nor undone. The fence stays"),
+        (("backup/state/0/0/3.snapshot.crc",), "can neither be finished nor undone. The fence stays"),
         (("backup/state/0/1/3.snapshot", "staged/state/0/1/3.snapshot"), "can neither be finished nor undone"),
     ],
 )
@@ -256,6 +256,11 @@ def test_a_file_in_the_way_of_recover_is_not_overwritten(cut_off: Path, compacti
         outcome(cut_off)
     assert foreign.read_bytes() == b"by somebody"
     assert is_fenced(cut_off)
+    with pytest.raises(RefusedError, match="has appeared anew"):
+        outcome(cut_off, undo=True)
+    assert foreign.read_bytes() == b"by somebody"
+    assert is_fenced(cut_off)
+    foreign.unlink()
     assert outcome(cut_off, undo=True) == "undone"
     assert tree(cut_off) == compaction.old
 
@@ -273,3 +278,17 @@ def test_links_that_lead_out_are_not_followed(checkpoint: Path, tmp_path: Path, 
         assert "leads outside" in refused.err
     assert tree(checkpoint) == old
     assert not list(outside.iterdir())
+
+
+@pytest.mark.parametrize("undo", [False, True])
+def test_a_run_that_only_was_not_closed_is_closed_after_the_query_went_on(checkpoint: Path, undo: bool) -> None:
+    compact_with(checkpoint)
+    journal = journal_of(checkpoint)
+    document = json.loads(journal.read_text())
+    journal.write_text(json.dumps({**document, "status": "open"}))
+    for name in ("offsets/4", "commits/3"):
+        (checkpoint / name).write_bytes((checkpoint / "commits/2").read_bytes())
+    for partition in (0, 1):  # Spark needs them no longer
+        (checkpoint / f"state/0/{partition}/3.snapshot").unlink()
+    assert outcome(checkpoint, undo=undo) == "finished"
+    assert outcome(checkpoint) == "nothing"

@@ -7,13 +7,15 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ttlsnap import CompactionReport, SilentListener, publish
-from ttlsnap.errors import RefusedError, TtlsnapError
+from ttlsnap import CompactionReport, SilentListener, compaction, inspect, publish
+from ttlsnap.errors import RefusedError, StorageError, TtlsnapError
 from ttlsnap.filesystem import open_directory
 from ttlsnap.locking import refuse_if_alive
+from ttlsnap.plan import Plan
 
 from .commands import Commands
 from .library import compact_with
@@ -113,7 +115,7 @@ def test_ctrl_c_behind_the_fence_undoes_the_run(checkpoint: Path, monkeypatch: p
 
     def interrupted(source: str, target: str) -> None:
         rename(source, target)
-        if target.endswith("backup/state/0/1/4.delta"):
+        if target.endswith("backup/state/0/1/3.snapshot"):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "rename", interrupted)
@@ -201,3 +203,49 @@ def test_any_change_of_logs_and_half_written_state_is_noticed(checkpoint: Path, 
 
     with pytest.raises(RefusedError, match="its logs are changing"):
         refuse_if_alive(open_directory(str(checkpoint)), None, 5, sleep=go_on)
+
+
+@pytest.mark.parametrize("lost", ["staged", "live"])
+def test_a_file_that_vanishes_behind_the_fence_is_not_taken_for_one_that_was_moved(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    def remove_and_check(plan: Plan) -> None:
+        place = f"_ttlsnap/runs/{plan.run}/staged/state/0/1/3.snapshot" if lost == "staged" else "state/0/1/3.snapshot"
+        (checkpoint / place).unlink()
+
+    old = tree(checkpoint)
+    monkeypatch.setattr(publish, "check_unchanged", remove_and_check)
+    with pytest.raises(StorageError, match="is gone"):
+        compact_with(checkpoint)
+    if lost == "live":
+        del old["state/0/1/3.snapshot"]
+    assert tree(checkpoint) == old
+
+
+def test_a_batch_that_was_only_slow_commits_on_the_compacted_state(checkpoint: Path) -> None:
+    delta = (checkpoint / "state/0/1/4.delta").read_bytes()
+    compact_with(checkpoint)
+    commit(checkpoint)
+    assert (checkpoint / "state/0/1/4.delta").read_bytes() == delta
+    assert inspect(str(checkpoint), entries=1).checkpoint.version == 4
+
+
+def test_a_copy_is_not_made_while_another_run_publishes(checkpoint: Path, commands: Commands) -> None:
+    def meanwhile() -> None:
+        told.append(commands.run(*compact(checkpoint, "--output", f"{checkpoint}-copy")))
+
+    told: list[Any] = []
+    compact_with(checkpoint, listener=Meanwhile(meanwhile))
+    assert told[0].code == 4
+    assert "another ttlsnap is at work" in told[0].err
+    assert not Path(f"{checkpoint}-copy").exists()
+
+
+def test_an_old_backup_that_cannot_be_removed_is_a_warning(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object, **options: object) -> None:
+        raise StorageError("the disk says no")
+
+    monkeypatch.setattr(compaction, "discard_backups", fail)
+    report = compact_with(checkpoint)
+    assert report.published
+    assert "the disk says no" in report.warnings[0]

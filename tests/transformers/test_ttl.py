@@ -5,15 +5,21 @@ from __future__ import annotations
 from datetime import timedelta
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ttlsnap import TimeCharacteristic
+from ttlsnap import StateDescriptor, StateEntries, TimeCharacteristic
 from ttlsnap.checkpoint import Batch
 from ttlsnap.clock import MAX_INT64, MIN_INT64, Clock, clock_at, iso
 from ttlsnap.errors import UsageError
+from ttlsnap.fields import all_fields
+from ttlsnap.schema.arrow import arrow_type
+from ttlsnap.schema.ddl import parse_ddl
+from ttlsnap.timestamps import timestamp_field
 from ttlsnap.transformers import CleanupStrategies, StateTtlConfig, expired, parse_duration
+from ttlsnap.unsaferow.encode import encode
 
 INT64 = st.integers(MIN_INT64, MAX_INT64)
 
@@ -116,3 +122,20 @@ def test_event_time_without_a_watermark_is_an_error_with_a_way_out() -> None:
 )
 def test_moments_are_shown_in_utc_or_as_numbers(micros: int | None, text: str | None) -> None:
     assert iso(micros) == text
+
+
+def test_nanoseconds_do_not_expire_before_their_time() -> None:
+    schema = parse_ddl("seen BIGINT")
+    rows = encode(pa.array([{"seen": 1000}, {"seen": 1001}, {"seen": -1}], arrow_type(schema)), schema)
+    state = StateDescriptor(0, None, "default", "default", 0, parse_ddl("k INT"), schema)
+    entries = StateEntries.of(state, rows, rows)
+    moments, _ = timestamp_field(state, "value.seen:ns").read(entries)
+    assert moments.tolist() == [1, 2, 0]
+
+
+def test_a_colon_in_a_name_is_not_a_units() -> None:
+    schema = parse_ddl("seen BIGINT, `seen:ms` TIMESTAMP")
+    state = StateDescriptor(0, None, "default", "default", 0, parse_ddl("k INT"), schema)
+    assert [field.name for field in all_fields(state.key_schema, schema)][1:] == ["value.seen", "value.`seen:ms`"]
+    assert timestamp_field(state, "value.seen:ms").field.path == (0,)
+    assert timestamp_field(state, "value.`seen:ms`").field.path == (1,)

@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import re
 
+from ttlsnap.filesystem import OWN
+
 OFFSETS = "offsets"
 COMMITS = "commits"
 STATE = "state"
-RUNS = "_ttlsnap/runs"
+RUNS = f"{OWN}/runs"
 DEFAULT_STORE = "default"
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+_RUN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}")
 _STATE_FILE = re.compile(r"(0|[1-9][0-9]{0,17})\.(delta|snapshot|zip|changelog)")
 
 
@@ -66,6 +69,11 @@ def checksum_files(path: str) -> tuple[str, str]:
     parent, _, name = path.rpartition("/")
     prefix = f"{parent}/" if parent else ""
     return f"{prefix}.{name}.crc", f"{prefix}{name}.crc"
+
+
+def is_run(name: str) -> bool:
+    """Whether a folder below ``RUNS`` can be that of a run."""
+    return _RUN.fullmatch(name) is not None
 
 
 def run_directory(run: str) -> str:

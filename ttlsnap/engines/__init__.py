@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ttlsnap.partition import PartitionResult, PartitionTask, Progress
+from ttlsnap.partition import PartitionResult, PartitionTask, Progress, settle
 
 Done = Callable[[], None]
 """Told once for each partition, when it has ended."""
@@ -22,3 +22,14 @@ class Engine(Protocol):
         A partition's own failure is in its result; whatever else goes wrong is raised.
         """
         ...
+
+
+def run_tasks(engine: Engine, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResult]:
+    """Run ``tasks``; the results in order, with each new snapshot at its task's ``staged``.
+
+    Raises the first failure, and StorageError where a snapshot is not what the worker wrote.
+    """
+    results = engine.run(tasks, done, progress)
+    for result in results:
+        result.raise_failure()
+    return [settle(task, result) for task, result in zip(tasks, results, strict=True)]

@@ -66,6 +66,11 @@ def describe(checkpoint: Checkpoint, selection: Selection | None = None) -> list
             for state in states_of(operator, store):
                 if selection.includes(state):
                     _check_supported(operator, store)
+                    if len(store.families) > 1:
+                        raise UnsupportedError(
+                            f"operator {operator.id}, store {store.name}: {len(store.families)} column families, which "
+                            f"the state store provider {checkpoint.provider} is not known to keep"
+                        )
                     found.append(state)
             if not store.families and selection.operator in (None, operator.id):
                 _check_supported(operator, store)
