@@ -49,6 +49,9 @@ Stop the query first. Undo with: ttlsnap rollback ck
 """
 
 
+_WIDE = 120  # columns that the table takes with field names of ordinary length
+
+
 class EngineName(StrEnum):
     """Who runs the partitions."""
 
@@ -256,6 +259,32 @@ def _show_counts(out: Console, report: CompactionReport) -> None:
 
     title = f"{report.target}, batch {report.batch}, now {iso(report.now_us)} ({report.now_source})"
     out.print(title, markup=False)
+    if out.width < _WIDE:
+        _show_narrow(out, report)
+    else:
+        _show_table(out, report)
+    _show_notes(out, report)
+
+
+def _show_narrow(out: Console, report: CompactionReport) -> None:
+    """For a terminal that would cut the columns off, the oldest timestamp first."""
+    from ttlsnap.clock import iso
+
+    for state in report.states:
+        c = state.counts
+        out.print(f"{state.state}", markup=False)
+        out.print(f"  timestamp {state.timestamp or '-'}, oldest {(iso(state.oldest_us) or '-')[:19]}", markup=False)
+        out.print(
+            f"  {number(c.entries)} entries: {number(c.kept)} kept, {number(c.dropped)} dropped, "
+            f"{number(c.rewritten)} rewritten",
+            markup=False,
+        )
+        out.print(f"  {size(c.bytes_before)} before, {size(c.bytes_after)} after", markup=False)
+
+
+def _show_table(out: Console, report: CompactionReport) -> None:
+    from ttlsnap.clock import iso
+
     numbers = ("entries", "kept", "dropped", "rewritten", "before", "after")
     counts = table("operator", "state", "timestamp", "oldest", *numbers, right=numbers)
     for state in report.states:
@@ -273,6 +302,9 @@ def _show_counts(out: Console, report: CompactionReport) -> None:
             size(c.bytes_after),
         )
     out.print(counts)
+
+
+def _show_notes(out: Console, report: CompactionReport) -> None:
     for state in report.states:
         if state.left_alone:
             out.print(f"operator {state.state.operator} is left as it is: {state.left_alone}", markup=False)

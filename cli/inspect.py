@@ -114,9 +114,14 @@ def _show(out: Console, found: Inspection) -> None:
                     size(state.bytes),
                 )
         out.print(rows)
-        for _, states in stores:
+        several = sum(len(states) for _, states in stores) > 1
+        for store, states in stores:
             for state in states:
+                if several:
+                    out.print(f"  {store.name}.{state.name}:", markup=False)
                 _show_fields(out, state)
+                if state.problem:
+                    out.print(f"  {state.problem}", markup=False)
     for sample in found.samples or ():
         place = f"{sample['operator']}.{sample['store']}.{sample['state']}[{sample['partition']}]"
         out.print(f"{place}  {_compact(sample['key'])} -> {_compact(sample['value'])}", markup=False)

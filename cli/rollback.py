@@ -23,6 +23,7 @@ def rollback(target: Target, quiet_period: QuietPeriodOption = 5.0, output_forma
         print_json(asdict(report))
         return
     typer.echo(
-        f"{report.target}: run {report.undone} is rolled back ({report.restored} files restored, as run {report.run})."
+        f"{report.target}: run {report.undone} is rolled back, as run {report.run}: its new files are set aside, and "
+        f"{report.restored} old ones put back where they had been replaced."
     )
     typer.echo("Next: restart the query; its state is what it was before that run.")

@@ -67,8 +67,10 @@ class TtlTransformerFactory:
 
     def plan(self, states: Sequence[StateDescriptor], clock: Clock) -> list[str | None]:
         """Why each state is left alone, if it is. Raises UsageError when none has the field that was named."""
+        if not states and self.timestamp is not None:
+            raise UsageError(f"no state that may be changed has the field {split_unit(self.timestamp)[0]}")
         reasons = [self._reason(state) for state in states]
-        if all(reasons) and (self.timestamp is not None or self.config is not None):
+        if states and all(reasons) and (self.timestamp is not None or self.config is not None):
             raise UsageError(f"{reasons[0]}.\nThe fields there are:\n{field_listing(states)}")
         for state, reason in zip(states, reasons, strict=True):
             if reason is None:
@@ -98,8 +100,8 @@ class TtlTransformerFactory:
 
     @property
     def _implied(self) -> bool:
-        """Whether nothing was asked for but what Spark itself holds to be expired."""
-        return self.config is None and self.timestamp is None
+        """Whether no field was asked for: what Spark itself holds to be expired, or a ttl beyond that."""
+        return self.timestamp is None
 
     def _stored(self, state: StateDescriptor) -> TimestampField | None:
         """The event time at which Spark evicts an entry, where it stores one."""

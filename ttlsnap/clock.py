@@ -33,23 +33,21 @@ class Clock:
 
     ``event_us`` is None when the query has no watermark yet. ``source`` says where the times come from:
     ``checkpoint``, ``wall`` or ``given``. ``watermark_us`` is the checkpoint's own watermark, whatever the source:
-    what lies beyond it, Spark has not closed yet.
+    what lies beyond it, Spark has not closed yet. ``no_event_time`` says why ``event_us`` is None.
     """
 
     event_us: int | None
     processing_us: int
     source: str
     watermark_us: int | None = None
+    no_event_time: str = "the checkpoint has no watermark, so there is no event time to compare with"
 
     def now(self, time: TimeCharacteristic) -> int:
         """Microseconds since the epoch; raises UsageError for event time without a watermark."""
         if time is TimeCharacteristic.PROCESSING:
             return self.processing_us
         if self.event_us is None:
-            raise UsageError(
-                "the checkpoint has no watermark, so there is no event time to compare with; "
-                "give --now a time, or use --time processing"
-            )
+            raise UsageError(f"{self.no_event_time}; give --now a time, or use --time processing")
         return self.event_us
 
 

@@ -92,6 +92,8 @@ def compact(
         if not dry_run:
             refuse_if_alive(files, checkpoint.query_id, quiet_period)
         run = _Run(plan, engine or LocalEngine(), listener, started)
+        if output is not None:
+            check_destination(files.root, output)
         if dry_run:
             return run.report(run.partitions(files.root, lambda path: None), dry_run=True)
         if output is not None:

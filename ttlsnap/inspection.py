@@ -13,7 +13,7 @@ from typing import Any
 from ttlsnap.checkpoint import Checkpoint, Operator, Store, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import clock_at
-from ttlsnap.errors import CorruptionError
+from ttlsnap.errors import CorruptionError, UsageError
 from ttlsnap.fields import Field, all_fields
 from ttlsnap.filesystem import open_directory
 from ttlsnap.operators import Selection, states_of
@@ -29,13 +29,17 @@ _EPOCH_CONFS = (
 
 @dataclass
 class StateInspection:
-    """One state; ``entries`` is None unless a scan counted them, ``bytes`` None where the files do not tell."""
+    """One state; ``entries`` is None unless a scan counted them, ``bytes`` None where the files do not tell.
+
+    ``problem`` says why it could not be read, or has no ages.
+    """
 
     descriptor: StateDescriptor | None
     name: str
     bytes: int | None
     entries: int | None = None
     age: dict[str, Any] | None = None
+    problem: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         state = self.descriptor
@@ -51,6 +55,7 @@ class StateInspection:
             "entries": self.entries,
             "bytes": self.bytes,
             **({"age": self.age} if self.age is not None else {}),
+            **({"problem": self.problem} if self.problem is not None else {}),
         }
 
     @property
@@ -117,6 +122,8 @@ def inspect(
     ``entries`` is how many decoded entries to show of each state; ``age`` counts all entries and sorts them by
     age, by ``timestamp`` or by what Spark stores. Raises a ``TtlsnapError``.
     """
+    if timestamp is not None and not age:
+        raise UsageError("--timestamp goes with --age")
     checkpoint = open_checkpoint(open_directory(target), batch, schemas)
     selection = selection or Selection()
     found = Inspection(checkpoint, [])
@@ -133,30 +140,39 @@ def inspect(
         # What decodes entries takes half a second to load, which a look without them should not pay.
         from ttlsnap.scanning import scan
 
-        samples = scan(found, entries, timestamp if age else None, age, clock_at(now, checkpoint.batch))
+        try:
+            samples = scan(found, entries, timestamp, age, clock_at(now, checkpoint.batch))
+        except CorruptionError as error:
+            if not schemas:
+                raise
+            raise UsageError(f"{error}\nRead with the --schema given, which may not be the right one") from error
         found.samples = samples if entries else None
     return found
 
 
 def _states(checkpoint: Checkpoint, operator: Operator, store: Store, selection: Selection) -> list[StateInspection]:
-    size = _size(checkpoint, store)
+    size, problem = _size(checkpoint, store)
     described = [s for s in states_of(operator, store) if selection.state in (None, s.state)]
     if not described:
-        return [StateInspection(None, "default", size)]
-    return [StateInspection(state, state.state, size if len(described) == 1 else None) for state in described]
+        return [StateInspection(None, "default", size, problem=problem)]
+    return [
+        StateInspection(state, state.state, size if len(described) == 1 else None, problem=problem)
+        for state in described
+    ]
 
 
-def _size(checkpoint: Checkpoint, store: Store) -> int | None:
-    """Bytes on disk of the version; None for other providers, or where files are missing (doctor's business)."""
+def _size(checkpoint: Checkpoint, store: Store) -> tuple[int | None, str | None]:
+    """Bytes on disk of the version; or None, and why."""
     if checkpoint.provider != "hdfs":
-        return None
+        return None, f"the state store provider {checkpoint.provider} is not read yet"
     try:
-        return sum(
-            find_lineage(checkpoint.files, store.directory(partition), checkpoint.version).size
+        lineages = [
+            find_lineage(checkpoint.files, store.directory(partition), checkpoint.version)
             for partition in store.partitions
-        )
-    except CorruptionError:
-        return None
+        ]
+    except CorruptionError as error:
+        return None, str(error)
+    return sum(lineage.size for lineage in lineages), None
 
 
 def uncommitted_batch(checkpoint: Checkpoint) -> int | None:

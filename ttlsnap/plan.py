@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from secrets import token_hex
 
 from ttlsnap.checkpoint import Checkpoint, layout
-from ttlsnap.clock import Clock
-from ttlsnap.errors import RefusedError, UnsupportedError
-from ttlsnap.operators import Selection, describe, left_untouched
+from ttlsnap.clock import MIN_INT64, Clock
+from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
+from ttlsnap.operators import Selection, describe, is_join, left_untouched
 from ttlsnap.partition import PartitionTask, create
 from ttlsnap.state import StateDescriptor
 from ttlsnap.stores.hdfs import StoreFormat, store_format
@@ -107,6 +107,20 @@ def plan_compaction(
             f"{checkpoint.target}: the state store provider is {checkpoint.provider}; only the HDFS-backed one "
             "can be rewritten"
         )
+    for factory in factories:
+        if not callable(getattr(factory, "create", None)):
+            raise UsageError(
+                f"{factory!r} is no transformer factory: it has no create(state, clock). A function of (key, value) "
+                "becomes one with EntryTransformerFactory(function)"
+            )
+    if any(is_join(operator) for operator in checkpoint.operators):
+        # What a join has still to emit lies behind the query's watermark, and the operators after it go by that.
+        clock = replace(
+            clock,
+            event_us=None if clock.source == "checkpoint" else clock.event_us,
+            watermark_us=MIN_INT64,
+            no_event_time="the query has a stream-stream join, and the watermark behind a join is not recorded",
+        )
     form = store_format(checkpoint)
     states = describe(checkpoint, selection)
     reasons = _reasons(states, factories, clock)
@@ -137,8 +151,6 @@ def _reasons(
     """Why each state is left alone; None where at least one factory wants it."""
     offered = [(i, state) for i, state in enumerate(states) if left_untouched(state) is None]
     reasons: list[str | None] = [left_untouched(state) for state in states]
-    if not offered:
-        return reasons
     told: list[Sequence[str | None]] = [
         factory.plan([state for _, state in offered], clock)
         if isinstance(factory, PlansStates)

@@ -103,12 +103,16 @@ def swap(files: Directory, journal: Journal, check: Callable[[], None] = lambda:
         _require_sources(files, journal)
     except BaseException as error:
         _give_up(files, journal, error, begun=False)
+        if isinstance(error, StorageError):
+            raise StorageError(f"{error}\nThe checkpoint is as it was") from error
         raise
     try:
         apply(files, journal)
         _require_targets(files, journal)
     except BaseException as error:
         _give_up(files, journal, error, begun=True)
+        if isinstance(error, StorageError):
+            raise StorageError(f"{error}\nWhat had been done was undone: the checkpoint is as it was") from error
         raise
     try:
         lower_fence(files, journal)
@@ -126,7 +130,7 @@ def _require_sources(files: Directory, journal: Journal) -> None:
         if files.stat(move.source) is None:
             raise StorageError(
                 f"{files.root}/{move.source} is gone: something else than ttlsnap removes files here, or the storage "
-                "is not the same for all who write to it. Nothing was changed"
+                "is not the same for all who write to it"
             )
 
 

@@ -15,7 +15,7 @@ from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
 from ttlsnap.rendering import to_json_values
 from ttlsnap.stores.hdfs import Batch, read_entries, store_format
 from ttlsnap.stores.lineage import find_lineage
-from ttlsnap.timestamps import TimestampField, split_unit, timestamp_field
+from ttlsnap.timestamps import TimestampField, field_listing, split_unit, timestamp_field
 
 if TYPE_CHECKING:
     from ttlsnap.inspection import Inspection, StateInspection
@@ -40,9 +40,20 @@ def scan(found: Inspection, entries: int, timestamp: str | None, age: bool, cloc
             for state in states:
                 histogram = _histogram(state, timestamp, clock) if age else None
                 aged += histogram is not None
+                if age and histogram is None and state.descriptor is not None:
+                    state.problem = "no ages: Spark stores no timestamp here" + (
+                        f", and there is no field {split_unit(timestamp)[0]}"
+                        if timestamp
+                        else "; name one with --timestamp"
+                    )
                 samples += _scan_store(checkpoint, store, state, entries, histogram, complete=age)
     if age and not aged and timestamp is not None:
-        raise UsageError(f"no state has the field {split_unit(timestamp)[0]}; inspect lists the fields there are")
+        described = [
+            s.descriptor for _, stores in found.operators for _, states in stores for s in states if s.descriptor
+        ]
+        raise UsageError(
+            f"no state has the field {split_unit(timestamp)[0]}.\nThe fields there are:\n{field_listing(described)}"
+        )
     return samples
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from ttlsnap import Drop, EntryTransformerFactory, Keep, LocalEngine, Replace, compact, inspect
 from ttlsnap.errors import UsageError
+from ttlsnap.operators import Selection
 from ttlsnap.transform import Verdict
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
@@ -116,14 +117,36 @@ def test_a_key_that_expires_per_limit_is_judged_by_what_spark_stores(judge: Judg
 def test_groups_that_spark_keeps_behind_the_watermark_are_not_taken_for_expired(judge: Judge, version: str) -> None:
     checkpoint = judge.write(Query("agg_complete"), BATCHES, version=version)
     before = digest(checkpoint.path)
-    with pytest.raises(UsageError, match="complete mode"):
-        compact(str(checkpoint.path), [TtlTransformerFactory()], engine=LocalEngine(1), quiet_period=0)
+    for config in (None, StateTtlConfig(60_000_000)):
+        with pytest.raises(UsageError, match="complete mode"):
+            compact(str(checkpoint.path), [TtlTransformerFactory(config)], engine=LocalEngine(1), quiet_period=0)
     assert digest(checkpoint.path) == before
     # Asked for by name they go, and the others are all that Spark emits from then on.
     factory = TtlTransformerFactory(StateTtlConfig(0), "key.window.end")
     report = compact(str(checkpoint.path), [factory], engine=LocalEngine(1), quiet_period=0)
     assert 0 < report.totals.dropped < (report.totals.entries or 0)
     assert len(judge.restart(checkpoint, [[]], fresh=True)[-1].rows) == report.totals.kept
+
+
+def test_the_watermark_behind_a_join_is_not_taken_for_the_querys(judge: Judge) -> None:
+    checkpoint = judge.write(Query("join_windows"), BATCHES)
+    before = digest(checkpoint.path)
+    windows, joined = sorted(inspect(str(checkpoint.path)).operators, key=lambda found: len(found[0].stores))
+    assert (windows[0].name, joined[0].name) == ("stateStoreSave", "symmetricHashJoin")
+    only = Selection(operator=windows[0].id)
+    for factory in (TtlTransformerFactory(), TtlTransformerFactory(StateTtlConfig(0))):
+        with pytest.raises(UsageError, match="the watermark behind a join is not recorded"):
+            compact(str(checkpoint.path), [factory], selection=only, engine=LocalEngine(1), quiet_period=0)
+    assert digest(checkpoint.path) == before
+    report = compact(
+        str(checkpoint.path),
+        [TtlTransformerFactory()],
+        now=stamp(T + 3 * H),
+        selection=only,
+        engine=LocalEngine(1),
+        dry_run=True,
+    )
+    assert report.states[0].unclosed == report.totals.dropped > 0
 
 
 @pytest.mark.parametrize("version", ["3.5", "4.2"])

@@ -183,6 +183,15 @@ def dedup_within(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 
 @operator
+def join_windows(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """The joined events (see ``join``), counted per window: an aggregation that goes by the join's watermark."""
+    from pyspark.sql import functions as F
+
+    joined, mode = join(read, query)
+    return joined.groupBy(F.window("at", f"{query.window_s} seconds")).count(), mode
+
+
+@operator
 def join(read: Read, query: Query) -> tuple[DataFrame, str]:
     """Events joined with themselves on the key, within a window's length of each other."""
     from pyspark.sql import functions as F

@@ -151,7 +151,7 @@ def test_settings_are_pinned_in_the_checkpoint(judge: Judge) -> None:
 
 
 def test_operators_without_a_model_run_too(judge: Judge) -> None:
-    assert set(OPERATORS) - set(MODELLED) == {"agg_complete", "agg_two_maxima", "first_rows", "join"}
+    assert set(OPERATORS) - set(MODELLED) == {"agg_complete", "agg_two_maxima", "first_rows", "join", "join_windows"}
     checkpoint = judge.write(Query("join"), BATCHES[:1], layout="snapshot")
     stores = {f"{side}-{kind}" for side in ("left", "right") for kind in ("keyToNumValues", "keyWithIndexToValue")}
     assert {found.store for found in judge.state(checkpoint)} == stores

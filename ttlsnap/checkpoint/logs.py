@@ -95,6 +95,8 @@ def _lines(files: Directory, path: str) -> list[str]:
     info = files.stat(path)
     if info is None or info.is_dir:
         raise CorruptionError(f"{files.root}/{path} is missing; without it the batch cannot be understood")
+    if info.size == 0:
+        raise CorruptionError(f"{files.root}/{path} is empty: its bytes never reached the disk, or were cut off")
     try:
         lines = read_checked(files, path, _MAX_LOG_BYTES).decode("utf-8").split("\n")
     except UnicodeDecodeError as error:

@@ -57,7 +57,9 @@ class SparkEngine:
                 frame = session.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, "number long, result string")
                 rows = {row["number"]: row["result"] for row in frame.collect()}
             except Exception as error:
-                raise TtlsnapError(f"Spark could not run the partitions; nothing was published.\n{error}") from error
+                raise TtlsnapError(
+                    f"Spark could not run the partitions; nothing was published.\n{_first_lines(error, 20)}"
+                ) from error
         # A datagram can be lost, and none comes from another machine.
         for _ in range(len(tasks) - told):
             done()
@@ -79,8 +81,14 @@ class SparkEngine:
             master = f"local[{self._parallelism or '*'}]"
         if master is not None:
             builder = builder.remote(master) if master.startswith("sc://") else builder.master(master)
-        with _quiet_launch():
-            session = builder.getOrCreate()
+        try:
+            with _quiet_launch():
+                session = builder.getOrCreate()
+        except Exception as error:
+            raise TtlsnapError(
+                f"Spark could not be started on {master or 'its default master'}; nothing was changed. Is there a Java "
+                f"17, and can the master be reached? --engine local needs neither.\n{_first_lines(error)}"
+            ) from error
         try:
             yield session
         finally:
@@ -101,6 +109,12 @@ def _work(tasks: list[PartitionTask], port: int | None) -> Any:
                 )
 
     return work
+
+
+def _first_lines(error: Exception, lines: int = 3) -> str:
+    """What an error of Spark's says, without the JVM's stack."""
+    told = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    return "\n".join(told[:lines]) or type(error).__name__
 
 
 def _on_this_machine(session: SparkSession) -> bool:

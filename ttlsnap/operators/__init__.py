@@ -102,6 +102,11 @@ def states_of(operator: Operator, store: Store) -> list[StateDescriptor]:
     return states
 
 
+def is_join(operator: Operator) -> bool:
+    """Whether an operator is a stream-stream join, or may be one where the name is not recorded."""
+    return operator.name == "symmetricHashJoin" or (operator.name is None and len(operator.stores) > 1)
+
+
 def left_untouched(state: StateDescriptor) -> str | None:
     """Why a state is never offered to a transformer, if so."""
     # Its one key is a void; before Spark 4.0 that is all there is to know it by.
