@@ -22,7 +22,7 @@ from ttlsnap.cli.options import (
     StoreOption,
     parse_schemas,
 )
-from ttlsnap.cli.output import console, number, print_error, print_json, size, table
+from ttlsnap.cli.output import MISSING, console, number, print_error, print_json, size, table
 from ttlsnap.cli.progress import TerminalListener
 from ttlsnap.errors import TtlsnapError, UsageError
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ttlsnap.engines import Engine
-    from ttlsnap.report import CompactionReport
+    from ttlsnap.report import CompactionReport, StateReport
     from ttlsnap.transform import StateSnapshotTransformerFactory
 
 EXAMPLES = """[bold]Examples[/bold]
@@ -49,7 +49,7 @@ Stop the query first. Undo with: ttlsnap rollback ck
 """
 
 
-_WIDE = 120  # columns that the table takes with field names of ordinary length
+_WIDE = 140  # columns that the table takes with field names of ordinary length
 
 
 class EngineName(StrEnum):
@@ -266,6 +266,13 @@ def _show_counts(out: Console, report: CompactionReport) -> None:
     _show_notes(out, report)
 
 
+def _field(state: StateReport) -> str:
+    """The field and the clock it was compared with."""
+    if state.timestamp is None:
+        return MISSING
+    return f"{state.timestamp} ({state.time} time)" if state.time else state.timestamp
+
+
 def _show_narrow(out: Console, report: CompactionReport) -> None:
     """For a terminal that would cut the columns off, the oldest timestamp first."""
     from ttlsnap.clock import iso
@@ -273,7 +280,7 @@ def _show_narrow(out: Console, report: CompactionReport) -> None:
     for state in report.states:
         c = state.counts
         out.print(f"{state.state}", markup=False)
-        out.print(f"  timestamp {state.timestamp or '-'}, oldest {(iso(state.oldest_us) or '-')[:19]}", markup=False)
+        out.print(f"  timestamp {_field(state)}, oldest {(iso(state.oldest_us) or '-')[:19]}", markup=False)
         out.print(
             f"  {number(c.entries)} entries: {number(c.kept)} kept, {number(c.dropped)} dropped, "
             f"{number(c.rewritten)} rewritten",
@@ -295,7 +302,7 @@ def _show_table(out: Console, report: CompactionReport) -> None:
         counts.add_row(
             operator,
             place,
-            state.timestamp or "-",
+            _field(state),
             (iso(state.oldest_us) or "-")[:19],
             *(number(n) for n in numbers_shown),
             size(c.bytes_before),

@@ -82,9 +82,9 @@ class TtlTransformerFactory:
         if self._reason(state) is not None:
             return None
         ttl = self.config.ttl_us if self.config else 0
-        now = clock.now(self._time(state))
-        stored = self._stored(state)
-        return _TtlTransformer(state, self._field(state), ttl, now, stored, clock.watermark_us, self._implied)
+        time = self._time(state)
+        now, stored = clock.now(time), self._stored(state)
+        return _TtlTransformer(state, self._field(state), ttl, now, time, stored, clock.watermark_us, self._implied)
 
     def _reason(self, state: StateDescriptor) -> str | None:
         name = self.timestamp or state.stored_timestamp
@@ -135,11 +135,12 @@ class _TtlTransformer:
         field: TimestampField,
         ttl: int,
         now: int,
+        time: TimeCharacteristic,
         stored: TimestampField | None,
         watermark: int | None,
         implied: bool,
     ) -> None:
-        self._field, self._ttl, self._now = field, ttl, now
+        self._field, self._ttl, self._now, self._time = field, ttl, now, time
         self._stored, self._watermark, self._implied = stored, watermark, implied
         # Only an aggregation has results that come out when Spark closes a group.
         self._emits = state.operator_name in (None, "stateStoreSave")
@@ -175,7 +176,7 @@ class _TtlTransformer:
 
     def time_summary(self) -> TimeSummary:
         field = self._field.field.name
-        return TimeSummary(field, self._now, self._oldest, self._newest, self._nulls, self._unclosed)
+        return TimeSummary(field, self._now, self._oldest, self._newest, self._nulls, self._unclosed, self._time.value)
 
 
 def _characteristic(text: str) -> TimeCharacteristic:

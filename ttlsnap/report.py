@@ -49,6 +49,7 @@ class StateReport:
     state: StateDescriptor
     counts: Counts
     timestamp: str | None = None
+    time: str | None = None
     now_us: int | None = None
     oldest_us: int | None = None
     newest_us: int | None = None
@@ -65,6 +66,7 @@ class StateReport:
             "role": self.state.role,
             **self.counts.to_json(),
             "timestamp": self.timestamp,
+            "time": self.time,
             "now": iso(self.now_us),
             "oldest": iso(self.oldest_us),
             "newest": iso(self.newest_us),
@@ -142,6 +144,7 @@ def summarize(plan: Plan, results: Sequence[PartitionResult]) -> tuple[Counts, t
                     sum(r.bytes_after for r in mine),
                 ),
                 timestamp=times[0].field if times else None,
+                time=times[0].time if times else None,
                 now_us=times[0].now_us if times else None,
                 oldest_us=min(oldest, default=None),
                 newest_us=max(newest, default=None),

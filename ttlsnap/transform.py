@@ -59,7 +59,8 @@ class TimeSummary:
     """What a transformer saw of the timestamps it judged by, in microseconds since the epoch.
 
     ``now_us`` is the moment they were compared with; ``nulls`` counts the entries that had none. ``unclosed`` counts
-    dropped groups that the watermark had not reached: in append mode Spark had still to emit them.
+    dropped groups that the watermark had not reached: in append mode Spark had still to emit them. ``time`` names the
+    clock: ``event`` or ``processing``.
     """
 
     field: str
@@ -68,6 +69,7 @@ class TimeSummary:
     newest_us: int | None
     nulls: int
     unclosed: int = 0
+    time: str | None = None
 
 
 @runtime_checkable
