@@ -140,11 +140,17 @@ def _goes_on(judge: Judge, checkpoint: Checkpoint, version: str, *, fresh: bool)
 
 def settled(checkpoint: Path) -> dict[str, str]:
     """The digest once Spark has let go: a snapshot that maintenance was writing when the query stopped comes late."""
-    before, after = None, digest(checkpoint)
-    while before != after:
+    before: dict[str, str] | None = None
+    while True:
+        try:
+            after = digest(checkpoint)
+        except FileNotFoundError:  # a temporary file that was renamed a moment ago
+            before = None
+            continue
+        if before == after:
+            return after
+        before = after
         time.sleep(0.3)
-        before, after = after, digest(checkpoint)
-    return after
 
 
 def digest(checkpoint: Path) -> dict[str, str]:

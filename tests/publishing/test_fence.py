@@ -23,7 +23,11 @@ def test_spark_refuses_half_a_compaction_and_goes_on_after_recover(
     written = judge.write(Query(), BATCHES, layout="both", version=version, uncommitted=LATER[0])
     workshop = Workshop(commands, tmp_path)
     step = workshop.step("compact", written.path, compact)
-    moved = [call for call in step.calls if call.name == "rename" and "staged/state" in call.path]
+    moved = [
+        call
+        for call in step.calls
+        if call.name == "rename" and call.path.endswith("/3.snapshot") and "staged" in call.path
+    ]
     assert len(moved) == 2
     finished, undone = (judge.at(written, workshop.cut(step, Point(call, KILL))[0]) for call in (moved[1], moved[1]))
     for checkpoint, options in ((finished, ()), (undone, ("--undo",))):
