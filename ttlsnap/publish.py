@@ -119,7 +119,7 @@ def swap(files: Directory, journal: Journal, check: Callable[[], None] = lambda:
         return close_journal(files, journal, "done")
     except BaseException as error:
         raise StorageError(
-            f"{error or type(error).__name__}\nThe new state is in place, but the run could not be ended. "
+            f"{str(error) or type(error).__name__}\nThe new state is in place, but the run could not be ended. "
             f"When nothing is in its way any more, run: ttlsnap recover {files.root}"
         ) from error
 
@@ -252,7 +252,7 @@ def _give_up(files: Directory, journal: Journal, error: BaseException, begun: bo
         close_undone(files, journal)
     except BaseException as second:
         raise StorageError(
-            f"{error or type(error).__name__}\nUndoing failed too: {second or type(second).__name__}\nThe checkpoint "
+            f"{str(error) or type(error).__name__}\nUndoing failed too: {str(second) or type(second).__name__}\nThe checkpoint "
             f"may be fenced. When nothing is in its way any more, run: ttlsnap recover {files.root}"
         ) from error
 
