@@ -119,7 +119,7 @@ def swap(files: Directory, journal: Journal, check: Callable[[], None] = lambda:
         return close_journal(files, journal, "done")
     except BaseException as error:
         raise StorageError(
-            f"{str(error) or type(error).__name__}\nThe new state is in place, but the run could not be ended. "
+            f"{_words(error)}\nThe new state is in place, but the run could not be ended. "
             f"When nothing is in its way any more, run: ttlsnap recover {files.root}"
         ) from error
 
@@ -252,8 +252,8 @@ def _give_up(files: Directory, journal: Journal, error: BaseException, begun: bo
         close_undone(files, journal)
     except BaseException as second:
         raise StorageError(
-            f"{str(error) or type(error).__name__}\nUndoing failed too: {str(second) or type(second).__name__}\nThe checkpoint "
-            f"may be fenced. When nothing is in its way any more, run: ttlsnap recover {files.root}"
+            f"{_words(error)}\nUndoing failed too: {_words(second)}\nThe checkpoint may be fenced. "
+            f"When nothing is in its way any more, run: ttlsnap recover {files.root}"
         ) from error
 
 
@@ -279,3 +279,8 @@ def check_unchanged(plan: Plan) -> None:
                 raise RefusedError(
                     f"{files.root}/{folder} changed while ttlsnap worked: the query runs. Nothing was changed"
                 )
+
+
+def _words(error: BaseException) -> str:
+    """What an error says; an interrupt says nothing, and is named."""
+    return str(error) or type(error).__name__
