@@ -52,7 +52,7 @@ def run_serially(tasks: Sequence[PartitionTask]) -> list[PartitionResult]:
 def run_in_threads(tasks: Sequence[PartitionTask], threads: int) -> list[PartitionResult]:
     """The same work in threads of this process: what the local engine does not do."""
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(compact_partition, tasks))
+        return [settle(task, result) for task, result in zip(tasks, pool.map(compact_partition, tasks), strict=True)]
 
 
 class CodecLimit:

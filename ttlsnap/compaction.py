@@ -92,12 +92,11 @@ def compact(
         if not dry_run:
             refuse_if_alive(files, checkpoint.query_id, quiet_period)
         run = _Run(plan, engine or LocalEngine(), listener, started)
-        if output is not None:
-            check_destination(files.root, output)
+        destination = check_destination(files.root, output) if output is not None else None
         if dry_run:
             return run.report(run.partitions(files.root, lambda path: None), dry_run=True)
-        if output is not None:
-            return _to_copy(run, files, output)
+        if destination is not None:
+            return _to_copy(run, files, destination)
         return _in_place(run, files)
 
 
@@ -170,8 +169,7 @@ def _discard_unless_open(files: LocalDirectory, run: str) -> None:
         discard_run(files, run)
 
 
-def _to_copy(run: _Run, files: LocalDirectory, output: str) -> CompactionReport:
-    destination = check_destination(files.root, output)
+def _to_copy(run: _Run, files: LocalDirectory, destination: LocalDirectory) -> CompactionReport:
     staging = staging_directory(destination, run.plan.run)
     try:
         results = run.partitions(staging.root, lambda path: path)

@@ -8,7 +8,7 @@ and an error. Names with dots, colons, back-quotes or ``#`` are back-quoted.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,10 +39,11 @@ def all_fields(key: StructType, value: StructType) -> list[Field]:
     return [*_descend("key", key, (), "key"), *_descend("value", value, (), "value")]
 
 
-def distinct_names(names: Sequence[str]) -> list[str]:
-    """The names of one struct's fields, each that occurs more than once with the number of its place: ``sum#2``."""
+def distinct_names(names: Sequence[str], spell: Callable[[str], str] = str) -> list[str]:
+    """The names of one struct's fields as ``spell`` has them, each that occurs more than once with the number of its
+    place: ``sum#2``."""
     return [
-        name if names.count(name) == 1 else f"{name}#{names[: place + 1].count(name)}"
+        spell(name) if names.count(name) == 1 else f"{spell(name)}#{names[: place + 1].count(name)}"
         for place, name in enumerate(names)
     ]
 
@@ -87,11 +88,7 @@ def _steps(name: str, rest: str) -> Iterator[tuple[str, int | None]]:
 
 
 def _descend(side: Literal["key", "value"], schema: StructType, path: tuple[int, ...], prefix: str) -> Iterator[Field]:
-    names = [field.name for field in schema.fields]
-    for i, field in enumerate(schema.fields):
-        spelling = _quoted(field.name)
-        if names.count(field.name) > 1:
-            spelling += f"#{names[: i + 1].count(field.name)}"
+    for i, (field, spelling) in enumerate(zip(schema.fields, distinct_names(schema.names, _quoted), strict=True)):
         name = f"{prefix}.{spelling}"
         inner = physical(field.type)
         yield Field(side, (*path, i), name, inner, tuple(field.metadata.items()))

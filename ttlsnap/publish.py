@@ -47,7 +47,8 @@ def publish(plan: Plan, results: Sequence[PartitionResult]) -> Journal:
             target = plan.snapshot(state.state, result.partition)
             # A snapshot of a batch that never committed would outlive that batch's second run, which replaces only its
             # deltas. Those stay: should the batch run after all, and commit, it needs them.
-            outliving = [file.path for file in lineages[result.partition].newer if file.path.endswith(".snapshot")]
+            newer = lineages[result.partition].newer
+            outliving = [file.path for file in newer if layout.outlives(file.path, plan.checkpoint.version)]
             replaced = [target, *outliving]
             aside += set_aside(files, plan.run, replaced)
             new.append(Move(result.staged, target))
@@ -93,6 +94,7 @@ def swap(files: Directory, journal: Journal, check: Callable[[], None] = lambda:
         files.mkdirs(folder)
     # What the journal names must outlive a power cut as the journal does: the staged files' names, too.
     _sync(files, [move.source for move in journal.moves if move.source.startswith(f"{layout.RUNS}/")])
+    begun = False
     try:
         write_journal(files, journal)
         if not raise_fence(files, journal):
@@ -101,18 +103,14 @@ def swap(files: Directory, journal: Journal, check: Callable[[], None] = lambda:
             )
         check()
         _require_sources(files, journal)
-    except BaseException as error:
-        _give_up(files, journal, error, begun=False)
-        if isinstance(error, StorageError):
-            raise StorageError(f"{error}\nThe checkpoint is as it was") from error
-        raise
-    try:
+        begun = True
         apply(files, journal)
         _require_targets(files, journal)
     except BaseException as error:
-        _give_up(files, journal, error, begun=True)
+        _give_up(files, journal, error, begun)
         if isinstance(error, StorageError):
-            raise StorageError(f"{error}\nWhat had been done was undone: the checkpoint is as it was") from error
+            undone = "What had been done was undone: the" if begun else "The"
+            raise StorageError(f"{error}\n{undone} checkpoint is as it was") from error
         raise
     try:
         lower_fence(files, journal)

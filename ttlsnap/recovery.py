@@ -118,8 +118,12 @@ def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
     )
 
 
+def _newest_offset(files: Directory) -> int:
+    return max(read_logs(files).offsets, default=-1)
+
+
 def _has_gone_on(files: Directory, journal: Journal) -> bool:
-    return max(read_logs(files).offsets, default=-1) >= (journal.fence_batch or 0)
+    return _newest_offset(files) >= (journal.fence_batch or 0)
 
 
 def _fence_again(files: Directory, journal: Journal) -> None:
@@ -127,7 +131,7 @@ def _fence_again(files: Directory, journal: Journal) -> None:
     if _has_gone_on(files, journal) or not raise_fence(files, journal):
         raise RefusedError(
             f"{files.root}: the fence of run {journal.run} was removed by hand and the query has gone on to batch "
-            f"{read_logs(files).offsets[-1]}, on a state that is half old and half new. The old files are in "
+            f"{_newest_offset(files)}, on a state that is half old and half new. The old files are in "
             f"{files.root}/{layout.run_directory(journal.run)}/backup"
         )
 
@@ -153,7 +157,11 @@ def rollback(target: str, *, quiet_period: float = QUIET_PERIOD) -> RollbackRepo
         if last is None or last.kind != "compact":
             raise RefusedError(f"{files.root}: there is no run to roll back")
         logs = read_logs(files)
-        if not logs.offsets or not logs.commits or logs.commits[-1] != last.batch:
+        if not logs.offsets:
+            raise RefusedError(
+                f"{files.root}: its {layout.OFFSETS} folder is empty; which batch is the last is not known"
+            )
+        if not logs.commits or logs.commits[-1] != last.batch:
             raise RefusedError(
                 f"{files.root}: batch {logs.commits[-1] if logs.commits else 'none'} has been committed since run "
                 f"{last.run} (batch {last.batch}); the old state does not belong to it"
@@ -195,9 +203,7 @@ def _back(files: Directory, last: Journal, run: str) -> list[Move]:
         f"{folder}/{info.name}"
         for folder in folders
         for info in files.list(folder)
-        if (parsed := layout.parse_state_file(info.name)) is not None
-        and parsed[0] > last.batch + 1
-        and parsed[1] == "snapshot"
+        if layout.outlives(info.name, last.batch + 1)
     ]
     in_the_way = dict.fromkeys([*replaced, *newer, *(m.source for m in kept)])
     seen: dict[str, Move] = {}

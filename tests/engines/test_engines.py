@@ -261,7 +261,7 @@ def test_a_second_attempt_at_a_partition_does_not_touch_what_the_first_staged(tm
     assert not [name for name in names if name.endswith(".tmp")]
 
 
-class LossyEngine(TwiceEngine):
+class LossyEngine:
     """A worker whose storage is not ours."""
 
     name = "lossy"

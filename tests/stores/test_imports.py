@@ -21,7 +21,9 @@ print([name for name in ("pandas", "pyspark") if name in sys.modules])
 """
 
 
-@pytest.mark.parametrize("name", ["agg-deltas-lz4-4.2", "agg-snapshot-zstd-4.1", "lzf-both-4.2"])
-def test_a_ttl_on_a_top_level_field_imports_neither_pandas_nor_pyspark(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["agg-deltas-lz4-4.2", "agg-snapshot-zstd-4.1", "lzf-both-4.2", "window-append-snappy-4.0"]
+)
+def test_a_ttl_imports_neither_pandas_nor_pyspark(name: str) -> None:
     command = [sys.executable, "-c", _RUN, str(SAMPLES / name), COMPACTABLE[name]]
     assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "[]\n"

@@ -38,6 +38,12 @@ def parse_state_file(name: str) -> tuple[int, str] | None:
     return (int(match[1]), match[2]) if match else None
 
 
+def outlives(path: str, version: int) -> bool:
+    """Whether a file that a batch after ``version`` left stays when that batch runs again, as its deltas do not."""
+    parsed = parse_state_file(path.rpartition("/")[2])
+    return parsed is not None and parsed[0] > version and parsed[1] == "snapshot"
+
+
 def offset_file(batch: int) -> str:
     """The offset log's file of a batch."""
     return f"{OFFSETS}/{batch}"

@@ -27,8 +27,9 @@ _FINDERS: dict[str | None, Callable[[StructType, StructType], StoredTimestamp]] 
 }
 # One store, and each entry stands by itself: safe by an explicit --timestamp.
 _INDEPENDENT = ("sessionWindowStateStoreSaveExec", "flatMapGroupsWithState", "applyInPandasWithState")
+_JOIN = "symmetricHashJoin"
 _LINKED = (
-    "symmetricHashJoin",
+    _JOIN,
     "transformWithStateExec",
     "transformWithStateInPandasExec",
     "transformWithStateInPySparkExec",
@@ -104,7 +105,7 @@ def states_of(operator: Operator, store: Store) -> list[StateDescriptor]:
 
 def is_join(operator: Operator) -> bool:
     """Whether an operator is a stream-stream join, or may be one where the name is not recorded."""
-    return operator.name == "symmetricHashJoin" or (operator.name is None and len(operator.stores) > 1)
+    return operator.name == _JOIN or (operator.name is None and len(operator.stores) > 1)
 
 
 def left_untouched(state: StateDescriptor) -> str | None:
