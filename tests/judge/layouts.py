@@ -1,8 +1,7 @@
 """Which state files lie in a checkpoint, told from file names alone: no Spark, no file is opened.
 
-Layouts are the HDFS-backed store's; of RocksDB only the folders are known here.
-
-The layout of a checkpoint is how the state of its last committed batch is to be put together:
+The layout of a checkpoint is how the state of its last committed batch is to be put together. A snapshot is a
+``.snapshot`` or, with RocksDB, a ``.zip``; a delta a ``.delta`` or a ``.changelog``:
 
 ``snapshot``  a snapshot of that very version, in each partition
 ``deltas``    deltas from version 1 on, and no snapshot
@@ -17,9 +16,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_STATE_FILE = re.compile(r"(\d+)\.(delta|snapshot)")
-_SNAPSHOT_FILE = re.compile(r"\.?(\d+)\.snapshot(\.crc)*")
-_ANY_STATE_FILE = re.compile(r"\d+(_[^.]+)?\.(delta|snapshot|zip|changelog)")
+_STATE_FILE = re.compile(r"(\d+)(_[^.]+)?\.(delta|snapshot|zip|changelog)")
+_SNAPSHOT_FILE = re.compile(r"\.?(\d+)(_[^.]+)?\.(snapshot|zip)(\.crc)*")
+_KIND = {"zip": "snapshot", "changelog": "delta"}
 
 
 def last_batch(checkpoint: Path) -> int:
@@ -31,7 +30,7 @@ def last_batch(checkpoint: Path) -> int:
 def store_folders(checkpoint: Path) -> list[Path]:
     """Every folder that holds a store's files (of either provider), in order."""
     files = (checkpoint / "state").rglob("*")
-    return sorted({path.parent for path in files if _ANY_STATE_FILE.fullmatch(path.name)})
+    return sorted({path.parent for path in files if _STATE_FILE.fullmatch(path.name)})
 
 
 def snapshots_in(folder: Path) -> dict[int, list[Path]]:
@@ -47,10 +46,13 @@ def snapshots_in(folder: Path) -> dict[int, list[Path]]:
 def has_snapshots(checkpoint: Path, version: int) -> bool:
     """Whether each store has a snapshot of ``version``, and its sidecar where deltas have one (4.1)."""
     folders = store_folders(checkpoint)
-    names = [f"{version}.snapshot"]
-    if any((folder / f"{version}.delta.crc").exists() for folder in folders):
-        names.append(f"{version}.snapshot.crc")
-    return bool(folders) and all((folder / name).exists() for folder in folders for name in names)
+    snapshots = [snapshots_in(folder).get(version, []) for folder in folders]
+    sidecars = any((folder / f"{version}.delta.crc").exists() for folder in folders)
+    return bool(folders) and all(
+        any(path.suffix != ".crc" for path in files)
+        and (not sidecars or any(path.name == f"{version}.snapshot.crc" for path in files))
+        for files in snapshots
+    )
 
 
 def layout_of(checkpoint: Path) -> str:
@@ -68,7 +70,8 @@ def _folder_layout(folder: Path, version: int) -> str:
     for path in folder.iterdir():
         match = _STATE_FILE.fullmatch(path.name)
         if match:
-            versions[match.group(2)].append(int(match.group(1)))
+            kind = match.group(3)
+            versions[_KIND.get(kind, kind)].append(int(match.group(1)))
     base = max((found for found in versions["snapshot"] if found <= version), default=0)
     missing = set(range(base + 1, version + 1)) - set(versions["delta"])
     if missing:

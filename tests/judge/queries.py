@@ -47,7 +47,8 @@ class Query:
     """A streaming query by its operator's name, with the settings that shape its checkpoint.
 
     ``sink`` is ``rows`` (each batch's rows come back exactly), or ``json`` or ``parquet`` (Spark's file sink
-    with its own log, append mode only). ``conf`` is for every other setting, and wins.
+    with its own log, append mode only). ``changelog`` and ``checkpoint_format`` are RocksDB's. ``conf`` is for every
+    other setting, and wins.
     """
 
     operator: str = "agg_update"
@@ -60,6 +61,8 @@ class Query:
     sink_log_interval: int = 10
     delay_s: int = 3600
     window_s: int = 3600
+    changelog: bool = False
+    checkpoint_format: int = 1
     conf: tuple[tuple[str, str], ...] = ()
 
     def settings(self) -> dict[str, str]:
@@ -72,6 +75,8 @@ class Query:
             _STATE_STORE + "providerClass": _PROVIDERS.get(self.provider, self.provider),
             _STATE_STORE + "compression.codec": self.codec,
             _STATE_STORE + "rowChecksum.enabled": str(self.row_checksum).lower(),
+            _STATE_STORE + "rocksdb.changelogCheckpointing.enabled": str(self.changelog).lower(),
+            _STATE_STORE + "checkpointFormatVersion": str(self.checkpoint_format),
         }
         settings.update(self.conf)
         return settings
@@ -205,3 +210,37 @@ def join(read: Read, query: Query) -> tuple[DataFrame, str]:
     )
     near = F.col("then").between(F.col("at") - width, F.col("at") + width)
     return left.join(right, (F.col("key") == F.col("other")) & near), "append"
+
+
+@operator
+def visits(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """transformWithState per key: a value (the last moment and a count) and a list of all numbers. From 4.0 on."""
+    from collections.abc import Iterator
+    from typing import Any
+
+    from pyspark.sql.streaming import StatefulProcessor
+
+    class Visits(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self.last = handle.getValueState("last", "seen long, n long")
+            self.numbers = handle.getListState("numbers", "number long")
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timers: Any) -> Iterator[Any]:
+            import pandas as pd
+
+            seen, n = self.last.get() if self.last.exists() else (0, 0)
+            new = []
+            for frame in rows:
+                new += [(int(number),) for number in frame["value"]]
+                seen = max([int(seen), *(int(moment) for moment in frame["ts"])])
+            self.last.update((seen, int(n) + len(new)))
+            self.numbers.appendList(new)
+            numbers = ",".join(str(number) for (number,) in self.numbers.get())
+            yield pd.DataFrame({"key": [key[0]], "seen": [seen], "n": [int(n) + len(new)], "numbers": [numbers]})
+
+        def close(self) -> None:
+            pass
+
+    rows = read().select("key", "ts", "value").groupBy("key")
+    schema = "key string, seen long, n long, numbers string"
+    return rows.transformWithStateInPandas(Visits(), schema, "Update", "None"), "update"

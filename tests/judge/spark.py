@@ -108,7 +108,7 @@ class Judge:
             self._follow(made, part, snapshot=snapshot)
         if uncommitted is not None:
             self._follow(made, [uncommitted], crash=True)
-        if query.provider == "hdfs":
+        if query.provider in ("hdfs", "rocksdb"):
             _expect_layout(made, "snapshot" if layout == "snapshots" else layout)
         return made
 
