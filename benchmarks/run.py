@@ -237,7 +237,7 @@ def _cache(folder: Path | None) -> Iterator[Path]:
 
 def _nothing(task: PartitionTask) -> PartitionTask:
     """A task without files: what remains is what an engine costs."""
-    return replace(task, lineage=Lineage(task.lineage.version, None, (), ()), staged=None)
+    return replace(task, lineage=Lineage(task.lineage.version, None, (), (), ""), staged_below=None)
 
 
 def _later(function: Callable[[Any], object], argument: Any) -> Callable[[], object]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ttlsnap.stores.codecs import Compressor, decompress
-from ttlsnap.stores.records import END
+from ttlsnap.stores.hdfs.records import END
 
 _ENTRY = 72
 _STRING_AT = 4 + 8 + 8  # behind the key's length, its null bits and the string's place and size

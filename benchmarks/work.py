@@ -19,6 +19,7 @@ from ttlsnap.engines import Engine, run_tasks
 from ttlsnap.filesystem import open_directory
 from ttlsnap.partition import PartitionResult, PartitionTask, compact_partition, settle
 from ttlsnap.stores.codecs import Compressor, decompress
+from ttlsnap.stores.hdfs import HdfsStore
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def planned(checkpoint: Path) -> Iterator[list[PartitionTask]]:
     plan = plan_compaction(found, [factory], clock_at(NOW, found.batch))
     staging = tempfile.mkdtemp(dir=checkpoint.parent, prefix="staging-")
     try:
-        yield plan.tasks(staging, lambda path: path)
+        yield plan.tasks(staging, "")
     finally:
         shutil.rmtree(staging)
 
@@ -55,6 +56,12 @@ def run_in_threads(tasks: Sequence[PartitionTask], threads: int) -> list[Partiti
         return [settle(task, result) for task, result in zip(tasks, pool.map(compact_partition, tasks), strict=True)]
 
 
+def codec_of(task: PartitionTask) -> str:
+    """The codec of the task's files."""
+    assert isinstance(task.state_store, HdfsStore)
+    return task.state_store.codec
+
+
 class CodecLimit:
     """The least that the work can cost with these codecs, in one thread: each input byte verified and decompressed
     once, each output byte compressed and digested once. Nothing is looked at, and nothing is reopened."""
@@ -64,10 +71,9 @@ class CodecLimit:
         self.raw_in = self.raw_out = 0
         self._outputs = []
         for task in tasks:
-            assert task.staged is not None
-            staged = Path(task.staging_root) / task.staged
+            staged = Path(task.staging_root) / task.lineage.new_snapshot
             with staged.open("rb") as file:
-                self._outputs.append(b"".join(decompress(file, task.form.codec, str(staged))))
+                self._outputs.append(b"".join(decompress(file, codec_of(task), str(staged))))
         self.raw_out = sum(map(len, self._outputs))
 
     def run(self) -> None:
@@ -76,9 +82,9 @@ class CodecLimit:
             files = open_directory(task.root)
             for file in task.lineage.files:
                 with open_checked(files, file.path) as stream:
-                    self.raw_in += sum(map(len, decompress(stream, task.form.codec, file.path)))
+                    self.raw_in += sum(map(len, decompress(stream, codec_of(task), file.path)))
             with Path(task.staging_root, "limit").open("wb") as sink:
-                compressor = Compressor(sink, task.form.codec)
+                compressor = Compressor(sink, codec_of(task))
                 compressor.write(output)
                 compressor.close()
             xxhash.xxh3_128(output).digest()

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from work import planned
+from work import codec_of, planned
 
 from ttlsnap.filesystem import open_directory
 from ttlsnap.partition import PartitionTask, compact_partition
@@ -45,7 +45,7 @@ def _raw_bytes(task: PartitionTask) -> int:
     total = 0
     for file in task.lineage.files:
         with open_directory(task.root).open(file.path) as stream:
-            total += sum(map(len, decompress(stream, task.form.codec, file.path)))
+            total += sum(map(len, decompress(stream, codec_of(task), file.path)))
     return total
 
 

@@ -47,7 +47,7 @@ class TerminalListener:
 
     def planned(self, plan: Plan) -> None:
         if self._progress is not None:
-            partitions = sum(len(state.partitions) for state in plan.states if state.left_alone is None)
+            partitions = sum(len(store.partitions) for store in plan.stores if store.offered)
             self._progress.start()
             self._task = self._progress.add_task("scanning", total=partitions, counts="starting")
 

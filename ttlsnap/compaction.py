@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Protocol
@@ -94,7 +94,7 @@ def compact(
         run = _Run(plan, engine or LocalEngine(), listener, started)
         destination = check_destination(files.root, output) if output is not None else None
         if dry_run:
-            return run.report(run.partitions(files.root, lambda path: None), dry_run=True)
+            return run.report(run.partitions(files.root, None), dry_run=True)
         if destination is not None:
             return _to_copy(run, files, destination)
         return _in_place(run, files)
@@ -106,11 +106,11 @@ class _Run:
     def __init__(self, plan: Plan, engine: Engine, listener: Listener, started: float) -> None:
         self.plan, self.engine, self.listener, self.started = plan, engine, listener, started
 
-    def partitions(self, staging_root: str, staged: Callable[[str], str | None]) -> list[PartitionResult]:
-        """Run every partition; raises the first failure. ``staged`` says where a new state file goes at first."""
+    def partitions(self, staging_root: str, below: str | None) -> list[PartitionResult]:
+        """Run every partition; raises the first failure. New files go ``below`` a folder of ``staging_root`` first."""
         plan = self.plan
         self.listener.planned(plan)
-        tasks = plan.tasks(staging_root, staged)
+        tasks = plan.tasks(staging_root, below)
         return run_tasks(self.engine, tasks, self.listener.partition_done, self.listener.progress)
 
     def report(
@@ -143,7 +143,7 @@ def _in_place(run: _Run, files: LocalDirectory) -> CompactionReport:
     plan = run.plan
     discard_leftovers(files)
     try:
-        results = run.partitions(files.root, lambda path: staged_path(plan.run, path))
+        results = run.partitions(files.root, staged_path(plan.run, ""))
         report = run.report(results)
         if not report.published or not run.listener.confirm(report):
             discard_run(files, plan.run)
@@ -172,7 +172,7 @@ def _discard_unless_open(files: LocalDirectory, run: str) -> None:
 def _to_copy(run: _Run, files: LocalDirectory, destination: LocalDirectory) -> CompactionReport:
     staging = staging_directory(destination, run.plan.run)
     try:
-        results = run.partitions(staging.root, lambda path: path)
+        results = run.partitions(staging.root, "")
         report = run.report(results, output=destination.root)
         if not run.listener.confirm(report):
             discard_copy(staging)

@@ -19,7 +19,7 @@ from ttlsnap.filesystem import OWN, Directory, LocalDirectory, open_directory
 from ttlsnap.journal import report_path
 from ttlsnap.partition import PartitionResult
 from ttlsnap.plan import Plan
-from ttlsnap.stores.lineage import find_lineage
+from ttlsnap.stores import lineage_of
 
 _PIECE = 8 << 20
 _ATTEMPT = re.compile(r"\.snapshot\.[0-9a-f]{8}\.tmp$")
@@ -49,7 +49,6 @@ def write_copy(plan: Plan, results: Iterable[PartitionResult], staging: LocalDir
     """Fill ``staging``, which holds the new snapshots already, with everything else."""
     source = plan.checkpoint.files
     changed = {(r.operator, r.partition, r.store) for r in results if r.staged is not None}
-    version = plan.checkpoint.version
     for operator in plan.checkpoint.operators:
         for store in operator.stores:
             for partition in store.partitions:
@@ -57,7 +56,7 @@ def write_copy(plan: Plan, results: Iterable[PartitionResult], staging: LocalDir
                 staging.mkdirs(folder)
                 if (operator.id, partition, store.name) in changed:
                     continue
-                for file in find_lineage(source, folder, version).files:
+                for file in lineage_of(plan.checkpoint, plan.state_store, store, partition).files:
                     _, spark = layout.checksum_files(file.path)
                     checksums = (*layout.checksum_files(file.path), *layout.checksum_files(spark))
                     for path in (file.path, *(path for path in checksums if source.stat(path) is not None)):

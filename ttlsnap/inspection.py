@@ -13,13 +13,13 @@ from typing import Any
 from ttlsnap.checkpoint import Checkpoint, Operator, Store, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import clock_at
-from ttlsnap.errors import CorruptionError, UsageError
+from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
 from ttlsnap.fields import Field, all_fields
 from ttlsnap.filesystem import open_directory
 from ttlsnap.operators import Selection, states_of
 from ttlsnap.schema.json import to_value
 from ttlsnap.state import StateDescriptor
-from ttlsnap.stores.lineage import find_lineage
+from ttlsnap.stores import lineage_of, state_store
 
 _EPOCH_CONFS = (
     ("spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion", ">=4.2"),
@@ -163,14 +163,10 @@ def _states(checkpoint: Checkpoint, operator: Operator, store: Store, selection:
 
 def _size(checkpoint: Checkpoint, store: Store) -> tuple[int | None, str | None]:
     """Bytes on disk of the version; or None, and why."""
-    if checkpoint.provider != "hdfs":
-        return None, f"the state store provider {checkpoint.provider} is not read yet"
     try:
-        lineages = [
-            find_lineage(checkpoint.files, store.directory(partition), checkpoint.version)
-            for partition in store.partitions
-        ]
-    except CorruptionError as error:
+        files = state_store(checkpoint)
+        lineages = [lineage_of(checkpoint, files, store, partition) for partition in store.partitions]
+    except (CorruptionError, UnsupportedError) as error:
         return None, str(error)
     return sum(lineage.size for lineage in lineages), None
 

@@ -2,32 +2,27 @@
 
 ``compact_partition`` is the one function that every engine runs, one partition at a time on one thread. It takes
 and gives plain data, so that it can cross to another process or machine. Nothing is written but its own staged
-file, and in a dry run not even that.
+files and scratch, and in a dry run nothing is left of either.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from ttlsnap import errors
 from ttlsnap.checkpoint import layout
 from ttlsnap.clock import Clock
 from ttlsnap.entries import StateEntries
 from ttlsnap.errors import CorruptionError, StorageError, TransformerError, TtlsnapError
-from ttlsnap.filesystem import Directory, open_directory, scratch_name
+from ttlsnap.filesystem import open_directory
 from ttlsnap.state import StateDescriptor
-from ttlsnap.stores.codecs import decompress
-from ttlsnap.stores.hdfs import Batch, StoreFormat, read_entries
+from ttlsnap.stores import Batch, Rewrite, SnapshotWriter, StagedFile, Staging, StateStore
 from ttlsnap.stores.lineage import Lineage
-from ttlsnap.stores.records import read_records
-from ttlsnap.stores.snapshot_writer import CountingSink, SnapshotWriter
 from ttlsnap.transform import (
     ReportsTimes,
     StateSnapshotTransformer,
@@ -36,48 +31,86 @@ from ttlsnap.transform import (
 )
 from ttlsnap.unsaferow.check import check_rows
 
-_LARGE_BLOCK = 31 << 20  # bytes, just below what glibc takes for the most one could mean
-
 
 @dataclass(frozen=True)
 class PartitionTask:
-    """One partition to compact.
+    """One partition of one store to compact.
 
-    ``staged`` is where the new snapshot belongs, relative to ``staging_root``; None in a dry run. It is written
-    beside that place, under a name of its own: an engine may run a task twice at once, as Spark does by speculation.
+    ``states`` are those of its states that a transformer may look at; the others are copied as they are. New files are
+    staged below ``staged_below`` in ``staging_root``; None in a dry run. ``scratch`` is the local folder for the work.
     """
 
     root: str
-    state: StateDescriptor
+    operator: int
+    store: str
+    partition: int
+    states: tuple[StateDescriptor, ...]
     lineage: Lineage
-    form: StoreFormat
+    state_store: StateStore
     factories: tuple[StateSnapshotTransformerFactory, ...]
     clock: Clock
     staging_root: str
-    staged: str | None
+    staged_below: str | None
+    rewrite: Rewrite = "auto"
+    scratch: str | None = None
+
+    def __str__(self) -> str:
+        return str(self.states[0] if len(self.states) == 1 else replace(self.states[0], state="default"))
+
+    @property
+    def directory(self) -> str:
+        """The partition's folder."""
+        return f"{self.root}/{layout.store_directory(self.operator, self.partition, self.store)}"
+
+
+@dataclass(frozen=True)
+class StateResult:
+    """What became of the entries of one state in a partition."""
+
+    state: str
+    entries: int = 0
+    kept: int = 0
+    dropped: int = 0
+    rewritten: int = 0
+    times: TimeSummary | None = None
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> StateResult:
+        """The result that was made plain values."""
+        times = document["times"]
+        return cls(**{**document, "times": TimeSummary(**times) if times else None})
 
 
 @dataclass(frozen=True)
 class PartitionResult:
-    """What became of a partition: counts of entries, bytes on disk before and after.
+    """What became of a partition: counts of entries for each state, bytes on disk before and after.
 
-    ``staged`` is the new snapshot of ``bytes_after`` bytes, under the name it was written by; None when nothing changed
-    (the partition keeps its files) or in a dry run.
-    ``failure`` is an error's class name and message; the counts then mean nothing.
+    ``staged`` are the new files; None when nothing changed (the partition keeps its files) or in a dry run. ``rewrite``
+    says how it was written, or would be. ``reused`` and ``superseded`` are as in ``Written``.
+    ``failure`` is an error's class name and message; the rest then means nothing.
     """
 
     operator: int
     store: str
     partition: int
-    entries: int = 0
-    kept: int = 0
-    dropped: int = 0
-    rewritten: int = 0
+    states: tuple[StateResult, ...] = ()
     bytes_before: int = 0
     bytes_after: int = 0
-    staged: str | None = None
-    times: TimeSummary | None = None
+    staged: tuple[StagedFile, ...] | None = None
+    rewrite: Rewrite | None = None
+    reused: tuple[str, ...] = ()
+    superseded: tuple[str, ...] = ()
     failure: tuple[str, str] | None = None
+
+    @property
+    def entries(self) -> int:
+        """All that was looked at."""
+        return sum(state.entries for state in self.states)
+
+    @property
+    def dropped(self) -> int:
+        """All that was dropped."""
+        return sum(state.dropped for state in self.states)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for crossing to another process."""
@@ -86,12 +119,13 @@ class PartitionResult:
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> PartitionResult:
         """The result that ``to_json`` made the document of."""
-        times, failure = document.pop("times"), document.pop("failure")
-        return cls(
-            **document,
-            times=TimeSummary(**times) if times else None,
-            failure=(failure[0], failure[1]) if failure else None,
-        )
+        facts: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
+        }
+        facts["states"] = tuple(StateResult.from_json(state) for state in facts["states"])
+        if facts["staged"] is not None:
+            facts["staged"] = tuple(StagedFile(**file) for file in facts["staged"])
+        return cls(**facts)
 
     def raise_failure(self) -> None:
         """Raise the error that stopped the partition, if one did."""
@@ -106,72 +140,68 @@ Progress = Callable[[int, int], None]
 
 def compact_partition(task: PartitionTask, progress: Progress | None = None) -> PartitionResult:
     """Compact one partition; an error of ttlsnap's comes back as the result's ``failure``."""
-    state = task.state
-    result = PartitionResult(state.operator, state.store, state.partition or 0, bytes_before=task.lineage.size)
+    result = PartitionResult(task.operator, task.store, task.partition, bytes_before=task.lineage.size)
     try:
         return _compact(task, result, progress or (lambda entries, dropped: None))
     except TtlsnapError as error:
-        message = str(error) if str(state) in str(error) else f"{state}: {error}"
+        message = str(error) if str(task) in str(error) else f"{task}: {error}"
         if isinstance(error, CorruptionError) and task.root not in message:
-            folder = layout.store_directory(state.operator, state.partition or 0, state.store)
-            message = f"{task.root}/{folder}, version {task.lineage.version}: {message}"
+            message = f"{task.directory}, version {task.lineage.version}: {message}"
         return replace(result, failure=(type(error).__name__, message))
     except MemoryError:
-        folder = layout.store_directory(state.operator, state.partition or 0, state.store)
         message = (
-            f"{state}: there is not enough memory for {task.root}/{folder}, whose {task.lineage.size:,} bytes on disk "
+            f"{task}: there is not enough memory for {task.directory}, whose {task.lineage.size:,} bytes on disk "
             "swell to more. Nothing was published. Try a smaller --parallelism, or a machine with more memory"
         )
         return replace(result, failure=(TtlsnapError.__name__, message))
 
 
 def _compact(task: PartitionTask, result: PartitionResult, progress: Progress) -> PartitionResult:
-    # Freeing a large block, once, teaches glibc to keep what is freed for the next window, where it would give it back
-    # and fault it in anew: a tenth of the CPU time.
-    np.empty(_LARGE_BLOCK, np.uint8)
-    transformers = [t for f in task.factories if (t := create(f, task.state, task.clock)) is not None]
-    source, staging = open_directory(task.root), open_directory(task.staging_root)
-    staged = None if task.staged is None else scratch_name(task.staged)
-    entries = kept = rewritten = 0
-    with _staged_sink(staging, staged) as sink:
-        writer = SnapshotWriter(sink, task.form)
-        for batch in read_entries(source, task.lineage, task.form):
-            left, new = _transform(task.state, transformers, batch, writer)
-            entries, kept, rewritten = entries + len(batch.keys), kept + left, rewritten + new
+    states = {state.state: _State(state, task.factories, task.clock) for state in task.states}
+    source, staging = open_directory(task.root), None
+    if task.staged_below is not None:
+        staging = Staging(open_directory(task.staging_root), task.staged_below)
+    with (
+        task.state_store.open(source, task.lineage, task.scratch) as partition,
+        partition.writer(staging, task.rewrite) as writer,
+    ):
+        for batch in partition.batches():
+            state = states.get(batch.state)
+            if state is None:
+                writer.keep(batch)
+                continue
+            left = state.transform(batch, writer)
             progress(len(batch.keys), len(batch.keys) - left)
-        digest = writer.close()
-    changed = kept != entries or rewritten > 0
-    if staged is not None:
-        if changed:
-            _recount(staging, staged, task.form, kept, digest)
-        else:
-            staging.remove(staged)
-    times = [t.time_summary() for t in transformers if isinstance(t, ReportsTimes)]
+        changed = any(state.entries != state.left or state.rewritten for state in states.values())
+        written = writer.finish() if changed else None
+    result = replace(result, states=tuple(state.result() for state in states.values()))
+    if written is None:
+        return replace(result, bytes_after=result.bytes_before)
     return replace(
         result,
-        entries=entries,
-        kept=kept - rewritten,
-        dropped=entries - kept,
-        rewritten=rewritten,
-        bytes_after=sink.size if changed else result.bytes_before,
-        staged=staged if changed else None,
-        times=times[0] if times else None,
+        bytes_after=written.size,
+        staged=written.files or None,
+        rewrite=written.rewrite,
+        reused=written.reused,
+        superseded=written.superseded,
     )
 
 
 def settle(task: PartitionTask, result: PartitionResult) -> PartitionResult:
-    """Give what a task staged the name it is to have; raises StorageError if it is not what the task left."""
-    if result.staged is None or task.staged is None:
+    """Give what a task staged the names it is to have; raises StorageError if it is not what the task left."""
+    if result.staged is None or task.staged_below is None:
         return result
-    staging = open_directory(task.staging_root)
-    found = staging.stat(result.staged)
-    if found is None or found.size != result.bytes_after:
-        raise StorageError(
-            f"{staging.root}/{result.staged} is {'gone' if found is None else f'{found.size:,} bytes long'}, where a "
-            f"worker wrote {result.bytes_after:,} bytes: do all workers see the same storage? Nothing was published"
-        )
-    staging.rename(result.staged, task.staged)
-    return replace(result, staged=task.staged)
+    files = open_directory(task.staging_root)
+    staging = Staging(files, task.staged_below)
+    for file in result.staged:
+        found = files.stat(file.path)
+        if found is None or found.size != file.size:
+            raise StorageError(
+                f"{files.root}/{file.path} is {'gone' if found is None else f'{found.size:,} bytes long'}, where a "
+                f"worker wrote {file.size:,} bytes: do all workers see the same storage? Nothing was published"
+            )
+        files.rename(file.path, staging.place(file.target))
+    return replace(result, staged=tuple(replace(file, path=staging.place(file.target)) for file in result.staged))
 
 
 def create(
@@ -187,51 +217,62 @@ def create(
         raise TransformerError(f"{state}: {name}.create raised {type(error).__name__}: {error}") from error
 
 
-@contextlib.contextmanager
-def _staged_sink(staging: Directory, path: str | None) -> Iterator[CountingSink]:
-    if path is None:
-        yield CountingSink()
-        return
-    staging.mkdirs(path.rpartition("/")[0])
-    with staging.writer(path) as file:
-        yield CountingSink(file)
+class _State:
+    """One state's transformers in one partition, and what they did."""
+
+    def __init__(
+        self, state: StateDescriptor, factories: Sequence[StateSnapshotTransformerFactory], clock: Clock
+    ) -> None:
+        self._state = state
+        self._transformers = [t for factory in factories if (t := create(factory, state, clock)) is not None]
+        self.entries = self.left = self.rewritten = 0
+
+    def transform(self, batch: Batch, writer: SnapshotWriter) -> int:
+        """Run one batch through the transformers and into ``writer``; how many entries are left."""
+        state = self._state
+        check_rows(batch.keys, state.key_schema)
+        check_rows(batch.values, state.value_schema)
+        first = entries = StateEntries.of(state, batch.keys, batch.values)
+        for transformer in self._transformers:
+            if not len(entries):
+                break
+            entries = _filter_or_transform(transformer, entries)
+        if entries is first:
+            writer.keep(batch)
+        else:
+            writer.change(batch, entries.index, entries.rewritten, entries.values)
+        self.entries += len(first)
+        self.left += len(entries)
+        self.rewritten += int(entries.rewritten.sum())
+        return len(entries)
+
+    def result(self) -> StateResult:
+        times = [t.time_summary() for t in self._transformers if isinstance(t, ReportsTimes)]
+        return StateResult(
+            state=self._state.state,
+            entries=self.entries,
+            kept=self.left - self.rewritten,
+            dropped=self.entries - self.left,
+            rewritten=self.rewritten,
+            times=times[0] if times else None,
+        )
 
 
-def _transform(
-    state: StateDescriptor,
-    transformers: Sequence[StateSnapshotTransformer],
-    batch: Batch,
-    writer: SnapshotWriter,
-) -> tuple[int, int]:
-    """Run one batch through the transformers and into ``writer``: entries left, and rewritten ones among them."""
-    check_rows(batch.keys, state.key_schema)
-    check_rows(batch.values, state.value_schema)
-    first = entries = StateEntries.of(state, batch.keys, batch.values)
-    for transformer in transformers:
-        if not len(entries):
-            break
-        before = entries
-        try:
-            entries = transformer.filter_or_transform(before)
-        except TransformerError as error:
-            raise TransformerError(f"{state}: {error}") from error
-        except TtlsnapError:
-            raise
-        except Exception as error:
-            raise TransformerError(
-                f"{state}: the transformer raised {type(error).__name__}: {error} "
-                f"(in {len(before)} entries, the first with key {_first_key(before)})"
-            ) from error
-        _check_answer(state, before, entries)
-    if entries is first:
-        writer.copy(batch)
-        return len(entries), 0
-    rewritten = int(entries.rewritten.sum())
-    same = entries.index if not rewritten else entries.index[~entries.rewritten]
-    writer.copy(Batch(batch.records.take(same), batch.keys, batch.values))
-    if rewritten:
-        writer.put(entries.keys.take(entries.rewritten), entries.values.take(entries.rewritten))
-    return len(entries), rewritten
+def _filter_or_transform(transformer: StateSnapshotTransformer, before: StateEntries) -> StateEntries:
+    state = before.state
+    try:
+        after = transformer.filter_or_transform(before)
+    except TransformerError as error:
+        raise TransformerError(f"{state}: {error}") from error
+    except TtlsnapError:
+        raise
+    except Exception as error:
+        raise TransformerError(
+            f"{state}: the transformer raised {type(error).__name__}: {error} "
+            f"(in {len(before)} entries, the first with key {_first_key(before)})"
+        ) from error
+    _check_answer(state, before, after)
+    return after
 
 
 def _check_answer(state: StateDescriptor, before: StateEntries, after: object) -> None:
@@ -257,22 +298,3 @@ def _first_key(entries: StateEntries) -> str:
         return repr(entries.filter(np.arange(len(entries)) == 0).key_structs.to_pylist()[0])
     except TtlsnapError:
         return "unknown"
-
-
-def _recount(staging: Directory, path: str, form: StoreFormat, entries: int, digest: str) -> None:
-    """Read the staged file back from disk: it must hold what was written, entry for entry, byte for byte."""
-    found = xxhash.xxh3_128()
-    where = f"{staging.root}/{path}"
-
-    def pieces(source: Iterator[bytes]) -> Iterator[bytes]:
-        for piece in source:
-            found.update(piece)
-            yield piece
-
-    with staging.open(path) as file:
-        count = sum(len(records) for records in read_records(pieces(decompress(file, form.codec, where)), where))
-    if count != entries or found.hexdigest() != digest:
-        raise CorruptionError(
-            f"{where}: {entries} entries were staged and {count} read back, or their bytes differ; "
-            "the disk or the memory of this machine cannot be trusted. Nothing was published"
-        )

@@ -6,25 +6,25 @@ which states they are about, and returns plain data. A dry run and a real one ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from secrets import token_hex
 
-from ttlsnap.checkpoint import Checkpoint, layout
+from ttlsnap.checkpoint import Checkpoint, Store
 from ttlsnap.clock import MIN_INT64, Clock
-from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
+from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.operators import Selection, describe, is_join, left_untouched
 from ttlsnap.partition import PartitionTask, create
 from ttlsnap.state import StateDescriptor
-from ttlsnap.stores.hdfs import StoreFormat, store_format
-from ttlsnap.stores.lineage import Lineage, find_lineage
+from ttlsnap.stores import Rewrite, StateStore, lineage_of, state_store
+from ttlsnap.stores.lineage import Lineage
 from ttlsnap.transform import PlansStates, StateSnapshotTransformerFactory
 
 
 @dataclass(frozen=True)
 class PartitionPlan:
-    """One partition of a state's store, and the files its version is made of."""
+    """One partition of a store, and the files its version is made of."""
 
     partition: int
     lineage: Lineage
@@ -35,8 +35,22 @@ class StatePlan:
     """One state: ``left_alone`` says why no transformer looks at it, None meaning that one does."""
 
     state: StateDescriptor
-    partitions: tuple[PartitionPlan, ...]
     left_alone: str | None
+
+
+@dataclass(frozen=True)
+class StorePlan:
+    """A store with its states, which share their partitions' files."""
+
+    operator: int
+    store: str
+    states: tuple[StatePlan, ...]
+    partitions: tuple[PartitionPlan, ...]
+
+    @property
+    def offered(self) -> tuple[StateDescriptor, ...]:
+        """The states that a transformer looks at."""
+        return tuple(planned.state for planned in self.states if planned.left_alone is None)
 
     @property
     def size(self) -> int:
@@ -51,34 +65,43 @@ class Plan:
     run: str
     checkpoint: Checkpoint
     clock: Clock
-    form: StoreFormat
+    state_store: StateStore
     factories: tuple[StateSnapshotTransformerFactory, ...]
-    states: tuple[StatePlan, ...]
+    stores: tuple[StorePlan, ...]
 
-    def tasks(self, staging_root: str, staged: Callable[[str], str | None]) -> list[PartitionTask]:
+    def find(self, store: StorePlan, partition: int) -> Lineage:
+        """The files of a partition as they are now."""
+        operator = next(o for o in self.checkpoint.operators if o.id == store.operator)
+        (found,) = (s for s in operator.stores if s.name == store.store)
+        return lineage_of(self.checkpoint, self.state_store, found, partition)
+
+    def tasks(
+        self, staging_root: str, below: str | None, *, rewrite: Rewrite = "auto", scratch: str | None = None
+    ) -> list[PartitionTask]:
         """One task for each partition that a transformer looks at.
 
-        ``staged`` is asked where below ``staging_root`` the snapshot with that path in the checkpoint goes at first.
+        New files go below ``below`` in ``staging_root`` at first, under the paths they will have; None for a dry run.
         """
         return [
             PartitionTask(
                 root=self.checkpoint.target,
-                state=replace(planned.state, partition=partition.partition),
+                operator=store.operator,
+                store=store.store,
+                partition=partition.partition,
+                states=tuple(replace(state, partition=partition.partition) for state in store.offered),
                 lineage=partition.lineage,
-                form=self.form,
+                state_store=self.state_store,
                 factories=self.factories,
                 clock=self.clock,
                 staging_root=staging_root,
-                staged=staged(self.snapshot(planned.state, partition.partition)),
+                staged_below=below,
+                rewrite=rewrite,
+                scratch=scratch,
             )
-            for planned in self.states
-            if planned.left_alone is None
-            for partition in planned.partitions
+            for store in self.stores
+            if store.offered
+            for partition in store.partitions
         ]
-
-    def snapshot(self, state: StateDescriptor, partition: int) -> str:
-        """Where a partition's new snapshot belongs, relative to the checkpoint."""
-        return layout.state_file(state.operator, partition, state.store, self.checkpoint.version, "snapshot")
 
 
 def new_run_id() -> str:
@@ -102,11 +125,7 @@ def plan_compaction(
             f"{checkpoint.target} is fenced: a run was cut off while it published. "
             f"Run: ttlsnap recover {checkpoint.target}"
         )
-    if checkpoint.provider != "hdfs":
-        raise UnsupportedError(
-            f"{checkpoint.target}: the state store provider is {checkpoint.provider}; only the HDFS-backed one "
-            "can be rewritten"
-        )
+    files = state_store(checkpoint)
     for factory in factories:
         if not callable(getattr(factory, "create", None)):
             raise UsageError(
@@ -121,28 +140,29 @@ def plan_compaction(
             watermark_us=MIN_INT64,
             no_event_time="the query has a stream-stream join, and the watermark behind a join is not recorded",
         )
-    form = store_format(checkpoint)
     states = describe(checkpoint, selection)
     reasons = _reasons(states, factories, clock)
     return Plan(
         run=new_run_id(),
         checkpoint=checkpoint,
         clock=clock,
-        form=form,
+        state_store=files,
         factories=tuple(factories),
-        states=tuple(
-            StatePlan(state, lineages(checkpoint, state), reason) for state, reason in zip(states, reasons, strict=True)
-        ),
+        stores=tuple(_stores(checkpoint, files, [StatePlan(*pair) for pair in zip(states, reasons, strict=True)])),
     )
 
 
-def lineages(checkpoint: Checkpoint, state: StateDescriptor) -> tuple[PartitionPlan, ...]:
-    """Every partition of a state's store with its files; raises CorruptionError when one is incomplete."""
-    store = next(s for o in checkpoint.operators if o.id == state.operator for s in o.stores if s.name == state.store)
-    return tuple(
-        PartitionPlan(p, find_lineage(checkpoint.files, store.directory(p), checkpoint.version))
-        for p in store.partitions
-    )
+def _stores(checkpoint: Checkpoint, files: StateStore, states: Sequence[StatePlan]) -> Iterator[StorePlan]:
+    for operator in checkpoint.operators:
+        for store in operator.stores:
+            mine = [p for p in states if (p.state.operator, p.state.store) == (operator.id, store.name)]
+            if mine:
+                yield StorePlan(operator.id, store.name, tuple(mine), partitions(checkpoint, files, store))
+
+
+def partitions(checkpoint: Checkpoint, files: StateStore, store: Store) -> tuple[PartitionPlan, ...]:
+    """Every partition of a store with its files; raises CorruptionError when one is incomplete."""
+    return tuple(PartitionPlan(p, lineage_of(checkpoint, files, store, p)) for p in store.partitions)
 
 
 def _reasons(

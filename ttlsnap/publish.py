@@ -24,11 +24,10 @@ from ttlsnap.filesystem import Directory
 from ttlsnap.journal import Journal, Move, close_journal, next_number, read_journal, write_journal
 from ttlsnap.partition import PartitionResult
 from ttlsnap.plan import Plan
-from ttlsnap.stores.lineage import find_lineage
 
 
 def publish(plan: Plan, results: Sequence[PartitionResult]) -> Journal:
-    """Put the staged snapshots of ``results`` in place.
+    """Put the staged files of ``results`` in place.
 
     Raises RefusedError when the checkpoint is no longer the one that was planned for, StorageError when the disk
     refuses; the checkpoint is then as it was, or fenced, and the message says which.
@@ -36,22 +35,21 @@ def publish(plan: Plan, results: Sequence[PartitionResult]) -> Journal:
     files = plan.checkpoint.files
     aside: list[Move] = []
     new: list[Move] = []
-    for state in plan.states:
-        lineages = {partition.partition: partition.lineage for partition in state.partitions}
-        for result in results:
-            if result.staged is None or (result.operator, result.store) != (
-                state.state.operator,
-                state.state.store,
-            ):
-                continue
-            target = plan.snapshot(state.state, result.partition)
-            # A snapshot of a batch that never committed would outlive that batch's second run, which replaces only its
-            # deltas. Those stay: should the batch run after all, and commit, it needs them.
-            newer = lineages[result.partition].newer
-            outliving = [file.path for file in newer if layout.outlives(file.path, plan.checkpoint.version)]
-            replaced = [target, *outliving]
-            aside += set_aside(files, plan.run, replaced)
-            new.append(Move(result.staged, target))
+    lineages = {
+        (store.operator, store.store, partition.partition): partition.lineage
+        for store in plan.stores
+        for partition in store.partitions
+    }
+    for result in results:
+        if result.staged is None:
+            continue
+        # A snapshot of a batch that never committed would outlive that batch's second run, which replaces only its
+        # deltas. Those stay: should the batch run after all, and commit, it needs them.
+        newer = lineages[result.operator, result.store, result.partition].newer
+        outliving = [file.path for file in newer if layout.outlives(file.path, plan.checkpoint.version)]
+        replaced = [*(file.target for file in result.staged), *outliving, *result.superseded]
+        aside += set_aside(files, plan.run, replaced)
+        new += [Move(file.path, file.target) for file in result.staged]
     journal = Journal(
         run=plan.run,
         number=next_number(files),
@@ -264,13 +262,11 @@ def check_unchanged(plan: Plan) -> None:
             f"{files.root}: the query went on while ttlsnap worked (batch {then.commits[-1]} was the last, now it is "
             f"{now.commits[-1] if now.commits else 'none'}). Nothing was changed; stop the query first"
         )
-    for state in plan.states:
-        if state.left_alone is not None:
-            continue
-        for partition in state.partitions:
-            folder = layout.store_directory(state.state.operator, partition.partition, state.state.store)
+    for store in plan.stores:
+        for partition in store.partitions if store.offered else ():
+            folder = layout.store_directory(store.operator, partition.partition, store.store)
             try:
-                lineage = find_lineage(files, folder, plan.checkpoint.version)
+                lineage = plan.find(store, partition.partition)
             except CorruptionError as error:
                 raise RefusedError(f"{error}\nIt was there before: the query runs. Nothing was changed") from error
             if lineage != partition.lineage:

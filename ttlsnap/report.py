@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ttlsnap.clock import iso
 from ttlsnap.partition import PartitionResult
 from ttlsnap.plan import Plan
 from ttlsnap.state import StateDescriptor
+from ttlsnap.transform import TimeSummary
 
 
 @dataclass(frozen=True)
 class Counts:
     """Entries seen, kept as they were, dropped, rewritten; bytes on disk before and after.
 
-    ``entries``, ``kept`` are None for a state that no transformer looked at: it was not read.
+    ``entries``, ``kept`` are None for a state that no transformer looked at: it was not counted. The bytes are those of
+    the whole store, and None for its second state and later ones.
     """
 
     entries: int | None
     kept: int | None
     dropped: int
     rewritten: int
-    bytes_before: int
-    bytes_after: int
+    bytes_before: int | None
+    bytes_after: int | None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -122,37 +124,44 @@ class CompactionReport:
 
 def summarize(plan: Plan, results: Sequence[PartitionResult]) -> tuple[Counts, tuple[StateReport, ...]]:
     """Totals and one report per state, from what the partitions counted."""
-    states = []
-    for planned in plan.states:
-        mine = [r for r in results if (r.operator, r.store) == (planned.state.operator, planned.state.store)]
-        if planned.left_alone is not None:
-            counts = Counts(None, None, 0, 0, planned.size, planned.size)
-            states.append(StateReport(planned.state, counts, left_alone=planned.left_alone))
-            continue
-        times = [r.times for r in mine if r.times is not None]
-        oldest = [t.oldest_us for t in times if t.oldest_us is not None]
-        newest = [t.newest_us for t in times if t.newest_us is not None]
-        states.append(
-            StateReport(
-                planned.state,
-                Counts(
-                    sum(r.entries for r in mine),
-                    sum(r.kept for r in mine),
-                    sum(r.dropped for r in mine),
-                    sum(r.rewritten for r in mine),
-                    sum(r.bytes_before for r in mine),
-                    sum(r.bytes_after for r in mine),
-                ),
-                timestamp=times[0].field if times else None,
-                time=times[0].time if times else None,
-                now_us=times[0].now_us if times else None,
-                oldest_us=min(oldest, default=None),
-                newest_us=max(newest, default=None),
-                null_timestamps=sum(t.nulls for t in times),
-                unclosed=sum(t.unclosed for t in times),
+    reports = []
+    for store in plan.stores:
+        mine = [r for r in results if (r.operator, r.store) == (store.operator, store.store)]
+        before, after = store.size, store.size
+        if store.offered:
+            before, after = sum(r.bytes_before for r in mine), sum(r.bytes_after for r in mine)
+        for number, planned in enumerate(store.states):
+            # States of one store share its files, whose bytes go with the first of them.
+            size = (before, after) if number == 0 else (None, None)
+            if planned.left_alone is not None:
+                counts = Counts(None, None, 0, 0, *size)
+                reports.append(StateReport(planned.state, counts, left_alone=planned.left_alone))
+                continue
+            parts = [state for r in mine for state in r.states if state.state == planned.state.state]
+            counts = Counts(
+                sum(p.entries for p in parts),
+                sum(p.kept for p in parts),
+                sum(p.dropped for p in parts),
+                sum(p.rewritten for p in parts),
+                *size,
             )
-        )
-    return _total([state.counts for state in states]), tuple(states)
+            reports.append(_with_times(StateReport(planned.state, counts), [p.times for p in parts if p.times]))
+    return _total([report.counts for report in reports]), tuple(reports)
+
+
+def _with_times(report: StateReport, times: Sequence[TimeSummary]) -> StateReport:
+    if not times:
+        return report
+    return replace(
+        report,
+        timestamp=times[0].field,
+        time=times[0].time,
+        now_us=times[0].now_us,
+        oldest_us=min((t.oldest_us for t in times if t.oldest_us is not None), default=None),
+        newest_us=max((t.newest_us for t in times if t.newest_us is not None), default=None),
+        null_timestamps=sum(t.nulls for t in times),
+        unclosed=sum(t.unclosed for t in times),
+    )
 
 
 def _total(parts: Sequence[Counts]) -> Counts:
@@ -161,6 +170,6 @@ def _total(parts: Sequence[Counts]) -> Counts:
         sum(p.kept or 0 for p in parts),
         sum(p.dropped for p in parts),
         sum(p.rewritten for p in parts),
-        sum(p.bytes_before for p in parts),
-        sum(p.bytes_after for p in parts),
+        sum(p.bytes_before or 0 for p in parts),
+        sum(p.bytes_after or 0 for p in parts),
     )

@@ -11,11 +11,11 @@ import numpy as np
 from ttlsnap.checkpoint import Checkpoint, Store
 from ttlsnap.clock import Clock, TimeCharacteristic, iso
 from ttlsnap.entries import StateEntries
-from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
+from ttlsnap.errors import CorruptionError, UsageError
 from ttlsnap.rendering import to_json_values
-from ttlsnap.stores.hdfs import Batch, read_entries, store_format
-from ttlsnap.stores.lineage import find_lineage
+from ttlsnap.stores import Batch, lineage_of, state_store
 from ttlsnap.timestamps import TimestampField, field_listing, split_unit, timestamp_field
+from ttlsnap.unsaferow.rows import Rows
 
 if TYPE_CHECKING:
     from ttlsnap.inspection import Inspection, StateInspection
@@ -31,8 +31,6 @@ def scan(found: Inspection, entries: int, timestamp: str | None, age: bool, cloc
     Raises UnsupportedError for a provider or a store that cannot be read entry by entry.
     """
     checkpoint = found.checkpoint
-    if checkpoint.provider != "hdfs":
-        raise UnsupportedError(f"--entries and --age cannot read the state store provider {checkpoint.provider}")
     samples: list[dict[str, Any]] = []
     aged = 0
     for _, stores in found.operators:
@@ -72,9 +70,7 @@ def _scan_store(
         try:
             if len(samples) < wanted:
                 head = np.arange(min(wanted - len(samples), len(batch.keys)))
-                samples += _samples(
-                    store, state, partition, Batch(batch.records, batch.keys.take(head), batch.values.take(head))
-                )
+                samples += _samples(store, state, partition, batch.keys.take(head), batch.values.take(head))
             if histogram is not None and state.descriptor is not None:
                 histogram.add(StateEntries.of(state.descriptor, batch.keys, batch.values))
         except CorruptionError as error:
@@ -88,20 +84,23 @@ def _scan_store(
 
 
 def _batches(checkpoint: Checkpoint, store: Store) -> Iterator[tuple[int, Batch]]:
-    form = store_format(checkpoint)
+    files = state_store(checkpoint)
     for partition in store.partitions:
-        lineage = find_lineage(checkpoint.files, store.directory(partition), checkpoint.version)
-        for batch in read_entries(checkpoint.files, lineage, form):
-            if len(batch.keys):
-                yield partition, batch
+        lineage = lineage_of(checkpoint, files, store, partition)
+        with files.open(checkpoint.files, lineage, None) as stored:
+            for batch in stored.batches():
+                if len(batch.keys):
+                    yield partition, batch
 
 
-def _samples(store: Store, state: StateInspection, partition: int, batch: Batch) -> list[dict[str, Any]]:
+def _samples(
+    store: Store, state: StateInspection, partition: int, key_rows: Rows, value_rows: Rows
+) -> list[dict[str, Any]]:
     if state.descriptor is None:
-        keys: list[Any] = [value.hex() for value in batch.keys.to_arrow().to_pylist()]
-        values: list[Any] = [value.hex() for value in batch.values.to_arrow().to_pylist()]
+        keys: list[Any] = [value.hex() for value in key_rows.to_arrow().to_pylist()]
+        values: list[Any] = [value.hex() for value in value_rows.to_arrow().to_pylist()]
     else:
-        entries = StateEntries.of(replace(state.descriptor, partition=partition), batch.keys, batch.values)
+        entries = StateEntries.of(replace(state.descriptor, partition=partition), key_rows, value_rows)
         keys, values = to_json_values(entries.key_structs), to_json_values(entries.value_structs)
     return [
         {

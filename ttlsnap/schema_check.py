@@ -6,11 +6,14 @@ the last field, and be exactly what the schema would encode to.
 
 from __future__ import annotations
 
+import contextlib
+
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.errors import CorruptionError, UsageError
-from ttlsnap.plan import Plan, StatePlan
+from ttlsnap.plan import Plan, StorePlan
 from ttlsnap.schema.types import StructType
-from ttlsnap.stores.hdfs import read_entries
+from ttlsnap.state import StateDescriptor
+from ttlsnap.stores import StoredPartition
 from ttlsnap.unsaferow.check import check_rows
 from ttlsnap.unsaferow.decode import decode
 from ttlsnap.unsaferow.encode import encode
@@ -21,16 +24,22 @@ _LEAST_ENTRIES = 10_000
 
 def check_given_schemas(plan: Plan, schemas: Schemas) -> None:
     """Raise UsageError when a given schema does not describe the state's bytes."""
-    for planned in plan.states:
-        if (planned.state.operator, planned.state.store) in schemas:
-            _check(plan, planned)
+    for store in plan.stores:
+        if (store.operator, store.store) in schemas:
+            _check(plan, store)
 
 
-def _check(plan: Plan, planned: StatePlan) -> None:
-    state = planned.state
-    for partition in planned.partitions:
-        seen = 0
-        for batch in read_entries(plan.checkpoint.files, partition.lineage, plan.form):
+def _check(plan: Plan, store: StorePlan) -> None:
+    (planned,) = store.states  # a schema that is given is one for the whole store
+    for partition in store.partitions:
+        with plan.state_store.open(plan.checkpoint.files, partition.lineage, None) as stored:
+            _check_partition(stored, planned.state, partition.partition)
+
+
+def _check_partition(stored: StoredPartition, state: StateDescriptor, partition: int) -> None:
+    seen = 0
+    with contextlib.closing(stored.batches()) as batches:
+        for batch in batches:
             for side, rows, schema in (
                 ("key", batch.keys, state.key_schema),
                 ("value", batch.values, state.value_schema),
@@ -39,7 +48,7 @@ def _check(plan: Plan, planned: StatePlan) -> None:
                 if problem:
                     raise UsageError(
                         f"--schema {state.operator}.{state.store}: the {side} schema does not describe the bytes of "
-                        f"partition {partition.partition}: {problem}"
+                        f"partition {partition}: {problem}"
                     )
             seen += len(batch.keys)
             if seen >= _LEAST_ENTRIES:

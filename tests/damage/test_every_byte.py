@@ -16,8 +16,9 @@ import pytest
 
 from ttlsnap.errors import CorruptionError
 from ttlsnap.filesystem import LocalDirectory
-from ttlsnap.stores.hdfs import StoreFormat, read_entries
-from ttlsnap.stores.lineage import find_lineage
+from ttlsnap.stores.hdfs import HdfsStore
+from ttlsnap.stores.hdfs.entries import read_entries
+from ttlsnap.stores.hdfs.files import find_lineage
 
 from ..samples import sample
 from . import model, wreck
@@ -37,7 +38,7 @@ CASES = [
 class Patient:
     """One file of a sample as the whole of a partition, without checksum files."""
 
-    def __init__(self, path: Path, form: StoreFormat) -> None:
+    def __init__(self, path: Path, form: HdfsStore) -> None:
         self.path, self.form, self.data = path, form, path.read_bytes()
 
     def entries(self) -> int | None:
@@ -82,7 +83,7 @@ def patient(request: pytest.FixtureRequest, tmp_path: Path) -> Patient:
     alone = tmp_path / "0" / f"1.{file.partition('.')[2]}"
     alone.parent.mkdir()
     shutil.copy(checkpoint / "state/0/0" / file, alone)
-    return Patient(alone, StoreFormat("lz4" if codec == "row checksums" else codec, codec == "row checksums"))
+    return Patient(alone, HdfsStore("lz4" if codec == "row checksums" else codec, codec == "row checksums"))
 
 
 def test_a_file_cut_at_any_byte_is_found_torn(patient: Patient) -> None:
@@ -114,7 +115,7 @@ def test_a_flipped_bit_in_a_row_is_found_by_its_checksum_alone(patient: Patient)
     for bit in random.Random(8).sample(rows, 150):
         patient.path.write_bytes(wreck.packed(wreck.flipped(raw, bit), "lz4"))
         assert patient.entries() is None, bit
-        assert Patient(patient.path, StoreFormat("lz4", False)).entries() is not None, bit
+        assert Patient(patient.path, HdfsStore("lz4", False)).entries() is not None, bit
 
 
 def _lengths(raw: bytes) -> Iterator[int]:

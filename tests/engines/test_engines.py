@@ -268,7 +268,8 @@ class LossyEngine:
 
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResult]:
         results = [compact_partition(task) for task in tasks]
-        Path(tasks[0].staging_root, results[0].staged or "").unlink()
+        (file,) = results[0].staged or ()
+        Path(tasks[0].staging_root, file.path).unlink()
         return results
 
 

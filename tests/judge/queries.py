@@ -220,7 +220,7 @@ def visits(read: Read, query: Query) -> tuple[DataFrame, str]:
 
     from pyspark.sql.streaming import StatefulProcessor
 
-    class Visits(StatefulProcessor):
+    class Visits(StatefulProcessor):  # type: ignore[misc]
         def init(self, handle: Any) -> None:
             self.last = handle.getValueState("last", "seen long, n long")
             self.numbers = handle.getListState("numbers", "number long")

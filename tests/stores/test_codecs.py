@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.stores.codecs import Compressor, codec_name, decompress
-from ttlsnap.stores.records import read_records
+from ttlsnap.stores.hdfs.records import read_records
 
 from ..samples import SAMPLES
 

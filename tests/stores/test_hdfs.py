@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from ttlsnap.errors import CorruptionError
 from ttlsnap.filesystem import LocalDirectory
-from ttlsnap.stores import hdfs, key_index, records
 from ttlsnap.stores.codecs import Compressor
-from ttlsnap.stores.hdfs import Batch, StoreFormat, read_entries
-from ttlsnap.stores.lineage import find_lineage
-from ttlsnap.stores.snapshot_writer import SnapshotWriter
+from ttlsnap.stores.hdfs import HdfsStore, entries, key_index, records
+from ttlsnap.stores.hdfs.entries import Batch, read_entries
+from ttlsnap.stores.hdfs.files import find_lineage
+from ttlsnap.stores.hdfs.snapshot_writer import SnapshotWriter
 from ttlsnap.unsaferow.rows import Rows
 
 from .plain import Put, record, state_file
@@ -34,7 +34,7 @@ class Store:
     """A partition's folder with files written the plain way."""
 
     def __init__(self, folder: Path, codec: str = "lz4", row_checksums: bool = False) -> None:
-        self.folder, self.form = folder, StoreFormat(codec, row_checksums)
+        self.folder, self.form = folder, HdfsStore(codec, row_checksums)
         folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, name: str, puts: Sequence[Put]) -> None:
@@ -80,8 +80,10 @@ def _forced(keep_deltas: int, window: int, hash_bits: int, long_key: int) -> Abs
     def poor_hash(rows: Rows) -> key_index.Hashes:
         return real(rows) << np.uint64(64 - hash_bits) if hash_bits else np.zeros(len(rows), np.uint64)
 
-    stack.enter_context(mock.patch.object(hdfs, "_KEEP_DELTAS", keep_deltas))
-    stack.enter_context(mock.patch.object(hdfs, "read_records", functools.partial(records.read_records, window=window)))
+    stack.enter_context(mock.patch.object(entries, "_KEEP_DELTAS", keep_deltas))
+    stack.enter_context(
+        mock.patch.object(entries, "read_records", functools.partial(records.read_records, window=window))
+    )
     stack.enter_context(mock.patch.object(key_index, "_LONG", long_key))
     if hash_bits < 64:
         stack.enter_context(mock.patch.object(key_index, "hash_rows", poor_hash))
@@ -140,7 +142,7 @@ def test_many_entries_over_several_windows(tmp_path: Path, row_checksums: bool, 
     store.write("1.snapshot", versions[0])
     for version in (2, 3):
         store.write(f"{version}.delta", versions[version - 1])
-    with mock.patch.object(hdfs, "_KEEP_DELTAS", keep_deltas):
+    with mock.patch.object(entries, "_KEEP_DELTAS", keep_deltas):
         assert sorted(store.entries(3)) == sorted(states[-1].items())
 
 

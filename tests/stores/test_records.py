@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ttlsnap.errors import CorruptionError
-from ttlsnap.stores.records import WINDOW, read_records
+from ttlsnap.stores.hdfs.records import WINDOW, read_records
 
 from .plain import END, Put, record, state_file
 

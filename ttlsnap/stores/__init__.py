@@ -1,0 +1,136 @@
+"""How state is laid out: one seam for both of Spark's state store providers.
+
+A ``StateStore`` finds the files that make up one version of one partition, and opens them: its entries come in
+batches, and a writer puts a new snapshot together from what is kept. Plain data goes in and out, so that the work on
+a partition can cross to another process or machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+
+from ttlsnap.errors import UnsupportedError
+from ttlsnap.stores.lineage import Lineage
+
+if TYPE_CHECKING:
+    from ttlsnap.checkpoint import Checkpoint, Store
+    from ttlsnap.filesystem import Directory
+    from ttlsnap.unsaferow.gather import Int64s, Mask
+    from ttlsnap.unsaferow.rows import Rows
+
+Rewrite = Literal["auto", "full", "tombstones"]
+"""How a partition is written in which something changed: whole, or as what changed over the files there are."""
+
+
+class Batch(Protocol):
+    """Live entries of one state (a column family), in the order they are stored in."""
+
+    @property
+    def state(self) -> str: ...
+    @property
+    def keys(self) -> Rows: ...
+    @property
+    def values(self) -> Rows: ...
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Where new files go at first: ``below`` a folder of ``files``, under the paths they will have."""
+
+    files: Directory
+    below: str
+
+    def place(self, target: str) -> str:
+        """Where the new file for ``target`` waits."""
+        return f"{self.below}/{target}" if self.below else target
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A new file of ``size`` bytes that lies at ``path`` in the staging directory and belongs at ``target``."""
+
+    path: str
+    target: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Written:
+    """A new snapshot: ``size`` bytes on disk with the older files that it goes on using (``reused``).
+
+    ``superseded`` are files of the old snapshot that no snapshot uses any more. ``files`` is empty in a dry run.
+    """
+
+    files: tuple[StagedFile, ...]
+    size: int
+    rewrite: Rewrite = "full"
+    reused: tuple[str, ...] = ()
+    superseded: tuple[str, ...] = ()
+
+
+class SnapshotWriter(Protocol):
+    """Makes a new snapshot of one partition out of its batches, which come in the order they were read.
+
+    What it leaves behind when the block ends without ``finish`` is removed.
+    """
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *error: Any) -> None: ...
+    def keep(self, batch: Any) -> None:
+        """All entries of one of the partition's own batches, as they are."""
+        ...
+
+    def change(self, batch: Any, kept: Int64s, rewritten: Mask, values: Rows) -> None:
+        """Of a batch only the entries ``kept`` (ascending), with new ``values`` for those that are ``rewritten``.
+
+        Both have one item for each that is kept.
+        """
+        ...
+
+    def finish(self) -> Written:
+        """Complete the files, reopen them, and count what is in them; raises CorruptionError if it is not the same."""
+        ...
+
+
+class StoredPartition(Protocol):
+    """One version of one partition."""
+
+    def batches(self) -> Generator[Batch, None, None]:
+        """Every live entry once. Raises CorruptionError for a file that is missing, torn or damaged."""
+        ...
+
+    def writer(self, staging: Staging | None, rewrite: Rewrite) -> SnapshotWriter:
+        """A writer that stages its files, or in a dry run (None) leaves none."""
+        ...
+
+
+class StateStore(Protocol):
+    """A provider's files, with the settings that a checkpoint pins for them. Picklable."""
+
+    def find(self, files: Directory, directory: str, version: int, unique_id: str | None = None) -> Lineage:
+        """The files of ``version`` in a partition's folder; raises CorruptionError when one is missing.
+
+        ``unique_id`` tells apart several files of one version, where the commit log records it.
+        """
+        ...
+
+    def open(self, files: Directory, lineage: Lineage, scratch: str | None) -> AbstractContextManager[StoredPartition]:
+        """Open a partition for one scan; ``scratch`` is a local folder for the work, made if need be."""
+        ...
+
+
+def state_store(checkpoint: Checkpoint) -> StateStore:
+    """The store of a checkpoint's provider; raises UnsupportedError for another, or for a setting that is unknown."""
+    if checkpoint.provider == "hdfs":
+        from ttlsnap.stores.hdfs import HdfsStore
+
+        return HdfsStore.of(checkpoint)
+    raise UnsupportedError(f"{checkpoint.target}: the state store provider {checkpoint.provider} is unknown")
+
+
+def lineage_of(checkpoint: Checkpoint, state_store: StateStore, store: Store, partition: int) -> Lineage:
+    """The files of one partition of ``store`` at the checkpoint's version."""
+    return state_store.find(checkpoint.files, store.directory(partition), checkpoint.version)

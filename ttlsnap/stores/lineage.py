@@ -1,19 +1,8 @@
-"""The files that a version of the HDFS-backed state store is made of.
-
-    <version>.delta       what one batch put and deleted
-    <version>.snapshot    the whole state after that batch
-
-Version V is the newest snapshot not after V, then every delta after it up to V, in order. A snapshot at V itself
-is enough, and Spark prefers it to a delta of that version: that is how a rewritten state is published.
-"""
+"""The files that one version of one partition is made of."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from ttlsnap.checkpoint import layout
-from ttlsnap.errors import CorruptionError
-from ttlsnap.filesystem import Directory, FileInfo
 
 
 @dataclass(frozen=True)
@@ -28,60 +17,24 @@ class StateFile:
 
 @dataclass(frozen=True)
 class Lineage:
-    """The files that make up one version of one partition.
+    """A snapshot, and what the batches after it changed (``deltas``, oldest first), up to ``version``.
 
-    ``deltas`` are those after ``snapshot``, oldest first. ``newer`` are files of later versions: what a batch
-    left that was begun and never committed.
+    ``shared`` are files that the snapshot refers to, as others may. ``newer`` are files of later versions: what a batch
+    left that was begun and never committed. ``new_snapshot`` is where a snapshot of ``version`` belongs.
     """
 
     version: int
     snapshot: StateFile | None
     deltas: tuple[StateFile, ...]
     newer: tuple[StateFile, ...]
+    new_snapshot: str
+    shared: tuple[StateFile, ...] = ()
 
     @property
     def files(self) -> tuple[StateFile, ...]:
-        return (*((self.snapshot,) if self.snapshot else ()), *self.deltas)
+        return (*((self.snapshot,) if self.snapshot else ()), *self.shared, *self.deltas)
 
     @property
     def size(self) -> int:
         """Bytes on disk."""
         return sum(file.size for file in self.files)
-
-
-def find_lineage(files: Directory, directory: str, version: int) -> Lineage:
-    """The files of ``version`` in a partition's folder; stray files are passed over.
-
-    Raises CorruptionError when a file that the version needs is missing.
-    """
-    snapshots: dict[int, FileInfo] = {}
-    deltas: dict[int, FileInfo] = {}
-    for info in files.list(directory, (".delta", ".snapshot")):
-        parsed = layout.parse_state_file(info.name)
-        if parsed is None or info.is_dir:
-            continue
-        if parsed[1] == "snapshot":
-            snapshots[parsed[0]] = info
-        elif parsed[1] == "delta":
-            deltas[parsed[0]] = info
-
-    def fact(version: int, info: FileInfo) -> StateFile:
-        return StateFile(f"{directory}/{info.name}", version, info.size, info.mtime_ns)
-
-    base = max((v for v in snapshots if v <= version), default=0)
-    # Counted, not listed: the version is a number out of a file's name and may be absurd.
-    missing = version - base - sum(base < v <= version for v in deltas)
-    if missing:
-        first = next(v for v in range(base + 1, version + 1) if v not in deltas)
-        raise CorruptionError(
-            f"{files.root}/{directory}/{first}.delta is missing: version {version} needs "
-            + (f"every delta after {base}.snapshot" if base else "every delta from 1 on, as there is no snapshot")
-            + f" ({missing} missing)"
-        )
-    newer = [(v, i) for found in (snapshots, deltas) for v, i in found.items() if v > version]
-    return Lineage(
-        version=version,
-        snapshot=fact(base, snapshots[base]) if base else None,
-        deltas=tuple(fact(v, deltas[v]) for v in range(base + 1, version + 1)),
-        newer=tuple(fact(v, i) for v, i in sorted(newer, key=lambda pair: (pair[0], pair[1].name))),
-    )

@@ -14,26 +14,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ttlsnap.checkpoint import Checkpoint, layout
 from ttlsnap.checkpoint.file_checksums import open_checked
-from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
+from ttlsnap.errors import CorruptionError
 from ttlsnap.filesystem import Directory
-from ttlsnap.stores.codecs import codec_name, decompress
-from ttlsnap.stores.key_index import KeyIndex
+from ttlsnap.stores.codecs import decompress
+from ttlsnap.stores.hdfs import HdfsStore
+from ttlsnap.stores.hdfs.key_index import KeyIndex
+from ttlsnap.stores.hdfs.records import DELETED, Records, read_records
 from ttlsnap.stores.lineage import Lineage, StateFile
-from ttlsnap.stores.records import DELETED, Records, read_records
 from ttlsnap.stores.row_checksums import CHECKSUM_SIZE, verify_row_checksums
 from ttlsnap.unsaferow.rows import Rows
 
 _KEEP_DELTAS = 64 << 20  # bytes of decompressed deltas that are kept rather than read twice
-
-
-@dataclass(frozen=True)
-class StoreFormat:
-    """How a store's files are written: the compression codec, and whether rows carry checksums."""
-
-    codec: str
-    row_checksums: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,18 +36,10 @@ class Batch:
     records: Records
     keys: Rows
     values: Rows
+    state = DEFAULT_FAMILY
 
 
-def store_format(checkpoint: Checkpoint) -> StoreFormat:
-    """The format that the checkpoint pins; raises UnsupportedError for an unknown codec."""
-    try:
-        codec = codec_name(checkpoint.codec)
-    except UnsupportedError as error:
-        raise UnsupportedError(f"{checkpoint.target}/{layout.offset_file(checkpoint.batch.id)}: {error}") from error
-    return StoreFormat(codec, checkpoint.row_checksums)
-
-
-def read_entries(files: Directory, lineage: Lineage, form: StoreFormat) -> Iterator[Batch]:
+def read_entries(files: Directory, lineage: Lineage, form: HdfsStore) -> Iterator[Batch]:
     """Every live entry of the lineage's version once, in batches, in no particular order.
 
     Raises CorruptionError for a file that is missing, torn or damaged.
@@ -70,7 +55,7 @@ def read_entries(files: Directory, lineage: Lineage, form: StoreFormat) -> Itera
 class _Deltas:
     """What the deltas after the snapshot wrote: ``written`` has each key that they put or deleted."""
 
-    def __init__(self, files: Directory, deltas: tuple[StateFile, ...], form: StoreFormat) -> None:
+    def __init__(self, files: Directory, deltas: tuple[StateFile, ...], form: HdfsStore) -> None:
         self._files, self._deltas, self._form = files, deltas, form
         self._kept: dict[int, list[Batch]] = {}
         chunks: list[pa.LargeBinaryArray] = []
@@ -103,7 +88,7 @@ class _Deltas:
                 yield _take(batch, is_last & (batch.records.value_size != DELETED))
 
 
-def _read(files: Directory, file: StateFile, form: StoreFormat) -> Iterator[Batch]:
+def _read(files: Directory, file: StateFile, form: HdfsStore) -> Iterator[Batch]:
     where = f"{files.root}/{file.path}"
     snapshot = file.path.endswith(".snapshot")
     with open_checked(files, file.path) as stream:
@@ -113,7 +98,7 @@ def _read(files: Directory, file: StateFile, form: StoreFormat) -> Iterator[Batc
             yield _batch(records, form, where)
 
 
-def _batch(records: Records, form: StoreFormat, where: str) -> Batch:
+def _batch(records: Records, form: HdfsStore, where: str) -> Batch:
     key_start, key_size = records.key_start, records.key_size
     value_start, value_size = records.value_start, records.value_size
     if form.row_checksums:

@@ -6,8 +6,9 @@ import numpy as np
 import xxhash
 
 from ttlsnap.stores.codecs import Compressor, Sink
-from ttlsnap.stores.hdfs import Batch, StoreFormat
-from ttlsnap.stores.records import END
+from ttlsnap.stores.hdfs import HdfsStore
+from ttlsnap.stores.hdfs.entries import Batch
+from ttlsnap.stores.hdfs.records import END
 from ttlsnap.stores.row_checksums import CHECKSUM_SIZE, row_checksums
 from ttlsnap.unsaferow.gather import ragged
 from ttlsnap.unsaferow.rows import Rows
@@ -28,7 +29,7 @@ class CountingSink:
 class SnapshotWriter:
     """Writes one snapshot file to ``sink``. ``entries`` counts what was written, ``digest`` sums it up."""
 
-    def __init__(self, sink: Sink, form: StoreFormat) -> None:
+    def __init__(self, sink: Sink, form: HdfsStore) -> None:
         self._form = form
         self._stream = Compressor(sink, form.codec)
         self._digest = xxhash.xxh3_128()

@@ -1,0 +1,48 @@
+"""The HDFS-backed state store: deltas and snapshots of compressed records. See ``docs/hdfs-state-store.md``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from ttlsnap.checkpoint import Checkpoint
+    from ttlsnap.filesystem import Directory
+    from ttlsnap.stores import StoredPartition
+    from ttlsnap.stores.lineage import Lineage
+
+
+@dataclass(frozen=True)
+class HdfsStore:
+    """How the files are written: the compression codec, and whether rows carry checksums."""
+
+    codec: str
+    row_checksums: bool
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> HdfsStore:
+        """With the settings that the checkpoint pins; raises UnsupportedError for an unknown codec."""
+        from ttlsnap.stores.codecs import codec_name
+
+        try:
+            return cls(codec_name(checkpoint.codec), checkpoint.row_checksums)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{checkpoint.target}/{layout.offset_file(checkpoint.batch.id)}: {error}") from error
+
+    def find(self, files: Directory, directory: str, version: int, unique_id: str | None = None) -> Lineage:
+        """See ``StateStore.find``."""
+        from ttlsnap.stores.hdfs.files import find_lineage
+
+        return find_lineage(files, directory, version)
+
+    @contextlib.contextmanager
+    def open(self, files: Directory, lineage: Lineage, scratch: str | None) -> Iterator[StoredPartition]:
+        """See ``StateStore.open``; no scratch is needed."""
+        from ttlsnap.stores.hdfs.partition import HdfsPartition
+
+        yield HdfsPartition(self, files, lineage)

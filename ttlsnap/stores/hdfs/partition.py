@@ -1,0 +1,111 @@
+"""One partition of the HDFS-backed store: its entries, and the new snapshot that is made of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterator
+from typing import Any, Self
+
+import numpy as np
+import xxhash
+
+from ttlsnap.errors import CorruptionError
+from ttlsnap.filesystem import Directory, scratch_name
+from ttlsnap.stores import Rewrite, StagedFile, Staging, Written
+from ttlsnap.stores.codecs import decompress
+from ttlsnap.stores.hdfs import HdfsStore
+from ttlsnap.stores.hdfs.entries import Batch, read_entries
+from ttlsnap.stores.hdfs.records import read_records
+from ttlsnap.stores.hdfs.snapshot_writer import CountingSink, SnapshotWriter
+from ttlsnap.stores.lineage import Lineage
+from ttlsnap.unsaferow.gather import Int64s, Mask
+from ttlsnap.unsaferow.rows import Rows
+
+_LARGE_BLOCK = 31 << 20  # bytes, just below what glibc takes for the most one could mean
+
+
+class HdfsPartition:
+    """See ``StoredPartition``."""
+
+    def __init__(self, store: HdfsStore, files: Directory, lineage: Lineage) -> None:
+        self._store, self._files, self._lineage = store, files, lineage
+
+    def batches(self) -> Generator[Batch, None, None]:
+        """See ``StoredPartition.batches``."""
+        # Freeing a large block, once, teaches glibc to keep what is freed for the next window, where it would give it
+        # back and fault it in anew: a tenth of the CPU time.
+        np.empty(_LARGE_BLOCK, np.uint8)
+        yield from read_entries(self._files, self._lineage, self._store)
+
+    def writer(self, staging: Staging | None, rewrite: Rewrite) -> HdfsWriter:
+        """See ``StoredPartition.writer``; a snapshot is always written whole."""
+        return HdfsWriter(self._store, self._lineage.new_snapshot, staging)
+
+
+class HdfsWriter:
+    """See ``ttlsnap.stores.SnapshotWriter``.
+
+    The file is written beside its place in the staging folder: an engine may run a task twice at once, as Spark does by
+    speculation.
+    """
+
+    def __init__(self, store: HdfsStore, target: str, staging: Staging | None) -> None:
+        self._store, self._target, self._staging = store, target, staging
+        self._path = "" if staging is None else scratch_name(staging.place(target))
+        self._file = contextlib.ExitStack()
+        self._finished = False
+
+    def __enter__(self) -> Self:
+        if self._staging is None:
+            self._sink = CountingSink()
+        else:
+            self._staging.files.mkdirs(self._path.rpartition("/")[0])
+            self._sink = CountingSink(self._file.enter_context(self._staging.files.writer(self._path)))
+        self._writer = SnapshotWriter(self._sink, self._store)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._file.__exit__(*error)
+        if self._staging is not None and not self._finished:
+            self._staging.files.remove(self._path)
+
+    def keep(self, batch: Batch) -> None:
+        """See ``SnapshotWriter.keep``."""
+        self._writer.copy(batch)
+
+    def change(self, batch: Batch, kept: Int64s, rewritten: Mask, values: Rows) -> None:
+        """See ``SnapshotWriter.change``."""
+        if not rewritten.any():
+            self._writer.copy(Batch(batch.records.take(kept), batch.keys, batch.values))
+            return
+        self._writer.copy(Batch(batch.records.take(kept[~rewritten]), batch.keys, batch.values))
+        self._writer.put(batch.keys.take(kept[rewritten]), values.take(rewritten))
+
+    def finish(self) -> Written:
+        """See ``SnapshotWriter.finish``."""
+        digest = self._writer.close()
+        self._file.close()
+        if self._staging is None:
+            return Written((), self._sink.size)
+        self._recount(self._staging.files, digest)
+        self._finished = True
+        return Written((StagedFile(self._path, self._target, self._sink.size),), self._sink.size)
+
+    def _recount(self, files: Directory, digest: str) -> None:
+        """Read the staged file back from disk: it must hold what was written, entry for entry, byte for byte."""
+        found = xxhash.xxh3_128()
+        where = f"{files.root}/{self._path}"
+
+        def pieces(source: Iterator[bytes]) -> Iterator[bytes]:
+            for piece in source:
+                found.update(piece)
+                yield piece
+
+        with files.open(self._path) as file:
+            stream = pieces(decompress(file, self._store.codec, where))
+            count = sum(len(records) for records in read_records(stream, where))
+        if count != self._writer.entries or found.hexdigest() != digest:
+            raise CorruptionError(
+                f"{where}: {self._writer.entries} entries were staged and {count} read back, or their bytes differ; "
+                "the disk or the memory of this machine cannot be trusted. Nothing was published"
+            )
