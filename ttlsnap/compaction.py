@@ -6,10 +6,12 @@ Plan, run and publish, put together. A dry run is the same run without a staged 
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 from ttlsnap.checkpoint import layout, open_checkpoint
@@ -18,8 +20,8 @@ from ttlsnap.clock import clock_at
 from ttlsnap.copying import check_destination, discard_copy, finish_copy, staging_directory, write_copy
 from ttlsnap.engines import Engine, run_tasks
 from ttlsnap.engines.local import LocalEngine
-from ttlsnap.errors import TtlsnapError
-from ttlsnap.filesystem import LocalDirectory, open_directory
+from ttlsnap.errors import TtlsnapError, UsageError
+from ttlsnap.filesystem import OWN, LocalDirectory, open_directory
 from ttlsnap.journal import read_journal, report_path, staged_path
 from ttlsnap.locking import QUIET_PERIOD, locked, refuse_if_alive
 from ttlsnap.operators import Selection
@@ -29,6 +31,7 @@ from ttlsnap.publish import check_unchanged, publish
 from ttlsnap.recovery import discard_backups, discard_leftovers, discard_run, refuse_if_cut_off
 from ttlsnap.report import CompactionReport, summarize
 from ttlsnap.schema_check import check_given_schemas
+from ttlsnap.stores import Rewrite
 from ttlsnap.transform import StateSnapshotTransformerFactory
 
 
@@ -69,18 +72,23 @@ def compact(
     dry_run: bool = False,
     output: str | None = None,
     engine: Engine | None = None,
+    rewrite: Rewrite = "auto",
+    scratch: str | None = None,
     quiet_period: float = QUIET_PERIOD,
     listener: Listener | None = None,
 ) -> CompactionReport:
     """Run ``transformers`` over the state of the checkpoint ``target``, and publish the result.
 
     ``now`` is ``checkpoint``, ``wall`` or an ISO 8601 time. With ``output`` a new checkpoint is written there and
-    the source stays as it is. ``quiet_period`` is for how many seconds the logs must not have changed.
+    the source stays as it is. ``rewrite`` and ``scratch`` are for RocksDB: how a partition is written, and in which
+    local folder the work is done. ``quiet_period`` is for how many seconds the logs must not have changed.
 
     Raises a ``TtlsnapError`` (see ``ttlsnap.errors``); the checkpoint is then as it was, unless the message names
     ``ttlsnap recover``.
     """
     started = time.monotonic()
+    if scratch is not None and not Path(scratch).is_dir():
+        raise UsageError(f"--scratch {scratch} is no folder")
     files = open_directory(target)
     open_checkpoint(files, schemas=schemas)  # whatever is no checkpoint is not even locked
     listener = listener or SilentListener()
@@ -91,10 +99,10 @@ def compact(
         check_given_schemas(plan, schemas or {})
         if not dry_run:
             refuse_if_alive(files, checkpoint.query_id, quiet_period)
-        run = _Run(plan, engine or LocalEngine(), listener, started)
+        run = _Run(plan, engine or LocalEngine(), listener, started, rewrite, scratch)
         destination = check_destination(files.root, output) if output is not None else None
         if dry_run:
-            return run.report(run.partitions(files.root, None), dry_run=True)
+            return run.report(run.partitions(files.root, None, None), dry_run=True)
         if destination is not None:
             return _to_copy(run, files, destination)
         return _in_place(run, files)
@@ -103,15 +111,35 @@ def compact(
 class _Run:
     """A plan, and who carries it out."""
 
-    def __init__(self, plan: Plan, engine: Engine, listener: Listener, started: float) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        engine: Engine,
+        listener: Listener,
+        started: float,
+        rewrite: Rewrite,
+        scratch: str | None,
+    ) -> None:
         self.plan, self.engine, self.listener, self.started = plan, engine, listener, started
+        self._rewrite: Rewrite = rewrite
+        self._scratch = scratch
 
-    def partitions(self, staging_root: str, below: str | None) -> list[PartitionResult]:
-        """Run every partition; raises the first failure. New files go ``below`` a folder of ``staging_root`` first."""
+    def partitions(self, staging_root: str, below: str | None, scratch: str | None) -> list[PartitionResult]:
+        """Run every partition; raises the first failure. New files go ``below`` a folder of ``staging_root`` first.
+
+        ``scratch`` is the folder for the work where the user named none.
+        """
         plan = self.plan
+        if self._scratch is not None:
+            scratch = f"{self._scratch}/ttlsnap-{plan.run}"
         self.listener.planned(plan)
-        tasks = plan.tasks(staging_root, below)
-        return run_tasks(self.engine, tasks, self.listener.partition_done, self.listener.progress)
+        tasks = plan.tasks(staging_root, below, rewrite=self._rewrite, scratch=scratch)
+        try:
+            return run_tasks(self.engine, tasks, self.listener.partition_done, self.listener.progress)
+        finally:
+            if scratch is not None:
+                # Each worker removes its own; this is for those that were killed.
+                shutil.rmtree(scratch, ignore_errors=True)
 
     def report(
         self, results: Sequence[PartitionResult], *, dry_run: bool = False, output: str | None = None
@@ -142,8 +170,9 @@ class _Run:
 def _in_place(run: _Run, files: LocalDirectory) -> CompactionReport:
     plan = run.plan
     discard_leftovers(files)
+    scratch = f"{files.root}/{layout.run_directory(plan.run)}/scratch"
     try:
-        results = run.partitions(files.root, staged_path(plan.run, ""))
+        results = run.partitions(files.root, staged_path(plan.run, ""), scratch)
         report = run.report(results)
         if not report.published or not run.listener.confirm(report):
             discard_run(files, plan.run)
@@ -172,7 +201,7 @@ def _discard_unless_open(files: LocalDirectory, run: str) -> None:
 def _to_copy(run: _Run, files: LocalDirectory, destination: LocalDirectory) -> CompactionReport:
     staging = staging_directory(destination, run.plan.run)
     try:
-        results = run.partitions(staging.root, "")
+        results = run.partitions(staging.root, "", f"{staging.root}/{OWN}/scratch")
         report = run.report(results, output=destination.root)
         if not run.listener.confirm(report):
             discard_copy(staging)

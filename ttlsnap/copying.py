@@ -22,7 +22,8 @@ from ttlsnap.plan import Plan
 from ttlsnap.stores import lineage_of
 
 _PIECE = 8 << 20
-_ATTEMPT = re.compile(r"\.snapshot\.[0-9a-f]{8}\.tmp$")
+_ATTEMPT = re.compile(r"\.(snapshot|zip|sst)\.[0-9a-f]{8}\.tmp$")
+_SHARED = ("SSTs", "logs")  # where RocksDB's snapshots keep what they share
 
 
 def check_destination(source: str, output: str) -> LocalDirectory:
@@ -48,18 +49,21 @@ def staging_directory(destination: LocalDirectory, run: str) -> LocalDirectory:
 def write_copy(plan: Plan, results: Iterable[PartitionResult], staging: LocalDirectory, report: bytes) -> None:
     """Fill ``staging``, which holds the new snapshots already, with everything else."""
     source = plan.checkpoint.files
-    changed = {(r.operator, r.partition, r.store) for r in results if r.staged is not None}
+    changed = {(r.operator, r.partition, r.store): r.reused for r in results if r.staged is not None}
     for operator in plan.checkpoint.operators:
         for store in operator.stores:
             for partition in store.partitions:
                 folder = store.directory(partition)
                 staging.mkdirs(folder)
-                if (operator.id, partition, store.name) in changed:
-                    continue
-                for file in lineage_of(plan.checkpoint, plan.state_store, store, partition).files:
-                    _, spark = layout.checksum_files(file.path)
-                    checksums = (*layout.checksum_files(file.path), *layout.checksum_files(spark))
-                    for path in (file.path, *(path for path in checksums if source.stat(path) is not None)):
+                kept = changed.get((operator.id, partition, store.name))
+                if kept is None:
+                    lineage = lineage_of(plan.checkpoint, plan.state_store, store, partition)
+                    kept = tuple(file.path for file in lineage.files)
+                for file in kept:
+                    _, spark = layout.checksum_files(file)
+                    checksums = (*layout.checksum_files(file), *layout.checksum_files(spark))
+                    staging.mkdirs(file.rpartition("/")[0])
+                    for path in (file, *(path for path in checksums if source.stat(path) is not None)):
                         _copy_file(source, staging, path)
     _copy_tree(source, staging, "")
     run_report = report_path(plan.run)
@@ -118,12 +122,13 @@ def _copy_tree(source: Directory, staging: LocalDirectory, path: str, above: tup
 
 
 def _is_state_file(path: str) -> bool:
-    """A delta, a snapshot or a checksum of one, in a store's folder."""
+    """A delta, a snapshot, what snapshots share, or a checksum of one, in a store's folder."""
     parts = path.split("/")
     name = parts[-1].removeprefix(".")
     while name.endswith(".crc"):
         name = name.removesuffix(".crc")
-    return parts[0] == layout.STATE and "_metadata" not in parts and layout.parse_state_file(name) is not None
+    is_state = layout.parse_state_file(name) is not None or (len(parts) > 1 and parts[-2] in _SHARED)
+    return parts[0] == layout.STATE and "_metadata" not in parts and is_state
 
 
 def _copy_file(source: Directory, staging: LocalDirectory, path: str) -> None:

@@ -36,6 +36,7 @@ OWN = "_ttlsnap"
 SCRATCH = ".tmp"
 """How the names of files end that are written beside others, and renamed or linked when they are whole."""
 
+_PIECE = 8 << 20
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
 
 
@@ -65,6 +66,7 @@ class Directory(Protocol):
     def replace(self, path: str, data: bytes) -> None: ...
     def writer(self, path: str) -> contextlib.AbstractContextManager[BinaryIO]: ...
     def rename(self, source: str, target: str) -> None: ...
+    def bring(self, source: str, path: str) -> None: ...
     def remove(self, path: str) -> None: ...
     def remove_tree(self, path: str) -> None: ...
     def mkdirs(self, path: str) -> None: ...
@@ -238,6 +240,20 @@ class LocalDirectory:
     def rename(self, source: str, target: str) -> None:
         with _errors("rename", self, source):
             os.rename(self.locate(source), self.locate(target))  # noqa: PTH104 - one system call, no checks
+
+    def bring(self, source: str, path: str) -> None:
+        """Move a local file in from outside; it is synced."""
+        with _errors("write", self, path):
+            try:
+                os.rename(source, self.locate(path))  # noqa: PTH104 - one system call
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                with Path(source).open("rb") as old, self.writer(path) as new:
+                    shutil.copyfileobj(old, new, _PIECE)
+                return
+            with Path(self.locate(path)).open("rb") as file:
+                os.fsync(file.fileno())
 
     def remove(self, path: str) -> None:
         """Delete a file; a missing one is fine."""

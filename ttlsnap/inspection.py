@@ -59,6 +59,11 @@ class StateInspection:
         }
 
     @property
+    def opaque(self) -> bool:
+        """Whether its entries are shown as bytes."""
+        return self.descriptor is not None and self.descriptor.opaque is not None
+
+    @property
     def fields(self) -> list[Field]:
         """Every field with the spelling that ``--timestamp`` takes."""
         return all_fields(self.descriptor.key_schema, self.descriptor.value_schema) if self.descriptor else []
@@ -152,7 +157,7 @@ def inspect(
 
 def _states(checkpoint: Checkpoint, operator: Operator, store: Store, selection: Selection) -> list[StateInspection]:
     size, problem = _size(checkpoint, store)
-    described = [s for s in states_of(operator, store) if selection.state in (None, s.state)]
+    described = [s for s in states_of(checkpoint, operator, store) if selection.state in (None, s.state)]
     if not described:
         return [StateInspection(None, "default", size, problem=problem)]
     return [

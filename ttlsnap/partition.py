@@ -165,7 +165,7 @@ def _compact(task: PartitionTask, result: PartitionResult, progress: Progress) -
         task.state_store.open(source, task.lineage, task.scratch) as partition,
         partition.writer(staging, task.rewrite) as writer,
     ):
-        for batch in partition.batches():
+        for batch in partition.batches(states):
             state = states.get(batch.state)
             if state is None:
                 writer.keep(batch)

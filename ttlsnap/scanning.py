@@ -65,7 +65,7 @@ def _scan_store(
 ) -> list[dict[str, Any]]:
     samples: list[dict[str, Any]] = []
     count = 0
-    for partition, batch in _batches(checkpoint, store):
+    for partition, batch in _batches(checkpoint, store, state):
         count += len(batch.keys)
         try:
             if len(samples) < wanted:
@@ -83,20 +83,20 @@ def _scan_store(
     return samples
 
 
-def _batches(checkpoint: Checkpoint, store: Store) -> Iterator[tuple[int, Batch]]:
+def _batches(checkpoint: Checkpoint, store: Store, state: StateInspection) -> Iterator[tuple[int, Batch]]:
     files = state_store(checkpoint)
     for partition in store.partitions:
         lineage = lineage_of(checkpoint, files, store, partition)
         with files.open(checkpoint.files, lineage, None) as stored:
-            for batch in stored.batches():
-                if len(batch.keys):
+            for batch in stored.batches(() if state.opaque else (state.name,)):
+                if len(batch.keys) and batch.state == state.name:
                     yield partition, batch
 
 
 def _samples(
     store: Store, state: StateInspection, partition: int, key_rows: Rows, value_rows: Rows
 ) -> list[dict[str, Any]]:
-    if state.descriptor is None:
+    if state.descriptor is None or state.opaque:
         keys: list[Any] = [value.hex() for value in key_rows.to_arrow().to_pylist()]
         values: list[Any] = [value.hex() for value in value_rows.to_arrow().to_pylist()]
     else:
@@ -149,7 +149,7 @@ def _histogram(state: StateInspection, timestamp: str | None, clock: Clock) -> _
     """The histogram of a state; None where it has no such field, or Spark stores no timestamp."""
     descriptor = state.descriptor
     name = timestamp or (descriptor.stored_timestamp if descriptor else None)
-    if descriptor is None or name is None or descriptor.field(split_unit(name)[0]) is None:
+    if descriptor is None or descriptor.opaque or name is None or descriptor.field(split_unit(name)[0]) is None:
         return None
     stored = descriptor.stored_time if name == descriptor.stored_timestamp else None
     return _Histogram(

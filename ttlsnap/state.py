@@ -15,7 +15,8 @@ class StateDescriptor:
 
     ``operator_name`` is None where the checkpoint does not record it (Spark before 4.0). ``partition`` is None
     while a run is planned. ``stored_timestamp`` names the field in which Spark itself stores when an entry may
-    go, and ``stored_time`` the clock it is on; both are None where Spark stores none.
+    go, and ``stored_time`` the clock it is on; both are None where Spark stores none. ``opaque`` says why its
+    entries are no rows that ttlsnap reads, if so: they are copied.
     """
 
     operator: int
@@ -28,6 +29,7 @@ class StateDescriptor:
     role: Literal["primary", "derived"] = "primary"
     stored_timestamp: str | None = None
     stored_time: Literal["event", "processing"] | None = None
+    opaque: str | None = None
 
     def __str__(self) -> str:
         place = f"operator {self.operator}"

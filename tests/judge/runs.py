@@ -125,10 +125,14 @@ def _await_snapshots(checkpoint: Path) -> None:
         time.sleep(0.02)
 
 
-def dump_state(root: SparkSession, checkpoint: str, batch: int | None = None) -> list[dict[str, Any]]:
+def dump_state(
+    root: SparkSession, checkpoint: str, batch: int | None = None, checkpoint_format: int = 1
+) -> list[dict[str, Any]]:
     """Every entry of a checkpoint's state, by Spark's own ``statestore`` reader (Spark 4.0 and later)."""
     session = root.newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")
+    # Only with this does the reader look for files with ids.
+    session.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", str(checkpoint_format))
     # Without this the reader of a session that never ran a query finds no StateStoreCoordinator.
     _ = session.streams.active
     entries = []

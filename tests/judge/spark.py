@@ -136,7 +136,12 @@ class Judge:
     def state(self, checkpoint: Checkpoint, version: str = NEWEST, batch: int | None = None) -> list[Entry]:
         """The state's entries after the last committed batch (or an older one), by Spark's reader; sorted."""
         server = self._server(version)
-        found = server.ask("state", checkpoint=str(checkpoint.path), batch=batch)
+        found = server.ask(
+            "state",
+            checkpoint=str(checkpoint.path),
+            batch=batch,
+            checkpoint_format=checkpoint.query.checkpoint_format,
+        )
         return sorted(
             entry(each["operator"], each["store"], each["key"], each["value"], each["partition"]) for each in found
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import read_checked
 from ttlsnap.checkpoint.logs import Batch, Logs, read_batch, read_logs
-from ttlsnap.checkpoint.metadata import OperatorMetadata, StoreMetadata, read_operator_metadata
+from ttlsnap.checkpoint.metadata import OperatorMetadata, StateVariable, StoreMetadata, read_operator_metadata
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema, read_state_schema
 from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError, UsageError
 from ttlsnap.filesystem import Directory
@@ -24,6 +24,7 @@ PROVIDERS = {
     HDFS_PROVIDER: "hdfs",
     "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider": "rocksdb",
 }
+ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 ROW_CHECKSUM = "spark.sql.streaming.stateStore.rowChecksum.enabled"
 _MAX_METADATA_BYTES = 1 << 20
 _MAX_PARTITIONS = 1 << 20
@@ -49,11 +50,15 @@ class Store:
 
 @dataclass(frozen=True)
 class Operator:
-    """A stateful operator; ``name`` is None where it is not recorded (Spark before 4.0)."""
+    """A stateful operator; ``name`` is None where it is not recorded (Spark before 4.0).
+
+    ``variables`` are those of transformWithState.
+    """
 
     id: int
     name: str | None
     stores: tuple[Store, ...]
+    variables: tuple[StateVariable, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,25 @@ class Checkpoint:
     def codec(self) -> str:
         """The compression codec the state is written with; lz4 where the checkpoint predates the setting."""
         return self.batch.conf.get("spark.sql.streaming.stateStore.compression.codec", "lz4")
+
+    @property
+    def encoding(self) -> str:
+        """How transformWithState's rows are encoded: ``unsaferow`` or ``avro``."""
+        return self.batch.conf.get(ENCODING, "unsaferow")
+
+    def unique_id(self, store: Store, partition: int) -> str | None:
+        """The id in the name of a partition's state file (checkpoint format 2); None where files have no ids."""
+        partitions = self.batch.unique_ids.get(store.operator)
+        if partitions is None:
+            return None
+        stores = next(operator.stores for operator in self.operators if operator.id == store.operator)
+        place = [other.name for other in stores].index(store.name)
+        if partition >= len(partitions) or place >= len(partitions[partition]):
+            where = f"{self.target}/{layout.commit_file(self.batch.id)}"
+            raise CorruptionError(
+                f"{where}: no state id of operator {store.operator}, partition {partition}, store {store.name}"
+            )
+        return partitions[partition][place]
 
     @property
     def row_checksums(self) -> bool:
@@ -156,7 +180,7 @@ def _operator(files: Directory, operator: int, batch: Batch) -> Operator:
         listed = _listed_stores(files, operator, batch)
         return Operator(operator, None, tuple(_store(files, operator, s, partitions, None) for s in listed))
     stores = tuple(_store(files, operator, s, partitions, metadata) for s in metadata.stores)
-    return Operator(operator, metadata.name, stores)
+    return Operator(operator, metadata.name, stores, metadata.variables)
 
 
 def _listed_stores(files: Directory, operator: int, batch: Batch) -> list[StoreMetadata]:

@@ -4,6 +4,7 @@
     state/<operator>/_metadata/metadata                  operator metadata v1 (Spark 4.0 on)
     state/<operator>/_metadata/v2/<batch>                operator metadata v2
     state/<operator>/<partition>/[<store>/]<file>        a store; the default store has no folder
+    state/<operator>/<partition>/[<store>/]SSTs/<file>   what its RocksDB snapshots share
     state/<operator>/0/[<store>/]_metadata/schema        state schema v1, v2
     _ttlsnap/runs/<run>/                                 what ttlsnap keeps of a run
 
@@ -13,6 +14,7 @@ Beside any file ``name`` there may be ``.name.crc`` (Hadoop's checksums) and ``n
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from ttlsnap.filesystem import OWN
 
@@ -24,7 +26,8 @@ DEFAULT_STORE = "default"
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 _RUN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}")
-_STATE_FILE = re.compile(r"(0|[1-9][0-9]{0,17})\.(delta|snapshot|zip|changelog)")
+_STATE_FILE = re.compile(r"(0|[1-9][0-9]{0,17})(?:_([0-9A-Za-z-]{1,64}))?\.(delta|snapshot|zip|changelog)")
+_UNIQUE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
 def parse_number(name: str) -> int | None:
@@ -32,16 +35,29 @@ def parse_number(name: str) -> int | None:
     return int(name) if _NUMBER.fullmatch(name) else None
 
 
-def parse_state_file(name: str) -> tuple[int, str] | None:
-    """``(version, kind)`` of ``7.delta``, ``7.snapshot``, ``7.zip`` or ``7.changelog``; else None."""
+class StateFileName(NamedTuple):
+    """What the name of a state file says; ``unique_id`` is None where the checkpoint has no such ids."""
+
+    version: int
+    kind: str
+    unique_id: str | None
+
+
+def parse_state_file(name: str) -> StateFileName | None:
+    """The parts of ``7.delta``, ``7.snapshot``, ``7.zip``, ``7.changelog`` or ``7_<id>.zip``; else None."""
     match = _STATE_FILE.fullmatch(name)
-    return (int(match[1]), match[2]) if match else None
+    return StateFileName(int(match[1]), match[3], match[2]) if match else None
+
+
+def is_unique_id(text: str) -> bool:
+    """Whether a text can be the id in the name of a state file."""
+    return _UNIQUE_ID.fullmatch(text) is not None
 
 
 def outlives(path: str, version: int) -> bool:
     """Whether a file that a batch after ``version`` left stays when that batch runs again, as its deltas do not."""
     parsed = parse_state_file(path.rpartition("/")[2])
-    return parsed is not None and parsed[0] > version and parsed[1] == "snapshot"
+    return parsed is not None and parsed.version > version and parsed.kind in ("snapshot", "zip")
 
 
 def offset_file(batch: int) -> str:

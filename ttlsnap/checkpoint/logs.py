@@ -17,6 +17,7 @@ from typing import Any
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import read_checked
+from ttlsnap.checkpoint.layout import is_unique_id
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.filesystem import Directory
 from ttlsnap.strict_json import parse_json
@@ -31,7 +32,8 @@ class Batch:
     """What the logs say of one committed batch; times in milliseconds since the epoch.
 
     ``watermark_ms`` is the watermark the batch ran with (None before the first one: Spark writes 0),
-    ``next_watermark_ms`` the one the following batch will run with. ``conf`` are the pinned settings.
+    ``next_watermark_ms`` the one the following batch will run with. ``conf`` are the pinned settings. ``unique_ids``
+    (checkpoint format 2) are those of the state files, for each operator and partition one id per store.
     """
 
     id: int
@@ -39,6 +41,7 @@ class Batch:
     timestamp_ms: int
     next_watermark_ms: int | None
     conf: Mapping[str, str] = field(default_factory=dict)
+    unique_ids: Mapping[int, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,19 @@ def read_batch(files: Directory, batch: int) -> Batch:
         timestamp_ms=_millis(files, offset_path, metadata, "batchTimestampMs"),
         next_watermark_ms=_millis(files, commit_path, committed, "nextBatchWatermarkMs") or None,
         conf=conf,
+        unique_ids=_unique_ids(files, commit_path, committed.get("stateUniqueIds")),
     )
+
+
+def _unique_ids(files: Directory, path: str, found: Any) -> dict[int, tuple[tuple[str, ...], ...]]:
+    try:
+        ids = {int(o): tuple(tuple(stores) for stores in partitions) for o, partitions in (found or {}).items()}
+        wrong = [i for partitions in ids.values() for stores in partitions for i in stores if not is_unique_id(i)]
+    except (ValueError, TypeError, AttributeError) as error:
+        raise CorruptionError(f"{files.root}/{path}: stateUniqueIds is not what Spark writes ({error})") from error
+    if wrong:
+        raise CorruptionError(f"{files.root}/{path}: {wrong[0]!r} in stateUniqueIds is no id of a state file")
+    return ids
 
 
 def _numbers(files: Directory, folder: str) -> tuple[int, ...]:

@@ -35,12 +35,22 @@ class StoreMetadata:
 
 
 @dataclass(frozen=True)
+class StateVariable:
+    """A variable of transformWithState: ``kind`` is ``ValueState``, ``ListState``, ``MapState`` or ``TimerState``."""
+
+    name: str
+    kind: str
+    ttl: bool
+
+
+@dataclass(frozen=True)
 class OperatorMetadata:
     """Name and stores of an operator, ``version`` being that of the metadata format."""
 
     version: int
     name: str
     stores: tuple[StoreMetadata, ...]
+    variables: tuple[StateVariable, ...] = ()
 
 
 def read_operator_metadata(files: Directory, operator: int, batch: int) -> OperatorMetadata | None:
@@ -74,9 +84,19 @@ def _parse(files: Directory, path: str, version: int) -> OperatorMetadata:
             version=version,
             name=_checked(info["operatorName"], str),
             stores=tuple(_store(files, store) for store in _checked(stores, list)),
+            variables=_variables(document.get("operatorPropertiesJson") or "{}"),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptionError(f"{where}: not the operator metadata Spark writes ({error!r})") from error
+
+
+def _variables(text: str) -> tuple[StateVariable, ...]:
+    """The state variables among the operator's properties, which are JSON within JSON."""
+    found = _checked(parse_json(text).get("stateVariables", []), list)
+    return tuple(
+        StateVariable(_checked(v["stateName"], str), _checked(v["stateVariableType"], str), v.get("ttlEnabled") is True)
+        for v in found
+    )
 
 
 def _store(files: Directory, document: dict[str, Any]) -> StoreMetadata:

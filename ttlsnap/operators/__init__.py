@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
+from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 from ttlsnap.clock import TimeCharacteristic
 from ttlsnap.errors import UnsupportedError, UsageError
-from ttlsnap.operators import aggregation, deduplication
+from ttlsnap.operators import aggregation, deduplication, transform_with_state
 from ttlsnap.schema.types import NullType, StructType, physical
 from ttlsnap.state import StateDescriptor
 
@@ -28,12 +29,8 @@ _FINDERS: dict[str | None, Callable[[StructType, StructType], StoredTimestamp]] 
 # One store, and each entry stands by itself: safe by an explicit --timestamp.
 _INDEPENDENT = ("sessionWindowStateStoreSaveExec", "flatMapGroupsWithState", "applyInPandasWithState")
 _JOIN = "symmetricHashJoin"
-_LINKED = (
-    _JOIN,
-    "transformWithStateExec",
-    "transformWithStateInPandasExec",
-    "transformWithStateInPySparkExec",
-)
+_TRANSFORM_WITH_STATE = transform_with_state.NAMES
+_PLAIN_KEY = "NoPrefixKeyStateEncoderSpec"
 _GLOBAL_LIMIT = "globalLimit"
 
 
@@ -64,24 +61,21 @@ def describe(checkpoint: Checkpoint, selection: Selection | None = None) -> list
     found = []
     for operator in checkpoint.operators:
         for store in operator.stores:
-            for state in states_of(operator, store):
+            for state in states_of(checkpoint, operator, store):
                 if selection.includes(state):
-                    _check_supported(operator, store)
-                    if len(store.families) > 1:
-                        raise UnsupportedError(
-                            f"operator {operator.id}, store {store.name}: {len(store.families)} column families, which "
-                            f"the state store provider {checkpoint.provider} is not known to keep"
-                        )
+                    _check_supported(checkpoint, operator, store)
+                    if state.opaque and selection.state is not None:
+                        raise UnsupportedError(f"{state}: {state.opaque}; rewriting it is not supported")
                     found.append(state)
             if not store.families and selection.operator in (None, operator.id):
-                _check_supported(operator, store)
+                _check_supported(checkpoint, operator, store)
     if not found:
         there = ", ".join(f"{o.id}.{s.name}" for o in checkpoint.operators for s in o.stores)
         raise UsageError(f"nothing in {checkpoint.target} fits --operator, --store and --state; there is {there}")
     return found
 
 
-def states_of(operator: Operator, store: Store) -> list[StateDescriptor]:
+def states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[StateDescriptor]:
     """Every state of a store with what Spark stores about its time, supported by ``compact`` or not."""
     finder = _FINDERS.get(operator.name)
     states = []
@@ -98,9 +92,22 @@ def states_of(operator: Operator, store: Store) -> list[StateDescriptor]:
                 value_schema=family.value,
                 stored_timestamp=stored[0] if stored else None,
                 stored_time=stored[1].value if stored else None,
+                opaque=_opaque(checkpoint, operator, store, family),
             )
         )
     return states
+
+
+def _opaque(checkpoint: Checkpoint, operator: Operator, store: Store, family: ColumnFamilySchema) -> str | None:
+    """Why the entries of a column family are not one row for the key and one for the value, if so."""
+    if checkpoint.provider == "hdfs":
+        return None  # both providers keep the same rows, but RocksDB in an order that can be searched
+    encoder = (family.key_encoder or {}).get("keyStateEncoderType", _PLAIN_KEY)
+    if store.num_cols_prefix_key or encoder != _PLAIN_KEY:
+        return "its keys are laid out for scans in order"
+    if operator.name in _TRANSFORM_WITH_STATE:
+        return transform_with_state.opaque(operator.variables, family.name, checkpoint.encoding)
+    return None
 
 
 def is_join(operator: Operator) -> bool:
@@ -112,20 +119,32 @@ def left_untouched(state: StateDescriptor) -> str | None:
     """Why a state is never offered to a transformer, if so."""
     # Its one key is a void; before Spark 4.0 that is all there is to know it by.
     void_key = all(isinstance(physical(field.type), NullType) for field in state.key_schema.fields)
+    if state.opaque:
+        return f"{state.opaque}: copied as it is"
     if state.operator_name == _GLOBAL_LIMIT or (state.operator_name is None and state.key_schema.fields and void_key):
         return "a global limit's count is never touched"
     return None
 
 
-def _check_supported(operator: Operator, store: Store) -> None:
+def _check_supported(checkpoint: Checkpoint, operator: Operator, store: Store) -> None:
     where = f"operator {operator.id}"
     others = f"; --operator N leaves operator {operator.id} as it is"
-    if operator.name in _LINKED or len(operator.stores) > 1:
+    if operator.name == _JOIN or len(operator.stores) > 1:
         name = operator.name or "a stream-stream join"
         raise UnsupportedError(
             f"{where} is {name}, which keeps linked stores; rewriting those is not supported{others}"
         )
-    known = operator.name in _FINDERS or operator.name in (*_INDEPENDENT, _GLOBAL_LIMIT)
+    if checkpoint.provider == "rocksdb" and store.num_cols_prefix_key:
+        raise UnsupportedError(
+            f"{where} is {operator.name or 'one with prefix keys'}, whose keys in RocksDB are laid out for scans in "
+            f"order; rewriting those is not supported{others}"
+        )
+    if len(store.families) > 1 and operator.name not in _TRANSFORM_WITH_STATE:
+        raise UnsupportedError(
+            f"{where}, store {store.name}: {len(store.families)} column families, which {operator.name or 'it'} is not "
+            f"known to keep{others}"
+        )
+    known = operator.name in _FINDERS or operator.name in (*_INDEPENDENT, *_TRANSFORM_WITH_STATE, _GLOBAL_LIMIT)
     if not known:
         raise UnsupportedError(f"{where} is {operator.name!r}, an operator ttlsnap does not know{others}")
     if not store.families:

@@ -7,7 +7,7 @@ a partition can cross to another process or machine.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
@@ -98,8 +98,11 @@ class SnapshotWriter(Protocol):
 class StoredPartition(Protocol):
     """One version of one partition."""
 
-    def batches(self) -> Generator[Batch, None, None]:
-        """Every live entry once. Raises CorruptionError for a file that is missing, torn or damaged."""
+    def batches(self, states: Collection[str]) -> Generator[Batch, None, None]:
+        """Every live entry once, those of ``states`` as rows, the others as the bytes that are stored.
+
+        Raises CorruptionError for a file that is missing, torn or damaged.
+        """
         ...
 
     def writer(self, staging: Staging | None, rewrite: Rewrite) -> SnapshotWriter:
@@ -128,9 +131,14 @@ def state_store(checkpoint: Checkpoint) -> StateStore:
         from ttlsnap.stores.hdfs import HdfsStore
 
         return HdfsStore.of(checkpoint)
+    if checkpoint.provider == "rocksdb":
+        from ttlsnap.stores.rocksdb import RocksDbStore
+
+        return RocksDbStore.of(checkpoint)
     raise UnsupportedError(f"{checkpoint.target}: the state store provider {checkpoint.provider} is unknown")
 
 
 def lineage_of(checkpoint: Checkpoint, state_store: StateStore, store: Store, partition: int) -> Lineage:
     """The files of one partition of ``store`` at the checkpoint's version."""
-    return state_store.find(checkpoint.files, store.directory(partition), checkpoint.version)
+    unique_id = checkpoint.unique_id(store, partition)
+    return state_store.find(checkpoint.files, store.directory(partition), checkpoint.version, unique_id)

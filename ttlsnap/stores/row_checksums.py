@@ -26,18 +26,32 @@ _LONG = 512  # bytes; the checksums of longer rows are taken one by one
 
 def row_checksums(keys: Rows, values: Rows) -> npt.NDArray[np.uint32]:
     """The checksum of each entry (uint32[n]); a delete's value has no bytes."""
-    # UnsafeRows are whole words; whatever else is here is about to be found damaged, or is rare and long.
-    odd = ((keys.size | values.size) & 7 != 0) | (keys.size > _LONG) | (values.size > _LONG)
+    long = (keys.size > _LONG) | (values.size > _LONG)
     sums = np.full(len(keys), 0xFFFFFFFF, np.uint32)
     for rows in (keys, values):
-        for which, words in word_columns(rows.data, rows.start, np.where(odd, 0, rows.size >> 3)):
+        # UnsafeRows are whole words; RocksDB has a few bytes before them.
+        head = np.where(long, 0, rows.size & 7)
+        for place in range(int(head.max(initial=0))):
+            which = np.flatnonzero(head > place)
+            byte = rows.data[rows.start[which] + place]
+            sums[which] = _bytes_table()[(sums[which] ^ byte) & 0xFF] ^ (sums[which] >> np.uint32(8))
+        for which, words in word_columns(rows.data, rows.start + head, np.where(long, 0, rows.size >> 3)):
             words ^= sums[which]
             halves = words.view("<u2").reshape(-1, 4)
             sums[which] = np.bitwise_xor.reduce([table[halves[:, i]] for i, table in enumerate(_tables())])
     sums ^= np.uint32(0xFFFFFFFF)
-    for i in np.flatnonzero(odd).tolist():
+    for i in np.flatnonzero(long).tolist():
         sums[i] = google_crc32c.extend(google_crc32c.value(_bytes(keys, i)), _bytes(values, i))
     return sums
+
+
+@cache
+def _bytes_table() -> npt.NDArray[np.uint32]:
+    """What a byte adds to the CRC."""
+    crc = np.arange(1 << 8, dtype=np.uint32)
+    for _ in range(8):
+        crc = np.where(crc & 1, (crc >> 1) ^ _POLYNOMIAL, crc >> 1)
+    return crc
 
 
 @cache

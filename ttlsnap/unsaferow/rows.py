@@ -13,6 +13,7 @@ Dangers: the buffer is shared, by ``take`` and, where rows already lie one after
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +62,12 @@ class Rows:
         """No rows."""
         empty = np.empty(0, np.int64)
         return cls(np.empty(0, np.uint8), empty, empty)
+
+    @classmethod
+    def of(cls, pieces: Sequence[bytes]) -> Rows:
+        """Rows from bytes, which are copied into one buffer."""
+        size: Int64s = np.fromiter(map(len, pieces), np.int64, len(pieces))
+        return cls(np.frombuffer(b"".join(pieces), np.uint8), offsets_of(size)[:-1], size)
 
     def __len__(self) -> int:
         return len(self.start)

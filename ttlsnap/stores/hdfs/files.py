@@ -24,12 +24,9 @@ def find_lineage(files: Directory, directory: str, version: int) -> Lineage:
     deltas: dict[int, FileInfo] = {}
     for info in files.list(directory, (".delta", ".snapshot")):
         parsed = layout.parse_state_file(info.name)
-        if parsed is None or info.is_dir:
+        if parsed is None or parsed.unique_id is not None or info.is_dir:
             continue
-        if parsed[1] == "snapshot":
-            snapshots[parsed[0]] = info
-        elif parsed[1] == "delta":
-            deltas[parsed[0]] = info
+        (snapshots if parsed.kind == "snapshot" else deltas)[parsed.version] = info
 
     def fact(version: int, info: FileInfo) -> StateFile:
         return StateFile(f"{directory}/{info.name}", version, info.size, info.mtime_ns)

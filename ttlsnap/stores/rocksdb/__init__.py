@@ -1,0 +1,69 @@
+"""The RocksDB state store: zips that share SST files, and changelogs. See ``docs/rocksdb-state-store.md``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from ttlsnap.checkpoint import Checkpoint
+    from ttlsnap.filesystem import Directory
+    from ttlsnap.stores import StoredPartition
+    from ttlsnap.stores.lineage import Lineage
+
+_CONF = "spark.sql.streaming.stateStore."
+_DELIMITERS = {"1": b",", "2": b""}
+_FORMAT_VERSIONS = ("3", "4", "5", "6")
+
+
+@dataclass(frozen=True)
+class RocksDbStore:
+    """How the files are written, as far as the checkpoint pins it.
+
+    ``codec`` is that of the changelogs. ``delimiter`` stands between values that were merged into one.
+    ``format_version`` is that of the tables in new SST files, where no older snapshot sets an example.
+    """
+
+    codec: str
+    row_checksums: bool
+    delimiter: bytes
+    format_version: int
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> RocksDbStore:
+        """With the settings that the checkpoint pins; raises UnsupportedError for one that is unknown."""
+        from ttlsnap.stores.codecs import codec_name
+
+        conf, where = checkpoint.batch.conf, f"{checkpoint.target}/{layout.offset_file(checkpoint.batch.id)}"
+        # Before Spark 4.2 the delimiter was always a comma.
+        merge_operator = conf.get(f"{_CONF}rocksdb.mergeOperatorVersion", "1")
+        format_version = conf.get(f"{_CONF}rocksdb.formatVersion", "5")
+        if merge_operator not in _DELIMITERS:
+            raise UnsupportedError(f"{where}: merge operator version {merge_operator!r} is unknown (known: 1, 2)")
+        if format_version not in _FORMAT_VERSIONS:
+            known = ", ".join(_FORMAT_VERSIONS)
+            raise UnsupportedError(f"{where}: RocksDB format version {format_version!r} is unknown (known: {known})")
+        try:
+            codec = codec_name(checkpoint.codec)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{where}: {error}") from error
+        return cls(codec, checkpoint.row_checksums, _DELIMITERS[merge_operator], int(format_version))
+
+    def find(self, files: Directory, directory: str, version: int, unique_id: str | None = None) -> Lineage:
+        """See ``StateStore.find``."""
+        from ttlsnap.stores.rocksdb.files import find_lineage
+
+        return find_lineage(files, directory, version, unique_id, self.codec)
+
+    @contextlib.contextmanager
+    def open(self, files: Directory, lineage: Lineage, scratch: str | None) -> Iterator[StoredPartition]:
+        """See ``StateStore.open``; without ``scratch`` the work is done in the temporary folder."""
+        from ttlsnap.stores.rocksdb.partition import opened
+
+        with opened(self, files, lineage, scratch) as partition:
+            yield partition

@@ -1,0 +1,181 @@
+"""A RocksDB snapshot's zip: RocksDB's own small files, and ``metadata`` that names the SST files.
+
+    <version>.zip       MANIFEST-*  CURRENT  OPTIONS-*  *.log  metadata          flat, deflated
+    metadata            "v1" LF JSON {sstFiles: [{localFileName, dfsSstFileName, sizeBytes}], logFiles: [...],
+                        numKeys, numInternalKeys, columnFamilyMapping, columnFamilyTypeMap, maxColumnFamilyId}
+    SSTs/<name>         the SST files, shared by the snapshots of a partition
+    logs/<name>         archived write-ahead logs, likewise
+
+``numKeys`` is -1 where Spark was told not to count. Before Spark 4.0 there is nothing after it. Source: Spark's
+``RocksDBFileManager`` and ``RocksDBCheckpointMetadata``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ttlsnap.checkpoint.file_checksums import open_checked
+from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.filesystem import Directory
+from ttlsnap.strict_json import parse_json
+
+METADATA = "metadata"
+SSTS = "SSTs"
+LOGS = "logs"
+_MEMBER = re.compile(r"MANIFEST-\d+|CURRENT|IDENTITY|OPTIONS-\d+|\d+\.log|metadata")
+_LOCAL_NAME = re.compile(r"\d{1,20}\.(?:sst|log)")
+_STORED_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]*\.(?:sst|log)")
+_MAX_METADATA_BYTES = 64 << 20
+_MAX_MEMBER_BYTES = 1 << 30
+_MOST_DEFLATED = 1_100  # no byte of a deflated stream stands for more
+_MAX_FAMILY_ID = (1 << 15) - 1
+
+
+@dataclass(frozen=True)
+class SharedFile:
+    """A file of RocksDB's: its name in the database, its path in the checkpoint, and its size in bytes."""
+
+    local: str
+    path: str
+    size: int
+
+
+@dataclass(frozen=True)
+class SnapshotMetadata:
+    """What a snapshot says of itself. ``document`` is all of it; ``files`` are its SST files and archived logs.
+
+    ``entries`` is the number of entries of all families, None where Spark did not count. ``families`` has the
+    column families' ids by name, and is empty where keys carry none.
+    """
+
+    document: Mapping[str, Any]
+    files: tuple[SharedFile, ...]
+    entries: int | None
+    families: Mapping[str, int]
+    internal: frozenset[str]
+
+
+def read_metadata(files: Directory, path: str) -> SnapshotMetadata:
+    """A snapshot's metadata; raises CorruptionError for damage, UnsupportedError for what is unknown."""
+    with _members(files, path) as (archive, members):
+        return _parse(files, path, _read(archive, members[METADATA], f"{files.root}/{path}"))
+
+
+def extract(files: Directory, path: str, folder: Path, home: str | None = None) -> SnapshotMetadata:
+    """Unpack RocksDB's own files into ``folder``, and give the metadata.
+
+    ``home`` is where the snapshot belongs, when it does not lie there yet.
+    Raises CorruptionError for a damaged archive, or one with a name or a size that Spark never writes.
+    """
+    where = f"{files.root}/{path}"
+    with _members(files, path) as (archive, members):
+        metadata = _parse(files, home or path, _read(archive, members[METADATA], where))
+        for name, member in members.items():
+            if name == METADATA:
+                continue
+            with archive.open(member) as source, (folder / name).open("wb") as target:
+                shutil.copyfileobj(source, target)
+    return metadata
+
+
+def write(sink: Any, folder: Path, names: Sequence[str], document: Mapping[str, Any]) -> None:
+    """Write a snapshot's zip: the files ``names`` of ``folder``, and the metadata."""
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            archive.write(folder / name, name)
+        archive.writestr(METADATA, f"v1\n{json.dumps(document, separators=(',', ':'))}")
+
+
+@contextlib.contextmanager
+def _members(files: Directory, path: str) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
+    """The archive with its members by name, all of which were found to be harmless."""
+    where = f"{files.root}/{path}"
+    try:
+        with open_checked(files, path) as stream, zipfile.ZipFile(stream) as archive:
+            members: dict[str, zipfile.ZipInfo] = {}
+            for member in archive.infolist():
+                _check_member(member, members, where)
+                members[member.filename] = member
+            if METADATA not in members:
+                raise CorruptionError(f"{where}: there is no {METADATA} in it")
+            yield archive, members
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise CorruptionError(f"{where} is damaged or cut off: {error}") from error
+
+
+def _check_member(member: zipfile.ZipInfo, before: Mapping[str, zipfile.ZipInfo], where: str) -> None:
+    name = member.filename
+    if "/" in member.orig_filename or "\\" in member.orig_filename or name in ("", ".", ".."):
+        raise CorruptionError(f"{where}: {member.orig_filename!r} would lead outside; Spark's zips are flat")
+    if name in before:
+        raise CorruptionError(f"{where}: {name} is in it twice")
+    if not _MEMBER.fullmatch(name):
+        raise UnsupportedError(f"{where}: {name!r} is no file that a RocksDB snapshot is known to have")
+    if not 0 <= member.file_size <= min(_MAX_MEMBER_BYTES, 64 + _MOST_DEFLATED * member.compress_size):
+        raise CorruptionError(
+            f"{where}: {name} claims {member.file_size} bytes out of {member.compress_size}, which cannot be"
+        )
+
+
+def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> bytes:
+    if member.file_size > _MAX_METADATA_BYTES:
+        raise CorruptionError(f"{where}: {member.filename} claims {member.file_size} bytes, more than it can have")
+    return archive.read(member)
+
+
+def _parse(files: Directory, path: str, data: bytes) -> SnapshotMetadata:
+    where = f"{files.root}/{path}: {METADATA}"
+    head, _, body = data.partition(b"\n")
+    if head.strip() != b"v1":
+        kind = UnsupportedError if re.fullmatch(rb"v\d+", head.strip()) else CorruptionError
+        raise kind(f"{where} begins {head[:20]!r}, where v1 is known")
+    try:
+        document = parse_json(body)
+        folder = path.rpartition("/")[0]
+        files_of = [
+            _shared(file, f"{folder}/{kind}", suffix)
+            for key, kind, suffix in (("sstFiles", SSTS, "sst"), ("logFiles", LOGS, "log"))
+            for file in _typed(document.get(key) or [], list)
+        ]
+        counts = [_typed(document.get(name, 0), int) for name in ("numKeys", "numInternalKeys")]
+        families = _typed(document.get("columnFamilyMapping") or {}, dict)
+        types = _typed(document.get("columnFamilyTypeMap") or {}, dict)
+        for family, number in families.items():
+            if not 0 <= _typed(number, int) <= _MAX_FAMILY_ID:
+                raise ValueError(f"column family {family!r} has the id {number}")
+        if len(set(families.values())) != len(families):
+            raise ValueError("two column families have one id")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptionError(f"{where} is not what Spark writes ({error})") from error
+    if len({file.local for file in files_of}) != len(files_of):
+        raise CorruptionError(f"{where} names a file twice")
+    return SnapshotMetadata(
+        document=document,
+        files=tuple(files_of),
+        entries=sum(counts) if min(counts) >= 0 else None,
+        families=families,
+        internal=frozenset(family for family, internal in types.items() if internal is True),
+    )
+
+
+def _shared(document: dict[str, Any], folder: str, suffix: str) -> SharedFile:
+    local, size = _typed(document["localFileName"], str), _typed(document["sizeBytes"], int)
+    stored = _typed(document["dfsSstFileName" if suffix == "sst" else "dfsLogFileName"], str)
+    if not (_LOCAL_NAME.fullmatch(local) and _STORED_NAME.fullmatch(stored)) or not local.endswith(suffix):
+        raise ValueError(f"the file name {local!r} or {stored!r} would lead elsewhere")
+    return SharedFile(local, f"{folder}/{stored}", size)
+
+
+def _typed(value: Any, kind: type) -> Any:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value

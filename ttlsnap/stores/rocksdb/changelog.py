@@ -1,0 +1,174 @@
+"""Changelogs: what one batch did to a RocksDB state store, in order.
+
+    v1  record*, end       record := klen key vlen value | klen key -1                  end := -1
+    v2  utf("v2") record*, end
+                           record := 01 klen key vlen value | 10 klen key -1 | 11 klen key vlen value    end := 00
+    v3  utf("v3") utf(lineage JSON) and the records of v1
+    v4  utf("v4") utf(lineage JSON) and the records of v2
+
+01 puts, 10 (or a length of -1) deletes, 11 merges. Lengths are big-endian int32; utf is a big-endian uint16 length and
+as many bytes. The lineage is ``[{"version", "checkpointUniqueId"}, ...]``, the files this one goes on from. Column
+families come with v2 and v4. Source: Spark's ``StateStoreChangelog``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ttlsnap.checkpoint.file_checksums import open_checked
+from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.filesystem import Directory
+from ttlsnap.stores.codecs import decompress
+from ttlsnap.strict_json import parse_json
+
+PUT, DELETE, MERGE = 0x01, 0x10, 0x11
+_END = 0x00
+_WINDOW = 1 << 20
+_MAX_HEADER = 2 * (2 + 0xFFFF)
+_length = struct.Struct(">i").unpack_from
+_short = struct.Struct(">H").unpack_from
+
+
+@dataclass
+class Changes:
+    """Consecutive records: what was done, to which keys, with which values (empty for a delete)."""
+
+    kinds: list[int] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)
+    values: list[bytes] = field(default_factory=list)
+
+
+def read_lineage(files: Directory, path: str, codec: str) -> list[tuple[int, str]]:
+    """The versions and ids that a changelog goes on from, oldest first.
+
+    Raises CorruptionError for a changelog without them.
+    """
+    where = f"{files.root}/{path}"
+    with open_checked(files, path) as file:
+        head = b""
+        for piece in decompress(file, codec, where):
+            head += piece
+            if len(head) >= _MAX_HEADER:
+                break
+    version, lineage, _ = _header(head, where)
+    if lineage is None:
+        raise CorruptionError(f"{where}: a changelog v{version} has no lineage, which checkpoint format 2 needs")
+    return lineage
+
+
+def has_families(files: Directory, path: str, codec: str) -> bool:
+    """Whether the keys in a changelog begin with the id of a column family."""
+    where = f"{files.root}/{path}"
+    with open_checked(files, path) as file:
+        head = next(decompress(file, codec, where), b"")
+    return _version(head, where) in (2, 4)
+
+
+def read_changes(files: Directory, path: str, codec: str) -> Iterator[Changes]:
+    """The records of a changelog, about a megabyte of them at a time.
+
+    Raises CorruptionError for a length that is absurd, and for a file that ends without its end mark or goes on after.
+    """
+    where = f"{files.root}/{path}"
+    with open_checked(files, path) as file:
+        pieces = decompress(file, codec, where)
+        data = _gather(pieces, _MAX_HEADER)
+        version, _, position = _header(data, where)
+        reader = _Records(where, typed=version in (2, 4))
+        target = _WINDOW
+        while True:
+            more = _gather(pieces, max(target - len(data), 1))
+            data += more
+            changes, position = reader.read(data, position)
+            if changes.kinds:
+                yield changes
+            if reader.ended:
+                if position != len(data) or any(pieces):
+                    raise CorruptionError(f"{where}: bytes follow the end mark")
+                return
+            if not more:
+                raise CorruptionError(f"{where} is torn: it ends without the end mark")
+            # A record that is larger than the window is gathered in steps that double.
+            target = _WINDOW if position else 2 * len(data)
+            data, position = data[position:], 0
+
+
+def _gather(pieces: Iterator[bytes], size: int) -> bytes:
+    gathered, have = [], 0
+    for piece in pieces:
+        gathered.append(piece)
+        have += len(piece)
+        if have >= size:
+            break
+    return b"".join(gathered)
+
+
+def _version(data: bytes, where: str) -> int:
+    """A file of v1 begins with a length; so do the others, with one that no key has."""
+    if data[:3] != b"\0\2v":
+        return 1
+    if data[3:4] not in (b"2", b"3", b"4"):
+        raise UnsupportedError(f"{where}: changelog version {data[2:4]!r} is unknown (known: v1 to v4)")
+    return int(data[3:4])
+
+
+def _header(data: bytes, where: str) -> tuple[int, list[tuple[int, str]] | None, int]:
+    """The version, the lineage where there is one, and where the records begin."""
+    version = _version(data, where)
+    if version < 3:
+        return version, None, 0 if version == 1 else 4
+    try:
+        (size,) = _short(data, 4)
+        text = data[6 : 6 + size]
+        if len(text) != size:
+            raise ValueError("cut off")
+        lineage = [(int(item["version"]), str(item["checkpointUniqueId"])) for item in parse_json(text)]
+    except (ValueError, KeyError, TypeError, struct.error) as error:
+        raise CorruptionError(f"{where}: its lineage is not what Spark writes ({error!r})") from error
+    return version, sorted(lineage), 6 + size
+
+
+class _Records:
+    def __init__(self, where: str, typed: bool) -> None:
+        self._where, self._typed = where, typed
+        self.ended = False
+
+    def read(self, data: bytes, position: int) -> tuple[Changes, int]:
+        """All whole records from ``position`` on, and the byte after them."""
+        changes = Changes()
+        kinds, keys, values = changes.kinds.append, changes.keys.append, changes.values.append
+        typed, kind, total = self._typed, PUT, len(data)
+        head = 5 if typed else 4
+        while position + head <= total or (typed and position < total):
+            if typed:
+                kind = data[position]
+                if kind == _END:
+                    self.ended = True
+                    return changes, position + 1
+                if position + head > total:
+                    break
+                if kind not in (PUT, DELETE, MERGE):
+                    raise CorruptionError(f"{self._where}: there is no record type {kind:#04x}")
+            start = position + head
+            (key_size,) = _length(data, start - 4)
+            if key_size < 0:
+                if key_size == -1 and not typed:
+                    self.ended = True
+                    return changes, start
+                raise CorruptionError(f"{self._where}: absurd key length {key_size}")
+            value_at = start + key_size + 4
+            if value_at > total:
+                break
+            (value_size,) = _length(data, value_at - 4)
+            if value_size < -1 or (typed and (value_size == -1) != (kind == DELETE)):
+                raise CorruptionError(f"{self._where}: absurd value length {value_size}")
+            after = value_at + max(value_size, 0)
+            if after > total:
+                break
+            kinds(DELETE if value_size == -1 else kind)
+            keys(data[start : start + key_size])
+            values(data[value_at:after])
+            position = after
+        return changes, position

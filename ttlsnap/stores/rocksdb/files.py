@@ -1,0 +1,126 @@
+"""The files that a version of the RocksDB state store is made of.
+
+    <version>[_<id>].zip          the whole state after a batch, its SST files apart
+    <version>[_<id>].changelog    what one batch put, deleted and merged
+
+Version V is the newest zip not after V, then every changelog after it up to V, in order. A zip at V itself is enough,
+and Spark prefers it: that is how a rewritten state is published. With ids (checkpoint format 2) the commit log names
+the one of V, and a changelog those before it back to a zip; a file of any other id was left by a task that failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.errors import CorruptionError
+from ttlsnap.filesystem import Directory, FileInfo
+from ttlsnap.stores.lineage import Lineage, StateFile
+from ttlsnap.stores.rocksdb.archive import read_metadata
+from ttlsnap.stores.rocksdb.changelog import read_lineage
+
+Name = tuple[int, str | None]
+"""A version, and its id where it has one."""
+
+
+def find_lineage(files: Directory, directory: str, version: int, unique_id: str | None, codec: str) -> Lineage:
+    """The files of ``version`` in a partition's folder; stray files are passed over.
+
+    Raises CorruptionError when a file that the version needs is missing, or is not as long as it should be.
+    """
+    zips: dict[Name, FileInfo] = {}
+    changelogs: dict[Name, FileInfo] = {}
+    newer: list[StateFile] = []
+    for info in files.list(directory, (".zip", ".changelog")):
+        parsed = layout.parse_state_file(info.name)
+        if parsed is None or info.is_dir:
+            continue
+        (zips if parsed.kind == "zip" else changelogs)[parsed.version, parsed.unique_id] = info
+        if parsed.version > version:
+            newer.append(_fact(directory, parsed.version, info))
+
+    def path_of(name: Name, kind: str) -> str:
+        number, identity = name
+        return f"{directory}/{number}{f'_{identity}' if identity else ''}.{kind}"
+
+    if unique_id is None:
+        names = _without_ids(files, directory, version, zips, changelogs)
+    else:
+        names = _with_ids(files, path_of, (version, unique_id), zips, changelogs, codec)
+    base = names[0] if names and names[0] in zips else None
+    return Lineage(
+        version=version,
+        snapshot=_fact(directory, base[0], zips[base]) if base else None,
+        deltas=tuple(_fact(directory, name[0], changelogs[name]) for name in (names[1:] if base else names)),
+        newer=tuple(sorted(newer, key=lambda file: (file.version, file.path))),
+        new_snapshot=path_of((version, unique_id), "zip"),
+        shared=_shared(files, path_of(base, "zip"), base[0]) if base else (),
+    )
+
+
+def _fact(directory: str, version: int, info: FileInfo) -> StateFile:
+    return StateFile(f"{directory}/{info.name}", version, info.size, info.mtime_ns)
+
+
+def _without_ids(
+    files: Directory,
+    directory: str,
+    version: int,
+    zips: dict[Name, FileInfo],
+    changelogs: dict[Name, FileInfo],
+) -> list[Name]:
+    base = max((v for v, unique_id in zips if unique_id is None and v <= version), default=0)
+    # Counted, not listed: the version is a number out of a file's name and may be absurd.
+    missing = version - base - sum(unique_id is None and base < v <= version for v, unique_id in changelogs)
+    if missing:
+        first = next(v for v in range(base + 1, version + 1) if (v, None) not in changelogs)
+        raise CorruptionError(
+            f"{files.root}/{directory}/{first}.changelog is missing: version {version} needs "
+            + (f"every changelog after {base}.zip" if base else "every changelog from 1 on, as there is no zip")
+            + f" ({missing} missing)"
+        )
+    return [(v, None) for v in range(base or 1, version + 1)]
+
+
+def _with_ids(
+    files: Directory,
+    path_of: Callable[[Name, str], str],
+    name: Name,
+    zips: dict[Name, FileInfo],
+    changelogs: dict[Name, FileInfo],
+    codec: str,
+) -> list[Name]:
+    if name in zips:
+        return [name]
+    if name not in changelogs:
+        raise CorruptionError(
+            f"{files.root}/{path_of(name, 'zip')} is missing, and so is its changelog: the commit log names them"
+        )
+    chain: list[Name] = [*read_lineage(files, path_of(name, "changelog"), codec), name]
+    at = max((i for i, known in enumerate(chain) if known in zips), default=None)
+    if at is None and chain[0][0] != 1:
+        raise CorruptionError(
+            f"{files.root}/{path_of(chain[0], 'zip')} is missing: {path_of(name, 'changelog')} is based on it"
+        )
+    needed = chain[at or 0 :]
+    if [v for v, _ in needed] != list(range(needed[0][0], name[0] + 1)):
+        raise CorruptionError(f"{files.root}/{path_of(name, 'changelog')}: its lineage has gaps")
+    for known in needed if at is None else needed[1:]:
+        if known not in changelogs:
+            raise CorruptionError(
+                f"{files.root}/{path_of(known, 'changelog')} is missing: {path_of(name, 'changelog')} is based on it"
+            )
+    return needed
+
+
+def _shared(files: Directory, path: str, version: int) -> tuple[StateFile, ...]:
+    """The SST files and logs of a snapshot, each as long as it says."""
+    found = []
+    for file in read_metadata(files, path).files:
+        info = files.stat(file.path)
+        if info is None or info.is_dir:
+            raise CorruptionError(f"{files.root}/{file.path} is missing: {path} needs it")
+        if info.size != file.size:
+            raise CorruptionError(f"{files.root}/{file.path} is {info.size} bytes long, where {path} says {file.size}")
+        found.append(StateFile(file.path, version, info.size, info.mtime_ns))
+    return tuple(found)

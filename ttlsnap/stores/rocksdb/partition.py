@@ -1,0 +1,293 @@
+"""One partition of the RocksDB store: its entries, and the new snapshot that is made of them.
+
+    key      [column family: int16 LE] 00 UnsafeRow
+    value    [CRC32C: u32 LE, size: i32 LE] 00 UnsafeRow        the checksum is that of the whole key and of the value
+
+A state that is not of rows (a list, an index) is only copied. Each element of a list has a checksum of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Collection, Generator, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+from rocksdict import Rdict, WriteBatch
+
+from ttlsnap.checkpoint.file_checksums import verify
+from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
+from ttlsnap.errors import CorruptionError, StorageError
+from ttlsnap.filesystem import Directory
+from ttlsnap.stores import Rewrite, Staging
+from ttlsnap.stores.lineage import Lineage
+from ttlsnap.stores.rocksdb import RocksDbStore, changelog
+from ttlsnap.stores.rocksdb.archive import SnapshotMetadata, extract
+from ttlsnap.stores.rocksdb.database import (
+    Settings,
+    database,
+    default_settings,
+    rocksdb_errors,
+    scan,
+    set_delimiter,
+    settings_of,
+)
+from ttlsnap.stores.rocksdb.writer import RocksDbWriter
+from ttlsnap.stores.row_checksums import row_checksums
+from ttlsnap.unsaferow.gather import at
+from ttlsnap.unsaferow.rows import Rows
+
+FAMILY_SIZE = 2
+CHECKSUM_SIZE = 8  # with the size that follows it
+ENCODING = 0  # the first byte of every row that is stored: the version of its encoding
+_UNPACKED = 10  # bytes of a scratch database for each byte of a changelog
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Consecutive entries of one state. ``keys`` and ``values`` are rows; ``raw_*`` what RocksDB has."""
+
+    state: str
+    keys: Rows
+    values: Rows
+    raw_keys: list[bytes]
+    raw_values: list[bytes]
+
+
+@contextlib.contextmanager
+def opened(store: RocksDbStore, files: Directory, lineage: Lineage, scratch: str | None) -> Iterator[RocksDbPartition]:
+    """Put a partition's database together in a folder of its own below ``scratch``, which goes when the block ends."""
+    where = f"{files.root}/{lineage.new_snapshot.rpartition('/')[0]}, version {lineage.version}"
+    with _folder(scratch) as folder:
+        _require_room(folder, lineage)
+        source = folder / "source"
+        source.mkdir()
+        metadata = assemble(files, lineage.snapshot.path, source, store) if lineage.snapshot else None
+        with rocksdb_errors(where):
+            settings = settings_of(source) if metadata else default_settings(store.format_version)
+        with database(source, settings, where) as base:
+            partition = RocksDbPartition(store, files, lineage, folder, base, settings, metadata, where)
+            partition.replay()
+            yield partition
+
+
+@contextlib.contextmanager
+def _folder(scratch: str | None) -> Iterator[Path]:
+    try:
+        if scratch is not None:
+            Path(scratch).mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="ttlsnap-", dir=scratch))
+    except OSError as error:
+        raise StorageError(f"cannot make a scratch folder in {scratch or tempfile.gettempdir()}: {error}") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _require_room(folder: Path, lineage: Lineage) -> None:
+    """A whole rewrite is at most about as large as what there is, and a changelog unpacks to more."""
+    need = sum(file.size for file in lineage.shared) + _UNPACKED * sum(file.size for file in lineage.deltas)
+    free = shutil.disk_usage(folder).free
+    if need > free:
+        raise StorageError(
+            f"{folder.parent}: the work may need {need:,} bytes of scratch space, and {free:,} are free. Nothing was "
+            "changed; give a folder with more room by --scratch"
+        )
+
+
+def assemble(files: Directory, path: str, folder: Path, store: RocksDbStore) -> SnapshotMetadata:
+    """Make in ``folder`` the database of the snapshot ``path``, its SST files by links."""
+    metadata = extract(files, path, folder)
+    for file in metadata.files:
+        verify(files, file.path)
+        (folder / file.local).symlink_to(f"{files.root}/{file.path}")
+    set_delimiter(folder, store.delimiter)
+    return metadata
+
+
+class RocksDbPartition:
+    """See ``StoredPartition``."""
+
+    def __init__(
+        self,
+        store: RocksDbStore,
+        files: Directory,
+        lineage: Lineage,
+        folder: Path,
+        base: Rdict,
+        settings: Settings,
+        metadata: SnapshotMetadata | None,
+        where: str,
+    ) -> None:
+        self.store, self.files, self.lineage, self.folder = store, files, lineage, folder
+        self.base, self.settings, self.metadata, self.where = base, settings, metadata, where
+        # What a scan must find; None where there is nothing to count by.
+        self.expected = metadata.entries if metadata else None
+
+    @property
+    def families(self) -> dict[int, str]:
+        """Names of column families by their ids; empty where keys carry none."""
+        return {number: name for name, number in self.metadata.families.items()} if self.metadata else {}
+
+    def replay(self) -> None:
+        """Do to the database what the changelogs say was done after its snapshot."""
+        codec = self.store.codec
+        if self.lineage.deltas and not self.families:
+            path = self.lineage.deltas[0].path
+            if changelog.has_families(self.files, path, codec):
+                raise CorruptionError(
+                    f"{self.files.root}/{path} has column families, whose ids only a zip before it can tell"
+                )
+        with rocksdb_errors(self.where):
+            for delta in self.lineage.deltas:
+                for changes in changelog.read_changes(self.files, delta.path, codec):
+                    self._apply(changes, f"{self.files.root}/{delta.path}")
+
+    def _apply(self, changes: changelog.Changes, where: str) -> None:
+        keys = changes.keys
+        if self.store.row_checksums:
+            keys = _verified_keys(changes, where)
+        if changelog.MERGE in changes.kinds:
+            pending = self._merged(changes, keys)
+        else:
+            pending = {
+                key: None if kind == changelog.DELETE else value
+                for kind, key, value in zip(changes.kinds, keys, changes.values, strict=True)
+            }
+        if self.expected is not None:
+            old: Any = self.base.get(list(pending))
+            self.expected += sum(v is not None for v in pending.values()) - sum(v is not None for v in old)
+        batch = WriteBatch(raw_mode=True)
+        for key, value in pending.items():
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        self.base.write(batch)
+
+    def _merged(self, changes: changelog.Changes, keys: list[bytes]) -> dict[bytes, bytes | None]:
+        """What each key holds in the end: a merge joins its value to what is there, as RocksDB's operator does."""
+        pending: dict[bytes, bytes | None] = {}
+        for kind, key, value in zip(changes.kinds, keys, changes.values, strict=True):
+            if kind == changelog.MERGE:
+                old = pending[key] if key in pending else self.base.get(key)
+                pending[key] = value if old is None else old + self.store.delimiter + value
+            else:
+                pending[key] = None if kind == changelog.DELETE else value
+        return pending
+
+    def batches(self, states: Collection[str]) -> Generator[Batch, None, None]:
+        """See ``StoredPartition.batches``."""
+        found = 0
+        for raw_keys, raw_values in scan(self.base, self.where):
+            found += len(raw_keys)
+            yield from self._by_state(raw_keys, raw_values, states)
+        if self.expected is not None and found != self.expected:
+            raise CorruptionError(
+                f"{self.where}: {found} entries were found, where its metadata promises {self.expected}. Restore the "
+                "partition from a copy, or go back to an older batch"
+            )
+
+    def _by_state(self, raw_keys: list[bytes], raw_values: list[bytes], states: Collection[str]) -> Iterator[Batch]:
+        families = self.families
+        if not families:
+            yield self._batch(DEFAULT_FAMILY, raw_keys, raw_values, 0, DEFAULT_FAMILY in states)
+            return
+        short = next((key for key in raw_keys if len(key) < FAMILY_SIZE), None)
+        if short is not None:
+            raise CorruptionError(f"{self.where}: the key {short.hex()} is too short to name a column family")
+        numbers = np.frombuffer(b"".join([key[:FAMILY_SIZE] for key in raw_keys]), "<i2")
+        bounds = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
+        for start, end in pairwise(bounds):
+            name = families.get(int(numbers[start]))
+            if name is None:
+                raise CorruptionError(
+                    f"{self.where}: the key {raw_keys[start].hex()} is of column family {numbers[start]}, which its "
+                    "metadata does not name"
+                )
+            yield self._batch(name, raw_keys[start:end], raw_values[start:end], FAMILY_SIZE, name in states)
+
+    def _batch(self, state: str, raw_keys: list[bytes], raw_values: list[bytes], family: int, as_rows: bool) -> Batch:
+        keys, values = Rows.of(raw_keys), Rows.of(raw_values)
+        head = CHECKSUM_SIZE if self.store.row_checksums else 0
+        if head:
+            self._verify(keys, values, raw_keys, raw_values, single=as_rows)
+        if as_rows:
+            keys, values = self._rows(keys, family, raw_keys), self._rows(values, head, raw_keys)
+        return Batch(state, keys, values, raw_keys, raw_values)
+
+    def _rows(self, raw: Rows, head: int, raw_keys: list[bytes]) -> Rows:
+        """The rows behind ``head`` bytes and the one that tells their encoding."""
+        short = raw.size <= head
+        if not short.any():
+            short = at(raw.data, raw.start + head, "u1") != ENCODING
+        if short.any():
+            key = raw_keys[int(np.flatnonzero(short)[0])]
+            raise CorruptionError(f"{self.where}: key {key.hex()}: no row of a known encoding begins where it should")
+        return Rows(raw.data, raw.start + head + 1, raw.size - head - 1)
+
+    def _verify(self, keys: Rows, values: Rows, raw_keys: list[bytes], raw_values: list[bytes], single: bool) -> None:
+        """Every value's checksum, or those of its elements."""
+        wrong = values.size < CHECKSUM_SIZE
+        if not wrong.any():
+            payload = Rows(values.data, values.start + CHECKSUM_SIZE, values.size - CHECKSUM_SIZE)
+            whole = at(values.data, values.start + 4, "<i4") == payload.size
+            if not whole.all() and not single:
+                for i in np.flatnonzero(~whole).tolist():
+                    wrong[i] = not _elements_match(raw_keys[i], raw_values[i], self.store.delimiter)
+                keys, payload, values = keys.take(whole), payload.take(whole), values.take(whole)
+                wrong[whole] = at(values.data, values.start, "<u4") != row_checksums(keys, payload)
+            else:
+                wrong = ~whole | (at(values.data, values.start, "<u4") != row_checksums(keys, payload))
+        if wrong.any():
+            key = raw_keys[int(np.flatnonzero(wrong)[0])].hex()
+            raise CorruptionError(
+                f"{self.where}: {int(wrong.sum())} of {len(wrong)} rows do not match their checksums; the first has "
+                f"the key {key}"
+            )
+
+    def writer(self, staging: Staging | None, rewrite: Rewrite) -> RocksDbWriter:
+        """See ``StoredPartition.writer``."""
+        return RocksDbWriter(self, staging, rewrite)
+
+
+def _elements_match(key: bytes, value: bytes, delimiter: bytes) -> bool:
+    """Whether a value is elements with a checksum and a size each, the delimiter between them."""
+    position, of_key = 0, google_crc32c.value(key)
+    while True:
+        start = position + CHECKSUM_SIZE
+        size = int.from_bytes(value[position + 4 : start], "little", signed=True)
+        end = start + size
+        if size < 0 or end > len(value):
+            return False
+        if google_crc32c.extend(of_key, value[start:end]) != int.from_bytes(value[position : position + 4], "little"):
+            return False
+        if end == len(value):
+            return True
+        if value[end : end + len(delimiter)] != delimiter:
+            return False
+        position = end + len(delimiter)
+
+
+def _verified_keys(changes: changelog.Changes, where: str) -> list[bytes]:
+    """The keys of records with checksums: a delete's stands before its key, the others' before their values."""
+    keys = []
+    for kind, key, value in zip(changes.kinds, changes.keys, changes.values, strict=True):
+        if kind == changelog.DELETE:
+            key, stored, found = key[4:], key[:4], google_crc32c.value(key[4:])
+        else:
+            payload = value[CHECKSUM_SIZE:]
+            stored, found = value[:4], google_crc32c.extend(google_crc32c.value(key), payload)
+            if int.from_bytes(value[4:CHECKSUM_SIZE], "little", signed=True) != len(payload):
+                raise CorruptionError(f"{where}: the value of key {key.hex()} is not as long as it says")
+        if int.from_bytes(stored, "little") != found:
+            raise CorruptionError(f"{where}: the row with key {key.hex()} does not match its checksum")
+        keys.append(key)
+    return keys

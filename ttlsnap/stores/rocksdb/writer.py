@@ -1,0 +1,375 @@
+"""Writing a RocksDB snapshot: whole, or as what changed over the tables there are.
+
+``full``        the entries that are kept go, in their order, into new tables, and these into a new database
+``tombstones``  deletes and new values go into one small table over the old ones, which the new snapshot shares
+
+``auto`` begins with tombstones. As soon as more has changed than they are good for, what was passed over so far is
+read once more, with the changes in it, and the partition is written whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import uuid
+from collections import deque
+from collections.abc import Iterator
+from itertools import compress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
+
+import numpy as np
+from rocksdict import Rdict, SstFileWriter
+
+from ttlsnap.errors import CorruptionError, TtlsnapError
+from ttlsnap.filesystem import Directory, scratch_name
+from ttlsnap.stores import Rewrite, StagedFile, Staging, Written
+from ttlsnap.stores.rocksdb import archive
+from ttlsnap.stores.rocksdb.database import (
+    database,
+    ingest,
+    live_tables,
+    new_table,
+    rocksdb_errors,
+    scan,
+    set_delimiter,
+    settings_of,
+)
+from ttlsnap.stores.row_checksums import row_checksums
+from ttlsnap.unsaferow.gather import Int64s, Mask
+from ttlsnap.unsaferow.rows import Rows
+
+if TYPE_CHECKING:
+    from ttlsnap.stores.rocksdb.partition import Batch, RocksDbPartition
+
+TOMBSTONE_SHARE = 0.1
+"""The share of a partition's entries up to which changing them in place is cheaper (``docs/performance.md``)."""
+
+_TABLE_BYTES = 64 << 20  # what Spark's databases split their tables at
+_VERIFY_AT_ONCE = 4096
+_entry = struct.Struct("<ii")
+
+
+class RocksDbWriter:
+    """See ``ttlsnap.stores.SnapshotWriter``."""
+
+    def __init__(self, partition: RocksDbPartition, staging: Staging | None, rewrite: Rewrite) -> None:
+        self._partition, self._staging, self._rewrite = partition, staging, rewrite
+        self._folder = partition.folder / "new"
+        self._staged: list[StagedFile] = []
+        self._finished = False
+
+    def __enter__(self) -> Self:
+        partition = self._partition
+        self._folder.mkdir()
+        self._files = contextlib.ExitStack()
+        tables = partition.metadata.files if partition.metadata else ()
+        self._full = self._rewrite == "full" or not tables
+        entries = partition.expected
+        if entries is None:
+            entries = partition.base.property_int_value("rocksdb.estimate-num-keys") or 0
+        self._limit = entries * TOMBSTONE_SHARE if self._rewrite == "auto" else float("inf")
+        self._counts: dict[str, int] = {}
+        self._whole = _Tables(self._folder, "whole", partition)
+        self._patch = _Tables(self._folder, "patch", partition)
+        self._changes = _Changes(self._files.enter_context((self._folder / "changes").open("w+b")))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._files.close()
+        if self._staging is not None and not self._finished:
+            for file in self._staged:
+                self._staging.files.remove(file.path)
+
+    def keep(self, batch: Batch) -> None:
+        """See ``SnapshotWriter.keep``."""
+        self._count(batch.state, len(batch.raw_keys))
+        if self._full:
+            self._whole.put(batch.raw_keys, batch.raw_values)
+
+    def change(self, batch: Batch, kept: Int64s, rewritten: Mask, values: Rows) -> None:
+        """See ``SnapshotWriter.change``."""
+        self._count(batch.state, len(kept))
+        new = self._raw_values(batch, kept[rewritten], values.take(rewritten))
+        if self._full:
+            keys = [batch.raw_keys[i] for i in kept.tolist()]
+            raw_values = [batch.raw_values[i] for i in kept.tolist()]
+            for place, value in zip(np.flatnonzero(rewritten).tolist(), new, strict=True):
+                raw_values[place] = value
+            self._whole.put(keys, raw_values)
+            return
+        changed = np.ones(len(batch.raw_keys), np.bool_)
+        changed[kept] = rewritten
+        told: dict[int, bytes] = dict(zip(kept[rewritten].tolist(), new, strict=True))
+        places = np.flatnonzero(changed).tolist()
+        keys = list(compress(batch.raw_keys, changed.tolist()))
+        patch = [told.get(place) for place in places]
+        self._patch.patch(keys, patch)
+        self._changes.add(keys, patch)
+        if self._changes.count > self._limit:
+            self._write_whole(batch.raw_keys[-1])
+
+    def _count(self, state: str, entries: int) -> None:
+        self._counts[state] = self._counts.get(state, 0) + entries
+
+    def _raw_values(self, batch: Batch, which: Int64s, rows: Rows) -> list[bytes]:
+        """New rows as they are stored, with their checksums where the store has them."""
+        if not len(rows):
+            return []
+        data, starts, sizes = rows.data.tobytes(), rows.start.tolist(), rows.size.tolist()
+        payload = [b"\0" + data[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+        if not self._partition.store.row_checksums:
+            return payload
+        keys = Rows.of([batch.raw_keys[i] for i in which.tolist()])
+        sums = row_checksums(keys, Rows.of(payload)).tolist()
+        return [struct.pack("<Ii", c, len(value)) + value for c, value in zip(sums, payload, strict=True)]
+
+    def _write_whole(self, last: bytes) -> None:
+        """Too much has changed: write whole what was only patched so far, up to the key ``last``, and go on so."""
+        self._full = True
+        base, where = self._partition.base, self._partition.where
+        with rocksdb_errors(where):
+            ingest(base, self._patch.close())
+            for keys, values in scan(base, where, before=last + b"\0"):
+                self._whole.put(keys, values)
+
+    def finish(self) -> Written:
+        """See ``SnapshotWriter.finish``."""
+        with rocksdb_errors(self._partition.where):
+            written = self._finish_whole() if self._full else self._finish_patch()
+        self._finished = True
+        return written
+
+    def _finish_whole(self) -> Written:
+        partition, folder = self._partition, self._folder / "database"
+        with database(folder, partition.settings, partition.where) as new:
+            tables = self._whole.close()
+            if tables:
+                ingest(new, tables)
+            local = live_tables(new)
+        written = self._stage(folder, local, {})
+        if self._staging is not None:
+            self._recount(written)
+        return written
+
+    def _finish_patch(self) -> Written:
+        partition = self._partition
+        assert partition.metadata is not None
+        ingest(partition.base, self._patch.close())
+        partition.base.flush()
+        local = live_tables(partition.base)
+        partition.base.close()
+        shared = {file.local: file for file in partition.metadata.files}
+        written = self._stage(partition.folder / "source", local, shared)
+        if self._staging is not None:
+            self._look_up(written)
+        return written
+
+    def _stage(self, folder: Path, local: list[str], shared: dict[str, archive.SharedFile]) -> Written:
+        """Stage the new tables of the closed database in ``folder``, and the zip that names all it consists of."""
+        partition = self._partition
+        home = partition.lineage.new_snapshot.rpartition("/")[0]
+        new, sizes = [], []
+        listed: list[dict[str, Any]] = []
+        for name in local:
+            if name in shared:
+                stored, size = shared[name].path.rpartition("/")[2], shared[name].size
+            else:
+                stored, size = f"{name.removesuffix('.sst')}-{uuid.uuid4()}.sst", (folder / name).stat().st_size
+                new.append((folder / name, f"{home}/{archive.SSTS}/{stored}"))
+            sizes.append(size)
+            listed.append({"localFileName": name, "dfsSstFileName": stored, "sizeBytes": size})
+        current = (folder / "CURRENT").read_text().strip()
+        options = max(folder.glob("OPTIONS-*"), key=lambda path: int(path.name.rpartition("-")[2])).name
+        document = self._document(listed)
+        if self._staging is None:
+            sink = _CountingSink()
+            archive.write(sink, folder, [current, "CURRENT", options], document)
+            return Written((), sink.size + sum(sizes), self._how())
+        staging = self._staging
+        for source, target in new:
+            self._staged.append(_move(source, staging, target))
+        path = scratch_name(staging.place(partition.lineage.new_snapshot))
+        staging.files.mkdirs(path.rpartition("/")[0])
+        with staging.files.writer(path) as file:
+            archive.write(file, folder, [current, "CURRENT", options], document)
+        found = staging.files.stat(path)
+        assert found is not None
+        self._staged.append(StagedFile(path, partition.lineage.new_snapshot, found.size))
+        reused = tuple(shared[name].path for name in local if name in shared)
+        return Written(
+            files=tuple(self._staged),
+            size=found.size + sum(sizes),
+            rewrite=self._how(),
+            reused=reused,
+            superseded=() if shared else _superseded(partition),
+        )
+
+    def _how(self) -> Rewrite:
+        return "full" if self._full else "tombstones"
+
+    def _document(self, listed: list[dict[str, Any]]) -> dict[str, Any]:
+        """The new snapshot's metadata, with the facts that the old one has."""
+        metadata = self._partition.metadata
+        if metadata is None:
+            return {"sstFiles": listed, "numKeys": sum(self._counts.values())}
+        document = {**metadata.document, "sstFiles": listed}
+        document.pop("logFiles", None)
+        if metadata.entries is not None:
+            internal = sum(count for state, count in self._counts.items() if state in metadata.internal)
+            document["numKeys"] = sum(self._counts.values()) - internal
+            if "numInternalKeys" in document:
+                document["numInternalKeys"] = internal
+        return document
+
+    def _recount(self, written: Written) -> None:
+        """Open what was staged, from its files alone, and count: it must hold what was written."""
+        with self._reopened(written) as (new, where):
+            count = sum(len(keys) for keys, _ in scan(new, where))
+            wanted = sum(self._counts.values())
+            if count != wanted:
+                raise CorruptionError(
+                    f"{where}: {wanted} entries were staged and {count} read back; the disk or the memory of this "
+                    "machine cannot be trusted. Nothing was published"
+                )
+
+    def _look_up(self, written: Written) -> None:
+        """Open what was staged, and look up everything that was to change."""
+        with self._reopened(written) as (new, where):
+            for keys, values in self._changes.read():
+                if new.get(list[Any](keys)) != values:
+                    raise CorruptionError(
+                        f"{where}: not every change is found in what was staged; the disk or the memory of this "
+                        "machine cannot be trusted. Nothing was published"
+                    )
+
+    @contextlib.contextmanager
+    def _reopened(self, written: Written) -> Iterator[tuple[Rdict, str]]:
+        partition, staging = self._partition, self._staging
+        assert staging is not None
+        folder = self._folder / "check"
+        folder.mkdir()
+        *tables, snapshot = written.files
+        where = f"{staging.files.root}/{snapshot.path}"
+        at = {file.target: f"{staging.files.root}/{file.path}" for file in tables}
+        for file in archive.extract(staging.files, snapshot.path, folder, partition.lineage.new_snapshot).files:
+            (folder / file.local).symlink_to(at.get(file.path, f"{partition.files.root}/{file.path}"))
+        set_delimiter(folder, partition.store.delimiter)
+        with database(folder, settings_of(folder), where) as new:
+            yield new, where
+
+
+class _Tables:
+    """A sequence of sorted tables of bounded size."""
+
+    def __init__(self, folder: Path, name: str, partition: RocksDbPartition) -> None:
+        self._folder, self._name, self._partition = folder, name, partition
+        self._paths: list[Path] = []
+        self._writer: SstFileWriter | None = None
+
+    def put(self, keys: list[bytes], values: list[bytes]) -> None:
+        """Entries, in the order of their keys."""
+        if keys:  # RocksDB makes no table without an entry
+            with self._table() as writer:
+                deque(map(writer.__setitem__, keys, values), maxlen=0)
+
+    def patch(self, keys: list[bytes], values: list[bytes | None]) -> None:
+        """New values, and deletes where there is none, in the order of their keys, of which there is one at least."""
+        with self._table() as writer:
+            for key, value in zip(keys, values, strict=True):
+                if value is None:
+                    del writer[key]
+                else:
+                    writer[key] = value
+
+    @contextlib.contextmanager
+    def _table(self) -> Iterator[SstFileWriter]:
+        with rocksdb_errors(self._partition.where):
+            if self._writer is None:
+                self._paths.append(self._folder / f"{self._name}-{len(self._paths)}.sst")
+                self._writer = new_table(self._paths[-1], self._partition.settings)
+            yield self._writer
+            if self._writer.file_size() >= _TABLE_BYTES:
+                self._writer.finish()
+                self._writer = None
+
+    def close(self) -> list[Path]:
+        """The tables, complete; those without an entry are not made."""
+        if self._writer is not None:
+            self._writer.finish()
+            self._writer = None
+        return self._paths
+
+
+class _Changes:
+    """Every changed key with its new value, or none, kept in a file until they are looked up again."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.count = 0
+
+    def add(self, keys: list[bytes], values: list[bytes | None]) -> None:
+        self.count += len(keys)
+        for key, value in zip(keys, values, strict=True):
+            self._file.write(_entry.pack(len(key), -1 if value is None else len(value)) + key + (value or b""))
+
+    def read(self) -> Iterator[tuple[list[bytes], list[bytes | None]]]:
+        self._file.seek(0)
+        keys: list[bytes] = []
+        values: list[bytes | None] = []
+        while head := self._file.read(_entry.size):
+            key_size, value_size = _entry.unpack(head)
+            keys.append(self._file.read(key_size))
+            values.append(None if value_size < 0 else self._file.read(value_size))
+            if len(keys) == _VERIFY_AT_ONCE:
+                yield keys, values
+                keys, values = [], []
+        if keys:
+            yield keys, values
+
+
+class _CountingSink:
+    """Where a zip goes in a dry run."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def write(self, data: bytes) -> int:
+        self.size += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        pass
+
+
+def _move(source: Path, staging: Staging, target: str) -> StagedFile:
+    """Bring a table from the scratch folder to its staging place."""
+    path = scratch_name(staging.place(target))
+    size = source.stat().st_size
+    staging.files.mkdirs(path.rpartition("/")[0])
+    staging.files.bring(str(source), path)
+    return StagedFile(path, target, size)
+
+
+def _superseded(partition: RocksDbPartition) -> tuple[str, ...]:
+    """The tables of the snapshot that is being replaced which no older one uses."""
+    lineage, files = partition.lineage, partition.files
+    if lineage.snapshot is None or lineage.snapshot.path != lineage.new_snapshot:
+        return ()
+    return _unused(files, lineage.new_snapshot, {file.path for file in lineage.shared}, lineage.version)
+
+
+def _unused(files: Directory, replaced: str, tables: set[str], version: int) -> tuple[str, ...]:
+    from ttlsnap.checkpoint import layout
+
+    home = replaced.rpartition("/")[0]
+    for info in files.list(home, (".zip",)):
+        parsed = layout.parse_state_file(info.name)
+        path = f"{home}/{info.name}"
+        if parsed is None or path == replaced or parsed.version > version:
+            continue
+        try:
+            tables -= {file.path for file in archive.read_metadata(files, path).files}
+        except TtlsnapError:
+            return ()  # what a damaged snapshot uses is not known, and nothing is taken from it
+    return tuple(sorted(tables))
