@@ -36,6 +36,7 @@ _DAY_S = 86_400
 TIMESTAMP = "value.max"
 
 _STATE_STORE = "spark.sql.streaming.stateStore."
+_PACKAGE = "org.apache.spark.sql.execution.streaming.state"
 _BEFORE_SNAPSHOT, _AFTER = 4, 2
 _PATIENCE_S = 300
 
@@ -53,11 +54,13 @@ class Shape:
     row_checksums: bool = False
     ragged_keys: bool = False
     snapshots: bool = True
+    provider: str = "HDFSBacked"
 
     def settings(self) -> dict[str, str]:
         """Spark's settings for the query."""
         return {
             "spark.sql.shuffle.partitions": str(self.partitions),
+            _STATE_STORE + "providerClass": f"{_PACKAGE}.{self.provider}StateStoreProvider",
             _STATE_STORE + "compression.codec": self.codec,
             _STATE_STORE + "rowChecksum.enabled": str(self.row_checksums).lower(),
             _STATE_STORE + "minDeltasForSnapshot": str(_BEFORE_SNAPSHOT - 1 if self.snapshots else 1000),
@@ -71,6 +74,8 @@ SHAPES = {
     "ragged": Shape(500_000, ragged_keys=True),
     "checksums": Shape(500_000, row_checksums=True),
     "zstd": Shape(500_000, codec="zstd"),
+    "rocksdb": Shape(2_000_000, provider="RocksDB"),
+    "rocksdb-checksums": Shape(500_000, row_checksums=True, provider="RocksDB"),
     "many": Shape(20_000, partitions=200, snapshots=False),
 }
 
@@ -162,7 +167,11 @@ def _keys(numbers: npt.NDArray[np.int64], ragged: bool) -> pa.Array:
 
 def _await_snapshots(target: Path, partitions: int) -> None:
     limit = time.monotonic() + _PATIENCE_S
-    while len({path.parent for path in target.glob("state/0/*/*.snapshot")}) < partitions:
+
+    def written() -> int:
+        return len({path.parent for path in target.glob("state/0/*/*.*") if path.suffix in (".snapshot", ".zip")})
+
+    while written() < partitions:
         if time.monotonic() > limit:
             raise RuntimeError("Spark's maintenance wrote no snapshots")
         time.sleep(0.5)

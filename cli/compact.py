@@ -49,6 +49,7 @@ Stop the query first. Undo with: ttlsnap rollback ck
 """
 
 
+_WAYS = {"full": "written whole", "tombstones": "written as tombstones over the old files", "untouched": "untouched"}
 _WIDE = 140  # columns that the table takes with field names of ordinary length
 
 
@@ -57,6 +58,14 @@ class EngineName(StrEnum):
 
     SPARK = "spark"
     LOCAL = "local"
+
+
+class RewriteName(StrEnum):
+    """How a RocksDB partition is written."""
+
+    AUTO = "auto"
+    FULL = "full"
+    TOMBSTONES = "tombstones"
 
 
 class TimeName(StrEnum):
@@ -141,6 +150,22 @@ def compact(
         Optional[int],  # noqa: UP045
         typer.Option("--parallelism", metavar="N", min=1, help="Partitions at a time. Default: the cores."),
     ] = None,
+    rewrite: Annotated[
+        RewriteName,
+        typer.Option(
+            "--rewrite",
+            help="RocksDB: write a partition whole, or only what changed over the files there are; auto goes by how "
+            "much that is.",
+        ),
+    ] = RewriteName.AUTO,
+    scratch: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--scratch",
+            metavar="DIR",
+            help="RocksDB: where the work is done. Default: beside the new files, for a dry run the temporary folder.",
+        ),
+    ] = None,
     quiet_period: QuietPeriodOption = 5.0,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before publishing.")] = False,
     output_format: FormatOption = Format.TEXT,
@@ -172,6 +197,8 @@ def compact(
                     dry_run=dry_run,
                     output=output,
                     engine=_engine(engine, master, parallelism),
+                    rewrite=rewrite.value,
+                    scratch=scratch,
                     quiet_period=quiet_period,
                     listener=listener,
                 )
@@ -286,7 +313,8 @@ def _show_narrow(out: Console, report: CompactionReport) -> None:
             f"{number(c.rewritten)} rewritten",
             markup=False,
         )
-        out.print(f"  {size(c.bytes_before)} before, {size(c.bytes_after)} after", markup=False)
+        if c.bytes_before is not None:
+            out.print(f"  {size(c.bytes_before)} before, {size(c.bytes_after)} after", markup=False)
 
 
 def _show_table(out: Console, report: CompactionReport) -> None:
@@ -313,8 +341,12 @@ def _show_table(out: Console, report: CompactionReport) -> None:
 
 def _show_notes(out: Console, report: CompactionReport) -> None:
     for state in report.states:
+        name = "" if state.state.state == "default" else f", state {state.state.state},"
         if state.left_alone:
-            out.print(f"operator {state.state.operator} is left as it is: {state.left_alone}", markup=False)
+            out.print(f"operator {state.state.operator}{name} is left as it is: {state.left_alone}", markup=False)
+        if state.rewrites:
+            ways = ", ".join(f"{number(count)} {_WAYS[way]}" for way, count in state.rewrites.items() if count)
+            out.print(f"operator {state.state.operator}, partitions: {ways}", markup=False)
         if state.null_timestamps:
             note = f"operator {state.state.operator}: {number(state.null_timestamps)} entries have no timestamp: kept"
             out.print(note, markup=False)

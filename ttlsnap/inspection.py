@@ -20,6 +20,7 @@ from ttlsnap.operators import Selection, states_of
 from ttlsnap.schema.json import to_value
 from ttlsnap.state import StateDescriptor
 from ttlsnap.stores import lineage_of, state_store
+from ttlsnap.stores.lineage import Lineage
 
 _EPOCH_CONFS = (
     ("spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion", ">=4.2"),
@@ -29,7 +30,7 @@ _EPOCH_CONFS = (
 
 @dataclass
 class StateInspection:
-    """One state; ``entries`` is None unless a scan counted them, ``bytes`` None where the files do not tell.
+    """One state; ``entries`` is None unless a scan counted them or the files say, ``bytes`` None where those do not.
 
     ``problem`` says why it could not be read, or has no ages.
     """
@@ -156,24 +157,27 @@ def inspect(
 
 
 def _states(checkpoint: Checkpoint, operator: Operator, store: Store, selection: Selection) -> list[StateInspection]:
-    size, problem = _size(checkpoint, store)
     described = [s for s in states_of(checkpoint, operator, store) if selection.state in (None, s.state)]
+    lineages, problem = _lineages(checkpoint, store)
+    size = sum(lineage.size for lineage in lineages) if problem is None else None
+    counts = [lineage.entries for lineage in lineages]
+    entries = sum(filter(None, counts)) if counts and None not in counts and len(store.families) == 1 else None
     if not described:
-        return [StateInspection(None, "default", size, problem=problem)]
+        return [StateInspection(None, "default", size, entries, problem=problem)]
+    # States of one store share its files, whose bytes go with the first of them.
     return [
-        StateInspection(state, state.state, size if len(described) == 1 else None, problem=problem)
-        for state in described
+        StateInspection(state, state.state, size if number == 0 else None, entries, problem=problem)
+        for number, state in enumerate(described)
     ]
 
 
-def _size(checkpoint: Checkpoint, store: Store) -> tuple[int | None, str | None]:
-    """Bytes on disk of the version; or None, and why."""
+def _lineages(checkpoint: Checkpoint, store: Store) -> tuple[list[Lineage], str | None]:
+    """The files of all partitions; or none, and why."""
     try:
         files = state_store(checkpoint)
-        lineages = [lineage_of(checkpoint, files, store, partition) for partition in store.partitions]
+        return [lineage_of(checkpoint, files, store, partition) for partition in store.partitions], None
     except (CorruptionError, UnsupportedError) as error:
-        return None, str(error)
-    return sum(lineage.size for lineage in lineages), None
+        return [], str(error)
 
 
 def uncommitted_batch(checkpoint: Checkpoint) -> int | None:

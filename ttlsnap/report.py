@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,7 +45,9 @@ class StateReport:
 
     ``timestamp`` names the field that was judged by, ``now_us`` the moment it was compared with; ``null_timestamps``
     entries had none and were kept. ``unclosed`` counts dropped groups that the watermark had not reached, whose results
-    an append-mode query had still to emit. ``left_alone`` says why no transformer looked at the state.
+    an append-mode query had still to emit. ``left_alone`` says why no transformer looked at the state. ``rewrites``,
+    of a RocksDB store's first state, counts its partitions by how they are written: ``full``, as ``tombstones``, or
+    ``untouched``.
     """
 
     state: StateDescriptor
@@ -58,6 +60,7 @@ class StateReport:
     null_timestamps: int = 0
     unclosed: int = 0
     left_alone: str | None = None
+    rewrites: Mapping[str, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -75,6 +78,7 @@ class StateReport:
             "null_timestamps": self.null_timestamps,
             "unclosed": self.unclosed,
             "left_alone": self.left_alone,
+            **({"partitions": dict(self.rewrites)} if self.rewrites is not None else {}),
         }
 
 
@@ -130,6 +134,9 @@ def summarize(plan: Plan, results: Sequence[PartitionResult]) -> tuple[Counts, t
         before, after = store.size, store.size
         if store.offered:
             before, after = sum(r.bytes_before for r in mine), sum(r.bytes_after for r in mine)
+        ways = [r.rewrite or "untouched" for r in mine]
+        is_rocksdb = plan.checkpoint.provider == "rocksdb"
+        rewrites = {way: ways.count(way) for way in ("full", "tombstones", "untouched")} if is_rocksdb else None
         for number, planned in enumerate(store.states):
             # States of one store share its files, whose bytes go with the first of them.
             size = (before, after) if number == 0 else (None, None)
@@ -145,7 +152,10 @@ def summarize(plan: Plan, results: Sequence[PartitionResult]) -> tuple[Counts, t
                 sum(p.rewritten for p in parts),
                 *size,
             )
-            reports.append(_with_times(StateReport(planned.state, counts), [p.times for p in parts if p.times]))
+            report = StateReport(
+                planned.state, counts, rewrites=rewrites if planned.state == store.offered[0] else None
+            )
+            reports.append(_with_times(report, [p.times for p in parts if p.times]))
     return _total([report.counts for report in reports]), tuple(reports)
 
 

@@ -51,14 +51,11 @@ class Model:
 
     def state(self) -> list[Entry]:
         """The entries of the state of the last committed batch, sorted."""
-        return sorted(self._operator.entry(key) for key in self._operator.groups)
+        return self._operator.state()
 
     def drop(self, unwanted: Callable[[Entry], bool]) -> int:
         """Takes entries out of the state; how many."""
-        gone = [key for key in self._operator.groups if unwanted(self._operator.entry(key))]
-        for key in gone:
-            del self._operator.groups[key]
-        return len(gone)
+        return self._operator.drop(unwanted)
 
 
 class _Operator:
@@ -75,6 +72,15 @@ class _Operator:
 
     def entry(self, key: Any) -> Entry:
         raise NotImplementedError
+
+    def state(self) -> list[Entry]:
+        return sorted(self.entry(key) for key in self.groups)
+
+    def drop(self, unwanted: Callable[[Entry], bool]) -> int:
+        gone = [key for key in self.groups if unwanted(self.entry(key))]
+        for key in gone:
+            del self.groups[key]
+        return len(gone)
 
 
 class _Aggregation(_Operator):
@@ -216,7 +222,37 @@ class _DeduplicationWithin(_KeyDeduplication):
         return entry(0, "default", {"key": key}, {"expiresAtMicros": self.groups[key]})
 
 
+class _Visits(_Operator):
+    """Per key: (latest moment, count) or None where that variable was dropped, and all numbers."""
+
+    def batch(self, events: Sequence[Event], late_ms: int, evict_ms: int) -> list[Fields]:
+        for event in events:
+            last, numbers = self.groups.get(event.key, (None, ()))
+            seen, count = last or (0, 0)
+            self.groups[event.key] = (max(seen, event.ts or 0), count + 1), (*numbers, event.value)
+        rows = []
+        for key in {event.key for event in events}:
+            (seen, count), numbers = self.groups[key]
+            rows.append({"key": key, "seen": seen, "n": count, "numbers": ",".join(map(str, numbers))})
+        return rows
+
+    def state(self) -> list[Entry]:
+        """The value variable alone."""
+        return sorted(self._last(key, last) for key, (last, _) in self.groups.items() if last is not None)
+
+    def drop(self, unwanted: Callable[[Entry], bool]) -> int:
+        """Forgets the value variable, and leaves the list."""
+        gone = [key for key, (last, _) in self.groups.items() if last is not None and unwanted(self._last(key, last))]
+        for key in gone:
+            self.groups[key] = None, self.groups[key][1]
+        return len(gone)
+
+    def _last(self, key: Any, last: tuple[int, int]) -> Entry:
+        return entry(0, "default", {"key": key}, {"seen": last[0], "n": last[1]})
+
+
 _OPERATORS: dict[str, type[_Operator]] = {
+    "visits": _Visits,
     "agg_update": _Aggregation,
     "agg_update_watermark": _WatermarkedAggregation,
     "agg_update_long": _NumberAggregation,

@@ -118,12 +118,14 @@ class Judge:
         batches: Sequence[Events],
         version: str | None = None,
         fresh: bool = False,
+        snapshot: bool = False,
     ) -> list[Batch]:
         """Goes on with a checkpoint: what the sink got, batch by batch.
 
-        In the process that ran it last if that has the right version, or in a ``fresh`` one.
+        In the process that ran it last if that has the right version, or in a ``fresh`` one; with ``snapshot`` Spark
+        writes snapshots all the while, and the query ends when there is one of the last batch.
         """
-        return self._run(checkpoint, batches, version=version, fresh=fresh)
+        return self._run(checkpoint, batches, version=version, fresh=fresh, snapshot=snapshot)
 
     def refusal(self, checkpoint: Checkpoint, batches: Sequence[Events] = (), version: str | None = None) -> str:
         """What Spark says when it will not go on; an error if it does go on."""

@@ -28,18 +28,17 @@ def open_checked(files: Directory, path: str) -> BinaryIO:
 
     Raises CorruptionError naming the checksum file and the place.
     """
-    verify(files, path)
+    _verify(files, path)
     return files.open(path)
 
 
 def read_checked(files: Directory, path: str, limit: int) -> bytes:
     """The whole of a small file, like ``open_checked``; raises StorageError when it is longer than ``limit`` bytes."""
-    verify(files, path)
+    _verify(files, path)
     return files.read(path, limit)
 
 
-def verify(files: Directory, path: str) -> None:
-    """Raise CorruptionError unless the checksum files beside ``path``, where there are any, match it."""
+def _verify(files: Directory, path: str) -> None:
     info = files.stat(path)
     if info is None:
         raise CorruptionError(f"{files.root}/{path} is missing")

@@ -3,8 +3,8 @@
     file    := utf("v1") utf(key JSON) utf(value JSON)                                  Spark 3.1
              | utf("v2") text(key JSON) text(value JSON)                                Spark 3.2 on
              | utf("v3") int32 count family*                                            Spark 4.0 on
-    family  := utf(name) int16 key schema id, int16 value schema id
-               text(key JSON) text(value JSON) text(key encoder JSON) text(user key JSON)
+    family  := utf(name) int16 key schema id, text(key JSON), int16 value schema id, text(value JSON)
+               text(key encoder JSON) text(user key JSON)
     text    := int32 chunks, utf*
     utf     := uint16 length, bytes in Java's modified UTF-8        (all integers big-endian)
 
@@ -66,8 +66,10 @@ def read_state_schema(files: Directory, path: str) -> tuple[ColumnFamilySchema, 
 
 def _family(reader: _Reader) -> ColumnFamilySchema:
     name = reader.utf()
-    reader.take(4)  # ids of key and value schema, which Avro values refer to
-    key, value = reader.struct(reader.text()), reader.struct(reader.text())
+    reader.take(2)  # the schema's id, which rows in Avro refer to
+    key = reader.struct(reader.text())
+    reader.take(2)
+    value = reader.struct(reader.text())
     encoder, user_key = reader.json(), reader.text()
     return ColumnFamilySchema(name, key, value, encoder, reader.struct(user_key) if user_key.strip("{} ") else None)
 

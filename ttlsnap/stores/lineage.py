@@ -21,6 +21,7 @@ class Lineage:
 
     ``shared`` are files that the snapshot refers to, as others may. ``newer`` are files of later versions: what a batch
     left that was begun and never committed. ``new_snapshot`` is where a snapshot of ``version`` belongs.
+    ``entries`` is how many there are, where the files say so.
     """
 
     version: int
@@ -29,6 +30,7 @@ class Lineage:
     newer: tuple[StateFile, ...]
     new_snapshot: str
     shared: tuple[StateFile, ...] = ()
+    entries: int | None = None
 
     @property
     def files(self) -> tuple[StateFile, ...]:

@@ -66,7 +66,11 @@ class Rows:
     @classmethod
     def of(cls, pieces: Sequence[bytes]) -> Rows:
         """Rows from bytes, which are copied into one buffer."""
-        size: Int64s = np.fromiter(map(len, pieces), np.int64, len(pieces))
+        try:
+            # Twice as fast as through integers; most rows are short.
+            size: Int64s = np.frombuffer(bytes(map(len, pieces)), np.uint8).astype(np.int64)
+        except ValueError:
+            size = np.array(list(map(len, pieces)), np.int64)
         return cls(np.frombuffer(b"".join(pieces), np.uint8), offsets_of(size)[:-1], size)
 
     def __len__(self) -> int:

@@ -36,13 +36,14 @@ from rocksdict import (
 from ttlsnap.errors import CorruptionError, StorageError, TtlsnapError
 
 _MERGE_OPERATOR = re.compile(rb"(?m)^(\s*merge_operator=).*StringAppend.*$")
-_CHUNK = 256  # entries, between looks at how many bytes have come together
-_BATCH_ENTRIES = 8192
+_CHUNK = 64  # entries, until it is known how large they are
+_SAMPLE = 16
+_BATCH_ENTRIES = 2048  # what fits into a processor's cache
 _BATCH_BYTES = 1 << 20
 _READAHEAD = 2 << 20
 _BLOOM_BITS = 10  # for each key, as Spark's databases have
 
-Pairs = tuple[list[bytes], list[bytes]]
+Pairs = tuple[tuple[bytes, ...], tuple[bytes, ...]]
 """Keys and values of consecutive entries, as they are stored."""
 
 
@@ -81,6 +82,10 @@ class Settings:
             options.create_if_missing(True)
             # What RocksDB compacts by itself would be new tables where the old ones can be shared.
             options.set_disable_auto_compactions(True)
+        # A database here is opened, scanned and closed: what takes time to prepare for more is left out.
+        self.database.set_skip_stats_update_on_db_open(True)
+        self.database.set_max_file_opening_threads(1)
+        self.database.set_max_background_jobs(1)
 
 
 def settings_of(folder: Path) -> Settings:
@@ -123,38 +128,54 @@ def scan(opened: Rdict, where: str, before: bytes | None = None) -> Generator[Pa
 
     Raises CorruptionError where RocksDB cannot go on.
     """
-    options = ReadOptions()
-    options.set_readahead_size(_READAHEAD)
+    options = _read_options()
     if before is not None:
         options.set_iterate_upper_bound(before)
-    last = None
+    last, most = None, _CHUNK
     with _no_garbage():
-        items = opened.items(read_opt=options)
-        while True:
-            pairs: list[Any] = []
-            size = 0
-            while len(pairs) < _BATCH_ENTRIES and size < _BATCH_BYTES:
-                some: list[Any] = list(islice(items, _CHUNK))
-                if not some:
-                    break
-                size += sum(len(key) + len(value) for key, value in some)
-                pairs += some
-            if not pairs:
-                break
+        items: Iterator[Any] = opened.items(read_opt=options)
+        while pairs := list(islice(items, most)):
             keys, values = zip(*pairs, strict=True)
             last = keys[-1]
-            yield list(keys), list(values)
-    # The iterator does not say why it ended. Another one is asked at the same place.
-    ended = opened.iter(options)
+            yield keys, values
+            # Fewer at a time where they are large; counting bytes while they are read would take as long again.
+            size = (sum(map(len, keys[::_SAMPLE])) + sum(map(len, values[::_SAMPLE]))) * _SAMPLE
+            most = max(1, min(4 * most, _BATCH_ENTRIES, _BATCH_BYTES * len(keys) // max(size, 1)))
+    _require_end(opened, options, last, where)
+
+
+def count_entries(opened: Rdict, where: str) -> int:
+    """How many entries there are, each of them read; raises CorruptionError where RocksDB cannot go on."""
+    options = _read_options()
+    count, last = 0, None
+    with _no_garbage():
+        keys = opened.keys(read_opt=options)
+        while chunk := list(islice(keys, _BATCH_ENTRIES)):
+            count += len(chunk)
+            last = chunk[-1]
+    _require_end(opened, options, last, where)
+    return count
+
+
+def _read_options() -> ReadOptions:
+    options = ReadOptions()
+    options.set_readahead_size(_READAHEAD)
+    options.fill_cache(False)  # type: ignore[call-arg]  # each block is read once
+    return options
+
+
+def _require_end(opened: Rdict, options: ReadOptions, last: Any, where: str) -> None:
+    """An iterator does not say why it ended. Another one is asked, at the same place."""
+    iterator = opened.iter(options)
     if last is None:
-        ended.seek_to_first()
+        iterator.seek_to_first()
     else:
-        ended.seek(last)
-        if ended.valid():
-            ended.next()
+        iterator.seek(last)
+        if iterator.valid():
+            iterator.next()
     with rocksdb_errors(where):
-        ended.status()
-    if ended.valid():
+        iterator.status()
+    if iterator.valid():
         raise CorruptionError(f"{where}: RocksDB's iterator ended before the last entry")
 
 

@@ -16,7 +16,7 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.errors import CorruptionError
 from ttlsnap.filesystem import Directory, FileInfo
 from ttlsnap.stores.lineage import Lineage, StateFile
-from ttlsnap.stores.rocksdb.archive import read_metadata
+from ttlsnap.stores.rocksdb.archive import SnapshotMetadata, read_metadata
 from ttlsnap.stores.rocksdb.changelog import read_lineage
 
 Name = tuple[int, str | None]
@@ -48,13 +48,15 @@ def find_lineage(files: Directory, directory: str, version: int, unique_id: str 
     else:
         names = _with_ids(files, path_of, (version, unique_id), zips, changelogs, codec)
     base = names[0] if names and names[0] in zips else None
+    metadata = read_metadata(files, path_of(base, "zip")) if base else None
     return Lineage(
         version=version,
         snapshot=_fact(directory, base[0], zips[base]) if base else None,
         deltas=tuple(_fact(directory, name[0], changelogs[name]) for name in (names[1:] if base else names)),
         newer=tuple(sorted(newer, key=lambda file: (file.version, file.path))),
         new_snapshot=path_of((version, unique_id), "zip"),
-        shared=_shared(files, path_of(base, "zip"), base[0]) if base else (),
+        shared=_shared(files, path_of(base, "zip"), base[0], metadata) if base and metadata else (),
+        entries=metadata.entries if metadata and len(names) == 1 else None,
     )
 
 
@@ -113,10 +115,10 @@ def _with_ids(
     return needed
 
 
-def _shared(files: Directory, path: str, version: int) -> tuple[StateFile, ...]:
+def _shared(files: Directory, path: str, version: int, metadata: SnapshotMetadata) -> tuple[StateFile, ...]:
     """The SST files and logs of a snapshot, each as long as it says."""
     found = []
-    for file in read_metadata(files, path).files:
+    for file in metadata.files:
         info = files.stat(file.path)
         if info is None or info.is_dir:
             raise CorruptionError(f"{files.root}/{file.path} is missing: {path} needs it")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +21,6 @@ import google_crc32c
 import numpy as np
 from rocksdict import Rdict, WriteBatch
 
-from ttlsnap.checkpoint.file_checksums import verify
 from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
 from ttlsnap.errors import CorruptionError, StorageError
 from ttlsnap.filesystem import Directory
@@ -56,8 +55,8 @@ class Batch:
     state: str
     keys: Rows
     values: Rows
-    raw_keys: list[bytes]
-    raw_values: list[bytes]
+    raw_keys: Sequence[bytes]
+    raw_values: Sequence[bytes]
 
 
 @contextlib.contextmanager
@@ -103,10 +102,12 @@ def _require_room(folder: Path, lineage: Lineage) -> None:
 
 
 def assemble(files: Directory, path: str, folder: Path, store: RocksDbStore) -> SnapshotMetadata:
-    """Make in ``folder`` the database of the snapshot ``path``, its SST files by links."""
+    """Make in ``folder`` the database of the snapshot ``path``, its SST files by links.
+
+    Hadoop's checksums of those are not looked at: RocksDB has one for each block.
+    """
     metadata = extract(files, path, folder)
     for file in metadata.files:
-        verify(files, file.path)
         (folder / file.local).symlink_to(f"{files.root}/{file.path}")
     set_delimiter(folder, store.delimiter)
     return metadata
@@ -195,7 +196,9 @@ class RocksDbPartition:
                 "partition from a copy, or go back to an older batch"
             )
 
-    def _by_state(self, raw_keys: list[bytes], raw_values: list[bytes], states: Collection[str]) -> Iterator[Batch]:
+    def _by_state(
+        self, raw_keys: Sequence[bytes], raw_values: Sequence[bytes], states: Collection[str]
+    ) -> Iterator[Batch]:
         families = self.families
         if not families:
             yield self._batch(DEFAULT_FAMILY, raw_keys, raw_values, 0, DEFAULT_FAMILY in states)
@@ -214,7 +217,9 @@ class RocksDbPartition:
                 )
             yield self._batch(name, raw_keys[start:end], raw_values[start:end], FAMILY_SIZE, name in states)
 
-    def _batch(self, state: str, raw_keys: list[bytes], raw_values: list[bytes], family: int, as_rows: bool) -> Batch:
+    def _batch(
+        self, state: str, raw_keys: Sequence[bytes], raw_values: Sequence[bytes], family: int, as_rows: bool
+    ) -> Batch:
         keys, values = Rows.of(raw_keys), Rows.of(raw_values)
         head = CHECKSUM_SIZE if self.store.row_checksums else 0
         if head:
@@ -223,7 +228,7 @@ class RocksDbPartition:
             keys, values = self._rows(keys, family, raw_keys), self._rows(values, head, raw_keys)
         return Batch(state, keys, values, raw_keys, raw_values)
 
-    def _rows(self, raw: Rows, head: int, raw_keys: list[bytes]) -> Rows:
+    def _rows(self, raw: Rows, head: int, raw_keys: Sequence[bytes]) -> Rows:
         """The rows behind ``head`` bytes and the one that tells their encoding."""
         short = raw.size <= head
         if not short.any():
@@ -233,7 +238,9 @@ class RocksDbPartition:
             raise CorruptionError(f"{self.where}: key {key.hex()}: no row of a known encoding begins where it should")
         return Rows(raw.data, raw.start + head + 1, raw.size - head - 1)
 
-    def _verify(self, keys: Rows, values: Rows, raw_keys: list[bytes], raw_values: list[bytes], single: bool) -> None:
+    def _verify(
+        self, keys: Rows, values: Rows, raw_keys: Sequence[bytes], raw_values: Sequence[bytes], single: bool
+    ) -> None:
         """Every value's checksum, or those of its elements."""
         wrong = values.size < CHECKSUM_SIZE
         if not wrong.any():

@@ -13,7 +13,7 @@ import contextlib
 import struct
 import uuid
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
@@ -26,6 +26,7 @@ from ttlsnap.filesystem import Directory, scratch_name
 from ttlsnap.stores import Rewrite, StagedFile, Staging, Written
 from ttlsnap.stores.rocksdb import archive
 from ttlsnap.stores.rocksdb.database import (
+    count_entries,
     database,
     ingest,
     live_tables,
@@ -92,17 +93,19 @@ class RocksDbWriter:
         self._count(batch.state, len(kept))
         new = self._raw_values(batch, kept[rewritten], values.take(rewritten))
         if self._full:
-            keys = [batch.raw_keys[i] for i in kept.tolist()]
-            raw_values = [batch.raw_values[i] for i in kept.tolist()]
+            stays = np.zeros(len(batch.raw_keys), np.bool_)
+            stays[kept] = True
+            chosen = stays.tobytes()
+            raw_values = list(compress(batch.raw_values, chosen))
             for place, value in zip(np.flatnonzero(rewritten).tolist(), new, strict=True):
                 raw_values[place] = value
-            self._whole.put(keys, raw_values)
+            self._whole.put(list(compress(batch.raw_keys, chosen)), raw_values)
             return
         changed = np.ones(len(batch.raw_keys), np.bool_)
         changed[kept] = rewritten
         told: dict[int, bytes] = dict(zip(kept[rewritten].tolist(), new, strict=True))
         places = np.flatnonzero(changed).tolist()
-        keys = list(compress(batch.raw_keys, changed.tolist()))
+        keys = list(compress(batch.raw_keys, changed.tobytes()))
         patch = [told.get(place) for place in places]
         self._patch.patch(keys, patch)
         self._changes.add(keys, patch)
@@ -225,7 +228,7 @@ class RocksDbWriter:
     def _recount(self, written: Written) -> None:
         """Open what was staged, from its files alone, and count: it must hold what was written."""
         with self._reopened(written) as (new, where):
-            count = sum(len(keys) for keys, _ in scan(new, where))
+            count = count_entries(new, where)
             wanted = sum(self._counts.values())
             if count != wanted:
                 raise CorruptionError(
@@ -267,7 +270,7 @@ class _Tables:
         self._paths: list[Path] = []
         self._writer: SstFileWriter | None = None
 
-    def put(self, keys: list[bytes], values: list[bytes]) -> None:
+    def put(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         """Entries, in the order of their keys."""
         if keys:  # RocksDB makes no table without an entry
             with self._table() as writer:
