@@ -66,6 +66,11 @@ def fewer(end: int) -> Batches:
     return few(end)[-2:]
 
 
+def timed(end: int) -> Batches:
+    """``fewer``, without the one that has no time."""
+    return [[event for event in batch if event.ts is not None] for batch in fewer(end)]
+
+
 def closing_windows(end: int) -> Batches:
     """An hour a batch, so that each closes a window; some come late, but not too late, and close at once."""
     batches = []
@@ -145,7 +150,34 @@ SAMPLES = (
         "offset log of version 2: numbered sources, and no number of partitions among the pinned settings",
         Query(conf=_OFFSETS_V2),
     ),
-    Sample("rocksdb-4.2", "the RocksDB state store", Query(provider="rocksdb"), events=fewer),
+    Sample(
+        "rocksdb-4.2",
+        "the RocksDB state store: a zip of each version, which share their SST files",
+        Query(provider="rocksdb"),
+        events=fewer,
+        layout="snapshot",
+    ),
+    Sample(
+        "rocksdb-changelog-3.5",
+        "RocksDB with changelogs and no zip at all; Spark 3.5 knows no column families",
+        Query(provider="rocksdb", changelog=True),
+        events=fewer,
+        version="3.5",
+    ),
+    Sample(
+        "rocksdb-ids-4.2",
+        "checkpoint format 2: state files with ids, which the commit log and the changelogs name; row checksums",
+        Query("dedup_plain", provider="rocksdb", changelog=True, checkpoint_format=2, row_checksum=True),
+        events=fewer,
+        layout="both",
+    ),
+    Sample(
+        "visits-4.2",
+        "transformWithState: a value variable and a list, in column families; merges in the changelog",
+        Query("visits", provider="rocksdb", changelog=True),
+        events=timed,
+        layout="both",
+    ),
     Sample("join-4.2", "a stream-stream join: four linked stores", Query("join", delay_s=4 * DAY)),
     Sample(
         "no-schema-3.0",

@@ -18,6 +18,10 @@ COMPACTABLE = {
     "uncommitted-batch-4.2": "value.max",
     "lzf-both-4.2": "value.max",
     "offsets-v2-4.2": "value.max",
+    "rocksdb-4.2": "value.max",
+    "rocksdb-changelog-3.5": "value.max",
+    "rocksdb-ids-4.2": "key.at",
+    "visits-4.2": "value.seen:s",
 }
 """The samples that ``compact`` takes without further words, each with a field that holds a time."""
 

@@ -20,7 +20,7 @@ from .conftest import Ttlsnap
 
 SECONDS = float(os.environ.get("TTLSNAP_FUZZ_SECONDS", "20"))
 SEED = os.environ.get("TTLSNAP_FUZZ_SEED")
-NAMES = (*COMPACTABLE, "join-4.2", "rocksdb-4.2", "no-schema-3.0")
+NAMES = (*COMPACTABLE, "join-4.2", "no-schema-3.0")
 MEMORY = 512 << 20
 CPU_SECONDS = 10.0
 

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ttlsnap.errors import CorruptionError, UnsupportedError
-from ttlsnap.stores.codecs import Compressor, codec_name, decompress
+from ttlsnap.stores.codec_names import codec_name
+from ttlsnap.stores.codecs import Compressor, decompress
 from ttlsnap.stores.hdfs.records import read_records
 
 from ..samples import SAMPLES

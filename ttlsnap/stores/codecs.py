@@ -26,7 +26,7 @@ import pyarrow as pa
 import xxhash
 import zstandard
 
-from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.errors import CorruptionError
 
 _LZ4_MAGIC = b"LZ4Block"
 _LZ4_HEADER = struct.Struct("<8sBiiI")
@@ -39,23 +39,6 @@ _SNAPPY_MAX_BLOCK = 64 << 20
 _LZF_MAX_CHUNK = 0xFFFF
 _BLOCK = 32 << 10
 _READ = 1 << 20
-
-_CLASSES = {
-    "org.apache.spark.io.LZ4CompressionCodec": "lz4",
-    "org.apache.spark.io.ZStdCompressionCodec": "zstd",
-    "org.apache.spark.io.SnappyCompressionCodec": "snappy",
-    "org.apache.spark.io.LZFCompressionCodec": "lzf",
-}
-
-
-def codec_name(setting: str) -> str:
-    """The short name of the codec a checkpoint pins; raises UnsupportedError for one that is unknown."""
-    name = _CLASSES.get(setting, setting.lower())
-    if name not in _READERS:
-        raise UnsupportedError(
-            f"state compression codec {setting!r} is unknown; known are {', '.join(sorted(_READERS))}"
-        )
-    return name
 
 
 def decompress(file: BinaryIO, codec: str, where: str) -> Iterator[bytes]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import UnsupportedError
+from ttlsnap.stores.codec_names import codec_name
 
 if TYPE_CHECKING:
     from ttlsnap.checkpoint import Checkpoint
@@ -27,8 +28,6 @@ class HdfsStore:
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> HdfsStore:
         """With the settings that the checkpoint pins; raises UnsupportedError for an unknown codec."""
-        from ttlsnap.stores.codecs import codec_name
-
         try:
             return cls(codec_name(checkpoint.codec), checkpoint.row_checksums)
         except UnsupportedError as error:

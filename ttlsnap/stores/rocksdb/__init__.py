@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import UnsupportedError
+from ttlsnap.stores.codec_names import codec_name
 
 if TYPE_CHECKING:
     from ttlsnap.checkpoint import Checkpoint
@@ -37,8 +38,6 @@ class RocksDbStore:
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> RocksDbStore:
         """With the settings that the checkpoint pins; raises UnsupportedError for one that is unknown."""
-        from ttlsnap.stores.codecs import codec_name
-
         conf, where = checkpoint.batch.conf, f"{checkpoint.target}/{layout.offset_file(checkpoint.batch.id)}"
         # Before Spark 4.2 the delimiter was always a comma.
         merge_operator = conf.get(f"{_CONF}rocksdb.mergeOperatorVersion", "1")

@@ -17,7 +17,6 @@ from ttlsnap.errors import CorruptionError
 from ttlsnap.filesystem import Directory, FileInfo
 from ttlsnap.stores.lineage import Lineage, StateFile
 from ttlsnap.stores.rocksdb.archive import SnapshotMetadata, read_metadata
-from ttlsnap.stores.rocksdb.changelog import read_lineage
 
 Name = tuple[int, str | None]
 """A version, and its id where it has one."""
@@ -98,6 +97,8 @@ def _with_ids(
         raise CorruptionError(
             f"{files.root}/{path_of(name, 'zip')} is missing, and so is its changelog: the commit log names them"
         )
+    from ttlsnap.stores.rocksdb.changelog import read_lineage
+
     chain: list[Name] = [*read_lineage(files, path_of(name, "changelog"), codec), name]
     at = max((i for i, known in enumerate(chain) if known in zips), default=None)
     if at is None and chain[0][0] != 1:
