@@ -26,6 +26,10 @@ COMPACTABLE = {
 """The samples that ``compact`` takes without further words, each with a field that holds a time."""
 
 
+ROCKSDB = ("rocksdb-4.2", "rocksdb-changelog-3.5", "rocksdb-ids-4.2", "visits-4.2")
+"""Those whose new files differ from run to run: RocksDB writes ids and the time of day into its tables."""
+
+
 def sample(name: str, folder: Path) -> Path:
     """A copy of the sample ``name`` in ``folder``."""
     return Path(shutil.copytree(SAMPLES / name, folder / name))

@@ -11,7 +11,7 @@ import pytest
 
 from ttlsnap.cli.app import run
 
-from ..samples import COMPACTABLE, SAMPLES, bytes_of, sample
+from ..samples import COMPACTABLE, ROCKSDB, SAMPLES, bytes_of, sample
 
 
 class Outcome(NamedTuple):
@@ -75,12 +75,14 @@ def test_inspect_gives_the_promised_keys_for_every_sample(ttlsnap: Ttlsnap, name
 def test_inspect_shows_decoded_entries_and_counts_them_by_age(ttlsnap: Ttlsnap, name: str) -> None:
     arguments = ("inspect", str(SAMPLES / name), "--format", "json", "--timestamp", COMPACTABLE[name], "--now", "wall")
     found = ttlsnap(*arguments, "--entries", "3", "--age").json
-    (state,) = found["operators"][0]["stores"][0]["states"]
+    states = found["operators"][0]["stores"][0]["states"]
+    (state,) = [state for state in states if "age" in state]
     age = state["age"]
     counted = age["future"] + sum(b["entries"] for b in age["buckets"]) + age["older"] + age["null"]
     assert counted == state["entries"] > 0
-    assert len(found["entries"]) == min(3, state["entries"])
-    for entry in found["entries"]:
+    mine = [entry for entry in found["entries"] if entry["state"] == state["name"]]
+    assert len(mine) == min(3, state["entries"])
+    for entry in mine:
         assert {"operator", "store", "state", "partition", "key", "value"} <= entry.keys()
         assert entry["key"]["key"] is None or isinstance(entry["key"]["key"], str)
 
@@ -157,15 +159,21 @@ def test_a_dry_run_reports_what_the_real_one_does_and_writes_nothing(
     target = sample(name, tmp_path)
     before = bytes_of(target)
     arguments = ("compact", str(target), "--ttl", "1s", "--timestamp", COMPACTABLE[name], "--format", "json", *QUICK)
-    now = ("--now", ttlsnap(*arguments, "--dry-run", "--now", "wall").json["stores"][0]["newest"].replace("Z", ""))
+    stores = ttlsnap(*arguments, "--dry-run", "--now", "wall").json["stores"]
+    now = ("--now", next(store["newest"] for store in stores if store["newest"]).replace("Z", ""))
     dry = ttlsnap(*arguments, *now, "--dry-run").json
     assert bytes_of(target) == before
     real = ttlsnap(*arguments, *now).json
+    if name in ROCKSDB:
+        for one, other in zip((dry["totals"], *dry["stores"]), (real["totals"], *real["stores"]), strict=True):
+            bytes_after = one.pop("bytes_after"), other.pop("bytes_after")
+            assert bytes_after == (None, None) or abs(bytes_after[0] - bytes_after[1]) < 50
     assert (dry["totals"], dry["stores"]) == (real["totals"], real["stores"])
     assert (dry["dry_run"], real["dry_run"]) == (True, False)
     assert 0 < real["totals"]["kept"] < real["totals"]["entries"]
     assert ttlsnap("rollback", str(target)).code == 0
     kept = {path: digest for path, digest in bytes_of(target).items() if not path.startswith("_ttlsnap")}
+    kept = {path: digest for path, digest in kept.items() if path in before or not path.endswith("/SSTs")}
     assert kept == before
 
 

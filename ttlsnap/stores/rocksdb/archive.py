@@ -87,9 +87,9 @@ def extract(files: Directory, path: str, folder: Path, home: str | None = None) 
     return metadata
 
 
-def write(sink: Any, folder: Path, names: Sequence[str], document: Mapping[str, Any]) -> None:
-    """Write a snapshot's zip: the files ``names`` of ``folder``, and the metadata."""
-    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+def write(path: Path, folder: Path, names: Sequence[str], document: Mapping[str, Any]) -> None:
+    """Write a snapshot's zip to ``path``: the files ``names`` of ``folder``, and the metadata."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in names:
             archive.write(folder / name, name)
         archive.writestr(METADATA, f"v1\n{json.dumps(document, separators=(',', ':'))}")

@@ -185,24 +185,17 @@ class RocksDbWriter:
         current = (folder / "CURRENT").read_text().strip()
         options = max(folder.glob("OPTIONS-*"), key=lambda path: int(path.name.rpartition("-")[2])).name
         document = self._document(listed)
+        snapshot = self._folder / "snapshot.zip"
+        archive.write(snapshot, folder, [current, "CURRENT", options], document)
+        size = snapshot.stat().st_size + sum(sizes)
         if self._staging is None:
-            sink = _CountingSink()
-            archive.write(sink, folder, [current, "CURRENT", options], document)
-            return Written((), sink.size + sum(sizes), self._how())
-        staging = self._staging
-        for source, target in new:
-            self._staged.append(_move(source, staging, target))
-        path = scratch_name(staging.place(partition.lineage.new_snapshot))
-        staging.files.mkdirs(path.rpartition("/")[0])
-        with staging.files.writer(path) as file:
-            archive.write(file, folder, [current, "CURRENT", options], document)
-        found = staging.files.stat(path)
-        assert found is not None
-        self._staged.append(StagedFile(path, partition.lineage.new_snapshot, found.size))
+            return Written((), size, self._how())
+        for source, target in (*new, (snapshot, partition.lineage.new_snapshot)):
+            self._staged.append(_move(source, self._staging, target))
         reused = tuple(shared[name].path for name in local if name in shared)
         return Written(
             files=tuple(self._staged),
-            size=found.size + sum(sizes),
+            size=size,
             rewrite=self._how(),
             reused=reused,
             superseded=() if shared else _superseded(partition),
@@ -331,22 +324,8 @@ class _Changes:
             yield keys, values
 
 
-class _CountingSink:
-    """Where a zip goes in a dry run."""
-
-    def __init__(self) -> None:
-        self.size = 0
-
-    def write(self, data: bytes) -> int:
-        self.size += len(data)
-        return len(data)
-
-    def flush(self) -> None:
-        pass
-
-
 def _move(source: Path, staging: Staging, target: str) -> StagedFile:
-    """Bring a table from the scratch folder to its staging place."""
+    """Bring a file from the scratch folder to its staging place."""
     path = scratch_name(staging.place(target))
     size = source.stat().st_size
     staging.files.mkdirs(path.rpartition("/")[0])
