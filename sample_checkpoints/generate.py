@@ -66,9 +66,15 @@ def fewer(end: int) -> Batches:
     return few(end)[-2:]
 
 
-def timed(end: int) -> Batches:
-    """``fewer``, without the one that has no time."""
-    return [[event for event in batch if event.ts is not None] for batch in fewer(end)]
+def returning(end: int) -> Batches:
+    """The same keys in each of four batches, fewer of them each time."""
+    return [
+        [
+            Event(f"key-{place}", end - (12 - 4 * day) * DAY + place * 60, 10 * day + place)
+            for place in range(8 - 2 * day)
+        ]
+        for day in range(4)
+    ]
 
 
 def closing_windows(end: int) -> Batches:
@@ -173,9 +179,9 @@ SAMPLES = (
     ),
     Sample(
         "visits-4.2",
-        "transformWithState: a value variable and a list, in column families; merges in the changelog",
+        "transformWithState: a value variable and a list, in column families; merges in tables and changelogs",
         Query("visits", provider="rocksdb", changelog=True),
-        events=timed,
+        events=returning,
         layout="both",
     ),
     Sample("join-4.2", "a stream-stream join: four linked stores", Query("join", delay_s=4 * DAY)),

@@ -28,6 +28,7 @@ from ..judge.spark import Events, Judge
 from .stories import BATCHES, MORE, H, Story, T, counts, digest, settled, tell
 from .test_matrix import FULL
 
+_ROCKSDB = "spark.sql.streaming.stateStore.rocksdb."
 OPERATORS = ("agg_update", "agg_append", "dedup")
 
 
@@ -51,6 +52,14 @@ def test_spark_goes_on_after_a_compaction(judge: Judge, operator: str, row_check
         Story(rocksdb(operator, False, 2, row_checksum), ("snapshot",)),
         Story(rocksdb(operator, True, 2, row_checksum)),
     )
+
+
+def test_other_settings(judge: Judge) -> None:
+    """Newer tables, changelogs with another codec, and a Spark that does not count."""
+    settings = [("formatVersion", "6"), ("trackTotalNumberOfRows", "false")]
+    conf = tuple((_ROCKSDB + name, value) for name, value in settings)
+    query = replace(rocksdb("agg_update", True), codec="zstd", conf=conf)
+    tell(judge, Story(query))
 
 
 @pytest.mark.parametrize("version", ["3.5", "4.0", "4.1"])
@@ -118,12 +127,15 @@ def copy_all(target: Path, output: Path | None = None) -> CompactionReport:
         (NEWEST, True, 2, True, "snapshot"),
         ("4.1", True, 1, False, "both"),
         ("4.0", True, 1, False, "snapshot"),
+        ("comma", True, 1, False, "both"),
     ],
 )
 def test_lists_are_copied_as_they_are(
     judge: Judge, version: str, changelog: bool, checkpoint_format: int, row_checksum: bool, layout: str
 ) -> None:
     query = rocksdb("visits", changelog, checkpoint_format, row_checksum)
+    if version == "comma":
+        version, query = NEWEST, replace(query, conf=((_ROCKSDB + "mergeOperatorVersion", "1"),))
     written = judge.write(query, VISITS[:3], layout=layout, version=version)
     before = settled(written.path)
     copied = judge.copy(written)

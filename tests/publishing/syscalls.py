@@ -27,6 +27,7 @@ _DESCRIPTOR = re.compile(r"(?:AT_FDCWD|\d+)<(?P<path>[^>]*)>")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _RUN = re.compile(r"\d{8}T\d{6}(?:\.?\d+)?Z-[0-9a-f]+")
 _SCRATCH = re.compile(r"\.[0-9a-f]{8}\.tmp\b")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _OPENS = {"open", "openat", "openat2", "creat"}
 _BY_DESCRIPTOR = {
     "write", "writev", "pwrite64", "pwritev", "pwritev2", "sendfile", "copy_file_range", "splice", "ftruncate",
@@ -40,7 +41,8 @@ class Call:
 
     ``to`` is the other path of a rename or a link.
 
-    In a path the run and a scratch file's token are called RUN and X, so that the same step of two runs has one name.
+    In a path the run, a scratch file's token and the id of a new table are called RUN, X and UUID, so that the same
+    step of two runs has one name.
     ``changed`` says whether the disk looks different afterwards: the call succeeded and was no fsync.
     """
 
@@ -83,7 +85,7 @@ def read_calls(log: Path, below: Path) -> list[Call]:
 
 def _relative(path: Path, below: Path) -> str:
     """A path without what differs from run to run."""
-    return _SCRATCH.sub(".X.tmp", _RUN.sub("RUN", str(path.relative_to(below))))
+    return _UUID.sub("UUID", _SCRATCH.sub(".X.tmp", _RUN.sub("RUN", str(path.relative_to(below)))))
 
 
 def _changes(name: str, args: str) -> bool:

@@ -16,6 +16,7 @@ import contextlib
 import json
 import re
 import shutil
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +35,9 @@ LOGS = "logs"
 _MEMBER = re.compile(r"MANIFEST-\d+|CURRENT|IDENTITY|OPTIONS-\d+|\d+\.log|metadata")
 _LOCAL_NAME = re.compile(r"\d{1,20}\.(?:sst|log)")
 _STORED_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]*\.(?:sst|log)")
+_ZIPFILE_ERRORS = (EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
+"""What else zipfile raises when it reads nonsense."""
+
 _MAX_METADATA_BYTES = 64 << 20
 _MAX_MEMBER_BYTES = 1 << 30
 _MOST_DEFLATED = 1_100  # no byte of a deflated stream stands for more
@@ -108,7 +112,7 @@ def _members(files: Directory, path: str) -> Iterator[tuple[zipfile.ZipFile, dic
             if METADATA not in members:
                 raise CorruptionError(f"{where}: there is no {METADATA} in it")
             yield archive, members
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, struct.error, *_ZIPFILE_ERRORS) as error:
         raise CorruptionError(f"{where} is damaged or cut off: {error}") from error
 
 

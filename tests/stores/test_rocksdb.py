@@ -1,0 +1,403 @@
+"""Reading and writing RocksDB partitions: what is damaged is said to be, and the traps are avoided."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import struct
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap import LocalEngine, compact, inspect
+from ttlsnap.errors import CorruptionError, StorageError, TtlsnapError, UnsupportedError
+from ttlsnap.filesystem import open_directory
+from ttlsnap.stores.rocksdb import RocksDbStore, changelog, database, partition
+from ttlsnap.stores.rocksdb.archive import read_metadata
+from ttlsnap.stores.rocksdb.changelog import DELETE, MERGE, PUT
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
+
+from ..samples import COMPACTABLE, ROCKSDB, bytes_of, sample
+
+FAR = "2090-01-01T00:00:00Z"
+Edit = Callable[[dict[str, bytes]], None]
+
+
+def drop_all(target: Path, name: str = "rocksdb-4.2", **options: Any) -> Any:
+    """A compaction after which nothing is left."""
+    factory = TtlTransformerFactory(StateTtlConfig(1_000_000), COMPACTABLE[name])
+    return compact(str(target), [factory], now=FAR, engine=LocalEngine(1), quiet_period=0, **options)
+
+
+def is_damage(target: Path, match: str, kind: type[TtlsnapError] = CorruptionError) -> None:
+    """``compact`` refuses, with the words, and leaves every byte as it was; so does a look at the entries."""
+    before = bytes_of(target)
+    with pytest.raises(kind, match=match):
+        drop_all(target)
+    with pytest.raises(kind, match=match):
+        inspect(str(target), entries=100)
+    assert {path: found for path, found in bytes_of(target).items() if not path.startswith("_ttlsnap")} == before
+    assert not list(target.glob("_ttlsnap/runs/*"))
+
+
+def newest_zip(target: Path) -> Path:
+    return max(target.glob("state/0/0/*.zip"))
+
+
+def edit_zip(path: Path, edit: Edit) -> None:
+    """Unpack a zip, change it, and pack it again, without the checksums beside it."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    edit(members)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    for checksum in path.parent.glob(f"*{path.name}.crc*"):
+        checksum.unlink()
+
+
+def metadata_edit(edit: Callable[[dict[str, Any]], None]) -> Edit:
+    def change(members: dict[str, bytes]) -> None:
+        document = json.loads(members["metadata"].partition(b"\n")[2])
+        edit(document)
+        members["metadata"] = b"v1\n" + json.dumps(document).encode()
+
+    return change
+
+
+# Damage.
+
+
+def test_a_truncated_zip(tmp_path: Path) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+    path = newest_zip(target)
+    for checksum in path.parent.glob(f".{path.name}.crc"):
+        checksum.unlink()
+    path.write_bytes(path.read_bytes()[:-30])
+    is_damage(target, r"2\.zip is damaged or cut off")
+
+
+def test_a_stale_checksum_beside_a_zip(tmp_path: Path) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+    path = newest_zip(target)
+    path.write_bytes(path.read_bytes() + b" ")
+    is_damage(target, r"\.2\.zip\.crc")
+
+
+def test_a_missing_table_and_one_of_another_length(tmp_path: Path) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+    table = open_directory(str(target))
+    path = target / read_metadata(table, "state/0/0/2.zip").files[0].path
+    data = path.read_bytes()
+    path.unlink()
+    is_damage(target, rf"{path.name} is missing: state/0/0/2\.zip needs it")
+    path.write_bytes(data + b"x")
+    is_damage(target, rf"{path.name} is {len(data) + 1} bytes long, where state/0/0/2\.zip says {len(data)}")
+
+
+@pytest.mark.parametrize("name", ["../2.zip", "/etc/passwd", "SSTs/x", "a\\b", "C:\\x"])
+def test_a_zip_entry_that_points_outside(tmp_path: Path, name: str) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+    edit_zip(newest_zip(target), lambda members: members.update({name: b"x"}))
+    is_damage(target, "would lead outside")
+
+
+@pytest.mark.parametrize("name", ["LOCK", "MANIFEST", "x.sst", "rocksdict-config.json"])
+def test_a_zip_entry_that_is_not_known(tmp_path: Path, name: str) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+    edit_zip(newest_zip(target), lambda members: members.update({name: b"x"}))
+    is_damage(target, f"{name}' is no file that a RocksDB snapshot is known to have", UnsupportedError)
+
+
+def test_a_zip_entry_that_comes_twice(tmp_path: Path) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+    path = newest_zip(target)
+    with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        archive.writestr("CURRENT", b"MANIFEST-000001\n")
+    path.with_name(f".{path.name}.crc").unlink()
+    is_damage(target, "CURRENT is in it twice")
+
+
+@pytest.mark.parametrize("claim", [1, 1 << 20, (1 << 32) - 2])
+def test_a_zip_entry_that_unpacks_to_more_or_less_than_it_says(tmp_path: Path, claim: int) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+    path = newest_zip(target)
+    path.with_name(f".{path.name}.crc").unlink()
+    data = bytearray(path.read_bytes())
+    at = 0
+    while (at := data.find(b"PK\x01\x02", at)) >= 0:  # the size in each entry of the central directory
+        data[at + 24 : at + 28] = struct.pack("<I", claim)
+        at += 1
+    path.write_bytes(bytes(data))
+    is_damage(target, r"2\.zip.*(damaged|claims)")
+
+
+@pytest.mark.parametrize(
+    ("edit", "match"),
+    [
+        (lambda d: d.update(numKeys=d["numKeys"] + 1), "entries were found, where its metadata promises"),
+        (lambda d: d.update(numInternalKeys=3), "entries were found, where its metadata promises"),
+        (lambda d: d["sstFiles"][0].update(dfsSstFileName="../../x.sst"), "would lead elsewhere"),
+        (lambda d: d["sstFiles"][0].update(localFileName="../000008.sst"), "would lead elsewhere"),
+        (lambda d: d["sstFiles"][0].update(localFileName="CURRENT"), "would lead elsewhere"),
+        (lambda d: d["sstFiles"][0].update(sizeBytes=-1), "bytes long, where"),
+        (lambda d: d["sstFiles"].append(d["sstFiles"][0]), "names a file twice"),
+        (lambda d: d.update(sstFiles=7), "is not what Spark writes"),
+        (lambda d: d.update(columnFamilyMapping={"a": 1, "b": 1}), "two column families have one id"),
+        (lambda d: d.update(columnFamilyMapping={"a": 1 << 40}), "has the id"),
+        (lambda d: d.update(columnFamilyMapping={"default": 9}), "is of column family 0"),
+    ],
+)
+def test_metadata_that_cannot_be(tmp_path: Path, edit: Callable[[dict[str, Any]], None], match: str) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+    edit_zip(newest_zip(target), metadata_edit(edit))
+    is_damage(target, match)
+
+
+def test_an_unknown_version_of_the_metadata(tmp_path: Path) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+    edit_zip(newest_zip(target), lambda members: members.update(metadata=b"v2\n{}"))
+    is_damage(target, "begins b'v2'", UnsupportedError)
+
+
+def test_spark_did_not_count(tmp_path: Path) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+    edit_zip(newest_zip(target), metadata_edit(lambda d: d.update(numKeys=-1)))
+    assert drop_all(target).totals.dropped == 9
+    assert read_metadata(open_directory(str(target)), "state/0/0/2.zip").document["numKeys"] == -1
+
+
+def flips(data: bytes, most: int) -> Iterator[bytes]:
+    """The bytes with one bit of one byte changed, at as many places."""
+    chance = random.Random(5)
+    places = range(len(data)) if len(data) <= most else sorted(chance.sample(range(len(data)), most))
+    for place in places:
+        changed = bytearray(data)
+        changed[place] ^= 1 << chance.randrange(8)
+        yield bytes(changed)
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "at_least"),
+    [
+        ("rocksdb-4.2", "SSTs/*.sst", 0.8),
+        ("rocksdb-4.2", "2.zip", 0.9),
+        ("rocksdb-changelog-3.5", "2.changelog", 0.9),
+        ("rocksdb-ids-4.2", "2_*.changelog", 0.9),
+        ("visits-4.2", "4.changelog", 0.9),
+    ],
+)
+def test_a_flipped_bit_is_found_or_changes_nothing(tmp_path: Path, name: str, pattern: str, at_least: float) -> None:
+    """Some bits mean nothing: times in a zip, properties of a table, a level of compression."""
+    target = sample(name, tmp_path)
+    wanted = inspect(str(target), entries=1000).samples
+    path = max(target.glob(f"state/0/0/{pattern}"))
+    for checksum in path.parent.glob(f"*{path.name}.crc*"):
+        checksum.unlink()
+    found = []
+    for data in flips(path.read_bytes(), 150):
+        path.write_bytes(data)
+        try:
+            assert inspect(str(target), entries=1000).samples == wanted
+            found.append(False)
+        except (CorruptionError, UnsupportedError):
+            found.append(True)
+    assert sum(found) >= at_least * len(found)
+
+
+def test_a_flipped_bit_in_the_manifest(tmp_path: Path) -> None:
+    """The zip's own checksum is made to fit."""
+    target = sample("rocksdb-4.2", tmp_path)
+    wanted = inspect(str(target), entries=1000).samples
+    path = newest_zip(target)
+    good = path.read_bytes()
+
+    def flip(place: int) -> Edit:
+        def edit(members: dict[str, bytes]) -> None:
+            (name,) = (name for name in members if name.startswith("MANIFEST"))
+            data = bytearray(members[name])
+            data[place % len(data)] ^= 4
+            members[name] = bytes(data)
+
+        return edit
+
+    found = 0
+    for place in range(0, 400, 9):
+        path.write_bytes(good)
+        edit_zip(path, flip(place))
+        try:
+            assert inspect(str(target), entries=1000).samples == wanted
+        except CorruptionError:
+            found += 1
+    assert found > 40
+
+
+def test_a_row_that_does_not_match_its_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = sample("rocksdb-ids-4.2", tmp_path)
+    real = database.scan
+
+    def flipped(*arguments: Any, **options: Any) -> Iterator[Any]:
+        for keys, values in real(*arguments, **options):
+            yield keys, (values[0][:-1] + bytes([values[0][-1] ^ 1]), *values[1:])
+
+    monkeypatch.setattr(partition, "scan", flipped)
+    with pytest.raises(CorruptionError, match=r"1 of \d rows do not match their checksums"):
+        drop_all(target, "rocksdb-ids-4.2")
+
+
+# The traps.
+
+
+def lists(target: Path) -> list[list[int]]:
+    """The numbers of each key's list in ``visits-4.2``, taken apart as Spark does."""
+    found = []
+    for entry in inspect(str(target), entries=1000).samples or []:
+        if entry["state"] == "numbers":
+            data, numbers = bytes.fromhex(entry["value"]), []
+            while data:
+                (size,) = struct.unpack_from("<i", data)
+                numbers.append(struct.unpack_from("<q", data, 4 + 1 + 8)[0])
+                data = data[4 + size :]
+            found.append(numbers)
+    return found
+
+
+def test_merges_are_joined_by_what_spark_joins_them_with(tmp_path: Path) -> None:
+    """In two tables, and in two changelogs after them."""
+    target = sample("visits-4.2", tmp_path)
+    found = lists(target)
+    assert sorted(found) == [[0, 10, 20, 30], [1, 11, 21, 31], [2, 12, 22], [3, 13, 23], [4, 14], [5, 15], [6], [7]]
+    drop_all(target, "visits-4.2", rewrite="full")
+    assert lists(target) == found
+
+
+def test_the_delimiter_is_not_the_one_that_rocksdb_takes_by_itself(tmp_path: Path) -> None:
+    """An OPTIONS file names the operator alone; RocksDB then joins with a comma."""
+    folder = tmp_path / "database"
+    folder.mkdir()
+    options = folder / "OPTIONS-000007"
+    options.write_bytes(b"  a=b\n  merge_operator=StringAppendOperator\n  merge_operator_x=nullptr\n")
+    database.set_delimiter(folder, b"")
+    assert b"  merge_operator={id=StringAppendOperator;delimiter=;}\n" in options.read_bytes()
+    database.set_delimiter(folder, b",")
+    assert b"  merge_operator={id=StringAppendOperator;delimiter=,;}\n" in options.read_bytes()
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_no_comma_comes_between_merged_values(tmp_path: Path, guarded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the guard it does: this test can tell."""
+    if not guarded:
+        monkeypatch.setattr(partition, "set_delimiter", lambda folder, delimiter: None)
+    found = inspect(str(sample("visits-4.2", tmp_path)), entries=1000).samples or []
+    values = [bytes.fromhex(entry["value"]) for entry in found if entry["state"] == "numbers"]
+    assert any(b"," in value for value in values) != guarded
+
+
+def test_a_database_without_a_merge_operator_is_not_cut_short(tmp_path: Path) -> None:
+    target = sample("visits-4.2", tmp_path)
+
+    def no_operator(members: dict[str, bytes]) -> None:
+        (name,) = (name for name in members if name.startswith("OPTIONS"))
+        members[name] = members[name].replace(b"merge_operator=StringAppendOperator", b"merge_operator=nullptr")
+
+    for path in target.glob("state/0/*/*.zip"):
+        edit_zip(path, no_operator)
+    with pytest.raises(CorruptionError, match="RocksDB says"):
+        inspect(str(target), entries=1000)
+
+
+def test_a_new_zip_has_nothing_of_ours_in_it(tmp_path: Path) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+    drop_all(target)
+    with zipfile.ZipFile(newest_zip(target)) as archive:
+        kinds = sorted(name.partition("-")[0] for name in archive.namelist())
+    assert kinds == ["CURRENT", "MANIFEST", "OPTIONS", "metadata"]
+
+
+# Changelogs.
+
+
+def record(kind: int, key: bytes, value: bytes, typed: bool) -> bytes:
+    head = bytes([kind]) if typed else b""
+    tail = struct.pack(">i", -1) if kind == DELETE else struct.pack(">i", len(value)) + value
+    return head + struct.pack(">i", len(key)) + key + tail
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_every_version_of_a_changelog(tmp_path: Path, version: int) -> None:
+    typed = version in (2, 4)
+    changes = [(PUT, b"a", b"1"), (DELETE, b"b", b""), (PUT, b"", b""), (PUT, b"long", bytes(3 << 20))]
+    changes += [(MERGE, b"a", b"2")] if typed else []
+    lineage = json.dumps(
+        [{"version": 2, "checkpointUniqueId": "y"}, {"version": 1, "checkpointUniqueId": "x"}]
+    ).encode()
+    head = b"" if version == 1 else b"\0\2v%d" % version
+    head += struct.pack(">H", len(lineage)) + lineage if version > 2 else b""
+    end = b"\0" if typed else struct.pack(">i", -1)
+    path = tmp_path / "3.changelog"
+    whole = head + b"".join(record(*change, typed) for change in changes) + end
+    path.write_bytes(whole)
+    files = open_directory(str(tmp_path))
+    found = [
+        change
+        for part in changelog.read_changes(files, path.name, "none")
+        for change in zip(part.kinds, part.keys, part.values, strict=True)
+    ]
+    assert found == changes
+    assert changelog.has_families(files, path.name, "none") == typed
+    if version > 2:
+        assert changelog.read_lineage(files, path.name, "none") == [(1, "x"), (2, "y")]
+    else:
+        with pytest.raises(CorruptionError, match="no lineage"):
+            changelog.read_lineage(files, path.name, "none")
+    for wrong in (whole[:-1], whole[: len(head) + 9], whole + b"x"):
+        path.write_bytes(wrong)
+        with pytest.raises(CorruptionError, match=r"torn|follow the end"):
+            list(changelog.read_changes(files, path.name, "none"))
+
+
+def test_a_changelog_of_an_unknown_version(tmp_path: Path) -> None:
+    (tmp_path / "1.changelog").write_bytes(b"\0\2v5")
+    with pytest.raises(UnsupportedError, match="changelog version b'v5' is unknown"):
+        list(changelog.read_changes(open_directory(str(tmp_path)), "1.changelog", "none"))
+
+
+# Scratch space.
+
+
+@pytest.mark.parametrize("name", ROCKSDB)
+def test_no_scratch_is_left_and_a_given_folder_is_used(tmp_path: Path, name: str) -> None:
+    target, scratch = sample(name, tmp_path), tmp_path / "scratch"
+    scratch.mkdir()
+    drop_all(target, name, scratch=str(scratch), dry_run=True)
+    drop_all(target, name, scratch=str(scratch))
+    assert not list(scratch.iterdir())
+    assert not [path for path in target.rglob("*") if path.is_symlink() or "scratch" in path.name]
+
+
+def test_too_little_room_is_seen_before_anything_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=100))
+    is_damage(target, "100 are free. Nothing was changed; give a folder with more room by --scratch", StorageError)
+
+
+def test_the_source_is_only_read(tmp_path: Path) -> None:
+    """Tables are links in the scratch folder: what would write to one would fail on a file that may not be written."""
+    target = sample("rocksdb-4.2", tmp_path)
+    before = bytes_of(target / "state")
+    with RocksDbStore("lz4", False, b"", 5).open(
+        open_directory(str(target)),
+        RocksDbStore("lz4", False, b"", 5).find(open_directory(str(target)), "state/0/0", 2),
+        str(tmp_path / "scratch"),
+    ) as opened:
+        links = list((tmp_path / "scratch").rglob("*.sst"))
+        assert links and all(path.is_symlink() for path in links)
+        assert sum(len(batch.keys) for batch in opened.batches(("default",))) > 0
+    assert bytes_of(target / "state") == before
+    assert os.listdir(tmp_path / "scratch") == []  # noqa: PTH208
