@@ -276,23 +276,38 @@ def test_merges_are_joined_by_what_spark_joins_them_with(tmp_path: Path) -> None
     assert lists(target) == found
 
 
-def test_the_delimiter_is_not_the_one_that_rocksdb_takes_by_itself(tmp_path: Path) -> None:
-    """An OPTIONS file names the operator alone; RocksDB then joins with a comma."""
-    folder = tmp_path / "database"
-    folder.mkdir()
-    options = folder / "OPTIONS-000007"
-    options.write_bytes(b"  a=b\n  merge_operator=StringAppendOperator\n  merge_operator_x=nullptr\n")
-    database.set_delimiter(folder, b"")
-    assert b"  merge_operator={id=StringAppendOperator;delimiter=;}\n" in options.read_bytes()
-    database.set_delimiter(folder, b",")
-    assert b"  merge_operator={id=StringAppendOperator;delimiter=,;}\n" in options.read_bytes()
+def test_options_that_could_lead_elsewhere_are_left_out(tmp_path: Path) -> None:
+    """Spark 3.3 writes the executor's folders into them, and RocksDB would make its logs there."""
+    target, elsewhere = sample("rocksdb-4.2", tmp_path), tmp_path / "elsewhere"
+
+    def lead(members: dict[str, bytes]) -> None:
+        (name,) = (name for name in members if name.startswith("OPTIONS"))
+        lines = f"[DBOptions]\n  wal_dir={elsewhere}\n  db_log_dir={elsewhere}\n".encode()
+        assert b"[DBOptions]\n" in members[name]
+        members[name] = members[name].replace(b"[DBOptions]\n", lines)
+
+    edit_zip(newest_zip(target), lead)
+    assert drop_all(target).totals.dropped == 9
+    assert not elsewhere.exists()
+
+
+def test_keys_in_another_order_are_refused(tmp_path: Path) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+
+    def reverse(members: dict[str, bytes]) -> None:
+        (name,) = (name for name in members if name.startswith("OPTIONS"))
+        members[name] = members[name].replace(b"leveldb.Bytewise", b"rocksdb.ReverseBytewise")
+
+    edit_zip(newest_zip(target), reverse)
+    is_damage(target, r"ordered by rocksdb\.ReverseBytewise", UnsupportedError)
 
 
 @pytest.mark.parametrize("guarded", [True, False])
 def test_no_comma_comes_between_merged_values(tmp_path: Path, guarded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the guard it does: this test can tell."""
     if not guarded:
-        monkeypatch.setattr(partition, "set_delimiter", lambda folder, delimiter: None)
+        real = database.keep_harmless_options
+        monkeypatch.setattr(partition, "keep_harmless_options", lambda folder, _, where: real(folder, b",", where))
     found = inspect(str(sample("visits-4.2", tmp_path)), entries=1000).samples or []
     values = [bytes.fromhex(entry["value"]) for entry in found if entry["state"] == "numbers"]
     assert any(b"," in value for value in values) != guarded

@@ -1,9 +1,10 @@
 """RocksDB databases in a scratch folder: put together out of a checkpoint's files, scanned, and written.
 
 Nothing here can change the checkpoint: of its SST files the folder has symbolic links, which RocksDB, even where it
-opens the database for writing, follows only to read. Two traps are dealt with here. RocksDB loads the merge operator
-from the OPTIONS file, which names no delimiter, and would put commas between values that Spark joins with nothing. And
-an iterator that meets damage just ends, as one does that has no merge operator and meets a merge: ``scan`` asks it.
+opens the database for writing, follows only to read. Three traps are dealt with here. RocksDB loads the merge operator
+from the OPTIONS file, which names no delimiter, and would put commas between values that Spark joins with nothing. That
+file may name folders, too, where RocksDB then writes. And an iterator that meets damage just ends, as one does that has
+no merge operator and meets a merge: ``scan`` asks it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import contextlib
 import errno
 import gc
 import os
-import re
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -33,9 +33,15 @@ from rocksdict import (
     WriteOptions,
 )
 
-from ttlsnap.errors import CorruptionError, StorageError, TtlsnapError
+from ttlsnap.errors import CorruptionError, StorageError, TtlsnapError, UnsupportedError
 
-_MERGE_OPERATOR = re.compile(rb"(?m)^(\s*merge_operator=).*StringAppend.*$")
+_OPTIONS_KEPT = {
+    b"[Version]": (b"rocksdb_version", b"options_file_version"),
+    b"[DBOptions]": (),
+    b'[CFOptions "default"]': (b"compression", b"merge_operator"),
+    b'[TableOptions/BlockBasedTable "default"]': (b"filter_policy", b"format_version", b"block_size", b"checksum"),
+}
+_COMPARATORS = (b"leveldb.BytewiseComparator",)
 _CHUNK = 64  # entries, until it is known how large they are
 _SAMPLE = 16
 _BATCH_ENTRIES = 2048  # what fits into a processor's cache
@@ -63,11 +69,31 @@ def rocksdb_errors(where: str) -> Iterator[None]:
         raise CorruptionError(f"{where}: RocksDB says: {text}") from error
 
 
-def set_delimiter(folder: Path, delimiter: bytes) -> None:
-    """Write into the OPTIONS files in ``folder`` what Spark's merge operator puts between two values."""
+def keep_harmless_options(folder: Path, delimiter: bytes, where: str) -> None:
+    """Write the OPTIONS files in ``folder`` anew, with what tells how tables are written and nothing else.
+
+    What is left out could lead RocksDB to other folders: before Spark 3.4 it did. The merge operator gets the
+    ``delimiter`` that Spark puts between two values. Raises UnsupportedError for keys in another order.
+    """
     for path in folder.glob("OPTIONS-*"):
-        operator = rb"\g<1>{id=StringAppendOperator;delimiter=" + delimiter + rb";}"
-        path.write_bytes(_MERGE_OPERATOR.sub(operator, path.read_bytes()))
+        kept: list[bytes] = []
+        section = b""
+        for line in path.read_bytes().splitlines():
+            if line.startswith(b"["):
+                section = line.strip()
+                kept += [section] if section in _OPTIONS_KEPT else []
+                continue
+            name, _, value = (part.strip() for part in line.partition(b"="))
+            if name == b"comparator" and value not in _COMPARATORS:
+                raise UnsupportedError(f"{where}: {path.name} says that keys are ordered by {value.decode()}")
+            if name not in _OPTIONS_KEPT.get(section, ()):
+                continue
+            if name == b"merge_operator" and b"StringAppend" in value:
+                value = b"{id=StringAppendOperator;delimiter=" + delimiter + b";}"
+            elif name == b"filter_policy" and b"loom" in value:
+                value = b"bloomfilter:%d:false" % _BLOOM_BITS
+            kept.append(b"  " + name + b"=" + value)
+        path.write_bytes(b"\n".join(kept) + b"\n")
 
 
 @dataclass(frozen=True)

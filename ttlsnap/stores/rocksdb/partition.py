@@ -32,9 +32,9 @@ from ttlsnap.stores.rocksdb.database import (
     Settings,
     database,
     default_settings,
+    keep_harmless_options,
     rocksdb_errors,
     scan,
-    set_delimiter,
     settings_of,
 )
 from ttlsnap.stores.rocksdb.writer import RocksDbWriter
@@ -109,7 +109,7 @@ def assemble(files: Directory, path: str, folder: Path, store: RocksDbStore) -> 
     metadata = extract(files, path, folder)
     for file in metadata.files:
         (folder / file.local).symlink_to(f"{files.root}/{file.path}")
-    set_delimiter(folder, store.delimiter)
+    keep_harmless_options(folder, store.delimiter, f"{files.root}/{path}")
     return metadata
 
 

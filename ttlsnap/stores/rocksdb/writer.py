@@ -29,11 +29,11 @@ from ttlsnap.stores.rocksdb.database import (
     count_entries,
     database,
     ingest,
+    keep_harmless_options,
     live_tables,
     new_table,
     rocksdb_errors,
     scan,
-    set_delimiter,
     settings_of,
 )
 from ttlsnap.stores.row_checksums import row_checksums
@@ -250,7 +250,7 @@ class RocksDbWriter:
         at = {file.target: f"{staging.files.root}/{file.path}" for file in tables}
         for file in archive.extract(staging.files, snapshot.path, folder, partition.lineage.new_snapshot).files:
             (folder / file.local).symlink_to(at.get(file.path, f"{partition.files.root}/{file.path}"))
-        set_delimiter(folder, partition.store.delimiter)
+        keep_harmless_options(folder, partition.store.delimiter, where)
         with database(folder, settings_of(folder), where) as new:
             yield new, where
 
