@@ -3,10 +3,11 @@
     python sample_checkpoints/generate.py            all of them
     python sample_checkpoints/generate.py NAME...    only these
 
-Needs what the wide tests need (``make venvs``), and for ``no-schema-3.0`` a ``spark-3.0`` beside the other
-interpreters. That version does not start on Java 17 as it comes: it wants ``JAVA_TOOL_OPTIONS`` with
-``--add-opens`` for the packages of ``java.base`` that it reaches into, and a ``scala-library`` of 2.12.15 or
-later in place of its own; on Java 8 or 11 it wants neither. Without a ``spark-3.0`` that sample is left as it is.
+Needs what the wide tests need (``make venvs``), and for ``no-schema-3.0`` and ``rocksdb-3.2`` a ``spark-3.0`` and a
+``spark-3.2`` beside the other interpreters. Those do not start on Java 17 as they come: they want
+``JAVA_TOOL_OPTIONS`` with ``--add-opens`` for the packages of ``java.base`` that they reach into, and 3.0 a
+``scala-library`` of 2.12.15 or later in place of its own; on Java 8 or 11 they want neither. Without them those
+samples are left as they are.
 
 A checkpoint cannot be written twice alike: Spark puts ids and the time of day into it. The events end at the
 full hour before, so that the two clocks of a checkpoint, its watermark and the time of its last batch, are
@@ -100,6 +101,7 @@ class Sample:
     uncommitted: bool = False
 
 
+_OPTIONAL = ("3.0", "3.2")
 _OFFSETS_V2 = (("spark.sql.streaming.offsetLog.formatVersion", "2"),)
 
 SAMPLES = (
@@ -164,6 +166,14 @@ SAMPLES = (
         layout="snapshot",
     ),
     Sample(
+        "rocksdb-3.2",
+        "RocksDB as Spark first had it: options that name an executor's folders, no counts of internal keys",
+        Query(provider="rocksdb"),
+        events=fewer,
+        version="3.2",
+        layout="snapshot",
+    ),
+    Sample(
         "rocksdb-changelog-3.5",
         "RocksDB with changelogs and no zip at all; Spark 3.5 knows no column families",
         Query(provider="rocksdb", changelog=True),
@@ -206,8 +216,8 @@ def main(names: list[str]) -> None:
         for sample in SAMPLES:
             if names and sample.name not in names:
                 continue
-            if sample.version == "3.0" and not _is_there("3.0"):
-                print(f"{sample.name}: no Spark 3.0 here, left as it is")
+            if sample.version in _OPTIONAL and not _is_there(sample.version):
+                print(f"{sample.name}: no Spark {sample.version} here, left as it is")
                 continue
             write(judge, sample, end)
     # A JVM may still be tidying up in there.

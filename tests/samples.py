@@ -19,6 +19,7 @@ COMPACTABLE = {
     "lzf-both-4.2": "value.max",
     "offsets-v2-4.2": "value.max",
     "rocksdb-4.2": "value.max",
+    "rocksdb-3.2": "value.max",
     "rocksdb-changelog-3.5": "value.max",
     "rocksdb-ids-4.2": "key.at",
     "visits-4.2": "value.seen:s",
@@ -26,7 +27,7 @@ COMPACTABLE = {
 """The samples that ``compact`` takes without further words, each with a field that holds a time."""
 
 
-ROCKSDB = ("rocksdb-4.2", "rocksdb-changelog-3.5", "rocksdb-ids-4.2", "visits-4.2")
+ROCKSDB = ("rocksdb-3.2", "rocksdb-4.2", "rocksdb-changelog-3.5", "rocksdb-ids-4.2", "visits-4.2")
 """Those whose new files differ from run to run: RocksDB writes ids and the time of day into its tables."""
 
 

@@ -44,6 +44,8 @@ def test_oddities_that_the_names_of_files_show() -> None:
     assert "schema" in _names("agg-format1-3.5") and "schema" not in _names("no-schema-3.0")
     assert (SAMPLES / "offsets-v2-4.2" / "offsets" / "0").read_text().startswith("v2\n")
     assert any(name.endswith(".sst") for name in _names("rocksdb-4.2"))
+    assert layout_of(SAMPLES / "rocksdb-changelog-3.5") == "deltas"
+    assert {layout_of(SAMPLES / name) for name in ("rocksdb-ids-4.2", "visits-4.2")} == {"both"}
     assert {path.name for path in store_folders(SAMPLES / "join-4.2")} >= {"left-keyToNumValues"}
     uncommitted = SAMPLES / "uncommitted-batch-4.2"
     batch = last_batch(uncommitted)
@@ -69,6 +71,7 @@ def test_the_demo_has_something_to_drop_by_either_clock(judge: Judge) -> None:
         ("agg-deltas-lz4-4.2", Query("agg_update_watermark")),
         ("agg-format1-3.5", Query()),
         ("no-schema-3.0", Query()),
+        ("rocksdb-3.2", Query(provider="rocksdb")),
         # Spark's own state reader fails on this one: it looks for the number of partitions that is not there.
         ("offsets-v2-4.2", Query()),
     ],
