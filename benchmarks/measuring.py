@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -47,12 +48,17 @@ class Comparison:
         return list(zip(self.costs[name], self.costs[base], strict=True))
 
 
-def compare(subjects: Mapping[str, Callable[[], object]], runs: int, warm_up: int = 1) -> Comparison:
-    """Run the subjects one after the other, ``runs`` times; the ``warm_up`` rounds before that do not count."""
+def compare(
+    subjects: Mapping[str, Callable[[], Any]], runs: int, warm_up: int = 1, *, prepare: bool = False
+) -> Comparison:
+    """Run the subjects one after the other, ``runs`` times; the ``warm_up`` rounds before that do not count.
+
+    With ``prepare`` a subject makes ready, which does not count either, and gives what is to be measured.
+    """
     costs: dict[str, list[Cost]] = {name: [] for name in subjects}
     for number in range(-warm_up, runs):
         for name, subject in subjects.items():
-            cost = measure(subject)
+            cost = measure(subject() if prepare else subject)
             if number >= 0:
                 costs[name].append(cost)
     return Comparison(costs)

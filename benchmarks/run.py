@@ -3,7 +3,7 @@
     python benchmarks/run.py                     everything; what it needs is written with Spark first
     python benchmarks/run.py --cache DIR         keep the checkpoints in DIR for the next time
     python benchmarks/run.py --markdown FILE     also put the tables into FILE, between its two marks
-    python benchmarks/run.py --only engines      one part: engines, large, states, memory or inspect
+    python benchmarks/run.py --only engines      one part: engines, large, states, memory, rocksdb or inspect
 
 Nothing is judged here: goals stand beside the figures, and whoever reads them decides.
 """
@@ -23,15 +23,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from checkpoints import make_checkpoints, spark_session
+from checkpoints import NOW, TIMESTAMP, TTL, make_checkpoints, spark_session
 from measuring import Comparison, compare, measure
+from rocksdb_work import (
+    StateRewriter,
+    assembled,
+    binding_limit,
+    by_way,
+    compaction,
+    library_limit,
+    one_large_partition,
+)
 from tiling import many_files, tiled
 from work import CodecLimit, load_with_spark, planned, run_engine, run_in_threads, run_serially
 
+from ttlsnap.engines import Engine
 from ttlsnap.engines.local import LocalEngine
 from ttlsnap.engines.spark import SparkEngine
 from ttlsnap.partition import PartitionTask
 from ttlsnap.stores.lineage import Lineage
+from ttlsnap.stores.rocksdb.database import settings_of
 
 HERE = Path(__file__).parent
 MARKS = "<!-- figures -->\n", "<!-- end of figures -->\n"
@@ -181,6 +192,118 @@ def memory(cache: Path, runs: int) -> list[Table]:
     return [(f"A process that compacts one partition ({nothing['peak'] / MB:.0f} MiB before it begins)", rows)]
 
 
+def rocksdb(cache: Path, runs: int) -> list[Table]:
+    """The whole of ``compact`` against Spark's own rewriter; and its work against librocksdb's."""
+    checkpoint = make_checkpoints(cache, ["rocksdb"])["rocksdb"]
+    session = spark_session()
+    with tempfile.TemporaryDirectory(dir=cache) as folder, planned(checkpoint) as tasks:
+        here = Path(folder)
+        rewriter = StateRewriter(session)
+        first = measure(rewriter.prepared(checkpoint, here / "rewritten"))
+
+        def whole(engine: Engine) -> Callable[[], Any]:
+            return compaction(checkpoint, here / "compacted", engine, TIMESTAMP, TTL, NOW)
+
+        done = compare(
+            {
+                "rewriter": lambda: rewriter.prepared(checkpoint, here / "rewritten"),
+                "spark": lambda: whole(SparkEngine(session)),
+                "local": lambda: whole(LocalEngine(1)),
+            },
+            runs,
+            prepare=True,
+        )
+        session.stop()
+        tasks = by_way(tasks, "full")
+        databases = [assembled(task, here / f"database-{task.partition}") for task in tasks]
+        settings = settings_of(databases[0])
+        subjects: dict[str, Callable[[], Any]] = {
+            "work": lambda: run_serially(tasks),
+            "binding": lambda: binding_limit(databases, settings, here),
+        }
+        limit = library_limit(databases, here)
+        if limit is not None:
+            subjects["library"] = limit
+        work = compare(subjects, runs)
+        entries = sum(r.entries for r in run_serially(tasks))
+
+    def row(found: Comparison, name: str, what: str) -> Row:
+        return what, f"{found.wall(name):.2f}", f"{found.cpu(name):.2f}", f"{found.cpu(name) / entries * 1e9:.0f}"
+
+    costs: list[Row] = [
+        ("", "wall, s", "CPU, s", "CPU, ns per entry"),
+        row(done, "local", "`compact`, local engine, one thread"),
+        row(done, "spark", "`compact`, Spark engine, warm"),
+        row(done, "rewriter", "Spark 4.2's `StateRewriter`, warm"),
+        (
+            "the same, first run in a session",
+            f"{first.wall:.2f}",
+            f"{first.cpu:.2f}",
+            f"{first.cpu / entries * 1e9:.0f}",
+        ),
+        row(work, "work", "ttlsnap's work on the partitions, one thread"),
+        row(work, "binding", "rocksdict's iterator into its table writer"),
+    ]
+    ratios: list[Row] = [
+        ("", "wall", "CPU", "goal"),
+        _ratio("`StateRewriter`, warm / `compact`, local engine", done, "rewriter", "local", ""),
+        _ratio("`StateRewriter`, warm / `compact`, Spark engine", done, "rewriter", "spark", ""),
+        (
+            "`StateRewriter`, first run / `compact`, local engine",
+            f"{first.wall / done.wall('local'):.2f}",
+            f"{first.cpu / done.cpu('local'):.2f}",
+            "8",
+        ),
+        _ratio("work / rocksdict's iterator and writer", work, "work", "binding", ""),
+    ]
+    if limit is not None:
+        costs.append(row(work, "library", "librocksdb's iterator into its table writer, in C"))
+        ratios.append(_ratio("work / librocksdb's iterator and writer", work, "work", "library", "CPU at most 1.5"))
+    facts = f"RocksDB, {entries:,} entries of about 72 bytes in 4 partitions, half of them expired"
+    return [(facts, costs), ("RocksDB: ratios", ratios), *_tombstones(checkpoint, runs), *_large_partition(cache, runs)]
+
+
+def _tombstones(checkpoint: Path, runs: int) -> list[Table]:
+    rows: list[Row] = [("expired", "whole: CPU, s", "MB", "tombstones: CPU, s", "MB", "CPU ratio", "auto")]
+    for ttl in ("59d", "57d", "54d", "48d", "42d", "30d"):
+        with planned(checkpoint, ttl) as tasks:
+            whole, patch = by_way(tasks, "full"), by_way(tasks, "tombstones")
+            found = {"whole": run_serially(whole), "patch": run_serially(patch)}
+            chosen = {result.rewrite for result in run_serially(tasks)}
+            done = compare(
+                {"whole": _later(run_serially, whole), "patch": _later(run_serially, patch)}, max(3, runs // 2)
+            )
+        entries, dropped = sum(r.entries for r in found["whole"]), sum(r.dropped for r in found["whole"])
+        size = {name: sum(r.bytes_after for r in results) / 1e6 for name, results in found.items()}
+        rows.append(
+            (
+                f"{dropped / entries:.1%}",
+                f"{done.cpu('whole'):.2f}",
+                f"{size['whole']:.1f}",
+                f"{done.cpu('patch'):.2f}",
+                f"{size['patch']:.1f}",
+                f"{done.cpu_ratio('patch', 'whole'):.2f}",
+                ", ".join(sorted(filter(None, chosen))),
+            )
+        )
+    return [("RocksDB: a partition written whole, and as tombstones over the old tables", rows)]
+
+
+def _large_partition(cache: Path, runs: int) -> list[Table]:
+    source = make_checkpoints(cache, ["rocksdb"])["rocksdb"]
+    nothing = _worker(source, -1)
+    rows: list[Row] = [("entries in one partition", "way", "peak, MiB", "CPU, ns per entry")]
+    for tiles in (1, 10, 40):
+        with tempfile.TemporaryDirectory(dir=cache) as folder:
+            checkpoint = one_large_partition(source, Path(folder, "checkpoint"), tiles)
+            for way in ("full", "tombstones"):
+                found = [_worker(checkpoint, 0, way) for _ in range(max(1, runs // 5))]
+                peak = max(f["peak"] for f in found) / MB
+                cpu = statistics.median(f["cpu"] / f["entries"] for f in found) * 1e9
+                rows.append((f"{found[0]['entries']:,}", way, f"{peak:.0f}", f"{cpu:.0f}"))
+    return [(f"RocksDB: a process that compacts one partition ({nothing['peak'] / MB:.0f} MiB before it begins)", rows)]
+
+
 def inspect(cache: Path, runs: int) -> list[Table]:
     """``ttlsnap inspect``, the whole process."""
     checkpoints = make_checkpoints(cache, ["main", "many"])
@@ -202,6 +325,7 @@ PARTS: dict[str, Callable[[Path, int], list[Table]]] = {
     "large": large,
     "states": states,
     "memory": memory,
+    "rocksdb": rocksdb,
     "inspect": inspect,
 }
 
@@ -244,8 +368,8 @@ def _later(function: Callable[[Any], object], argument: Any) -> Callable[[], obj
     return lambda: function(argument)
 
 
-def _worker(checkpoint: Path, partition: int) -> dict[str, Any]:
-    command = [sys.executable, str(HERE / "worker.py"), str(checkpoint), str(partition)]
+def _worker(checkpoint: Path, partition: int, *way: str) -> dict[str, Any]:
+    command = [sys.executable, str(HERE / "worker.py"), str(checkpoint), str(partition), *way]
     figures: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     return figures
 

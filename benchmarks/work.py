@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def planned(checkpoint: Path) -> Iterator[list[PartitionTask]]:
+def planned(checkpoint: Path, ttl: str = TTL) -> Iterator[list[PartitionTask]]:
     """The tasks of a compaction of ``checkpoint``, as ``compact`` makes them, staging into a folder of their own."""
     files = open_directory(str(checkpoint))
     found = open_checkpoint(files)
-    factory = TtlTransformerFactory(StateTtlConfig(parse_duration(TTL)), timestamp=TIMESTAMP)
+    factory = TtlTransformerFactory(StateTtlConfig(parse_duration(ttl)), timestamp=TIMESTAMP)
     plan = plan_compaction(found, [factory], clock_at(NOW, found.batch))
     staging = tempfile.mkdtemp(dir=checkpoint.parent, prefix="staging-")
     try:

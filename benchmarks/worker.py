@@ -10,6 +10,7 @@ import json
 import re
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from work import codec_of, planned
@@ -17,6 +18,7 @@ from work import codec_of, planned
 from ttlsnap.filesystem import open_directory
 from ttlsnap.partition import PartitionTask, compact_partition
 from ttlsnap.stores.codecs import decompress
+from ttlsnap.stores.hdfs import HdfsStore
 
 
 def main() -> None:
@@ -25,12 +27,16 @@ def main() -> None:
         started = time.process_time()
         entries = 0
         if partition >= 0:
-            result = compact_partition(tasks[partition])
+            task = tasks[partition]
+            if len(sys.argv) > 3:
+                task = replace(task, rewrite="full" if sys.argv[3] == "full" else "tombstones")
+            result = compact_partition(task)
             result.raise_failure()
             entries = result.entries
         figures = {"entries": entries, "cpu": time.process_time() - started, "peak": _peak()}
         # Afterwards, so that it does not count.
-        figures["raw"] = _raw_bytes(tasks[partition]) if partition >= 0 else 0
+        hdfs = partition >= 0 and isinstance(tasks[partition].state_store, HdfsStore)
+        figures["raw"] = _raw_bytes(tasks[partition]) if hdfs else 0
         print(json.dumps(figures))
 
 

@@ -1,0 +1,176 @@
+"""RocksDB: what ttlsnap's work is held against, and larger partitions than one wants Spark to write."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import sys
+import uuid
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+
+from ttlsnap import compact
+from ttlsnap.engines import Engine
+from ttlsnap.filesystem import open_directory
+from ttlsnap.partition import PartitionTask
+from ttlsnap.stores import Rewrite
+from ttlsnap.stores.rocksdb import RocksDbStore, archive
+from ttlsnap.stores.rocksdb.database import Settings, database, ingest, live_tables, new_table, scan, settings_of
+from ttlsnap.stores.rocksdb.partition import assemble
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+_STRING_AT = 1 + 8 + 8  # in a key: behind the encoding, the null bits, and the string's place and size
+
+
+def compaction(source: Path, target: Path, engine: Engine, timestamp: str, ttl: str, now: str) -> Callable[[], Any]:
+    """The whole of ``compact``, on a copy that is made when this is called."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target)
+    factory = TtlTransformerFactory(StateTtlConfig(parse_duration(ttl)), timestamp=timestamp)
+    return lambda: compact(str(target), [factory], now=now, engine=engine, rewrite="full", quiet_period=0)
+
+
+class StateRewriter:
+    """Spark 4.2's internal rewriter, over py4j: half of the entries stay, chosen by their keys' bytes."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session: Any = session
+        from pyspark.java_gateway import ensure_callback_server_started
+
+        ensure_callback_server_started(self._session.sparkContext._gateway)
+        # Without a look at the streams there is no coordinator of state stores, and the reader fails.
+        session.streams.active  # noqa: B018
+
+    def prepared(self, source: Path, target: Path) -> Callable[[], Any]:
+        """A rewriting of a copy, which gets the offsets of one more batch: it writes the state of that."""
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target)
+        last = max(int(path.name) for path in (source / "offsets").glob("[0-9]*"))
+        shutil.copy(source / "offsets" / str(last), target / "offsets" / str(last + 1))
+        jvm = self._session._jvm
+        nothing = jvm.scala.Option.empty
+        rewriter = jvm.org.apache.spark.sql.execution.streaming.state.StateRewriter(
+            self._session._jsparkSession,
+            last,
+            last + 1,
+            str(target),
+            self._session._jsc.hadoopConfiguration(),
+            nothing(),
+            jvm.scala.Option.apply(_Half()),
+            nothing(),
+        )
+        return lambda: rewriter.run()
+
+
+class _Half:
+    """A Scala function from a DataFrame to one."""
+
+    def apply(self, frame: Any) -> Any:
+        return frame.filter("abs(hash(key_bytes)) % 2 = 0")
+
+    class Java:
+        implements = ("scala.Function1",)
+
+
+def assembled(task: PartitionTask, folder: Path) -> Path:
+    """The database of a task's partition, as ttlsnap opens it."""
+    assert isinstance(task.state_store, RocksDbStore) and task.lineage.snapshot is not None
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    assemble(open_directory(task.root), task.lineage.snapshot.path, folder, task.state_store)
+    return folder
+
+
+def library_limit(databases: list[Path], folder: Path) -> Callable[[], float] | None:
+    """CPU seconds of librocksdb alone (``limit.c``) on these databases; None without gcc or the library."""
+    if shutil.which("gcc") is None or (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        return None
+    (jar,) = (Path(pyspark.__file__).parent / "jars").glob("rocksdbjni-*.jar")
+    with zipfile.ZipFile(jar) as archive:
+        archive.extract("librocksdbjni-linux64.so", folder)
+    program = folder / "limit"
+    library = folder / "librocksdbjni-linux64.so"
+    words = ["gcc", "-O2", str(HERE / "limit.c"), "-o", str(program), str(library), f"-Wl,-rpath,{folder}"]
+    subprocess.run([*words, "-Wl,--unresolved-symbols=ignore-all"], check=True)
+
+    def run() -> float:
+        total = 0.0
+        for path in databases:
+            done = subprocess.run(
+                [program, path, folder / "limit.sst", "5"], check=True, capture_output=True, text=True
+            )
+            total += float(done.stdout.split()[1])
+        return total
+
+    return run
+
+
+def binding_limit(databases: list[Path], settings: Settings, folder: Path) -> None:
+    """The least that the same can cost from Python: rocksdict's iterator into its writer, with nothing between."""
+    for path in databases:
+        with database(path, settings, str(path)) as opened:
+            writer = new_table(folder / "binding.sst", settings)
+            for number, (key, value) in enumerate(opened.items()):
+                if number % 2 == 0:
+                    writer[key] = value
+            writer.finish()
+
+
+def one_large_partition(source: Path, target: Path, tiles: int) -> Path:
+    """A checkpoint with one partition: that of ``source`` several times over, each time with other keys."""
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("SSTs", "*.zip", ".*.crc"))
+    for other in (target / "state/0").glob("[1-9]*"):
+        shutil.rmtree(other)
+    home = target / "state/0/0"
+    (home / "SSTs").mkdir(parents=True, exist_ok=True)
+    files = open_directory(str(source))
+    newest = max((source / "state/0/0").glob("*.zip"), key=lambda path: int(path.stem))
+    store = RocksDbStore("lz4", False, b"", 5)
+    old, new = target / "old", target / "new"
+    for folder in (old, new):
+        folder.mkdir()
+    assemble(files, f"state/0/0/{newest.name}", old, store)
+    settings = settings_of(old)
+    tables, count = [], 0
+    with database(old, settings, "old") as opened:
+        for tile in range(tiles):
+            tables.append(target / f"tile-{tile}.sst")
+            writer = new_table(tables[-1], settings)
+            for keys, values in scan(opened, "old"):
+                count += len(keys)
+                for key, value in zip(keys, values, strict=True):
+                    writer[key[:_STRING_AT] + b"%04d" % tile + key[_STRING_AT + 4 :]] = value
+            writer.finish()
+    with database(new, settings, "new") as opened:
+        ingest(opened, tables)
+        names = live_tables(opened)
+    listed = []
+    for name in names:
+        stored = f"{name.removesuffix('.sst')}-{uuid.uuid4()}.sst"
+        listed.append({"localFileName": name, "dfsSstFileName": stored, "sizeBytes": (new / name).stat().st_size})
+        (new / name).rename(home / "SSTs" / stored)
+    options = max(path.name for path in new.glob("OPTIONS-*"))
+    current = (new / "CURRENT").read_text().strip()
+    archive.write(home / newest.name, new, [current, "CURRENT", options], {"sstFiles": listed, "numKeys": count})
+    for folder in (old, new):
+        shutil.rmtree(folder)
+    for log in ("metadata", f"offsets/{int(newest.stem) - 1}"):
+        path = target / ("state/0/_metadata/metadata" if log == "metadata" else log)
+        text = path.read_text().replace('"numPartitions":4', '"numPartitions":1')
+        path.write_text(text.replace('"spark.sql.shuffle.partitions":"4"', '"spark.sql.shuffle.partitions":"1"'))
+    return target
+
+
+def by_way(tasks: list[PartitionTask], rewrite: Rewrite) -> list[PartitionTask]:
+    """The same tasks, written this way."""
+    return [replace(task, rewrite=rewrite) for task in tasks]
