@@ -44,8 +44,8 @@ $(VENV)/tested: $(VENV)/installed
 
 # PySpark 3.5 wants NumPy 1, and with it a pyarrow below 20.
 .venvs/spark-3.5/installed: REQUIREMENTS = 'pyspark==3.5.*' 'numpy<2' 'pyarrow<20' 'pandas<3'
-.venvs/spark-4.0/installed: REQUIREMENTS = 'pyspark==4.0.*' 'pandas<3' pyarrow
-.venvs/spark-4.1/installed: REQUIREMENTS = 'pyspark==4.1.*' 'pandas<3' pyarrow
+.venvs/spark-4.0/installed: REQUIREMENTS = 'pyspark==4.0.*' 'pandas<3' pyarrow 'protobuf>=6.33.5,<7'
+.venvs/spark-4.1/installed: REQUIREMENTS = 'pyspark==4.1.*' 'pandas<3' pyarrow 'protobuf>=6.33.5,<7'
 
 .venvs/%/installed:
 	test -x .venvs/$*/bin/python || $(PYTHON) -m venv .venvs/$*
