@@ -6,13 +6,16 @@ Plan, run and publish, put together. A dry run is the same run without a staged 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, get_args
+
+import xxhash
 
 from ttlsnap.checkpoint import layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import Schemas
@@ -22,7 +25,7 @@ from ttlsnap.engines import Engine, run_tasks
 from ttlsnap.engines.local import LocalEngine
 from ttlsnap.errors import TtlsnapError, UsageError
 from ttlsnap.filesystem import OWN, LocalDirectory, open_directory
-from ttlsnap.journal import read_journal, report_path, staged_path
+from ttlsnap.journal import read_journal, report_path, scratch_path, staged_path
 from ttlsnap.locking import QUIET_PERIOD, locked, refuse_if_alive
 from ttlsnap.operators import Selection
 from ttlsnap.partition import PartitionResult
@@ -87,8 +90,12 @@ def compact(
     ``ttlsnap recover``.
     """
     started = time.monotonic()
-    if scratch is not None and not Path(scratch).is_dir():
-        raise UsageError(f"--scratch {scratch} is no folder")
+    if rewrite not in get_args(Rewrite):
+        raise UsageError(f"rewrite is {rewrite!r}, not one of {', '.join(get_args(Rewrite))}")
+    if scratch is not None:
+        if not Path(scratch).is_dir():
+            raise UsageError(f"--scratch {scratch} is no folder")
+        scratch = os.path.realpath(scratch)
     files = open_directory(target)
     open_checkpoint(files, schemas=schemas)  # whatever is no checkpoint is not even locked
     listener = listener or SilentListener()
@@ -96,7 +103,7 @@ def compact(
         refuse_if_cut_off(files)
         checkpoint = open_checkpoint(files, schemas=schemas)
         plan = plan_compaction(checkpoint, transformers, clock_at(now, checkpoint.batch), selection)
-        check_given_schemas(plan, schemas or {})
+        check_given_schemas(plan, schemas or {}, scratch)
         if not dry_run:
             refuse_if_alive(files, checkpoint.query_id, quiet_period)
         run = _Run(plan, engine or LocalEngine(), listener, started, rewrite, scratch)
@@ -122,7 +129,7 @@ class _Run:
     ) -> None:
         self.plan, self.engine, self.listener, self.started = plan, engine, listener, started
         self._rewrite: Rewrite = rewrite
-        self._scratch = scratch
+        self.scratch = scratch
 
     def partitions(self, staging_root: str, below: str | None, scratch: str | None) -> list[PartitionResult]:
         """Run every partition; raises the first failure. New files go ``below`` a folder of ``staging_root`` first.
@@ -130,8 +137,8 @@ class _Run:
         ``scratch`` is the folder for the work where the user named none.
         """
         plan = self.plan
-        if self._scratch is not None:
-            scratch = f"{self._scratch}/ttlsnap-{plan.run}"
+        if self.scratch is not None:
+            scratch = scratch_folder(self.scratch, plan)
         self.listener.planned(plan)
         tasks = plan.tasks(staging_root, below, rewrite=self._rewrite, scratch=scratch)
         try:
@@ -167,10 +174,24 @@ class _Run:
         )
 
 
+def scratch_folder(given: str, plan: Plan) -> str:
+    """The folder of a run in the one that the user gave; those of this checkpoint's runs have one beginning."""
+    target = xxhash.xxh3_64_hexdigest(os.fsencode(plan.checkpoint.target))
+    return f"{given}/ttlsnap-{target}-{plan.run}"
+
+
+def _discard_old_scratch(given: str, plan: Plan) -> None:
+    """Remove what killed runs left in the scratch folder; none is alive, since the checkpoint is locked."""
+    for folder in Path(given).glob(f"{Path(scratch_folder('', plan)).name.removesuffix(plan.run)}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _in_place(run: _Run, files: LocalDirectory) -> CompactionReport:
     plan = run.plan
     discard_leftovers(files)
-    scratch = f"{files.root}/{layout.run_directory(plan.run)}/scratch"
+    if run.scratch is not None:
+        _discard_old_scratch(run.scratch, plan)
+    scratch = f"{files.root}/{scratch_path(plan.run)}"
     try:
         results = run.partitions(files.root, staged_path(plan.run, ""), scratch)
         report = run.report(results)
@@ -206,7 +227,7 @@ def _to_copy(run: _Run, files: LocalDirectory, destination: LocalDirectory) -> C
         if not run.listener.confirm(report):
             discard_copy(staging)
             return replace(report, published=False, output=None)
-        write_copy(run.plan, results, staging, json.dumps(report.to_json(), indent=1).encode())
+        write_copy(run.plan, results, staging, destination.root, json.dumps(report.to_json(), indent=1).encode())
         refuse_if_cut_off(files)  # a lock may not reach as far as another machine
         check_unchanged(run.plan)
         finish_copy(staging, destination)

@@ -7,6 +7,7 @@ version alone: new snapshots where something changed, the old lineage's files wh
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -20,10 +21,12 @@ from ttlsnap.journal import report_path
 from ttlsnap.partition import PartitionResult
 from ttlsnap.plan import Plan
 from ttlsnap.stores import lineage_of
+from ttlsnap.strict_json import parse_json
 
 _PIECE = 8 << 20
 _ATTEMPT = re.compile(r"\.(snapshot|zip|sst)\.[0-9a-f]{8}\.tmp$")
-_SHARED = ("SSTs", "logs")  # where RocksDB's snapshots keep what they share
+_OPERATOR_METADATA = re.compile(rf"{layout.STATE}/[0-9]+/_metadata/v2/[0-9]+")
+_MAX_METADATA_BYTES = 64 << 20
 
 
 def check_destination(source: str, output: str) -> LocalDirectory:
@@ -46,8 +49,10 @@ def staging_directory(destination: LocalDirectory, run: str) -> LocalDirectory:
     return LocalDirectory(f"{destination.root}.{run}.ttlsnap")
 
 
-def write_copy(plan: Plan, results: Iterable[PartitionResult], staging: LocalDirectory, report: bytes) -> None:
-    """Fill ``staging``, which holds the new snapshots already, with everything else."""
+def write_copy(
+    plan: Plan, results: Iterable[PartitionResult], staging: LocalDirectory, home: str, report: bytes
+) -> None:
+    """Fill ``staging``, which holds the new snapshots already and will lie at ``home``, with everything else."""
     source = plan.checkpoint.files
     changed = {(r.operator, r.partition, r.store): r.reused for r in results if r.staged is not None}
     for operator in plan.checkpoint.operators:
@@ -65,7 +70,7 @@ def write_copy(plan: Plan, results: Iterable[PartitionResult], staging: LocalDir
                     staging.mkdirs(file.rpartition("/")[0])
                     for path in (file, *(path for path in checksums if source.stat(path) is not None)):
                         _copy_file(source, staging, path)
-    _copy_tree(source, staging, "")
+    _copy_tree(source, staging, "", home)
     run_report = report_path(plan.run)
     staging.mkdirs(run_report.rpartition("/")[0])
     with staging.writer(run_report) as new:
@@ -102,8 +107,35 @@ def discard_copy(staging: LocalDirectory) -> None:
     shutil.rmtree(staging.root, ignore_errors=True)
 
 
-def _copy_tree(source: Directory, staging: LocalDirectory, path: str, above: tuple[str, ...] = ()) -> None:
-    """Copy all below ``path`` except state files, which were chosen one by one, and ttlsnap's own folder."""
+def _is_operator_metadata(path: str) -> bool:
+    """A file that names the state schemas with their whole paths."""
+    return _OPERATOR_METADATA.fullmatch(path) is not None
+
+
+def _copy_operator_metadata(source: Directory, staging: LocalDirectory, path: str, home: str) -> None:
+    """Copy operator metadata, its paths leading to the copy at ``home``: Spark opens the very files they name."""
+    head, _, body = source.read(path, _MAX_METADATA_BYTES).partition(b"\n")
+    document = parse_json(body)
+    for store in document["stateStoreInfo"]:
+        for key, value in store.items():
+            if key == "stateSchemaFilePaths":
+                store[key] = [moved_schema_path(old, home) for old in value]
+            elif key == "stateSchemaFilePath":
+                store[key] = moved_schema_path(value, home)
+    with staging.writer(path) as new:
+        new.write(head + b"\n" + json.dumps(document, separators=(",", ":")).encode())
+
+
+def moved_schema_path(path: str, home: str) -> str:
+    """Where a state schema file lies in the checkpoint ``home``."""
+    return f"file:{home}/{layout.STATE}/{path.rpartition(f'/{layout.STATE}/')[2]}"
+
+
+def _copy_tree(source: Directory, staging: LocalDirectory, path: str, home: str, above: tuple[str, ...] = ()) -> None:
+    """Copy all below ``path`` except state files, which were chosen one by one, and ttlsnap's own folder.
+
+    ``home`` is where the copy will lie.
+    """
     real = os.path.realpath(f"{source.root}/{path}")
     if real in above:
         raise RefusedError(
@@ -116,18 +148,18 @@ def _copy_tree(source: Directory, staging: LocalDirectory, path: str, above: tup
             continue
         if info.is_dir:
             staging.mkdirs(inner)
-            _copy_tree(source, staging, inner, (*above, real))
-        elif not _is_state_file(inner):
+            _copy_tree(source, staging, inner, home, (*above, real))
+        elif _is_operator_metadata(inner):
+            _copy_operator_metadata(source, staging, inner, home)
+        elif not _is_state_file(inner) and not _is_operator_metadata(layout.checksummed(inner)):
             _copy_file(source, staging, inner)
 
 
 def _is_state_file(path: str) -> bool:
     """A delta, a snapshot, what snapshots share, or a checksum of one, in a store's folder."""
     parts = path.split("/")
-    name = parts[-1].removeprefix(".")
-    while name.endswith(".crc"):
-        name = name.removesuffix(".crc")
-    is_state = layout.parse_state_file(name) is not None or (len(parts) > 1 and parts[-2] in _SHARED)
+    name = layout.checksummed(parts[-1])
+    is_state = layout.parse_state_file(name) is not None or (len(parts) > 1 and parts[-2] in layout.SHARED)
     return parts[0] == layout.STATE and "_metadata" not in parts and is_state
 
 

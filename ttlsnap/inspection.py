@@ -1,4 +1,4 @@
-"""``inspect``: what the state in a checkpoint is, without a JVM and without opening a state file.
+"""``inspect``: what the state in a checkpoint is, without a JVM and without opening a state file (of RocksDB, a zip).
 
 Only ``entries`` and ``age`` scan, one partition after the other. A checkpoint without schemas (Spark before 3.1)
 shows its stores and sizes all the same, and raw bytes as entries.

@@ -84,6 +84,11 @@ def staged_path(run: str, path: str) -> str:
     return f"{layout.run_directory(run)}/staged/{path}".rstrip("/")
 
 
+def scratch_path(run: str) -> str:
+    """Where the work on a run's partitions is done."""
+    return f"{layout.run_directory(run)}/scratch"
+
+
 def backup_path(run: str, path: str) -> str:
     """Where the old file of ``path`` is kept."""
     return f"{layout.run_directory(run)}/backup/{path}"

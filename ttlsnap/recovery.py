@@ -22,6 +22,7 @@ from ttlsnap.journal import (
     read_journal,
     read_journals,
     report_path,
+    scratch_path,
     staged_path,
 )
 from ttlsnap.locking import QUIET_PERIOD, locked, refuse_if_alive
@@ -232,6 +233,7 @@ def _discard_files(files: Directory, run: str) -> bool:
     had_backup = files.stat(backup) is not None
     files.remove_tree(backup)
     files.remove_tree(staged_path(run, ""))
+    files.remove_tree(scratch_path(run))
     return had_backup
 
 

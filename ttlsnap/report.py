@@ -18,7 +18,7 @@ class Counts:
     """Entries seen, kept as they were, dropped, rewritten; bytes on disk before and after.
 
     ``entries``, ``kept`` are None for a state that no transformer looked at: it was not counted. The bytes are those of
-    the whole store, and None for its second state and later ones.
+    the whole store, beside the first of its states that was looked at, and None for the others.
     """
 
     entries: int | None
@@ -137,9 +137,10 @@ def summarize(plan: Plan, results: Sequence[PartitionResult]) -> tuple[Counts, t
         ways = [r.rewrite or "untouched" for r in mine]
         is_rocksdb = plan.checkpoint.provider == "rocksdb"
         rewrites = {way: ways.count(way) for way in ("full", "tombstones", "untouched")} if is_rocksdb else None
+        first = next((n for n, planned in enumerate(store.states) if planned.left_alone is None), 0)
         for number, planned in enumerate(store.states):
-            # States of one store share its files, whose bytes go with the first of them.
-            size = (before, after) if number == 0 else (None, None)
+            # States of one store share its files, whose bytes go with the first of them that was looked at.
+            size = (before, after) if number == first else (None, None)
             if planned.left_alone is not None:
                 counts = Counts(None, None, 0, 0, *size)
                 reports.append(StateReport(planned.state, counts, left_alone=planned.left_alone))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -35,16 +36,18 @@ def scan(found: Inspection, entries: int, timestamp: str | None, age: bool, cloc
     aged = 0
     for _, stores in found.operators:
         for store, states in stores:
-            for state in states:
-                histogram = _histogram(state, timestamp, clock) if age else None
-                aged += histogram is not None
-                if age and histogram is None and state.descriptor is not None:
-                    state.problem = "no ages: Spark stores no timestamp here" + (
+            histograms = [_histogram(state, timestamp, clock) if age else None for state in states]
+            scans = [_StateScan(store, s, h, entries) for s, h in zip(states, histograms, strict=True)]
+            for each in scans:
+                aged += each.histogram is not None
+                if age and each.histogram is None and each.state.descriptor is not None:
+                    each.state.problem = "no ages: Spark stores no timestamp here" + (
                         f", and there is no field {split_unit(timestamp)[0]}"
                         if timestamp
                         else "; name one with --timestamp"
                     )
-                samples += _scan_store(checkpoint, store, state, entries, histogram, complete=age)
+            _scan_store(checkpoint, store, scans, complete=age)
+            samples += [found for each in scans for found in each.samples]
     if age and not aged and timestamp is not None:
         described = [
             s.descriptor for _, stores in found.operators for _, states in stores for s in states if s.descriptor
@@ -55,42 +58,50 @@ def scan(found: Inspection, entries: int, timestamp: str | None, age: bool, cloc
     return samples
 
 
-def _scan_store(
-    checkpoint: Checkpoint,
-    store: Store,
-    state: StateInspection,
-    wanted: int,
-    histogram: _Histogram | None,
-    complete: bool,
-) -> list[dict[str, Any]]:
-    samples: list[dict[str, Any]] = []
-    count = 0
-    for partition, batch in _batches(checkpoint, store, state):
-        count += len(batch.keys)
-        try:
-            if len(samples) < wanted:
-                head = np.arange(min(wanted - len(samples), len(batch.keys)))
-                samples += _samples(store, state, partition, batch.keys.take(head), batch.values.take(head))
-            if histogram is not None and state.descriptor is not None:
-                histogram.add(StateEntries.of(state.descriptor, batch.keys, batch.values))
-        except CorruptionError as error:
-            where = f"{checkpoint.target}/{store.directory(partition)}, version {checkpoint.version}"
-            raise CorruptionError(f"{where}: {error}") from error
-        if not complete and len(samples) >= wanted:
-            return samples
-    state.entries = count
-    state.age = histogram.to_json() if histogram is not None else None
-    return samples
+class _StateScan:
+    """What a scan of a store finds out about one of its states."""
+
+    def __init__(self, store: Store, state: StateInspection, histogram: _Histogram | None, wanted: int) -> None:
+        self.store, self.state, self.wanted, self.histogram = store, state, wanted, histogram
+        self.samples: list[dict[str, Any]] = []
+        self.count = 0
+
+    def add(self, partition: int, batch: Batch) -> None:
+        keys, values = batch.keys, batch.values
+        self.count += len(keys)
+        missing = min(self.wanted - len(self.samples), len(keys))
+        if missing > 0:
+            head = np.arange(missing)
+            self.samples += _samples(self.store, self.state, partition, keys.take(head), values.take(head))
+        if self.histogram is not None and self.state.descriptor is not None:
+            self.histogram.add(StateEntries.of(self.state.descriptor, keys, values))
 
 
-def _batches(checkpoint: Checkpoint, store: Store, state: StateInspection) -> Iterator[tuple[int, Batch]]:
+def _scan_store(checkpoint: Checkpoint, store: Store, scans: Sequence[_StateScan], complete: bool) -> None:
+    """Read a store once for all its states; unless ``complete`` only until each has what it wants."""
+    by_name = {each.state.name: each for each in scans}
+    as_rows = [each.state.name for each in scans if not each.state.opaque]
     files = state_store(checkpoint)
     for partition in store.partitions:
         lineage = lineage_of(checkpoint, files, store, partition)
-        with files.open(checkpoint.files, lineage, None) as stored:
-            for batch in stored.batches(() if state.opaque else (state.name,)):
-                if len(batch.keys) and batch.state == state.name:
-                    yield partition, batch
+        with (
+            files.open(checkpoint.files, lineage, None) as stored,
+            contextlib.closing(stored.batches(as_rows)) as batches,
+        ):
+            for batch in batches:
+                mine = by_name.get(batch.state)
+                if mine is None:
+                    continue
+                try:
+                    mine.add(partition, batch)
+                except CorruptionError as error:
+                    where = f"{checkpoint.target}/{store.directory(partition)}, version {checkpoint.version}"
+                    raise CorruptionError(f"{where}: {error}") from error
+                if not complete and all(len(each.samples) >= each.wanted for each in scans):
+                    return
+    for each in scans:
+        each.state.entries = each.count
+        each.state.age = each.histogram.to_json() if each.histogram is not None else None
 
 
 def _samples(

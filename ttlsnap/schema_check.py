@@ -22,17 +22,17 @@ from ttlsnap.unsaferow.rows import Rows
 _LEAST_ENTRIES = 10_000
 
 
-def check_given_schemas(plan: Plan, schemas: Schemas) -> None:
+def check_given_schemas(plan: Plan, schemas: Schemas, scratch: str | None = None) -> None:
     """Raise UsageError when a given schema does not describe the state's bytes."""
     for store in plan.stores:
         if (store.operator, store.store) in schemas:
-            _check(plan, store)
+            _check(plan, store, scratch)
 
 
-def _check(plan: Plan, store: StorePlan) -> None:
+def _check(plan: Plan, store: StorePlan, scratch: str | None) -> None:
     (planned,) = store.states  # a schema that is given is one for the whole store
     for partition in store.partitions:
-        with plan.state_store.open(plan.checkpoint.files, partition.lineage, None) as stored:
+        with plan.state_store.open(plan.checkpoint.files, partition.lineage, scratch) as stored:
             _check_partition(stored, planned.state, partition.partition)
 
 

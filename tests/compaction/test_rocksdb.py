@@ -146,9 +146,11 @@ def test_lists_are_copied_as_they_are(
     assert counts(copy_all(written.path)) == counts(report)
     assert report.totals.rewritten == len(written.expected.state()) > 0
     assert digest(written.path) != before
-    for checkpoint in (written, judge.at(copied, new)):
-        wanted = checkpoint.expected.run(VISITS[3:])
-        assert judge.restart(checkpoint, VISITS[3:], version=version, fresh=checkpoint is not written) == wanted
+    wanted = written.expected.run(VISITS[3:])
+    assert judge.restart(written, VISITS[3:], version=version) == wanted
+    # Nothing in the copy may lead back to where it was made from.
+    shutil.rmtree(written.path)
+    assert judge.restart(judge.at(copied, new), VISITS[3:], version=version, fresh=True) == wanted
 
 
 @pytest.mark.parametrize("rewrite", ["full", "tombstones"])

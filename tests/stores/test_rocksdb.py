@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -9,18 +10,24 @@ import shutil
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ttlsnap import LocalEngine, compact, inspect
-from ttlsnap.errors import CorruptionError, StorageError, TtlsnapError, UnsupportedError
+from ttlsnap import LocalEngine, clock_at, compact, inspect, open_checkpoint, plan_compaction
+from ttlsnap.clock import Clock
+from ttlsnap.compaction import scratch_folder
+from ttlsnap.entries import StateEntries
+from ttlsnap.errors import CorruptionError, StorageError, TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.filesystem import open_directory
-from ttlsnap.stores.rocksdb import RocksDbStore, changelog, database, partition
+from ttlsnap.state import StateDescriptor
+from ttlsnap.stores.rocksdb import RocksDbStore, changelog, database, partition, writer
 from ttlsnap.stores.rocksdb.archive import read_metadata
 from ttlsnap.stores.rocksdb.changelog import DELETE, MERGE, PUT
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
+from ttlsnap.transformers.keep import KeepTransformerFactory
 
 from ..samples import COMPACTABLE, ROCKSDB, bytes_of, sample
 
@@ -151,12 +158,72 @@ def test_a_zip_entry_that_unpacks_to_more_or_less_than_it_says(tmp_path: Path, c
         (lambda d: d.update(columnFamilyMapping={"a": 1, "b": 1}), "two column families have one id"),
         (lambda d: d.update(columnFamilyMapping={"a": 1 << 40}), "has the id"),
         (lambda d: d.update(columnFamilyMapping={"default": 9}), "is of column family 0"),
+        (lambda d: d.update(numKeys=10**400), "more entries than there can be"),
+        (lambda d: d.update(numKeys=1.5), "is not what Spark writes"),
+        (lambda d: d.update(sstFiles=d["sstFiles"][1:]), "RocksDB says.*No such file"),
     ],
 )
 def test_metadata_that_cannot_be(tmp_path: Path, edit: Callable[[dict[str, Any]], None], match: str) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     edit_zip(newest_zip(target), metadata_edit(edit))
     is_damage(target, match)
+
+
+@pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-", "OPTIONS-", "metadata"])
+def test_a_zip_without_a_file_that_is_needed(tmp_path: Path, name: str) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+
+    def leave_out(members: dict[str, bytes]) -> None:
+        for member in [member for member in members if member.startswith(name)]:
+            del members[member]
+
+    edit_zip(newest_zip(target), leave_out)
+    is_damage(target, f"there is no {name.removesuffix('-')} in it")
+
+
+@pytest.mark.parametrize("size", [150, 250, 330, 400])
+def test_a_manifest_that_was_cut_off_where_nothing_counts_the_entries(tmp_path: Path, size: int) -> None:
+    """RocksDB takes what is left of it for a smaller database."""
+    target = sample("rocksdb-4.2", tmp_path)
+
+    def cut(members: dict[str, bytes]) -> None:
+        (name,) = (name for name in members if name.startswith("MANIFEST"))
+        assert len(members[name]) > size
+        members[name] = members[name][:size]
+        metadata_edit(lambda d: d.update(numKeys=-1))(members)
+
+    edit_zip(newest_zip(target), cut)
+    is_damage(target, "listed, but the MANIFEST does not have it|RocksDB says")
+
+
+def test_a_zip_that_unpacks_to_more_than_a_disk_should_take(tmp_path: Path) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+    path = newest_zip(target)
+    for checksum in path.parent.glob(f"*{path.name}.crc*"):
+        checksum.unlink()
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(101, 109):
+            archive.writestr(f"{number:06}.log", bytes(150 << 20))
+    is_damage(target, r"2\.zip unpacks to more than")
+
+
+def test_options_that_cannot_be_read(tmp_path: Path) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+
+    def garble(members: dict[str, bytes]) -> None:
+        (name,) = (name for name in members if name.startswith("OPTIONS"))
+        members[name] = members[name].replace(b"leveldb.Bytewise", b"\xff\xfe.Bytewise")
+
+    edit_zip(newest_zip(target), garble)
+    is_damage(target, "keys are ordered by", UnsupportedError)
+
+
+@pytest.mark.parametrize("lineage", ['[{"version":1e400,"checkpointUniqueId":"x"}]', '[{"version":1.7}]', "{}", "[1]"])
+def test_a_lineage_that_cannot_be(tmp_path: Path, lineage: str) -> None:
+    data = struct.pack(">H", len(lineage)) + lineage.encode()
+    (tmp_path / "1.changelog").write_bytes(b"\0\2v3" + data + struct.pack(">i", -1))
+    with pytest.raises(CorruptionError, match="its lineage is not what Spark writes"):
+        changelog.read_lineage(open_directory(str(tmp_path)), "1.changelog", "none")
 
 
 def test_an_unknown_version_of_the_metadata(tmp_path: Path) -> None:
@@ -248,6 +315,75 @@ def test_a_row_that_does_not_match_its_checksum(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(partition, "scan", flipped)
     with pytest.raises(CorruptionError, match=r"1 of \d rows do not match their checksums"):
         drop_all(target, "rocksdb-ids-4.2")
+
+
+def test_what_was_staged_is_compared_byte_for_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+    before = bytes_of(target)
+    real = writer._Tables.put
+
+    def flipped(self: Any, keys: Any, values: Any) -> None:
+        real(self, keys, [value[:-1] + bytes([value[-1] ^ 1]) for value in values])
+
+    monkeypatch.setattr(writer._Tables, "put", flipped)
+    factory = TtlTransformerFactory(StateTtlConfig(86_400_000_000), "value.max")
+    with pytest.raises(CorruptionError, match="or their bytes differ"):
+        compact(str(target), [factory], engine=LocalEngine(1), rewrite="full", quiet_period=0)
+    assert bytes_of(target) == before
+
+
+@pytest.mark.parametrize("at", ["_some", "ingest", "new_table"])
+def test_a_full_scratch_disk_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+    before = bytes_of(target)
+
+    def full(*arguments: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(database if at == "_some" else writer, at, full)
+    with pytest.raises(StorageError, match="No space left on device; give another folder by --scratch"):
+        drop_all(target)
+    assert bytes_of(target) == before
+
+
+def test_keys_with_a_prefix_are_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Session windows from before Spark 4.0, where nothing records how keys are laid out."""
+    target = sample("rocksdb-4.2", tmp_path)
+    real = database.scan
+
+    def prefixed(*arguments: Any, **options: Any) -> Iterator[Any]:
+        for keys, values in real(*arguments, **options):
+            yield tuple(struct.pack("<i", len(key)) + key + b"\0" + bytes(16) for key in keys), values
+
+    monkeypatch.setattr(partition, "scan", prefixed)
+    with pytest.raises(UnsupportedError, match="laid out for scans in order"):
+        drop_all(target)
+
+
+@dataclass(frozen=True)
+class SameAgainFactory:
+    """Answers with other objects that hold all that was given."""
+
+    def create(self, state: StateDescriptor, clock: Clock) -> SameAgainFactory:
+        return self
+
+    def filter_or_transform(self, entries: StateEntries) -> StateEntries:
+        return replace(entries)
+
+
+def test_a_transformer_that_answers_with_a_copy_changes_nothing(tmp_path: Path) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+    before = bytes_of(target)
+    for rewrite in ("auto", "full", "tombstones"):
+        report = compact(
+            str(target),
+            [SameAgainFactory()],
+            engine=LocalEngine(1),
+            rewrite=rewrite,
+            quiet_period=0,
+        )
+        assert not report.published
+    assert bytes_of(target) == before
 
 
 # The traps.
@@ -393,6 +529,23 @@ def test_no_scratch_is_left_and_a_given_folder_is_used(tmp_path: Path, name: str
     drop_all(target, name, scratch=str(scratch))
     assert not list(scratch.iterdir())
     assert not [path for path in target.rglob("*") if path.is_symlink() or "scratch" in path.name]
+
+
+def test_what_a_killed_run_left_in_the_scratch_folder_goes_with_the_next(tmp_path: Path) -> None:
+    target, scratch = sample("rocksdb-4.2", tmp_path), tmp_path / "scratch"
+    files = open_directory(str(target))
+    checkpoint = open_checkpoint(files)
+    plan = plan_compaction(checkpoint, [KeepTransformerFactory()], clock_at("checkpoint", checkpoint.batch))
+    mine, other = Path(scratch_folder(str(scratch), plan)), scratch / "ttlsnap-0123456789abcdef-run"
+    for folder in (mine, other):
+        (folder / "0").mkdir(parents=True)
+    drop_all(target, scratch=str(scratch))
+    assert list(scratch.iterdir()) == [other], "another checkpoint's run may be at work there"
+
+
+def test_a_way_of_writing_that_there_is_not(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="rewrite is 'never', not one of auto, full, tombstones"):
+        drop_all(sample("rocksdb-4.2", tmp_path), rewrite="never")
 
 
 def test_too_little_room_is_seen_before_anything_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

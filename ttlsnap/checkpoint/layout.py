@@ -23,6 +23,10 @@ COMMITS = "commits"
 STATE = "state"
 RUNS = f"{OWN}/runs"
 DEFAULT_STORE = "default"
+SSTS = "SSTs"
+LOGS = "logs"
+SHARED = (SSTS, LOGS)
+"""The folders, within a store's, that hold what its RocksDB snapshots share."""
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 _RUN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}")
@@ -81,16 +85,21 @@ def store_directory(operator: int, partition: int, store: str) -> str:
     return base if store == DEFAULT_STORE else f"{base}/{store}"
 
 
-def state_file(operator: int, partition: int, store: str, version: int, kind: str) -> str:
-    """A store's file, ``kind`` being ``delta`` or ``snapshot``."""
-    return f"{store_directory(operator, partition, store)}/{version}.{kind}"
-
-
 def checksum_files(path: str) -> tuple[str, str]:
     """The checksum files that may lie beside ``path``: Hadoop's hidden one and Spark's."""
     parent, _, name = path.rpartition("/")
     prefix = f"{parent}/" if parent else ""
     return f"{prefix}.{name}.crc", f"{prefix}{name}.crc"
+
+
+def checksummed(path: str) -> str:
+    """The file that a checksum file is about; any other name as it is."""
+    parent, slash, name = path.rpartition("/")
+    if name.endswith(".crc"):
+        name = name.removeprefix(".")
+    while name.endswith(".crc"):
+        name = name.removesuffix(".crc")
+    return f"{parent}{slash}{name}"
 
 
 def is_run(name: str) -> bool:

@@ -25,7 +25,7 @@ class Engine(Protocol):
 
 
 def run_tasks(engine: Engine, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResult]:
-    """Run ``tasks``; the results in order, with each new snapshot at its task's ``staged``.
+    """Run ``tasks``; the results in order, with the new files where they are staged.
 
     Raises the first failure, and StorageError where a snapshot is not what the worker wrote.
     """

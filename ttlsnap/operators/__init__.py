@@ -120,7 +120,7 @@ def left_untouched(state: StateDescriptor) -> str | None:
     # Its one key is a void; before Spark 4.0 that is all there is to know it by.
     void_key = all(isinstance(physical(field.type), NullType) for field in state.key_schema.fields)
     if state.opaque:
-        return f"{state.opaque}: copied as it is"
+        return state.opaque
     if state.operator_name == _GLOBAL_LIMIT or (state.operator_name is None and state.key_schema.fields and void_key):
         return "a global limit's count is never touched"
     return None
@@ -134,7 +134,10 @@ def _check_supported(checkpoint: Checkpoint, operator: Operator, store: Store) -
         raise UnsupportedError(
             f"{where} is {name}, which keeps linked stores; rewriting those is not supported{others}"
         )
-    if checkpoint.provider == "rocksdb" and store.num_cols_prefix_key:
+    # Before Spark 4.0 the number of prefix columns is not recorded, but a session's window is a field of its own.
+    fields = [field.name for family in store.families for field in family.value.fields]
+    is_session = operator.name is None and "session_window" in fields
+    if checkpoint.provider == "rocksdb" and (store.num_cols_prefix_key or is_session):
         raise UnsupportedError(
             f"{where} is {operator.name or 'one with prefix keys'}, whose keys in RocksDB are laid out for scans in "
             f"order; rewriting those is not supported{others}"

@@ -91,7 +91,7 @@ class SnapshotWriter(Protocol):
         ...
 
     def finish(self) -> Written:
-        """Complete the files, reopen them, and count what is in them; raises CorruptionError if it is not the same."""
+        """Complete the files, reopen them, and compare; raises CorruptionError if what was written is not in them."""
         ...
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shutil
 import struct
 import zipfile
 import zlib
@@ -24,22 +23,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import open_checked
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.filesystem import Directory
 from ttlsnap.strict_json import parse_json
 
 METADATA = "metadata"
-SSTS = "SSTs"
-LOGS = "logs"
-_MEMBER = re.compile(r"MANIFEST-\d+|CURRENT|IDENTITY|OPTIONS-\d+|\d+\.log|metadata")
-_LOCAL_NAME = re.compile(r"\d{1,20}\.(?:sst|log)")
+_MEMBER = re.compile(r"MANIFEST-[0-9]+|CURRENT|IDENTITY|OPTIONS-[0-9]+|[0-9]+\.log|metadata")
+_NEEDED = {"MANIFEST", "CURRENT", "OPTIONS", METADATA}
+_LOCAL_NAME = re.compile(r"[0-9]{1,20}\.(?:sst|log)")
 _STORED_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]*\.(?:sst|log)")
 _ZIPFILE_ERRORS = (EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
 """What else zipfile raises when it reads nonsense."""
 
 _MAX_METADATA_BYTES = 64 << 20
-_MAX_MEMBER_BYTES = 1 << 30
+_MAX_UNPACKED_BYTES = 1 << 30
+_MAX_COUNT = 1 << 62
 _MOST_DEFLATED = 1_100  # no byte of a deflated stream stands for more
 _MAX_FAMILY_ID = (1 << 15) - 1
 
@@ -83,11 +83,10 @@ def extract(files: Directory, path: str, folder: Path, home: str | None = None) 
     where = f"{files.root}/{path}"
     with _members(files, path) as (archive, members):
         metadata = _parse(files, home or path, _read(archive, members[METADATA], where))
-        for name, member in members.items():
-            if name == METADATA:
-                continue
-            with archive.open(member) as source, (folder / name).open("wb") as target:
-                shutil.copyfileobj(source, target)
+        unpacked = {name: archive.read(member) for name, member in members.items() if name != METADATA}
+    # Out here, where an error in writing is not taken for damage.
+    for name, data in unpacked.items():
+        (folder / name).write_bytes(data)
     return metadata
 
 
@@ -109,8 +108,13 @@ def _members(files: Directory, path: str) -> Iterator[tuple[zipfile.ZipFile, dic
             for member in archive.infolist():
                 _check_member(member, members, where)
                 members[member.filename] = member
-            if METADATA not in members:
-                raise CorruptionError(f"{where}: there is no {METADATA} in it")
+            missing = _NEEDED - {name.partition("-")[0] for name in members}
+            if missing:
+                raise CorruptionError(f"{where}: there is no {min(missing)} in it")
+            if sum(member.file_size for member in members.values()) > _MAX_UNPACKED_BYTES:
+                raise CorruptionError(
+                    f"{where} unpacks to more than {_MAX_UNPACKED_BYTES} bytes, which it never should"
+                )
             yield archive, members
     except (zipfile.BadZipFile, zlib.error, struct.error, *_ZIPFILE_ERRORS) as error:
         raise CorruptionError(f"{where} is damaged or cut off: {error}") from error
@@ -124,7 +128,7 @@ def _check_member(member: zipfile.ZipInfo, before: Mapping[str, zipfile.ZipInfo]
         raise CorruptionError(f"{where}: {name} is in it twice")
     if not _MEMBER.fullmatch(name):
         raise UnsupportedError(f"{where}: {name!r} is no file that a RocksDB snapshot is known to have")
-    if not 0 <= member.file_size <= min(_MAX_MEMBER_BYTES, 64 + _MOST_DEFLATED * member.compress_size):
+    if not 0 <= member.file_size <= 64 + _MOST_DEFLATED * member.compress_size:
         raise CorruptionError(
             f"{where}: {name} claims {member.file_size} bytes out of {member.compress_size}, which cannot be"
         )
@@ -147,10 +151,12 @@ def _parse(files: Directory, path: str, data: bytes) -> SnapshotMetadata:
         folder = path.rpartition("/")[0]
         files_of = [
             _shared(file, f"{folder}/{kind}", suffix)
-            for key, kind, suffix in (("sstFiles", SSTS, "sst"), ("logFiles", LOGS, "log"))
+            for key, kind, suffix in (("sstFiles", layout.SSTS, "sst"), ("logFiles", layout.LOGS, "log"))
             for file in _typed(document.get(key) or [], list)
         ]
         counts = [_typed(document.get(name, 0), int) for name in ("numKeys", "numInternalKeys")]
+        if max(counts) > _MAX_COUNT:
+            raise ValueError("it counts more entries than there can be")
         families = _typed(document.get("columnFamilyMapping") or {}, dict)
         types = _typed(document.get("columnFamilyTypeMap") or {}, dict)
         for family, number in families.items():

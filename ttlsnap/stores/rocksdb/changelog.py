@@ -124,7 +124,12 @@ def _header(data: bytes, where: str) -> tuple[int, list[tuple[int, str]] | None,
         text = data[6 : 6 + size]
         if len(text) != size:
             raise ValueError("cut off")
-        lineage = [(int(item["version"]), str(item["checkpointUniqueId"])) for item in parse_json(text)]
+        found = parse_json(text)
+        if not isinstance(found, list):
+            raise TypeError("it is no list")
+        lineage = [(item["version"], item["checkpointUniqueId"]) for item in found]
+        if not all(type(number) is int and isinstance(name, str) for number, name in lineage):
+            raise ValueError("a version is no number, or an id no text")
     except (ValueError, KeyError, TypeError, struct.error) as error:
         raise CorruptionError(f"{where}: its lineage is not what Spark writes ({error!r})") from error
     return version, sorted(lineage), 6 + size

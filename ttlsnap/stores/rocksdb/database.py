@@ -13,6 +13,7 @@ import contextlib
 import errno
 import gc
 import os
+import shutil
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -41,12 +42,14 @@ _OPTIONS_KEPT = {
     b'[CFOptions "default"]': (b"compression", b"merge_operator"),
     b'[TableOptions/BlockBasedTable "default"]': (b"filter_policy", b"format_version", b"block_size", b"checksum"),
 }
+_MAX_OPTIONS_BYTES = 16 << 20
 _COMPARATORS = (b"leveldb.BytewiseComparator",)
-_CHUNK = 64  # entries, until it is known how large they are
-_SAMPLE = 16
+_CHUNK = 128  # entries, between looks at how large they are
+_SAMPLE = 32
 _BATCH_ENTRIES = 2048  # what fits into a processor's cache
 _BATCH_BYTES = 1 << 20
 _READAHEAD = 2 << 20
+_OPEN_FILES = 256  # of the 1024 that a process usually may have
 _BLOOM_BITS = 10  # for each key, as Spark's databases have
 
 Pairs = tuple[tuple[bytes, ...], tuple[bytes, ...]]
@@ -66,7 +69,28 @@ def rocksdb_errors(where: str) -> Iterator[None]:
             raise StorageError(f"{where}: there is no room left in the scratch folder ({text})") from error
         if type(error) is not Exception:  # what rocksdict raises for an error of RocksDB's
             raise
-        raise CorruptionError(f"{where}: RocksDB says: {text}") from error
+        # A file that is not there is one that the database should have; any other error of this kind is the machine's.
+        kind = StorageError if text.startswith("IO error") and "No such file" not in text else CorruptionError
+        raise kind(f"{where}: RocksDB says: {text}") from error
+
+
+def require_room(folder: Path, need: int) -> None:
+    """Raise StorageError unless the disk has as much left."""
+    free = shutil.disk_usage(folder).free
+    if need > free:
+        raise StorageError(
+            f"{folder.parent}: the work may need {need:,} bytes of scratch space, and {free:,} are free. Nothing was "
+            "changed; give a folder with more room by --scratch (or TMPDIR, to look at entries)"
+        )
+
+
+@contextlib.contextmanager
+def storage_errors(place: str) -> Iterator[None]:
+    """Tell the errors of Python's own reading and writing in the scratch folder as ours."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{place}: {error.strerror or error}; give another folder by --scratch") from error
 
 
 def keep_harmless_options(folder: Path, delimiter: bytes, where: str) -> None:
@@ -78,6 +102,8 @@ def keep_harmless_options(folder: Path, delimiter: bytes, where: str) -> None:
     for path in folder.glob("OPTIONS-*"):
         kept: list[bytes] = []
         section = b""
+        if path.stat().st_size > _MAX_OPTIONS_BYTES:
+            raise CorruptionError(f"{where}: {path.name} is larger than options can be")
         for line in path.read_bytes().splitlines():
             if line.startswith(b"["):
                 section = line.strip()
@@ -85,7 +111,9 @@ def keep_harmless_options(folder: Path, delimiter: bytes, where: str) -> None:
                 continue
             name, _, value = (part.strip() for part in line.partition(b"="))
             if name == b"comparator" and value not in _COMPARATORS:
-                raise UnsupportedError(f"{where}: {path.name} says that keys are ordered by {value.decode()}")
+                raise UnsupportedError(
+                    f"{where}: {path.name} says that keys are ordered by {value[:80].decode(errors='replace')}"
+                )
             if name not in _OPTIONS_KEPT.get(section, ()):
                 continue
             if name == b"merge_operator" and b"StringAppend" in value:
@@ -105,13 +133,13 @@ class Settings:
 
     def __post_init__(self) -> None:
         for options in (self.database, self.tables):
-            options.create_if_missing(True)
             # What RocksDB compacts by itself would be new tables where the old ones can be shared.
             options.set_disable_auto_compactions(True)
         # A database here is opened, scanned and closed: what takes time to prepare for more is left out.
         self.database.set_skip_stats_update_on_db_open(True)
         self.database.set_max_file_opening_threads(1)
         self.database.set_max_background_jobs(1)
+        self.database.set_max_open_files(_OPEN_FILES)
 
 
 def settings_of(folder: Path) -> Settings:
@@ -133,9 +161,10 @@ def default_settings(format_version: int) -> Settings:
 
 
 @contextlib.contextmanager
-def database(folder: Path, settings: Settings, where: str) -> Iterator[Rdict]:
-    """Open the database in ``folder``, or make one there."""
+def database(folder: Path, settings: Settings, where: str, *, new: bool = False) -> Iterator[Rdict]:
+    """Open the database in ``folder``, or make a ``new`` one there."""
     with rocksdb_errors(where):
+        settings.database.create_if_missing(new)
         # Without the second, the family's options would be those of the file.
         opened = Rdict(str(folder), settings.database, {"default": settings.tables}, AccessType.read_write())
         try:
@@ -157,30 +186,28 @@ def scan(opened: Rdict, where: str, before: bytes | None = None) -> Generator[Pa
     options = _read_options()
     if before is not None:
         options.set_iterate_upper_bound(before)
-    last, most = None, _CHUNK
+    last = None
     with _no_garbage():
         items: Iterator[Any] = opened.items(read_opt=options)
-        while pairs := list(islice(items, most)):
+        while pairs := _some(items):
             keys, values = zip(*pairs, strict=True)
             last = keys[-1]
             yield keys, values
-            # Fewer at a time where they are large; counting bytes while they are read would take as long again.
-            size = (sum(map(len, keys[::_SAMPLE])) + sum(map(len, values[::_SAMPLE]))) * _SAMPLE
-            most = max(1, min(4 * most, _BATCH_ENTRIES, _BATCH_BYTES * len(keys) // max(size, 1)))
     _require_end(opened, options, last, where)
 
 
-def count_entries(opened: Rdict, where: str) -> int:
-    """How many entries there are, each of them read; raises CorruptionError where RocksDB cannot go on."""
-    options = _read_options()
-    count, last = 0, None
-    with _no_garbage():
-        keys = opened.keys(read_opt=options)
-        while chunk := list(islice(keys, _BATCH_ENTRIES)):
-            count += len(chunk)
-            last = chunk[-1]
-    _require_end(opened, options, last, where)
-    return count
+def _some(items: Iterator[Any]) -> list[Any]:
+    """The next entries, fewer where they are large; of the first large ones after small ones ``_CHUNK`` at most."""
+    pairs: list[Any] = []
+    size = 0
+    while len(pairs) < _BATCH_ENTRIES and size < _BATCH_BYTES:
+        chunk = list(islice(items, _CHUNK))
+        if not chunk:
+            break
+        pairs += chunk
+        # Counting each entry's bytes would take as long as reading them.
+        size += sum(len(key) + len(value) for key, value in chunk[::_SAMPLE]) * _SAMPLE
+    return pairs
 
 
 def _read_options() -> ReadOptions:

@@ -11,6 +11,7 @@ the one of V, and a changelog those before it back to a zip; a file of any other
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import CorruptionError
@@ -106,7 +107,7 @@ def _with_ids(
             f"{files.root}/{path_of(chain[0], 'zip')} is missing: {path_of(name, 'changelog')} is based on it"
         )
     needed = chain[at or 0 :]
-    if [v for v, _ in needed] != list(range(needed[0][0], name[0] + 1)):
+    if any(after[0] != before[0] + 1 for before, after in pairwise(needed)):
         raise CorruptionError(f"{files.root}/{path_of(name, 'changelog')}: its lineage has gaps")
     for known in needed if at is None else needed[1:]:
         if known not in changelogs:

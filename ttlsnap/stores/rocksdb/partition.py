@@ -22,7 +22,7 @@ import numpy as np
 from rocksdict import Rdict, WriteBatch
 
 from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
-from ttlsnap.errors import CorruptionError, StorageError
+from ttlsnap.errors import CorruptionError, StorageError, UnsupportedError
 from ttlsnap.filesystem import Directory
 from ttlsnap.stores import Rewrite, Staging
 from ttlsnap.stores.lineage import Lineage
@@ -33,9 +33,12 @@ from ttlsnap.stores.rocksdb.database import (
     database,
     default_settings,
     keep_harmless_options,
+    live_tables,
+    require_room,
     rocksdb_errors,
     scan,
     settings_of,
+    storage_errors,
 )
 from ttlsnap.stores.rocksdb.writer import RocksDbWriter
 from ttlsnap.stores.row_checksums import row_checksums
@@ -50,27 +53,37 @@ _UNPACKED = 10  # bytes of a scratch database for each byte of a changelog
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Consecutive entries of one state. ``keys`` and ``values`` are rows; ``raw_*`` what RocksDB has."""
+    """Consecutive entries of one state, as RocksDB has them; ``rows`` are their keys and values, where asked for."""
 
     state: str
-    keys: Rows
-    values: Rows
     raw_keys: Sequence[bytes]
     raw_values: Sequence[bytes]
+    rows: tuple[Rows, Rows] | None = None
+
+    @property
+    def keys(self) -> Rows:
+        return self.rows[0] if self.rows else Rows.of(self.raw_keys)
+
+    @property
+    def values(self) -> Rows:
+        return self.rows[1] if self.rows else Rows.of(self.raw_values)
 
 
 @contextlib.contextmanager
 def opened(store: RocksDbStore, files: Directory, lineage: Lineage, scratch: str | None) -> Iterator[RocksDbPartition]:
     """Put a partition's database together in a folder of its own below ``scratch``, which goes when the block ends."""
     where = f"{files.root}/{lineage.new_snapshot.rpartition('/')[0]}, version {lineage.version}"
-    with _folder(scratch) as folder:
-        _require_room(folder, lineage)
+    with _folder(scratch) as folder, storage_errors(str(folder)):
+        changes = sum(file.size for file in lineage.deltas)
+        require_room(folder, _UNPACKED * (changes + (lineage.snapshot.size if lineage.snapshot else 0)))
         source = folder / "source"
         source.mkdir()
         metadata = assemble(files, lineage.snapshot.path, source, store) if lineage.snapshot else None
         with rocksdb_errors(where):
             settings = settings_of(source) if metadata else default_settings(store.format_version)
-        with database(source, settings, where) as base:
+        with database(source, settings, where, new=metadata is None) as base:
+            if metadata is not None:
+                _require_tables(base, metadata, f"{files.root}/{lineage.snapshot.path if lineage.snapshot else ''}")
             partition = RocksDbPartition(store, files, lineage, folder, base, settings, metadata, where)
             partition.replay()
             yield partition
@@ -90,14 +103,13 @@ def _folder(scratch: str | None) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _require_room(folder: Path, lineage: Lineage) -> None:
-    """A whole rewrite is at most about as large as what there is, and a changelog unpacks to more."""
-    need = sum(file.size for file in lineage.shared) + _UNPACKED * sum(file.size for file in lineage.deltas)
-    free = shutil.disk_usage(folder).free
-    if need > free:
-        raise StorageError(
-            f"{folder.parent}: the work may need {need:,} bytes of scratch space, and {free:,} are free. Nothing was "
-            "changed; give a folder with more room by --scratch"
+def _require_tables(base: Rdict, metadata: SnapshotMetadata, where: str) -> None:
+    """A manifest that was cut off makes a smaller database, which RocksDB does not notice."""
+    found, listed = set(live_tables(base)), {f.local for f in metadata.files if f.local.endswith(".sst")}
+    if found != listed:
+        odd = min(found ^ listed)
+        raise CorruptionError(
+            f"{where}: {odd} is {'listed, but the MANIFEST does not have it' if odd in listed else 'not listed'}"
         )
 
 
@@ -108,6 +120,9 @@ def assemble(files: Directory, path: str, folder: Path, store: RocksDbStore) -> 
     """
     metadata = extract(files, path, folder)
     for file in metadata.files:
+        # Archived logs are of no use to a database that has its tables.
+        if file.path.endswith(".log"):
+            continue
         (folder / file.local).symlink_to(f"{files.root}/{file.path}")
     keep_harmless_options(folder, store.delimiter, f"{files.root}/{path}")
     return metadata
@@ -175,14 +190,16 @@ class RocksDbPartition:
 
     def _merged(self, changes: changelog.Changes, keys: list[bytes]) -> dict[bytes, bytes | None]:
         """What each key holds in the end: a merge joins its value to what is there, as RocksDB's operator does."""
-        pending: dict[bytes, bytes | None] = {}
+        pending: dict[bytes, list[bytes]] = {}
         for kind, key, value in zip(changes.kinds, keys, changes.values, strict=True):
             if kind == changelog.MERGE:
-                old = pending[key] if key in pending else self.base.get(key)
-                pending[key] = value if old is None else old + self.store.delimiter + value
+                if key not in pending:
+                    old: Any = self.base.get(key)
+                    pending[key] = [] if old is None else [old]
+                pending[key].append(value)
             else:
-                pending[key] = None if kind == changelog.DELETE else value
-        return pending
+                pending[key] = [] if kind == changelog.DELETE else [value]
+        return {key: self.store.delimiter.join(parts) if parts else None for key, parts in pending.items()}
 
     def batches(self, states: Collection[str]) -> Generator[Batch, None, None]:
         """See ``StoredPartition.batches``."""
@@ -220,13 +237,16 @@ class RocksDbPartition:
     def _batch(
         self, state: str, raw_keys: Sequence[bytes], raw_values: Sequence[bytes], family: int, as_rows: bool
     ) -> Batch:
-        keys, values = Rows.of(raw_keys), Rows.of(raw_values)
         head = CHECKSUM_SIZE if self.store.row_checksums else 0
+        if not head and not as_rows:
+            return Batch(state, raw_keys, raw_values)
+        keys, values = Rows.of(raw_keys), Rows.of(raw_values)
         if head:
             self._verify(keys, values, raw_keys, raw_values, single=as_rows)
-        if as_rows:
-            keys, values = self._rows(keys, family, raw_keys), self._rows(values, head, raw_keys)
-        return Batch(state, keys, values, raw_keys, raw_values)
+        if not as_rows:
+            return Batch(state, raw_keys, raw_values)
+        rows = self._rows(keys, family, raw_keys), self._rows(values, head, raw_keys)
+        return Batch(state, raw_keys, raw_values, rows)
 
     def _rows(self, raw: Rows, head: int, raw_keys: Sequence[bytes]) -> Rows:
         """The rows behind ``head`` bytes and the one that tells their encoding."""
@@ -235,6 +255,11 @@ class RocksDbPartition:
             short = at(raw.data, raw.start + head, "u1") != ENCODING
         if short.any():
             key = raw_keys[int(np.flatnonzero(short)[0])]
+            if _is_prefix_key(key):
+                raise UnsupportedError(
+                    f"{self.where}: keys are laid out for scans in order, as those of session windows are; "
+                    "rewriting them is not supported"
+                )
             raise CorruptionError(f"{self.where}: key {key.hex()}: no row of a known encoding begins where it should")
         return Rows(raw.data, raw.start + head + 1, raw.size - head - 1)
 
@@ -263,6 +288,12 @@ class RocksDbPartition:
     def writer(self, staging: Staging | None, rewrite: Rewrite) -> RocksDbWriter:
         """See ``StoredPartition.writer``."""
         return RocksDbWriter(self, staging, rewrite)
+
+
+def _is_prefix_key(key: bytes) -> bool:
+    """Whether a key is two rows, the first with its size before it."""
+    size = int.from_bytes(key[:4], "little", signed=True)
+    return 0 < size < len(key) - 5 and key[4] == ENCODING and key[4 + size] == ENCODING
 
 
 def _elements_match(key: bytes, value: bytes, delimiter: bytes) -> bool:

@@ -19,19 +19,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import numpy as np
+import xxhash
 from rocksdict import Rdict, SstFileWriter
 
+from ttlsnap.checkpoint import layout
 from ttlsnap.errors import CorruptionError, TtlsnapError
 from ttlsnap.filesystem import Directory, scratch_name
 from ttlsnap.stores import Rewrite, StagedFile, Staging, Written
 from ttlsnap.stores.rocksdb import archive
 from ttlsnap.stores.rocksdb.database import (
-    count_entries,
     database,
     ingest,
     keep_harmless_options,
     live_tables,
     new_table,
+    require_room,
     rocksdb_errors,
     scan,
     settings_of,
@@ -48,6 +50,7 @@ TOMBSTONE_SHARE = 0.1
 
 _TABLE_BYTES = 64 << 20  # what Spark's databases split their tables at
 _VERIFY_AT_ONCE = 4096
+_VERIFY_BYTES = 1 << 20
 _entry = struct.Struct("<ii")
 
 
@@ -70,7 +73,10 @@ class RocksDbWriter:
         if entries is None:
             entries = partition.base.property_int_value("rocksdb.estimate-num-keys") or 0
         self._limit = entries * TOMBSTONE_SHARE if self._rewrite == "auto" else float("inf")
+        if self._full:
+            self._require_room()
         self._counts: dict[str, int] = {}
+        self._digests = xxhash.xxh3_128(), xxhash.xxh3_128()
         self._whole = _Tables(self._folder, "whole", partition)
         self._patch = _Tables(self._folder, "patch", partition)
         self._changes = _Changes(self._files.enter_context((self._folder / "changes").open("w+b")))
@@ -86,7 +92,7 @@ class RocksDbWriter:
         """See ``SnapshotWriter.keep``."""
         self._count(batch.state, len(batch.raw_keys))
         if self._full:
-            self._whole.put(batch.raw_keys, batch.raw_values)
+            self._put(batch.raw_keys, batch.raw_values)
 
     def change(self, batch: Batch, kept: Int64s, rewritten: Mask, values: Rows) -> None:
         """See ``SnapshotWriter.change``."""
@@ -99,7 +105,7 @@ class RocksDbWriter:
             raw_values = list(compress(batch.raw_values, chosen))
             for place, value in zip(np.flatnonzero(rewritten).tolist(), new, strict=True):
                 raw_values[place] = value
-            self._whole.put(list(compress(batch.raw_keys, chosen)), raw_values)
+            self._put(list(compress(batch.raw_keys, chosen)), raw_values)
             return
         changed = np.ones(len(batch.raw_keys), np.bool_)
         changed[kept] = rewritten
@@ -111,6 +117,10 @@ class RocksDbWriter:
         self._changes.add(keys, patch)
         if self._changes.count > self._limit:
             self._write_whole(batch.raw_keys[-1])
+
+    def _put(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        self._whole.put(keys, values)
+        _update(self._digests, keys, values)
 
     def _count(self, state: str, entries: int) -> None:
         self._counts[state] = self._counts.get(state, 0) + entries
@@ -130,11 +140,17 @@ class RocksDbWriter:
     def _write_whole(self, last: bytes) -> None:
         """Too much has changed: write whole what was only patched so far, up to the key ``last``, and go on so."""
         self._full = True
+        self._require_room()
         base, where = self._partition.base, self._partition.where
         with rocksdb_errors(where):
             ingest(base, self._patch.close())
             for keys, values in scan(base, where, before=last + b"\0"):
-                self._whole.put(keys, values)
+                self._put(keys, values)
+
+    def _require_room(self) -> None:
+        """What is written whole is at most about as large as what there is."""
+        size = sum(file.size for file in self._partition.lineage.shared)
+        require_room(self._folder, size + size // 4)
 
     def finish(self) -> Written:
         """See ``SnapshotWriter.finish``."""
@@ -145,7 +161,7 @@ class RocksDbWriter:
 
     def _finish_whole(self) -> Written:
         partition, folder = self._partition, self._folder / "database"
-        with database(folder, partition.settings, partition.where) as new:
+        with database(folder, partition.settings, partition.where, new=True) as new:
             tables = self._whole.close()
             if tables:
                 ingest(new, tables)
@@ -162,7 +178,7 @@ class RocksDbWriter:
         partition.base.flush()
         local = live_tables(partition.base)
         partition.base.close()
-        shared = {file.local: file for file in partition.metadata.files}
+        shared = {file.local: file for file in partition.metadata.files if file.local.endswith(".sst")}
         written = self._stage(partition.folder / "source", local, shared)
         if self._staging is not None:
             self._look_up(written)
@@ -179,7 +195,7 @@ class RocksDbWriter:
                 stored, size = shared[name].path.rpartition("/")[2], shared[name].size
             else:
                 stored, size = f"{name.removesuffix('.sst')}-{uuid.uuid4()}.sst", (folder / name).stat().st_size
-                new.append((folder / name, f"{home}/{archive.SSTS}/{stored}"))
+                new.append((folder / name, f"{home}/{layout.SSTS}/{stored}"))
             sizes.append(size)
             listed.append({"localFileName": name, "dfsSstFileName": stored, "sizeBytes": size})
         current = (folder / "CURRENT").read_text().strip()
@@ -210,7 +226,7 @@ class RocksDbWriter:
         if metadata is None:
             return {"sstFiles": listed, "numKeys": sum(self._counts.values())}
         document = {**metadata.document, "sstFiles": listed}
-        document.pop("logFiles", None)
+        document.pop("logFiles", None)  # of no use to a database that has its tables
         if metadata.entries is not None:
             internal = sum(count for state, count in self._counts.items() if state in metadata.internal)
             document["numKeys"] = sum(self._counts.values()) - internal
@@ -219,14 +235,17 @@ class RocksDbWriter:
         return document
 
     def _recount(self, written: Written) -> None:
-        """Open what was staged, from its files alone, and count: it must hold what was written."""
+        """Open what was staged, from its files alone, and read it: it must hold what was written, byte for byte."""
         with self._reopened(written) as (new, where):
-            count = count_entries(new, where)
+            count, digests = 0, (xxhash.xxh3_128(), xxhash.xxh3_128())
+            for keys, values in scan(new, where):
+                count += len(keys)
+                _update(digests, keys, values)
             wanted = sum(self._counts.values())
-            if count != wanted:
+            if count != wanted or [d.digest() for d in digests] != [d.digest() for d in self._digests]:
                 raise CorruptionError(
-                    f"{where}: {wanted} entries were staged and {count} read back; the disk or the memory of this "
-                    "machine cannot be trusted. Nothing was published"
+                    f"{where}: {wanted} entries were staged and {count} read back, or their bytes differ; the disk or "
+                    "the memory of this machine cannot be trusted. Nothing was published"
                 )
 
     def _look_up(self, written: Written) -> None:
@@ -249,10 +268,18 @@ class RocksDbWriter:
         where = f"{staging.files.root}/{snapshot.path}"
         at = {file.target: f"{staging.files.root}/{file.path}" for file in tables}
         for file in archive.extract(staging.files, snapshot.path, folder, partition.lineage.new_snapshot).files:
+            if file.path.endswith(".log"):
+                continue
             (folder / file.local).symlink_to(at.get(file.path, f"{partition.files.root}/{file.path}"))
         keep_harmless_options(folder, partition.store.delimiter, where)
         with database(folder, settings_of(folder), where) as new:
             yield new, where
+
+
+def _update(digests: tuple[Any, Any], keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+    """Sum up keys and values, whatever pieces they come in."""
+    for digest, pieces in zip(digests, (keys, values), strict=True):
+        digest.update(b"".join(pieces))
 
 
 class _Tables:
@@ -270,13 +297,14 @@ class _Tables:
                 deque(map(writer.__setitem__, keys, values), maxlen=0)
 
     def patch(self, keys: list[bytes], values: list[bytes | None]) -> None:
-        """New values, and deletes where there is none, in the order of their keys, of which there is one at least."""
-        with self._table() as writer:
-            for key, value in zip(keys, values, strict=True):
-                if value is None:
-                    del writer[key]
-                else:
-                    writer[key] = value
+        """New values, and deletes where there is none, in the order of their keys."""
+        if keys:
+            with self._table() as writer:
+                for key, value in zip(keys, values, strict=True):
+                    if value is None:
+                        del writer[key]
+                    else:
+                        writer[key] = value
 
     @contextlib.contextmanager
     def _table(self) -> Iterator[SstFileWriter]:
@@ -313,13 +341,15 @@ class _Changes:
         self._file.seek(0)
         keys: list[bytes] = []
         values: list[bytes | None] = []
+        size = 0
         while head := self._file.read(_entry.size):
             key_size, value_size = _entry.unpack(head)
             keys.append(self._file.read(key_size))
             values.append(None if value_size < 0 else self._file.read(value_size))
-            if len(keys) == _VERIFY_AT_ONCE:
+            size += key_size + max(value_size, 0)
+            if len(keys) == _VERIFY_AT_ONCE or size > _VERIFY_BYTES:
                 yield keys, values
-                keys, values = [], []
+                keys, values, size = [], [], 0
         if keys:
             yield keys, values
 
@@ -342,8 +372,6 @@ def _superseded(partition: RocksDbPartition) -> tuple[str, ...]:
 
 
 def _unused(files: Directory, replaced: str, tables: set[str], version: int) -> tuple[str, ...]:
-    from ttlsnap.checkpoint import layout
-
     home = replaced.rpartition("/")[0]
     for info in files.list(home, (".zip",)):
         parsed = layout.parse_state_file(info.name)
