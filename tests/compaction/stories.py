@@ -55,6 +55,19 @@ FIELDS = {
 }
 
 
+ROCKSDB_CONF = "spark.sql.streaming.stateStore.rocksdb."
+
+
+def rocksdb(operator: str, changelog: bool, checkpoint_format: int = 1, row_checksum: bool = False) -> Query:
+    return Query(
+        operator,
+        provider="rocksdb",
+        changelog=changelog,
+        checkpoint_format=checkpoint_format,
+        row_checksum=row_checksum,
+    )
+
+
 @dataclass(frozen=True)
 class Story:
     """A query, the layouts its state is tried in, which Spark wrote it and which go on with it."""

@@ -1,0 +1,223 @@
+"""RocksDB checkpoints after a compaction: transformWithState, many more batches with maintenance, batches cut off."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ttlsnap import CompactionReport, LocalEngine, clock_at, compact, open_checkpoint, plan_compaction, rollback
+from ttlsnap.clock import Clock
+from ttlsnap.entries import StateEntries
+from ttlsnap.filesystem import open_directory
+from ttlsnap.journal import staged_path
+from ttlsnap.partition import PartitionResult, PartitionTask, settle
+from ttlsnap.publish import publish
+from ttlsnap.state import StateDescriptor
+from ttlsnap.stores import Rewrite, Staging
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
+from ttlsnap.transformers.keep import KeepTransformerFactory
+
+from ..judge.outcomes import expired
+from ..judge.processes import NEWEST
+from ..judge.queries import Event, stamp
+from ..judge.spark import Events, Judge
+from .stories import BATCHES, MORE, ROCKSDB_CONF, H, T, counts, digest, rocksdb, settled
+
+# transformWithState: a value variable, which is looked at, and a list, which is copied.
+
+VISITS: list[Events] = [[event for event in events if event.ts is not None] for events in (*BATCHES, *MORE)]
+
+
+@dataclass(frozen=True)
+class TouchFactory:
+    """Every value is rewritten to what it was: all of the partition is written anew."""
+
+    def create(self, state: StateDescriptor, clock: Clock) -> TouchFactory:
+        return self
+
+    def filter_or_transform(self, entries: StateEntries) -> StateEntries:
+        return replace(entries, rewritten=np.ones(len(entries), np.bool_))
+
+
+def copy_all(target: Path, output: Path | None = None) -> CompactionReport:
+    """Write all partitions anew, with everything in them."""
+    return compact(
+        str(target),
+        [TouchFactory()],
+        output=str(output) if output else None,
+        engine=LocalEngine(1),
+        rewrite="full",
+        quiet_period=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "changelog", "checkpoint_format", "row_checksum", "layout"),
+    [
+        (NEWEST, False, 1, False, "snapshot"),
+        (NEWEST, True, 1, True, "both"),
+        (NEWEST, True, 2, False, "both"),
+        (NEWEST, True, 2, True, "snapshot"),
+        ("4.1", True, 1, False, "both"),
+        ("4.0", True, 1, False, "snapshot"),
+        ("comma", True, 1, False, "both"),
+    ],
+)
+def test_lists_are_copied_as_they_are(
+    judge: Judge, version: str, changelog: bool, checkpoint_format: int, row_checksum: bool, layout: str
+) -> None:
+    query = rocksdb("visits", changelog, checkpoint_format, row_checksum)
+    if version == "comma":
+        version, query = NEWEST, replace(query, conf=((ROCKSDB_CONF + "mergeOperatorVersion", "1"),))
+    written = judge.write(query, VISITS[:3], layout=layout, version=version)
+    before = settled(written.path)
+    copied = judge.copy(written)
+    new = copied.path.with_name(f"{copied.path.name}-new")
+    report = copy_all(copied.path, new)
+    assert digest(copied.path) == before
+    shutil.rmtree(copied.path)
+    assert counts(copy_all(written.path)) == counts(report)
+    assert report.totals.rewritten == len(written.expected.state()) > 0
+    assert digest(written.path) != before
+    wanted = written.expected.run(VISITS[3:])
+    assert judge.restart(written, VISITS[3:], version=version) == wanted
+    # Nothing in the copy may lead back to where it was made from.
+    shutil.rmtree(written.path)
+    assert judge.restart(judge.at(copied, new), VISITS[3:], version=version, fresh=True) == wanted
+
+
+@pytest.mark.parametrize("rewrite", ["full", "tombstones"])
+def test_a_value_variable_expires_and_the_list_beside_it_stays(judge: Judge, rewrite: Rewrite) -> None:
+    checkpoint = judge.write(rocksdb("visits", True), VISITS[:3], layout="both")
+    settled(checkpoint.path)
+    limit = T + 2 * H
+    report = compact(
+        str(checkpoint.path),
+        [TtlTransformerFactory(StateTtlConfig(2 * H * 1_000_000), "value.seen:s")],
+        now=stamp(limit + 2 * H),
+        engine=LocalEngine(1),
+        rewrite=rewrite,
+        quiet_period=0,
+    )
+    assert report.totals.dropped == checkpoint.expected.drop(expired("value.seen", limit)) > 0
+    left = {state.state.state: state.left_alone for state in report.states}
+    assert left["last"] is None
+    assert "ListState" in (left["numbers"] or "")
+    wanted = checkpoint.expected.run(VISITS[3:])
+    assert judge.restart(checkpoint, VISITS[3:], fresh=True) == wanted
+
+
+def rewrite_everything(target: Path) -> None:
+    """What ``compact`` does with a partition in which something changes, done to all of them with nothing changed."""
+    checkpoint = open_checkpoint(open_directory(str(target)))
+    plan = plan_compaction(checkpoint, [KeepTransformerFactory()], clock_at("checkpoint", checkpoint.batch))
+    files = checkpoint.files
+    staging = Staging(files, staged_path(plan.run, ""))
+    results = []
+    for store in plan.stores:
+        for partition in store.partitions:
+            with (
+                plan.state_store.open(files, partition.lineage, None) as stored,
+                stored.writer(staging, "full") as writer,
+            ):
+                for batch in stored.batches(()):
+                    writer.keep(batch)
+                written = writer.finish()
+            result = PartitionResult(
+                store.operator,
+                store.store,
+                partition.partition,
+                staged=written.files,
+                superseded=written.superseded,
+            )
+            task = PartitionTask(
+                root=files.root,
+                operator=store.operator,
+                store=store.store,
+                partition=partition.partition,
+                states=(),
+                lineage=partition.lineage,
+                state_store=plan.state_store,
+                factories=(),
+                clock=plan.clock,
+                staging_root=files.root,
+                staged_below=staging.below,
+            )
+            results.append(settle(task, result))
+    publish(plan, results)
+
+
+def test_avro_is_copied_as_it_is(judge: Judge) -> None:
+    query = replace(rocksdb("visits", True), conf=(("spark.sql.streaming.stateStore.encodingFormat", "avro"),))
+    checkpoint = judge.write(query, VISITS[:3], layout="both")
+    before = settled(checkpoint.path)
+    rewrite_everything(checkpoint.path)
+    assert digest(checkpoint.path) != before
+    wanted = checkpoint.expected.run(VISITS[3:])
+    assert judge.restart(checkpoint, VISITS[3:], fresh=True) == wanted
+
+
+# What comes after.
+
+HOURLY: list[Events] = [
+    [Event("a", T + hour * H), Event(f"k{hour}", T + hour * H - 60, hour), Event("b", T + hour * H - 900)]
+    for hour in range(16)
+]
+_RETAIN_TWO = (("spark.sql.streaming.minBatchesToRetain", "2"),)
+
+
+@pytest.mark.parametrize(
+    ("changelog", "checkpoint_format", "rewrite"),
+    [(False, 1, "full"), (False, 1, "tombstones"), (True, 1, "tombstones"), (True, 2, "full")],
+)
+def test_ten_more_batches_with_snapshots_and_maintenance(
+    judge: Judge, changelog: bool, checkpoint_format: int, rewrite: Rewrite
+) -> None:
+    query = replace(rocksdb("agg_update", changelog, checkpoint_format), conf=_RETAIN_TWO)
+    checkpoint = judge.write(query, HOURLY[:5], layout="both" if changelog else "snapshot")
+    settled(checkpoint.path)
+    limit = T + 2 * H
+    report = compact(
+        str(checkpoint.path),
+        [TtlTransformerFactory(StateTtlConfig(H * 1_000_000), "value.max")],
+        now=stamp(limit + H),
+        engine=LocalEngine(1),
+        rewrite=rewrite,
+        quiet_period=0,
+    )
+    assert report.totals.dropped == checkpoint.expected.drop(expired("value.max", limit)) > 0
+    model = checkpoint.expected
+    for more in (HOURLY[5:10], HOURLY[10:15], HOURLY[15:]):
+        assert judge.restart(checkpoint, more, fresh=more is HOURLY[10:15], snapshot=True) == model.run(more)
+    settled(checkpoint.path)
+    assert judge.state(checkpoint) == model.state()
+    zips = {path.name.partition("_")[0] for path in checkpoint.path.glob("state/0/0/*.zip")}
+    assert "1.zip" not in zips, "maintenance has cleaned up behind the query"
+
+
+@pytest.mark.parametrize(("changelog", "checkpoint_format"), [(False, 1), (True, 1), (True, 2)])
+def test_a_batch_that_was_cut_off_runs_again(judge: Judge, changelog: bool, checkpoint_format: int) -> None:
+    query = rocksdb("agg_update", changelog, checkpoint_format)
+    checkpoint = judge.write(query, BATCHES, layout="both" if changelog else "snapshot", uncommitted=MORE[0])
+    before = settled(checkpoint.path)
+    copied = judge.copy(checkpoint)
+    for each in (checkpoint, copied):
+        report = compact(
+            str(each.path),
+            [TtlTransformerFactory(StateTtlConfig(2 * H * 1_000_000), "value.max")],
+            now=stamp(T + 4 * H),
+            engine=LocalEngine(1),
+            quiet_period=0,
+        )
+        assert report.totals.dropped > 0
+    rollback(str(copied.path), quiet_period=0)
+    assert digest(copied.path) == before
+    assert report.totals.dropped == checkpoint.expected.drop(expired("value.max", T + 2 * H))
+    for each in (checkpoint, copied):
+        wanted = each.expected.run(MORE[1:])
+        assert judge.restart(each, MORE[1:], fresh=True) == wanted
+        assert judge.state(each) == each.expected.state()
