@@ -9,13 +9,18 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
 
+import numpy as np
+
 from ttlsnap import CompactionReport, LocalEngine, compact, rollback
+from ttlsnap.clock import Clock
 from ttlsnap.engines import Engine
+from ttlsnap.entries import StateEntries
+from ttlsnap.state import StateDescriptor
 from ttlsnap.stores import Rewrite
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
@@ -194,3 +199,50 @@ def digest(checkpoint: Path) -> dict[str, str]:
         for path in sorted(checkpoint.rglob("*"))
         if path.is_file() and path.relative_to(checkpoint).parts[0] != "_ttlsnap"
     }
+
+
+# transformWithState: a value variable, which is looked at, and a list, which is copied.
+
+VISITS: list[Events] = [[event for event in events if event.ts is not None] for events in (*BATCHES, *MORE)]
+
+
+@dataclass(frozen=True)
+class TouchFactory:
+    """Every value is rewritten to what it was: all of the partition is written anew."""
+
+    def create(self, state: StateDescriptor, clock: Clock) -> TouchFactory:
+        return self
+
+    def filter_or_transform(self, entries: StateEntries) -> StateEntries:
+        return replace(entries, rewritten=np.ones(len(entries), np.bool_))
+
+
+def copy_all(target: Path, output: Path | None = None) -> CompactionReport:
+    """Write all partitions anew, with everything in them."""
+    return compact(
+        str(target),
+        [TouchFactory()],
+        output=str(output) if output else None,
+        engine=LocalEngine(1),
+        rewrite="full",
+        quiet_period=0,
+    )
+
+
+def copies_lists(judge: Judge, query: Query, layout: str, version: str = NEWEST) -> None:
+    """All of a checkpoint is written anew, in place and as a copy that outlives it, and the lists go on."""
+    written = judge.write(query, VISITS[:3], layout=layout, version=version)
+    before = settled(written.path)
+    copied = judge.copy(written)
+    new = copied.path.with_name(f"{copied.path.name}-new")
+    report = copy_all(copied.path, new)
+    assert digest(copied.path) == before
+    shutil.rmtree(copied.path)
+    assert counts(copy_all(written.path)) == counts(report)
+    assert report.totals.rewritten == len(written.expected.state()) > 0
+    assert digest(written.path) != before
+    wanted = written.expected.run(VISITS[3:])
+    assert judge.restart(written, VISITS[3:], version=version) == wanted
+    # Nothing in the copy may lead back to where it was made from.
+    shutil.rmtree(written.path)
+    assert judge.restart(judge.at(copied, new), VISITS[3:], version=version, fresh=True) == wanted

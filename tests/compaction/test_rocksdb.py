@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ..judge.processes import NEWEST
 from ..judge.spark import Judge
 from .stories import ROCKSDB_CONF, Story, rocksdb, tell
-from .test_matrix import FULL
 
 OPERATORS = ("agg_update", "agg_append", "dedup")
 
@@ -32,31 +30,3 @@ def test_other_settings(judge: Judge) -> None:
     conf = tuple((ROCKSDB_CONF + name, value) for name, value in settings)
     query = replace(rocksdb("agg_update", True), codec="zstd", conf=conf)
     tell(judge, Story(query, ("both",)))
-
-
-@pytest.mark.parametrize("version", ["3.5", "4.0", "4.1"])
-def test_checkpoints_of_older_versions(judge: Judge, version: str) -> None:
-    again = (version, NEWEST)
-    if FULL:
-        formats = (1,) if version == "3.5" else (1, 2)
-        tell(
-            judge,
-            *(
-                Story(
-                    rocksdb(operator, changelog, number),
-                    ("snapshot", "deltas", "both") if changelog else ("snapshot",),
-                    version,
-                    again,
-                )
-                for operator in OPERATORS
-                for number in formats
-                for changelog in (False, True)
-            ),
-        )
-        return
-    slices = {
-        "3.5": Story(rocksdb("dedup", True), ("both",), version, again),
-        "4.0": Story(rocksdb("agg_append", True, 2), ("deltas",), version, again),
-        "4.1": Story(rocksdb("agg_update", False), ("snapshot",), version, again),
-    }
-    tell(judge, slices[version])
