@@ -23,7 +23,7 @@ from ttlsnap.partition import PartitionResult, PartitionTask, Progress, compact_
 _progress: Progress = sender(None)
 
 
-# Bytes of state files for each process: starting one takes about as long as the work on half as many.
+# Bytes of HDFS-backed state for each process: starting one takes about as long as the work on half as many.
 _WORTH_A_PROCESS = 64 << 20
 
 
@@ -62,7 +62,7 @@ class LocalEngine:
 
 
 def _useful_processes(tasks: Sequence[PartitionTask]) -> int:
-    size = sum(task.lineage.size for task in tasks)
+    size = sum(task.lineage.size * task.state_store.effort for task in tasks)
     return min(len(os.sched_getaffinity(0)), 1 + size // _WORTH_A_PROCESS)
 
 

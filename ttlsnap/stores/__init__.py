@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Generator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 from ttlsnap.errors import UnsupportedError
 from ttlsnap.stores.lineage import Lineage
@@ -111,7 +111,12 @@ class StoredPartition(Protocol):
 
 
 class StateStore(Protocol):
-    """A provider's files, with the settings that a checkpoint pins for them. Picklable."""
+    """A provider's files, with the settings that a checkpoint pins for them. Picklable.
+
+    ``effort`` is how many times as long as with the HDFS-backed store the work on a byte of its files takes.
+    """
+
+    effort: ClassVar[int]
 
     def find(self, files: Directory, directory: str, version: int, unique_id: str | None = None) -> Lineage:
         """The files of ``version`` in a partition's folder; raises CorruptionError when one is missing.

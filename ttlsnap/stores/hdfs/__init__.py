@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import UnsupportedError
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class HdfsStore:
     """How the files are written: the compression codec, and whether rows carry checksums."""
+
+    effort: ClassVar[int] = 1
 
     codec: str
     row_checksums: bool

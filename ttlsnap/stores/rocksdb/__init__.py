@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import UnsupportedError
@@ -29,6 +29,8 @@ class RocksDbStore:
     ``codec`` is that of the changelogs. ``delimiter`` stands between values that were merged into one.
     ``format_version`` is that of the tables in new SST files, where no older snapshot sets an example.
     """
+
+    effort: ClassVar[int] = 4
 
     codec: str
     row_checksums: bool
