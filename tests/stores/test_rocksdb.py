@@ -228,8 +228,8 @@ def test_a_lineage_that_cannot_be(tmp_path: Path, lineage: str) -> None:
 
 def test_an_unknown_version_of_the_metadata(tmp_path: Path) -> None:
     target = sample("rocksdb-4.2", tmp_path)
-    edit_zip(newest_zip(target), lambda members: members.update(metadata=b"v2\n{}"))
-    is_damage(target, "begins b'v2'", UnsupportedError)
+    edit_zip(newest_zip(target), lambda members: members.update(metadata=b"v3\n{}"))
+    is_damage(target, "begins b'v3'", UnsupportedError)
 
 
 def test_spark_did_not_count(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ class RocksDbStore:
     row_checksums: bool
     delimiter: bytes
     format_version: int
+    before_4_2: bool = False
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> RocksDbStore:
@@ -43,6 +44,7 @@ class RocksDbStore:
         conf, where = checkpoint.batch.conf, f"{checkpoint.target}/{layout.offset_file(checkpoint.batch.id)}"
         # Before Spark 4.2 the delimiter was always a comma.
         merge_operator = conf.get(f"{_CONF}rocksdb.mergeOperatorVersion", "1")
+        before_4_2 = f"{_CONF}rocksdb.mergeOperatorVersion" not in conf
         format_version = conf.get(f"{_CONF}rocksdb.formatVersion", "5")
         if merge_operator not in _DELIMITERS:
             raise UnsupportedError(f"{where}: merge operator version {merge_operator!r} is unknown (known: 1, 2)")
@@ -53,7 +55,16 @@ class RocksDbStore:
             codec = codec_name(checkpoint.codec)
         except UnsupportedError as error:
             raise UnsupportedError(f"{where}: {error}") from error
-        return cls(codec, checkpoint.row_checksums, _DELIMITERS[merge_operator], int(format_version))
+        return cls(codec, checkpoint.row_checksums, _DELIMITERS[merge_operator], int(format_version), before_4_2)
+
+    def new_metadata(self, files: Directory, lineage: Lineage) -> str:
+        """The version of a zip's metadata where no older zip sets an example."""
+        has_ids = "_" in lineage.new_snapshot.rpartition("/")[2]
+        if self.before_4_2 and has_ids and lineage.deltas:
+            # With ids Spark 4.0 reads v2 only, and 4.1 v1 only; 4.1 is the first to write checksum files of its own.
+            _, sidecar = layout.checksum_files(lineage.deltas[-1].path)
+            return "v1" if files.stat(sidecar) is not None else "v2"
+        return "v1"
 
     def find(self, files: Directory, directory: str, version: int, unique_id: str | None = None) -> Lineage:
         """See ``StateStore.find``."""
