@@ -34,7 +34,7 @@ def test_the_hdfs_backed_store(judge: Judge, version: str) -> None:
 def test_rocksdb(judge: Judge, version: str) -> None:
     again = (version, NEWEST)
     if FULL:
-        formats = (1,) if version == "3.5" else (1, 2)
+        formats = (1, 2) if version == "4.1" else (1,)
         tell(
             judge,
             *(
@@ -52,8 +52,8 @@ def test_rocksdb(judge: Judge, version: str) -> None:
         return
     slices = {
         "3.5": Story(rocksdb("dedup", True), ("both",), version, again),
-        "4.0": Story(rocksdb("agg_append", True, 2), ("deltas",), version, again),
-        "4.1": Story(rocksdb("agg_update", False), ("snapshot",), version, again),
+        "4.0": Story(rocksdb("agg_append", True), ("deltas",), version, again),
+        "4.1": Story(rocksdb("agg_update", True, 2), ("deltas",), version, again),
     }
     tell(judge, slices[version])
 

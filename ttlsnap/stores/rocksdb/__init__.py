@@ -57,20 +57,20 @@ class RocksDbStore:
             raise UnsupportedError(f"{where}: {error}") from error
         return cls(codec, checkpoint.row_checksums, _DELIMITERS[merge_operator], int(format_version), before_4_2)
 
-    def new_metadata(self, files: Directory, lineage: Lineage) -> str:
-        """The version of a zip's metadata where no older zip sets an example."""
-        has_ids = "_" in lineage.new_snapshot.rpartition("/")[2]
-        if self.before_4_2 and has_ids and lineage.deltas:
-            # With ids Spark 4.0 reads v2 only, and 4.1 v1 only; 4.1 is the first to write checksum files of its own.
-            _, sidecar = layout.checksum_files(lineage.deltas[-1].path)
-            return "v1" if files.stat(sidecar) is not None else "v2"
-        return "v1"
-
     def find(self, files: Directory, directory: str, version: int, unique_id: str | None = None) -> Lineage:
         """See ``StateStore.find``."""
         from ttlsnap.stores.rocksdb.files import find_lineage
 
-        return find_lineage(files, directory, version, unique_id, self.codec)
+        lineage = find_lineage(files, directory, version, unique_id, self.codec)
+        if unique_id is not None and lineage.snapshot is None and lineage.deltas and self.before_4_2:
+            # Spark 4.1 is the first to write checksum files of its own.
+            _, sidecar = layout.checksum_files(lineage.deltas[-1].path)
+            if files.stat(sidecar) is None:
+                raise UnsupportedError(
+                    f"{files.root}/{directory}: checkpoint format 2 of Spark 4.0, whose zips no later version reads, "
+                    "and which reads none of theirs"
+                )
+        return lineage
 
     @contextlib.contextmanager
     def open(self, files: Directory, lineage: Lineage, scratch: str | None) -> Iterator[StoredPartition]:

@@ -202,9 +202,7 @@ class RocksDbWriter:
         options = max(folder.glob("OPTIONS-*"), key=lambda path: int(path.name.rpartition("-")[2])).name
         document = self._document(listed)
         snapshot = self._folder / "snapshot.zip"
-        old = partition.metadata
-        version = old.version if old else partition.store.new_metadata(partition.files, partition.lineage)
-        archive.write(snapshot, folder, [current, "CURRENT", options], document, version)
+        archive.write(snapshot, folder, [current, "CURRENT", options], document)
         size = snapshot.stat().st_size + sum(sizes)
         if self._staging is None:
             return Written((), size, self._how())
