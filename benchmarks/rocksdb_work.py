@@ -21,8 +21,16 @@ from ttlsnap.filesystem import open_directory
 from ttlsnap.partition import PartitionTask
 from ttlsnap.stores import Rewrite
 from ttlsnap.stores.rocksdb import RocksDbStore, archive
-from ttlsnap.stores.rocksdb.database import Settings, database, ingest, live_tables, new_table, scan, settings_of
-from ttlsnap.stores.rocksdb.partition import assemble
+from ttlsnap.stores.rocksdb.database import (
+    Settings,
+    assemble,
+    database,
+    ingest,
+    live_tables,
+    new_table,
+    scan,
+    settings_of,
+)
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 if TYPE_CHECKING:
@@ -87,7 +95,7 @@ def assembled(task: PartitionTask, folder: Path) -> Path:
     assert isinstance(task.state_store, RocksDbStore) and task.lineage.snapshot is not None
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    assemble(open_directory(task.root), task.lineage.snapshot.path, folder, task.state_store)
+    assemble(open_directory(task.root), task.lineage.snapshot.path, folder, task.state_store.delimiter)
     return folder
 
 
@@ -139,7 +147,7 @@ def one_large_partition(source: Path, target: Path, tiles: int) -> Path:
     old, new = target / "old", target / "new"
     for folder in (old, new):
         folder.mkdir()
-    assemble(files, f"state/0/0/{newest.name}", old, store)
+    assemble(files, f"state/0/0/{newest.name}", old, store.delimiter)
     settings = settings_of(old)
     tables, count = [], 0
     with database(old, settings, "old") as opened:

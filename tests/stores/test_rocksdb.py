@@ -443,7 +443,7 @@ def test_no_comma_comes_between_merged_values(tmp_path: Path, guarded: bool, mon
     """Without the guard it does: this test can tell."""
     if not guarded:
         real = database.keep_harmless_options
-        monkeypatch.setattr(partition, "keep_harmless_options", lambda folder, _, where: real(folder, b",", where))
+        monkeypatch.setattr(database, "keep_harmless_options", lambda folder, _, where: real(folder, b",", where))
     found = inspect(str(sample("visits-4.2", tmp_path)), entries=1000).samples or []
     values = [bytes.fromhex(entry["value"]) for entry in found if entry["state"] == "numbers"]
     assert any(b"," in value for value in values) != guarded

@@ -68,6 +68,11 @@ class SnapshotMetadata:
     families: Mapping[str, int]
     internal: frozenset[str]
 
+    @property
+    def tables(self) -> dict[str, SharedFile]:
+        """The SST files by their names in the database. Archived logs hold nothing that these lack."""
+        return {file.local: file for file in self.files if file.local.endswith(".sst")}
+
 
 def read_metadata(files: Directory, path: str) -> SnapshotMetadata:
     """A snapshot's metadata; raises CorruptionError for damage, UnsupportedError for what is unknown."""

@@ -14,7 +14,7 @@ import errno
 import gc
 import os
 import shutil
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -35,6 +35,8 @@ from rocksdict import (
 )
 
 from ttlsnap.errors import CorruptionError, StorageError, TtlsnapError, UnsupportedError
+from ttlsnap.filesystem import Directory
+from ttlsnap.stores.rocksdb.archive import SnapshotMetadata, extract
 
 _OPTIONS_KEPT = {
     b"[Version]": (b"rocksdb_version", b"options_file_version"),
@@ -122,6 +124,27 @@ def keep_harmless_options(folder: Path, delimiter: bytes, where: str) -> None:
                 value = b"bloomfilter:%d:false" % _BLOOM_BITS
             kept.append(b"  " + name + b"=" + value)
         path.write_bytes(b"\n".join(kept) + b"\n")
+
+
+def assemble(
+    files: Directory,
+    path: str,
+    folder: Path,
+    delimiter: bytes,
+    *,
+    home: str | None = None,
+    lying: Mapping[str, str] | None = None,
+) -> SnapshotMetadata:
+    """Make in ``folder`` the database of the snapshot ``path``, its SST files by links.
+
+    For a staged one, ``home`` is the path where it belongs, and ``lying`` says for the path of each table where it is.
+    Hadoop's checksums of tables are not looked at: RocksDB has one for each block.
+    """
+    metadata = extract(files, path, folder, home)
+    for name, file in metadata.tables.items():
+        (folder / name).symlink_to(lying[file.path] if lying else f"{files.root}/{file.path}")
+    keep_harmless_options(folder, delimiter, f"{files.root}/{path}")
+    return metadata
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,12 @@ from ttlsnap.filesystem import Directory
 from ttlsnap.stores import Rewrite, Staging
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.rocksdb import RocksDbStore, changelog
-from ttlsnap.stores.rocksdb.archive import SnapshotMetadata, extract
+from ttlsnap.stores.rocksdb.archive import SnapshotMetadata
 from ttlsnap.stores.rocksdb.database import (
     Settings,
+    assemble,
     database,
     default_settings,
-    keep_harmless_options,
     live_tables,
     require_room,
     rocksdb_errors,
@@ -78,7 +78,7 @@ def opened(store: RocksDbStore, files: Directory, lineage: Lineage, scratch: str
         require_room(folder, _UNPACKED * (changes + (lineage.snapshot.size if lineage.snapshot else 0)))
         source = folder / "source"
         source.mkdir()
-        metadata = assemble(files, lineage.snapshot.path, source, store) if lineage.snapshot else None
+        metadata = assemble(files, lineage.snapshot.path, source, store.delimiter) if lineage.snapshot else None
         with rocksdb_errors(where):
             settings = settings_of(source) if metadata else default_settings(store.format_version)
         with database(source, settings, where, new=metadata is None) as base:
@@ -105,27 +105,12 @@ def _folder(scratch: str | None) -> Iterator[Path]:
 
 def _require_tables(base: Rdict, metadata: SnapshotMetadata, where: str) -> None:
     """A manifest that was cut off makes a smaller database, which RocksDB does not notice."""
-    found, listed = set(live_tables(base)), {f.local for f in metadata.files if f.local.endswith(".sst")}
+    found, listed = set(live_tables(base)), set(metadata.tables)
     if found != listed:
         odd = min(found ^ listed)
         raise CorruptionError(
             f"{where}: {odd} is {'listed, but the MANIFEST does not have it' if odd in listed else 'not listed'}"
         )
-
-
-def assemble(files: Directory, path: str, folder: Path, store: RocksDbStore) -> SnapshotMetadata:
-    """Make in ``folder`` the database of the snapshot ``path``, its SST files by links.
-
-    Hadoop's checksums of those are not looked at: RocksDB has one for each block.
-    """
-    metadata = extract(files, path, folder)
-    for file in metadata.files:
-        # Archived logs are of no use to a database that has its tables.
-        if file.path.endswith(".log"):
-            continue
-        (folder / file.local).symlink_to(f"{files.root}/{file.path}")
-    keep_harmless_options(folder, store.delimiter, f"{files.root}/{path}")
-    return metadata
 
 
 class RocksDbPartition:

@@ -28,9 +28,9 @@ from ttlsnap.filesystem import Directory, scratch_name
 from ttlsnap.stores import Rewrite, StagedFile, Staging, Written
 from ttlsnap.stores.rocksdb import archive
 from ttlsnap.stores.rocksdb.database import (
+    assemble,
     database,
     ingest,
-    keep_harmless_options,
     live_tables,
     new_table,
     require_room,
@@ -67,8 +67,7 @@ class RocksDbWriter:
         partition = self._partition
         self._folder.mkdir()
         self._files = contextlib.ExitStack()
-        tables = partition.metadata.files if partition.metadata else ()
-        self._full = self._rewrite == "full" or not tables
+        self._full = self._rewrite == "full" or partition.metadata is None or not partition.metadata.tables
         entries = partition.expected
         if entries is None:
             entries = partition.base.property_int_value("rocksdb.estimate-num-keys") or 0
@@ -178,8 +177,7 @@ class RocksDbWriter:
         partition.base.flush()
         local = live_tables(partition.base)
         partition.base.close()
-        shared = {file.local: file for file in partition.metadata.files if file.local.endswith(".sst")}
-        written = self._stage(partition.folder / "source", local, shared)
+        written = self._stage(partition.folder / "source", local, partition.metadata.tables)
         if self._staging is not None:
             self._look_up(written)
         return written
@@ -266,12 +264,16 @@ class RocksDbWriter:
         folder.mkdir()
         *tables, snapshot = written.files
         where = f"{staging.files.root}/{snapshot.path}"
-        at = {file.target: f"{staging.files.root}/{file.path}" for file in tables}
-        for file in archive.extract(staging.files, snapshot.path, folder, partition.lineage.new_snapshot).files:
-            if file.path.endswith(".log"):
-                continue
-            (folder / file.local).symlink_to(at.get(file.path, f"{partition.files.root}/{file.path}"))
-        keep_harmless_options(folder, partition.store.delimiter, where)
+        lying = {file.path: f"{partition.files.root}/{file.path}" for file in partition.lineage.shared}
+        lying |= {file.target: f"{staging.files.root}/{file.path}" for file in tables}
+        assemble(
+            staging.files,
+            snapshot.path,
+            folder,
+            partition.store.delimiter,
+            home=partition.lineage.new_snapshot,
+            lying=lying,
+        )
         with database(folder, settings_of(folder), where) as new:
             yield new, where
 
