@@ -176,13 +176,16 @@ class _Run:
 
 def scratch_folder(given: str, plan: Plan) -> str:
     """The folder of a run in the one that the user gave; those of this checkpoint's runs have one beginning."""
-    target = xxhash.xxh3_64_hexdigest(os.fsencode(plan.checkpoint.target))
-    return f"{given}/ttlsnap-{target}-{plan.run}"
+    return f"{given}/{_scratch_beginning(plan)}{plan.run}"
+
+
+def _scratch_beginning(plan: Plan) -> str:
+    return f"ttlsnap-{xxhash.xxh3_64_hexdigest(os.fsencode(plan.checkpoint.target))}-"
 
 
 def _discard_old_scratch(given: str, plan: Plan) -> None:
     """Remove what killed runs left in the scratch folder; none is alive, since the checkpoint is locked."""
-    for folder in Path(given).glob(f"{Path(scratch_folder('', plan)).name.removesuffix(plan.run)}*"):
+    for folder in Path(given).glob(f"{_scratch_beginning(plan)}*"):
         shutil.rmtree(folder, ignore_errors=True)
 
 

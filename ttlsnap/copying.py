@@ -7,7 +7,6 @@ version alone: new snapshots where something changed, the old lineage's files wh
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -15,18 +14,16 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.metadata import relocated
 from ttlsnap.errors import RefusedError, StorageError, UsageError
 from ttlsnap.filesystem import OWN, Directory, LocalDirectory, open_directory
 from ttlsnap.journal import report_path
 from ttlsnap.partition import PartitionResult
 from ttlsnap.plan import Plan
 from ttlsnap.stores import lineage_of
-from ttlsnap.strict_json import parse_json
 
 _PIECE = 8 << 20
 _ATTEMPT = re.compile(r"\.(snapshot|zip|sst)\.[0-9a-f]{8}\.tmp$")
-_OPERATOR_METADATA = re.compile(rf"{layout.STATE}/[0-9]+/_metadata/v2/[0-9]+")
-_MAX_METADATA_BYTES = 64 << 20
 
 
 def check_destination(source: str, output: str) -> LocalDirectory:
@@ -107,30 +104,6 @@ def discard_copy(staging: LocalDirectory) -> None:
     shutil.rmtree(staging.root, ignore_errors=True)
 
 
-def _is_operator_metadata(path: str) -> bool:
-    """A file that names the state schemas with their whole paths."""
-    return _OPERATOR_METADATA.fullmatch(path) is not None
-
-
-def _copy_operator_metadata(source: Directory, staging: LocalDirectory, path: str, home: str) -> None:
-    """Copy operator metadata, its paths leading to the copy at ``home``: Spark opens the very files they name."""
-    head, _, body = source.read(path, _MAX_METADATA_BYTES).partition(b"\n")
-    document = parse_json(body)
-    for store in document["stateStoreInfo"]:
-        for key, value in store.items():
-            if key == "stateSchemaFilePaths":
-                store[key] = [moved_schema_path(old, home) for old in value]
-            elif key == "stateSchemaFilePath":
-                store[key] = moved_schema_path(value, home)
-    with staging.writer(path) as new:
-        new.write(head + b"\n" + json.dumps(document, separators=(",", ":")).encode())
-
-
-def moved_schema_path(path: str, home: str) -> str:
-    """Where a state schema file lies in the checkpoint ``home``."""
-    return f"file:{home}/{layout.STATE}/{path.rpartition(f'/{layout.STATE}/')[2]}"
-
-
 def _copy_tree(source: Directory, staging: LocalDirectory, path: str, home: str, above: tuple[str, ...] = ()) -> None:
     """Copy all below ``path`` except state files, which were chosen one by one, and ttlsnap's own folder.
 
@@ -149,9 +122,10 @@ def _copy_tree(source: Directory, staging: LocalDirectory, path: str, home: str,
         if info.is_dir:
             staging.mkdirs(inner)
             _copy_tree(source, staging, inner, home, (*above, real))
-        elif _is_operator_metadata(inner):
-            _copy_operator_metadata(source, staging, inner, home)
-        elif not _is_state_file(inner) and not _is_operator_metadata(layout.checksummed(inner)):
+        elif layout.is_operator_metadata(inner):
+            with staging.writer(inner) as new:
+                new.write(relocated(source, inner, home))
+        elif not _is_state_file(inner) and not layout.is_operator_metadata(layout.checksummed(inner)):
             _copy_file(source, staging, inner)
 
 

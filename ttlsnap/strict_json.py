@@ -25,6 +25,13 @@ def parse_json(text: str | bytes) -> Any:
     return value
 
 
+def typed(value: Any, kind: type) -> Any:
+    """``value`` when it is a ``kind``; raises TypeError otherwise, and for a boolean that is taken for a number."""
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):

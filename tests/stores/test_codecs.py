@@ -178,7 +178,7 @@ def test_an_absurd_length_is_refused_and_allocates_nothing_like_it(codec: str, d
 
 
 def test_a_codec_has_its_short_name_or_spark_class() -> None:
-    assert codec_name("LZ4") == codec_name("org.apache.spark.io.LZ4CompressionCodec") == "lz4"
-    assert codec_name("org.apache.spark.io.ZStdCompressionCodec") == "zstd"
+    assert codec_name("LZ4", "here") == codec_name("org.apache.spark.io.LZ4CompressionCodec", "here") == "lz4"
+    assert codec_name("org.apache.spark.io.ZStdCompressionCodec", "here") == "zstd"
     with pytest.raises(UnsupportedError, match="'brotli' is unknown; known are lz4, lzf, none, snappy, zstd"):
-        codec_name("brotli")
+        codec_name("brotli", "here")

@@ -31,6 +31,7 @@ SHARED = (SSTS, LOGS)
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 _RUN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}")
 _STATE_FILE = re.compile(r"(0|[1-9][0-9]{0,17})(?:_([0-9A-Za-z-]{1,64}))?\.(delta|snapshot|zip|changelog)")
+_OPERATOR_METADATA = re.compile(rf"{STATE}/[0-9]+/_metadata/v2/[0-9]+")
 _UNIQUE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
@@ -83,6 +84,11 @@ def store_directory(operator: int, partition: int, store: str) -> str:
     """The folder that holds one partition of one store."""
     base = f"{STATE}/{operator}/{partition}"
     return base if store == DEFAULT_STORE else f"{base}/{store}"
+
+
+def is_operator_metadata(path: str) -> bool:
+    """Whether a file is operator metadata v2, which has paths in it."""
+    return _OPERATOR_METADATA.fullmatch(path) is not None
 
 
 def checksum_files(path: str) -> tuple[str, str]:

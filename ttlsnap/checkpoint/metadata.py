@@ -10,7 +10,10 @@ name stays unknown. Source: Spark's ``OperatorStateMetadata``.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +21,7 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import read_checked
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.filesystem import Directory
-from ttlsnap.strict_json import parse_json
+from ttlsnap.strict_json import parse_json, typed
 
 _MAX_METADATA_BYTES = 64 << 20
 _MAX_PARTITIONS = 1 << 20
@@ -71,49 +74,75 @@ def read_operator_metadata(files: Directory, operator: int, batch: int) -> Opera
     return None
 
 
+def relocated(files: Directory, path: str, home: str) -> bytes:
+    """The operator metadata file ``path`` for a copy at ``home``: Spark opens the very schema files that it names.
+
+    Raises CorruptionError for what Spark does not write.
+    """
+    head, _, body = read_checked(files, path, _MAX_METADATA_BYTES).partition(b"\n")
+    with _as_spark_writes(f"{files.root}/{path}"):
+        document = parse_json(body)
+        for store in typed(document["stateStoreInfo"], list):
+            if "stateSchemaFilePaths" in store:
+                store["stateSchemaFilePaths"] = [f"file:{home}/{old}" for old in _schema_files(store)]
+            elif "stateSchemaFilePath" in store:
+                (store["stateSchemaFilePath"],) = [f"file:{home}/{old}" for old in _schema_files(store)]
+    return head + b"\n" + json.dumps(document, separators=(",", ":")).encode()
+
+
+@contextlib.contextmanager
+def _as_spark_writes(where: str) -> Iterator[None]:
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CorruptionError(f"{where}: not the operator metadata Spark writes ({error!r})") from error
+
+
 def _parse(files: Directory, path: str, version: int) -> OperatorMetadata:
     where = f"{files.root}/{path}"
     head, _, body = read_checked(files, path, _MAX_METADATA_BYTES).partition(b"\n")
     if head.strip() != f"v{version}".encode():
         kind = UnsupportedError if head[:1] == b"v" and head[1:].strip().isdigit() else CorruptionError
         raise kind(f"{where}: operator metadata version {head[:20]!r}, expected v{version}")
-    try:
+    with _as_spark_writes(where):
         document = parse_json(body)
         info, stores = document["operatorInfo"], document["stateStoreInfo"]
         return OperatorMetadata(
             version=version,
-            name=_checked(info["operatorName"], str),
-            stores=tuple(_store(files, store) for store in _checked(stores, list)),
+            name=typed(info["operatorName"], str),
+            stores=tuple(_store(files, store) for store in typed(stores, list)),
             variables=_variables(document.get("operatorPropertiesJson") or "{}"),
         )
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptionError(f"{where}: not the operator metadata Spark writes ({error!r})") from error
 
 
 def _variables(text: str) -> tuple[StateVariable, ...]:
     """The state variables among the operator's properties, which are JSON within JSON."""
-    found = _checked(parse_json(text).get("stateVariables", []), list)
+    found = typed(parse_json(text).get("stateVariables", []), list)
     return tuple(
-        StateVariable(_checked(v["stateName"], str), _checked(v["stateVariableType"], str), v.get("ttlEnabled") is True)
+        StateVariable(typed(v["stateName"], str), typed(v["stateVariableType"], str), v.get("ttlEnabled") is True)
         for v in found
     )
 
 
 def _store(files: Directory, document: dict[str, Any]) -> StoreMetadata:
-    partitions = _checked(document["numPartitions"], int)
+    partitions = typed(document["numPartitions"], int)
     if not 0 < partitions <= _MAX_PARTITIONS:
         raise ValueError(f"numPartitions is {partitions}")
-    name = _checked(document["storeName"], str)
+    name = typed(document["storeName"], str)
     if not name or "/" in name or "\0" in name or name in (".", ".."):
         raise ValueError(f"storeName is {name!r}")
-    # Spark 4.0.0 wrote one path, later versions a list.
-    paths = document.get("stateSchemaFilePaths") or [document.get("stateSchemaFilePath")]
     return StoreMetadata(
         name=name,
-        num_cols_prefix_key=_checked(document["numColsPrefixKey"], int),
+        num_cols_prefix_key=typed(document["numColsPrefixKey"], int),
         num_partitions=partitions,
-        schema_files=tuple(_relative(_checked(path, str)) for path in paths if path is not None),
+        schema_files=tuple(_schema_files(document)),
     )
+
+
+def _schema_files(store: dict[str, Any]) -> list[str]:
+    # Spark 4.0.0 wrote one path, later versions a list.
+    paths = store.get("stateSchemaFilePaths") or [store.get("stateSchemaFilePath")]
+    return [_relative(typed(path, str)) for path in paths if path is not None]
 
 
 def _relative(path: str) -> str:
@@ -122,9 +151,3 @@ def _relative(path: str) -> str:
     if not found or "\0" in path:
         raise ValueError(f"state schema file {path!r} does not lie in a state folder")
     return f"{layout.STATE}/{rest}"
-
-
-def _checked(value: Any, kind: type) -> Any:
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise TypeError(f"{value!r} is no {kind.__name__}")
-    return value

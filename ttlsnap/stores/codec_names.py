@@ -13,9 +13,11 @@ _CLASSES = {
 }
 
 
-def codec_name(setting: str) -> str:
-    """The short name of the codec a checkpoint pins; raises UnsupportedError for one that is unknown."""
+def codec_name(setting: str, where: str) -> str:
+    """The short name of the codec that is pinned in ``where``; raises UnsupportedError for one that is unknown."""
     name = _CLASSES.get(setting, setting.lower())
     if name not in CODECS:
-        raise UnsupportedError(f"state compression codec {setting!r} is unknown; known are {', '.join(CODECS)}")
+        raise UnsupportedError(
+            f"{where}: state compression codec {setting!r} is unknown; known are {', '.join(CODECS)}"
+        )
     return name

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+
+from ttlsnap.errors import CorruptionError
+
+Names = tuple[str, str]
+"""What the names of a store's snapshots end in, and those of its deltas."""
 
 
 @dataclass(frozen=True)
@@ -40,3 +46,22 @@ class Lineage:
     def size(self) -> int:
         """Bytes on disk."""
         return sum(file.size for file in self.files)
+
+
+def base_of(folder: str, version: int, snapshots: Collection[int], deltas: Collection[int], names: Names) -> int:
+    """The version of the newest snapshot not after ``version``, 0 for none, when every delta after it is there.
+
+    Raises CorruptionError when one is missing. ``names`` are what the files' names end in.
+    """
+    snapshot, delta = names
+    base = max((v for v in snapshots if v <= version), default=0)
+    # Counted, not listed: the version is a number out of a file's name and may be absurd.
+    missing = version - base - sum(base < v <= version for v in deltas)
+    if missing:
+        first = next(v for v in range(base + 1, version + 1) if v not in deltas)
+        raise CorruptionError(
+            f"{folder}/{first}.{delta} is missing: version {version} needs every {delta} "
+            + (f"after {base}.{snapshot}" if base else f"from 1 on, as there is no {snapshot}")
+            + f" ({missing} missing)"
+        )
+    return base

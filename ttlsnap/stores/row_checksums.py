@@ -34,7 +34,7 @@ def row_checksums(keys: Rows, values: Rows) -> npt.NDArray[np.uint32]:
         for place in range(int(head.max(initial=0))):
             which = np.flatnonzero(head > place)
             byte = rows.data[rows.start[which] + place]
-            sums[which] = _bytes_table()[(sums[which] ^ byte) & 0xFF] ^ (sums[which] >> np.uint32(8))
+            sums[which] = _table(8)[(sums[which] ^ byte) & 0xFF] ^ (sums[which] >> np.uint32(8))
         for which, words in word_columns(rows.data, rows.start + head, np.where(long, 0, rows.size >> 3)):
             words ^= sums[which]
             halves = words.view("<u2").reshape(-1, 4)
@@ -46,10 +46,10 @@ def row_checksums(keys: Rows, values: Rows) -> npt.NDArray[np.uint32]:
 
 
 @cache
-def _bytes_table() -> npt.NDArray[np.uint32]:
-    """What a byte adds to the CRC."""
-    crc = np.arange(1 << 8, dtype=np.uint32)
-    for _ in range(8):
+def _table(bits: int) -> npt.NDArray[np.uint32]:
+    """What so many bits add to the CRC."""
+    crc = np.arange(1 << bits, dtype=np.uint32)
+    for _ in range(bits):
         crc = np.where(crc & 1, (crc >> 1) ^ _POLYNOMIAL, crc >> 1)
     return crc
 
@@ -57,9 +57,7 @@ def _bytes_table() -> npt.NDArray[np.uint32]:
 @cache
 def _tables() -> list[npt.NDArray[np.uint32]]:
     """What each of a word's four 16-bit parts, the first one first, adds to the CRC of the word."""
-    crc = np.arange(1 << 16, dtype=np.uint32)
-    for _ in range(16):
-        crc = np.where(crc & 1, (crc >> 1) ^ _POLYNOMIAL, crc >> 1)
+    crc = _table(16)
     tables = [crc]
     for _ in range(3):
         # Two more bytes, which are zero.

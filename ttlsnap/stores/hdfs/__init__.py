@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.errors import UnsupportedError
 from ttlsnap.stores.codec_names import codec_name
 
 if TYPE_CHECKING:
@@ -30,10 +29,8 @@ class HdfsStore:
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> HdfsStore:
         """With the settings that the checkpoint pins; raises UnsupportedError for an unknown codec."""
-        try:
-            return cls(codec_name(checkpoint.codec), checkpoint.row_checksums)
-        except UnsupportedError as error:
-            raise UnsupportedError(f"{checkpoint.target}/{layout.offset_file(checkpoint.batch.id)}: {error}") from error
+        where = f"{checkpoint.target}/{layout.offset_file(checkpoint.batch.id)}"
+        return cls(codec_name(checkpoint.codec, where), checkpoint.row_checksums)
 
     def find(self, files: Directory, directory: str, version: int, unique_id: str | None = None) -> Lineage:
         """See ``StateStore.find``."""

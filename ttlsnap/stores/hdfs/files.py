@@ -10,9 +10,8 @@ is enough, and Spark prefers it to a delta of that version: that is how a rewrit
 from __future__ import annotations
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.errors import CorruptionError
 from ttlsnap.filesystem import Directory, FileInfo
-from ttlsnap.stores.lineage import Lineage, StateFile
+from ttlsnap.stores.lineage import Lineage, StateFile, base_of
 
 
 def find_lineage(files: Directory, directory: str, version: int) -> Lineage:
@@ -31,16 +30,7 @@ def find_lineage(files: Directory, directory: str, version: int) -> Lineage:
     def fact(version: int, info: FileInfo) -> StateFile:
         return StateFile(f"{directory}/{info.name}", version, info.size, info.mtime_ns)
 
-    base = max((v for v in snapshots if v <= version), default=0)
-    # Counted, not listed: the version is a number out of a file's name and may be absurd.
-    missing = version - base - sum(base < v <= version for v in deltas)
-    if missing:
-        first = next(v for v in range(base + 1, version + 1) if v not in deltas)
-        raise CorruptionError(
-            f"{files.root}/{directory}/{first}.delta is missing: version {version} needs "
-            + (f"every delta after {base}.snapshot" if base else "every delta from 1 on, as there is no snapshot")
-            + f" ({missing} missing)"
-        )
+    base = base_of(f"{files.root}/{directory}", version, snapshots, deltas, ("snapshot", "delta"))
     newer = [(v, i) for found in (snapshots, deltas) for v, i in found.items() if v > version]
     return Lineage(
         version=version,

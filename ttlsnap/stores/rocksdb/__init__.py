@@ -51,11 +51,13 @@ class RocksDbStore:
         if format_version not in _FORMAT_VERSIONS:
             known = ", ".join(_FORMAT_VERSIONS)
             raise UnsupportedError(f"{where}: RocksDB format version {format_version!r} is unknown (known: {known})")
-        try:
-            codec = codec_name(checkpoint.codec)
-        except UnsupportedError as error:
-            raise UnsupportedError(f"{where}: {error}") from error
-        return cls(codec, checkpoint.row_checksums, _DELIMITERS[merge_operator], int(format_version), before_4_2)
+        return cls(
+            codec=codec_name(checkpoint.codec, where),
+            row_checksums=checkpoint.row_checksums,
+            delimiter=_DELIMITERS[merge_operator],
+            format_version=int(format_version),
+            before_4_2=before_4_2,
+        )
 
     def find(self, files: Directory, directory: str, version: int, unique_id: str | None = None) -> Lineage:
         """See ``StateStore.find``."""

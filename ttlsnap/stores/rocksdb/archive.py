@@ -27,7 +27,7 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import open_checked
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.filesystem import Directory
-from ttlsnap.strict_json import parse_json
+from ttlsnap.strict_json import parse_json, typed
 
 METADATA = "metadata"
 _MEMBER = re.compile(r"MANIFEST-[0-9]+|CURRENT|IDENTITY|OPTIONS-[0-9]+|[0-9]+\.log|metadata")
@@ -159,15 +159,15 @@ def _parse(files: Directory, path: str, data: bytes) -> SnapshotMetadata:
         files_of = [
             _shared(file, f"{folder}/{kind}", suffix)
             for key, kind, suffix in (("sstFiles", layout.SSTS, "sst"), ("logFiles", layout.LOGS, "log"))
-            for file in _typed(document.get(key) or [], list)
+            for file in typed(document.get(key) or [], list)
         ]
-        counts = [_typed(document.get(name, 0), int) for name in ("numKeys", "numInternalKeys")]
+        counts = [typed(document.get(name, 0), int) for name in ("numKeys", "numInternalKeys")]
         if max(counts) > _MAX_COUNT:
             raise ValueError("it counts more entries than there can be")
-        families = _typed(document.get("columnFamilyMapping") or {}, dict)
-        types = _typed(document.get("columnFamilyTypeMap") or {}, dict)
+        families = typed(document.get("columnFamilyMapping") or {}, dict)
+        types = typed(document.get("columnFamilyTypeMap") or {}, dict)
         for family, number in families.items():
-            if not 0 <= _typed(number, int) <= _MAX_FAMILY_ID:
+            if not 0 <= typed(number, int) <= _MAX_FAMILY_ID:
                 raise ValueError(f"column family {family!r} has the id {number}")
         if len(set(families.values())) != len(families):
             raise ValueError("two column families have one id")
@@ -185,14 +185,8 @@ def _parse(files: Directory, path: str, data: bytes) -> SnapshotMetadata:
 
 
 def _shared(document: dict[str, Any], folder: str, suffix: str) -> SharedFile:
-    local, size = _typed(document["localFileName"], str), _typed(document["sizeBytes"], int)
-    stored = _typed(document["dfsSstFileName" if suffix == "sst" else "dfsLogFileName"], str)
+    local, size = typed(document["localFileName"], str), typed(document["sizeBytes"], int)
+    stored = typed(document["dfsSstFileName" if suffix == "sst" else "dfsLogFileName"], str)
     if not (_LOCAL_NAME.fullmatch(local) and _STORED_NAME.fullmatch(stored)) or not local.endswith(suffix):
         raise ValueError(f"the file name {local!r} or {stored!r} would lead elsewhere")
     return SharedFile(local, f"{folder}/{stored}", size)
-
-
-def _typed(value: Any, kind: type) -> Any:
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is no {kind.__name__}")
-    return value

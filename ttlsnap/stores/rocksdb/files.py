@@ -16,7 +16,7 @@ from itertools import pairwise
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import CorruptionError
 from ttlsnap.filesystem import Directory, FileInfo
-from ttlsnap.stores.lineage import Lineage, StateFile
+from ttlsnap.stores.lineage import Lineage, StateFile, base_of
 from ttlsnap.stores.rocksdb.archive import SnapshotMetadata, read_metadata
 
 Name = tuple[int, str | None]
@@ -43,8 +43,16 @@ def find_lineage(files: Directory, directory: str, version: int, unique_id: str 
         number, identity = name
         return f"{directory}/{number}{f'_{identity}' if identity else ''}.{kind}"
 
+    names: list[Name]
     if unique_id is None:
-        names = _without_ids(files, directory, version, zips, changelogs)
+        first = base_of(
+            f"{files.root}/{directory}",
+            version,
+            {number for number, identity in zips if identity is None},
+            {number for number, identity in changelogs if identity is None},
+            ("zip", "changelog"),
+        )
+        names = [(number, None) for number in range(first or 1, version + 1)]
     else:
         names = _with_ids(files, path_of, (version, unique_id), zips, changelogs, codec)
     base = names[0] if names and names[0] in zips else None
@@ -62,26 +70,6 @@ def find_lineage(files: Directory, directory: str, version: int, unique_id: str 
 
 def _fact(directory: str, version: int, info: FileInfo) -> StateFile:
     return StateFile(f"{directory}/{info.name}", version, info.size, info.mtime_ns)
-
-
-def _without_ids(
-    files: Directory,
-    directory: str,
-    version: int,
-    zips: dict[Name, FileInfo],
-    changelogs: dict[Name, FileInfo],
-) -> list[Name]:
-    base = max((v for v, unique_id in zips if unique_id is None and v <= version), default=0)
-    # Counted, not listed: the version is a number out of a file's name and may be absurd.
-    missing = version - base - sum(unique_id is None and base < v <= version for v, unique_id in changelogs)
-    if missing:
-        first = next(v for v in range(base + 1, version + 1) if (v, None) not in changelogs)
-        raise CorruptionError(
-            f"{files.root}/{directory}/{first}.changelog is missing: version {version} needs "
-            + (f"every changelog after {base}.zip" if base else "every changelog from 1 on, as there is no zip")
-            + f" ({missing} missing)"
-        )
-    return [(v, None) for v in range(base or 1, version + 1)]
 
 
 def _with_ids(

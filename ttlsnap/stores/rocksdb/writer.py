@@ -24,7 +24,7 @@ from rocksdict import Rdict, SstFileWriter
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import CorruptionError, TtlsnapError
-from ttlsnap.filesystem import Directory, scratch_name
+from ttlsnap.filesystem import scratch_name
 from ttlsnap.stores import Rewrite, StagedFile, Staging, Written
 from ttlsnap.stores.rocksdb import archive
 from ttlsnap.stores.rocksdb.database import (
@@ -316,8 +316,7 @@ class _Tables:
                 self._writer = new_table(self._paths[-1], self._partition.settings)
             yield self._writer
             if self._writer.file_size() >= _TABLE_BYTES:
-                self._writer.finish()
-                self._writer = None
+                self.close()
 
     def close(self) -> list[Path]:
         """The tables, complete; those without an entry are not made."""
@@ -370,15 +369,12 @@ def _superseded(partition: RocksDbPartition) -> tuple[str, ...]:
     lineage, files = partition.lineage, partition.files
     if lineage.snapshot is None or lineage.snapshot.path != lineage.new_snapshot:
         return ()
-    return _unused(files, lineage.new_snapshot, {file.path for file in lineage.shared}, lineage.version)
-
-
-def _unused(files: Directory, replaced: str, tables: set[str], version: int) -> tuple[str, ...]:
-    home = replaced.rpartition("/")[0]
+    home = lineage.new_snapshot.rpartition("/")[0]
+    tables = {file.path for file in lineage.shared}
     for info in files.list(home, (".zip",)):
         parsed = layout.parse_state_file(info.name)
         path = f"{home}/{info.name}"
-        if parsed is None or path == replaced or parsed.version > version:
+        if parsed is None or path == lineage.new_snapshot or parsed.version > lineage.version:
             continue
         try:
             tables -= {file.path for file in archive.read_metadata(files, path).files}
