@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -171,6 +171,16 @@ class _Run:
             output=output,
             backup=backup if changed and output is None and not dry_run else None,
             seconds=time.monotonic() - self.started,
+            warnings=tuple(_cautions(plan)),
+        )
+
+
+def _cautions(plan: Plan) -> Iterator[str]:
+    """What a user has to know of the new snapshots."""
+    for only in sorted({p.lineage.only_for for store in plan.stores for p in store.partitions if p.lineage.only_for}):
+        yield (
+            f"only Spark {only} reads the snapshots of this checkpoint, new or old: a later version goes on from its "
+            "changelogs, in which what was dropped is still there, or does not start"
         )
 
 
@@ -209,9 +219,8 @@ def _in_place(run: _Run, files: LocalDirectory) -> CompactionReport:
     try:
         discard_backups(files, keep=plan.run)
     except TtlsnapError as error:
-        report = replace(
-            report, warnings=(f"an older backup could not be removed; the next run will try again: {error}",)
-        )
+        kept = f"an older backup could not be removed; the next run will try again: {error}"
+        report = replace(report, warnings=(*report.warnings, kept))
     return replace(report, seconds=time.monotonic() - run.started)
 
 

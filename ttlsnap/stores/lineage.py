@@ -27,7 +27,8 @@ class Lineage:
 
     ``shared`` are files that the snapshot refers to, as others may. ``newer`` are files of later versions: what a batch
     left that was begun and never committed. ``new_snapshot`` is where a snapshot of ``version`` belongs.
-    ``entries`` is how many there are, where the files say so.
+    ``entries`` is how many there are, where the files say so. ``only_for`` is the version of Spark that alone can read
+    such files, where there is just one.
     """
 
     version: int
@@ -37,6 +38,7 @@ class Lineage:
     new_snapshot: str
     shared: tuple[StateFile, ...] = ()
     entries: int | None = None
+    only_for: str | None = None
 
     @property
     def files(self) -> tuple[StateFile, ...]:

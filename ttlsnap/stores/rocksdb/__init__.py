@@ -63,16 +63,7 @@ class RocksDbStore:
         """See ``StateStore.find``."""
         from ttlsnap.stores.rocksdb.files import find_lineage
 
-        lineage = find_lineage(files, directory, version, unique_id, self.codec)
-        if unique_id is not None and lineage.snapshot is None and lineage.deltas and self.before_4_2:
-            # Spark 4.1 is the first to write checksum files of its own.
-            _, sidecar = layout.checksum_files(lineage.deltas[-1].path)
-            if files.stat(sidecar) is None:
-                raise UnsupportedError(
-                    f"{files.root}/{directory}: checkpoint format 2 of Spark 4.0, whose zips no later version reads, "
-                    "and which reads none of theirs"
-                )
-        return lineage
+        return find_lineage(files, directory, version, unique_id, self.codec, self.before_4_2)
 
     @contextlib.contextmanager
     def open(self, files: Directory, lineage: Lineage, scratch: str | None) -> Iterator[StoredPartition]:

@@ -1,13 +1,14 @@
 """A RocksDB snapshot's zip: RocksDB's own small files, and ``metadata`` that names the SST files.
 
     <version>.zip       MANIFEST-*  CURRENT  OPTIONS-*  *.log  metadata          flat, deflated
-    metadata            "v1" LF JSON {sstFiles: [{localFileName, dfsSstFileName, sizeBytes}], logFiles: [...],
+    metadata            "v1" | "v2" LF JSON {sstFiles: [{localFileName, dfsSstFileName, sizeBytes}], logFiles: [...],
                         numKeys, numInternalKeys, columnFamilyMapping, columnFamilyTypeMap, maxColumnFamilyId}
     SSTs/<name>         the SST files, shared by the snapshots of a partition
     logs/<name>         archived write-ahead logs, likewise
 
-``numKeys`` is -1 where Spark was told not to count. Before Spark 4.0 there is nothing after it. Source: Spark's
-``RocksDBFileManager`` and ``RocksDBCheckpointMetadata``.
+Spark 4.0 writes v2 in checkpoint format 2, and then reads nothing else, as other versions read v1 only; the JSON is
+the same. ``numKeys`` is -1 where Spark was told not to count. Before Spark 4.0 there is nothing after it. Source:
+Spark's ``RocksDBFileManager`` and ``RocksDBCheckpointMetadata``.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _STORED_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]*\.(?:sst|log)")
 _ZIPFILE_ERRORS = (EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
 """What else zipfile raises when it reads nonsense."""
 
+_VERSIONS = ("v1", "v2")
 _MAX_METADATA_BYTES = 64 << 20
 _MAX_UNPACKED_BYTES = 1 << 30
 _MAX_COUNT = 1 << 62
@@ -55,13 +57,14 @@ class SharedFile:
 
 @dataclass(frozen=True)
 class SnapshotMetadata:
-    """What a snapshot says of itself. ``document`` is all of it.
+    """What a snapshot says of itself, in ``version`` of its format. ``document`` is all of it.
 
     ``files`` are its SST files and archived logs.
     ``entries`` is the number of entries of all families, None where Spark did not count. ``families`` has the
     column families' ids by name, and is empty where keys carry none.
     """
 
+    version: str
     document: Mapping[str, Any]
     files: tuple[SharedFile, ...]
     entries: int | None
@@ -96,12 +99,12 @@ def extract(files: Directory, path: str, folder: Path, home: str | None = None) 
     return metadata
 
 
-def write(path: Path, folder: Path, names: Sequence[str], document: Mapping[str, Any]) -> None:
+def write(path: Path, folder: Path, names: Sequence[str], document: Mapping[str, Any], version: str) -> None:
     """Write a snapshot's zip to ``path``: the files ``names`` of ``folder``, and the metadata."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in names:
             archive.write(folder / name, name)
-        archive.writestr(METADATA, f"v1\n{json.dumps(document, separators=(',', ':'))}")
+        archive.writestr(METADATA, f"{version}\n{json.dumps(document, separators=(',', ':'))}")
 
 
 @contextlib.contextmanager
@@ -149,10 +152,10 @@ def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> byte
 def _parse(files: Directory, path: str, data: bytes) -> SnapshotMetadata:
     where = f"{files.root}/{path}: {METADATA}"
     head, _, body = data.partition(b"\n")
-    if head.strip() != b"v1":
-        # Spark 4.0 writes v2 in checkpoint format 2, and reads nothing else then, while no later version reads it.
-        kind = UnsupportedError if re.fullmatch(rb"v[0-9]+", head.strip()) else CorruptionError
-        raise kind(f"{where} begins {head[:20]!r}, where v1 is known (Spark 4.0 writes v2 in checkpoint format 2)")
+    version = head.strip().decode(errors="replace")
+    if version not in _VERSIONS:
+        kind = UnsupportedError if re.fullmatch(r"v[0-9]+", version) else CorruptionError
+        raise kind(f"{where} begins {head[:20]!r}, where v1 and v2 are known")
     try:
         document = parse_json(body)
         folder = path.rpartition("/")[0]
@@ -176,6 +179,7 @@ def _parse(files: Directory, path: str, data: bytes) -> SnapshotMetadata:
     if len({file.local for file in files_of}) != len(files_of):
         raise CorruptionError(f"{where} names a file twice")
     return SnapshotMetadata(
+        version=version,
         document=document,
         files=tuple(files_of),
         entries=sum(counts) if min(counts) >= 0 else None,

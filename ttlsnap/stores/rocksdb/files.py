@@ -14,7 +14,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.errors import CorruptionError
+from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.filesystem import Directory, FileInfo
 from ttlsnap.stores.lineage import Lineage, StateFile, base_of
 from ttlsnap.stores.rocksdb.archive import SnapshotMetadata, read_metadata
@@ -23,10 +23,18 @@ Name = tuple[int, str | None]
 """A version, and its id where it has one."""
 
 
-def find_lineage(files: Directory, directory: str, version: int, unique_id: str | None, codec: str) -> Lineage:
+SPARK_4_0 = "4.0"
+"""With ids it alone writes and reads zips whose metadata is v2."""
+
+
+def find_lineage(
+    files: Directory, directory: str, version: int, unique_id: str | None, codec: str, before_4_2: bool
+) -> Lineage:
     """The files of ``version`` in a partition's folder; stray files are passed over.
 
-    Raises CorruptionError when a file that the version needs is missing, or is not as long as it should be.
+    ``codec`` is that of the changelogs; ``before_4_2`` says that Spark 4.2 did not write them.
+    Raises CorruptionError when a file that the version needs is missing, or is not as long as it should be, and
+    UnsupportedError where it cannot be told which Spark could read a new snapshot.
     """
     zips: dict[Name, FileInfo] = {}
     changelogs: dict[Name, FileInfo] = {}
@@ -57,6 +65,7 @@ def find_lineage(files: Directory, directory: str, version: int, unique_id: str 
         names = _with_ids(files, path_of, (version, unique_id), zips, changelogs, codec)
     base = names[0] if names and names[0] in zips else None
     metadata = read_metadata(files, path_of(base, "zip")) if base else None
+    last = path_of(names[-1], "zip" if names[-1] == base else "changelog") if names else None
     return Lineage(
         version=version,
         snapshot=_fact(directory, base[0], zips[base]) if base else None,
@@ -65,7 +74,22 @@ def find_lineage(files: Directory, directory: str, version: int, unique_id: str 
         new_snapshot=path_of((version, unique_id), "zip"),
         shared=_shared(files, path_of(base, "zip"), base[0], metadata) if base and metadata else (),
         entries=metadata.entries if metadata and len(names) == 1 else None,
+        only_for=_only_for(files, metadata, last) if last and unique_id is not None and before_4_2 else None,
     )
+
+
+def _only_for(files: Directory, metadata: SnapshotMetadata | None, last: str) -> str | None:
+    """What reads new zips with ids: Spark 4.0, or what came after it. ``last`` is the newest file."""
+    _, sidecar = layout.checksum_files(last)
+    if files.stat(sidecar) is not None:
+        return None  # 4.1 is the first to write checksum files of its own
+    if metadata is None:
+        raise UnsupportedError(
+            f"{files.root}/{last}: in checkpoint format 2 Spark 4.0 reads other zips than later versions do, and there "
+            "is none to tell which of them is to read a new one. Let the query run on until its maintenance has "
+            "written one, and try again"
+        )
+    return SPARK_4_0 if metadata.version == "v2" else None
 
 
 def _fact(directory: str, version: int, info: FileInfo) -> StateFile:

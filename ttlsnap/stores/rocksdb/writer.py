@@ -38,6 +38,7 @@ from ttlsnap.stores.rocksdb.database import (
     scan,
     settings_of,
 )
+from ttlsnap.stores.rocksdb.files import SPARK_4_0
 from ttlsnap.stores.row_checksums import row_checksums
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.rows import Rows
@@ -200,7 +201,7 @@ class RocksDbWriter:
         options = max(folder.glob("OPTIONS-*"), key=lambda path: int(path.name.rpartition("-")[2])).name
         document = self._document(listed)
         snapshot = self._folder / "snapshot.zip"
-        archive.write(snapshot, folder, [current, "CURRENT", options], document)
+        archive.write(snapshot, folder, [current, "CURRENT", options], document, self._version())
         size = snapshot.stat().st_size + sum(sizes)
         if self._staging is None:
             return Written((), size, self._how())
@@ -214,6 +215,9 @@ class RocksDbWriter:
             reused=reused,
             superseded=() if shared else _superseded(partition),
         )
+
+    def _version(self) -> str:
+        return "v2" if self._partition.lineage.only_for == SPARK_4_0 else "v1"
 
     def _how(self) -> Rewrite:
         return "full" if self._full else "tombstones"
