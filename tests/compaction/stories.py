@@ -158,7 +158,8 @@ def _live_on(judge: Judge, written: Checkpoint, layout: str, version: str) -> No
         gone = model.drop(unwanted)
         assert report.totals.dropped == gone > 0
         assert report.totals.kept == len(model.state()) > 0
-        if written.version != "3.5":
+        # No reader takes what 4.0 wrote with ids, its own neither.
+        if written.version != "3.5" and (written.version, query.checkpoint_format) != ("4.0", 2):
             assert judge.state(compacted) == model.state()
     _goes_on(judge, written, version, fresh=False)
     _goes_on(judge, copied, version, fresh=True)

@@ -58,6 +58,7 @@ class Judge:
         self._folder = folder
         self._events = folder / "events"
         self._servers: list[Server] = []
+        self._kinds: dict[int, tuple[str, int]] = {}
         self._count = 0
         self._lock = threading.RLock()
 
@@ -137,7 +138,7 @@ class Judge:
 
     def state(self, checkpoint: Checkpoint, version: str = NEWEST, batch: int | None = None) -> list[Entry]:
         """The state's entries after the last committed batch (or an older one), by Spark's reader; sorted."""
-        server = self._server(version)
+        server = self._server(version, checkpoint.query.checkpoint_format)
         found = server.ask(
             "state",
             checkpoint=str(checkpoint.path),
@@ -221,7 +222,8 @@ class Judge:
         snapshot: bool = False,
         crash: bool = False,
     ) -> list[Batch]:
-        server = self._server(version or checkpoint.version, checkpoint.ran_on, fresh)
+        checkpoint_format = checkpoint.query.checkpoint_format
+        server = self._server(version or checkpoint.version, checkpoint_format, checkpoint.ran_on, fresh)
         checkpoint.ran_on.add(server.number)
         self._put_events(checkpoint, batches)
         done = server.ask(
@@ -253,9 +255,13 @@ class Judge:
             self._count += 1
             return f"{self._count:04d}"
 
-    def _server(self, version: str, ran_on: set[int] | None = None, fresh: bool = False) -> Server:
+    def _server(
+        self, version: str, checkpoint_format: int, ran_on: set[int] | None = None, fresh: bool = False
+    ) -> Server:
+        # All queries in a process of 4.0 have the zips of its first one's checkpoint format.
+        kind = (version, checkpoint_format if version == "4.0" else 1)
         with self._lock:
-            able = [server for server in self._servers if server.version == version]
+            able = [server for server in self._servers if self._kinds[server.number] == kind]
             if fresh:
                 able = [server for server in able if server.number not in (ran_on or ())]
             else:
@@ -264,6 +270,7 @@ class Judge:
                 number = len(self._servers)
                 able = [Server(version, number, self._folder / "servers" / str(number))]
                 self._servers += able
+                self._kinds[number] = kind
             return able[0]
 
 

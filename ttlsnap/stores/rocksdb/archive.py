@@ -6,9 +6,9 @@
     SSTs/<name>         the SST files, shared by the snapshots of a partition
     logs/<name>         archived write-ahead logs, likewise
 
-Spark 4.0 writes v2 in checkpoint format 2, and then reads nothing else, as other versions read v1 only; the JSON is
-the same. ``numKeys`` is -1 where Spark was told not to count. Before Spark 4.0 there is nothing after it. Source:
-Spark's ``RocksDBFileManager`` and ``RocksDBCheckpointMetadata``.
+A process of Spark 4.0 whose first query is in checkpoint format 2 writes v2, and reads nothing else, as other versions
+read v1 only; the JSON is the same. ``numKeys`` is -1 where Spark was told not to count. Before Spark 4.0 there is
+nothing after it. Source: Spark's ``RocksDBFileManager`` and ``RocksDBCheckpointMetadata``.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ Name = tuple[int, str | None]
 
 
 SPARK_4_0 = "4.0"
-"""With ids it alone writes and reads zips whose metadata is v2."""
+"""It alone writes zips whose metadata is v2, and reads no other then: where the first query of its JVM had ids."""
 
 
 def find_lineage(
@@ -74,22 +74,22 @@ def find_lineage(
         new_snapshot=path_of((version, unique_id), "zip"),
         shared=_shared(files, path_of(base, "zip"), base[0], metadata) if base and metadata else (),
         entries=metadata.entries if metadata and len(names) == 1 else None,
-        only_for=_only_for(files, metadata, last) if last and unique_id is not None and before_4_2 else None,
+        only_for=_only_for(files, metadata, last, unique_id is not None) if last and before_4_2 else None,
     )
 
 
-def _only_for(files: Directory, metadata: SnapshotMetadata | None, last: str) -> str | None:
-    """What reads new zips with ids: Spark 4.0, or what came after it. ``last`` is the newest file."""
+def _only_for(files: Directory, metadata: SnapshotMetadata | None, last: str, has_ids: bool) -> str | None:
+    """Which Spark alone can read a new zip, if just one can. ``last`` is the newest file."""
     _, sidecar = layout.checksum_files(last)
     if files.stat(sidecar) is not None:
         return None  # 4.1 is the first to write checksum files of its own
-    if metadata is None:
+    if metadata is None and has_ids:
         raise UnsupportedError(
             f"{files.root}/{last}: in checkpoint format 2 Spark 4.0 reads other zips than later versions do, and there "
             "is none to tell which of them is to read a new one. Let the query run on until its maintenance has "
             "written one, and try again"
         )
-    return SPARK_4_0 if metadata.version == "v2" else None
+    return SPARK_4_0 if metadata and metadata.version == "v2" else None
 
 
 def _fact(directory: str, version: int, info: FileInfo) -> StateFile:
