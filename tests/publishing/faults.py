@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..matrix import FULL
 from .commands import KILLED, Commands, Ended, Traced
 from .syscalls import Call
 from .trees import Tree, copy, differences, is_fenced, tree
 
-FULL = os.environ.get("TTLSNAP_MATRIX") == "full"
 KILL, ENOSPC, EIO = "signal=SIGKILL", "error=ENOSPC", "error=EIO"
 Argv = Callable[[Path], list[str]]
 _FREES = {"unlink", "unlinkat", "rmdir", "rename"}

@@ -16,6 +16,7 @@ from ttlsnap import inspect
 
 from ..judge.queries import Query
 from ..judge.spark import Judge
+from ..matrix import FULL
 from .commands import Commands
 from .faults import Point, Step, Workshop, errors, kills, samples
 from .stories import BATCHES, LATER, compact
@@ -30,7 +31,7 @@ def workshop(commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Wo
     return Workshop(commands, tmp_path_factory.mktemp("workshop"))
 
 
-@pytest.fixture(scope="module", params=["full", "tombstones"])
+@pytest.fixture(scope="module", params=["full", "tombstones"] if FULL else ["full"])
 def compaction(request: pytest.FixtureRequest, workshop: Workshop, judge: Judge) -> Step:
     """A zip is replaced, tables that only it used go, and so does the zip of a batch that was not committed."""
     made = judge.write(Query(provider="rocksdb"), BATCHES, layout="snapshot", uncommitted=LATER[0])
