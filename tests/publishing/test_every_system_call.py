@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from ..judge.spark import Checkpoint
+from ..matrix import FULL
 from .commands import Commands
-from .faults import EIO, FULL, KILL, Point, Step, Workshop, errors, kills, samples, told_well
+from .faults import EIO, KILL, Point, Step, Workshop, errors, kills, samples, told_well
 from .stories import compact
 from .syscalls import Call
 from .trees import copy, is_fenced, tree
