@@ -159,7 +159,7 @@ def one_large_partition(source: Path, target: Path, tiles: int) -> Path:
                 for key, value in zip(keys, values, strict=True):
                     writer[key[:_STRING_AT] + b"%04d" % tile + key[_STRING_AT + 4 :]] = value
             writer.finish()
-    with database(new, settings, "new") as opened:
+    with database(new, settings, "new", new=True) as opened:
         ingest(opened, tables)
         names = live_tables(opened)
     listed = []
@@ -169,7 +169,7 @@ def one_large_partition(source: Path, target: Path, tiles: int) -> Path:
         (new / name).rename(home / "SSTs" / stored)
     options = max(path.name for path in new.glob("OPTIONS-*"))
     current = (new / "CURRENT").read_text().strip()
-    archive.write(home / newest.name, new, [current, "CURRENT", options], {"sstFiles": listed, "numKeys": count})
+    archive.write(home / newest.name, new, [current, "CURRENT", options], {"sstFiles": listed, "numKeys": count}, "v1")
     for folder in (old, new):
         shutil.rmtree(folder)
     for log in ("metadata", f"offsets/{int(newest.stem) - 1}"):

@@ -2,7 +2,7 @@
 
     python benchmarks/run.py                     everything; what it needs is written with Spark first
     python benchmarks/run.py --cache DIR         keep the checkpoints in DIR for the next time
-    python benchmarks/run.py --markdown FILE     also put the tables into FILE, between its two marks
+    python benchmarks/run.py --markdown FILE     also put the tables into FILE, between the marks of each part
     python benchmarks/run.py --only engines      one part: engines, large, states, memory, rocksdb or inspect
 
 Nothing is judged here: goals stand beside the figures, and whoever reads them decides.
@@ -45,7 +45,6 @@ from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.rocksdb.database import settings_of
 
 HERE = Path(__file__).parent
-MARKS = "<!-- figures -->\n", "<!-- end of figures -->\n"
 MB = 1 << 20
 
 Row = tuple[str, ...]
@@ -338,15 +337,15 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path, help="a file whose tables to replace")
     options = parser.parse_args()
     with _cache(options.cache) as cache:
-        tables = [
-            table for name, part in PARTS.items() if options.only in (None, name) for table in part(cache, options.runs)
-        ]
-    text = "\n".join(_markdown(*table) for table in tables)
-    print(text)
-    if options.markdown is not None:
-        before, _, rest = options.markdown.read_text().partition(MARKS[0])
-        after = rest.partition(MARKS[1])[2]
-        options.markdown.write_text(f"{before}{MARKS[0]}\n{text}\n{MARKS[1]}{after}")
+        for name, part in PARTS.items():
+            if options.only not in (None, name):
+                continue
+            text = "\n".join(_markdown(*table) for table in part(cache, options.runs))
+            print(text, flush=True)
+            if options.markdown is not None:
+                first, last = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+                before, _, rest = options.markdown.read_text().partition(first)
+                options.markdown.write_text(f"{before}{first}{text}\n{last}{rest.partition(last)[2]}")
 
 
 @contextlib.contextmanager
