@@ -92,10 +92,11 @@ class _Half:
 
 def assembled(task: PartitionTask, folder: Path) -> Path:
     """The database of a task's partition, as ttlsnap opens it."""
-    assert isinstance(task.state_store, RocksDbStore) and task.lineage.snapshot is not None
+    snapshot = task.stores[0].lineage.snapshot
+    assert isinstance(task.state_store, RocksDbStore) and snapshot is not None
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    assemble(open_directory(task.root), task.lineage.snapshot.path, folder, task.state_store.delimiter)
+    assemble(open_directory(task.root), snapshot.path, folder, task.state_store.delimiter)
     return folder
 
 

@@ -360,7 +360,8 @@ def _cache(folder: Path | None) -> Iterator[Path]:
 
 def _nothing(task: PartitionTask) -> PartitionTask:
     """A task without files: what remains is what an engine costs."""
-    return replace(task, lineage=Lineage(task.lineage.version, None, (), (), ""), staged_below=None)
+    nothing = Lineage(task.stores[0].lineage.version, None, (), (), "")
+    return replace(task, stores=(replace(task.stores[0], lineage=nothing),), staged_below=None)
 
 
 def _later(function: Callable[[Any], object], argument: Any) -> Callable[[], object]:

@@ -47,13 +47,14 @@ def run_engine(engine: Engine, tasks: Sequence[PartitionTask]) -> list[Partition
 
 def run_serially(tasks: Sequence[PartitionTask]) -> list[PartitionResult]:
     """The same work in this thread."""
-    return [settle(task, compact_partition(task)) for task in tasks]
+    return [settle(task, result) for task in tasks for result in compact_partition(task)]
 
 
 def run_in_threads(tasks: Sequence[PartitionTask], threads: int) -> list[PartitionResult]:
     """The same work in threads of this process: what the local engine does not do."""
     with ThreadPoolExecutor(threads) as pool:
-        return [settle(task, result) for task, result in zip(tasks, pool.map(compact_partition, tasks), strict=True)]
+        results = zip(tasks, pool.map(compact_partition, tasks), strict=True)
+        return [settle(task, result) for task, mine in results for result in mine]
 
 
 def codec_of(task: PartitionTask) -> str:
@@ -71,7 +72,7 @@ class CodecLimit:
         self.raw_in = self.raw_out = 0
         self._outputs = []
         for task in tasks:
-            staged = Path(task.staging_root) / task.lineage.new_snapshot
+            staged = Path(task.staging_root) / task.stores[0].lineage.new_snapshot
             with staged.open("rb") as file:
                 self._outputs.append(b"".join(decompress(file, codec_of(task), str(staged))))
         self.raw_out = sum(map(len, self._outputs))
@@ -80,7 +81,7 @@ class CodecLimit:
         self.raw_in = 0
         for task, output in zip(self._tasks, self._outputs, strict=True):
             files = open_directory(task.root)
-            for file in task.lineage.files:
+            for file in task.stores[0].lineage.files:
                 with open_checked(files, file.path) as stream:
                     self.raw_in += sum(map(len, decompress(stream, codec_of(task), file.path)))
             with Path(task.staging_root, "limit").open("wb") as sink:

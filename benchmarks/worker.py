@@ -30,7 +30,7 @@ def main() -> None:
             task = tasks[partition]
             if len(sys.argv) > 3:
                 task = replace(task, rewrite="full" if sys.argv[3] == "full" else "tombstones")
-            result = compact_partition(task)
+            (result,) = compact_partition(task)
             result.raise_failure()
             entries = result.entries
         figures = {"entries": entries, "cpu": time.process_time() - started, "peak": _peak()}
@@ -49,7 +49,7 @@ def _peak() -> int:
 
 def _raw_bytes(task: PartitionTask) -> int:
     total = 0
-    for file in task.lineage.files:
+    for file in task.stores[0].lineage.files:
         with open_directory(task.root).open(file.path) as stream:
             total += sum(map(len, decompress(stream, codec_of(task), file.path)))
     return total

@@ -103,12 +103,13 @@ def compact(
         typer.Option("--ttl", metavar="DURATION", help="90s, 36h, 7d, P7D. An entry goes when timestamp + ttl <= now."),
     ] = None,
     timestamp: Annotated[
-        Optional[str],  # noqa: UP045
+        Optional[list[str]],  # noqa: UP045
         typer.Option(
             "--timestamp",
             metavar="FIELD",
             help="The field that holds an entry's time, as inspect names it: value.last_seen, key.window.end, "
-            "value.seen:ms (a number needs its unit: s, ms, us, ns). Left out: what Spark stores for the operator.",
+            "value.seen:ms (a number needs its unit: s, ms, us, ns). Left out: what Spark stores for the operator. "
+            "The sides of a join may have one each: left:value.at and right:value.then.",
         ),
     ] = None,
     now: NowOption = "checkpoint",
@@ -166,6 +167,10 @@ def compact(
             help="RocksDB: where the work is done. Default: beside the new files, for a dry run the temporary folder.",
         ),
     ] = None,
+    drop_unmatched: Annotated[
+        bool,
+        typer.Option("--drop-unmatched", help="Joins: drop rows, too, that an outer join has still to emit unmatched."),
+    ] = False,
     quiet_period: QuietPeriodOption = 5.0,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before publishing.")] = False,
     output_format: FormatOption = Format.TEXT,
@@ -180,7 +185,7 @@ def compact(
 
     if output is not None and len(targets) > 1:
         raise UsageError("--output takes one checkpoint at a time")
-    factories = _factories(ttl, timestamp, time, transformer or [], settings or [])
+    factories = _factories(ttl, tuple(timestamp or ()), time, transformer or [], settings or [])
     schemas = parse_schemas(schema)
     ask = not yes and not dry_run and sys.stdin.isatty()
     documents: list[dict[str, Any]] = []
@@ -199,6 +204,7 @@ def compact(
                     engine=_engine(engine, master, parallelism),
                     rewrite=rewrite.value,
                     scratch=scratch,
+                    drop_unmatched=drop_unmatched,
                     quiet_period=quiet_period,
                     listener=listener,
                 )
@@ -222,7 +228,7 @@ def compact(
 
 def _factories(
     ttl: str | None,
-    timestamp: str | None,
+    timestamps: tuple[str, ...],
     time: TimeName | None,
     names: Sequence[str],
     settings: Sequence[str],
@@ -245,10 +251,10 @@ def _factories(
             raise UsageError(f"--set {pair!r} stands before any --transformer; it belongs after the one it is for")
         options[int(place) - 1][key] = value
     factories: list[StateSnapshotTransformerFactory] = []
-    if ttl is not None or timestamp is not None or not names:
+    if ttl is not None or timestamps or not names:
         config = StateTtlConfig(parse_duration(ttl)) if ttl is not None else None
         clock = TimeCharacteristic(time.value) if time is not None else None
-        factories.append(TtlTransformerFactory(config, timestamp, clock))
+        factories.append(TtlTransformerFactory(config, timestamps or None, clock))
     return factories + [load_factory(name, option) for name, option in zip(names, options, strict=True)]
 
 
@@ -341,8 +347,9 @@ def _show_table(out: Console, report: CompactionReport) -> None:
 
 def _show_notes(out: Console, report: CompactionReport) -> None:
     for state in report.states:
-        name = "" if state.state.state == "default" else f", state {state.state.state},"
-        if state.left_alone:
+        place = state.state.state if state.state.state != "default" else state.state.store
+        name = "" if place == "default" else f", {place},"
+        if state.left_alone and state.state.role == "primary":
             out.print(f"operator {state.state.operator}{name} is left as it is: {state.left_alone}", markup=False)
         if state.rewrites:
             ways = ", ".join(f"{number(count)} {_WAYS[way]}" for way, count in state.rewrites.items() if count)
@@ -356,7 +363,13 @@ def _show_notes(out: Console, report: CompactionReport) -> None:
                 "watermark; a query in append mode has not emitted them, and never will"
             )
             out.print(note, markup=False)
-        if state.counts.dropped and state.counts.dropped == state.counts.entries:
+        if state.unmatched:
+            note = (
+                f"operator {state.state.operator}: {number(state.unmatched)} of the dropped rows of the "
+                f"{state.state.side} side had matched nothing yet; an outer join will never emit them"
+            )
+            out.print(note, markup=False)
+        if state.counts.dropped and state.counts.dropped == state.counts.entries and state.state.role == "primary":
             note = f"operator {state.state.operator}: every entry goes. Is it the right field, and the right unit?"
             out.print(note, markup=False)
     out.print(f"{report.engine} engine, {report.seconds:.1f} s", markup=False)

@@ -20,10 +20,12 @@ import numpy.typing as npt
 from ttlsnap.clock import MAX_INT64, Clock, TimeCharacteristic
 from ttlsnap.entries import StateEntries
 from ttlsnap.errors import UsageError
-from ttlsnap.state import StateDescriptor
+from ttlsnap.state import SIDES, StateDescriptor
 from ttlsnap.timestamps import TimestampField, field_listing, split_unit, timestamp_field
 from ttlsnap.transform import StateSnapshotTransformer, TimeSummary
 from ttlsnap.transformers.config import StateTtlConfig, parse_duration
+
+_SIDES = tuple(f"{side}:" for side in SIDES)
 
 Int64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -45,11 +47,12 @@ class TtlTransformerFactory:
     """Drops what has outlived ``ttl``.
 
     ``config`` None means: no ttl beyond the moment of expiry that Spark stores, and states for which Spark stores
-    none are left alone. ``timestamp`` names the field; None is what Spark stores for the operator.
+    none are left alone. ``timestamp`` names the field; None is what Spark stores for the operator. Of several names
+    each is for one side of a join, which stands before it: ``left:value.at``.
     """
 
     config: StateTtlConfig | None = None
-    timestamp: str | None = None
+    timestamp: str | tuple[str, ...] | None = None
     time: TimeCharacteristic | None = None
 
     @classmethod
@@ -67,15 +70,29 @@ class TtlTransformerFactory:
 
     def plan(self, states: Sequence[StateDescriptor], clock: Clock) -> list[str | None]:
         """Why each state is left alone, if it is. Raises UsageError when none has the field that was named."""
-        if not states and self.timestamp is not None:
-            raise UsageError(f"no state that may be changed has the field {split_unit(self.timestamp)[0]}")
+        if not states and self._names:
+            raise UsageError(f"no state that may be changed has the field {split_unit(self._names[0])[0]}")
         reasons = [self._reason(state) for state in states]
+        self._check_names(states)
         if states and all(reasons) and (self.timestamp is not None or self.config is not None):
             raise UsageError(f"{reasons[0]}.\nThe fields there are:\n{field_listing(states)}")
         for state, reason in zip(states, reasons, strict=True):
             if reason is None:
-                clock.now(self._time(state))
+                clock.of(state.operator).now(self._time(state))
         return reasons
+
+    def _check_names(self, states: Sequence[StateDescriptor]) -> None:
+        """What was named for one side of a join must be there."""
+        for name in self._names:
+            side, _, field = name.partition(":")
+            if not name.startswith(_SIDES):
+                continue
+            meant = [state for state in states if state.side == side]
+            if not any(state.field(split_unit(field)[0]) for state in meant):
+                raise UsageError(
+                    f"--timestamp {name}: no state of a {side} side has the field {split_unit(field)[0]}.\n"
+                    f"The fields there are:\n{field_listing(states)}"
+                )
 
     def create(self, state: StateDescriptor, clock: Clock) -> StateSnapshotTransformer | None:
         """A transformer for ``state``; None when it lacks the field."""
@@ -87,12 +104,16 @@ class TtlTransformerFactory:
         return _TtlTransformer(state, self._field(state), ttl, now, time, stored, clock.watermark_us, self._implied)
 
     def _reason(self, state: StateDescriptor) -> str | None:
-        name = self.timestamp or state.stored_timestamp
+        name = self._name(state)
+        if name is None and self._names:
+            return f"no --timestamp is for the {state.side} side" if state.side else "every --timestamp is for a join"
         if name is None:
             hint = "; name one with --timestamp" if self.config else "; give --ttl and --timestamp to expire it"
             return f"no timestamp is known that Spark stores for {state.operator_name or 'this operator'}{hint}"
-        if self.timestamp is not None and self.config is None:
+        if self._names and self.config is None:
             raise UsageError("--timestamp needs --ttl: how long is an entry to live after that time?")
+        if self.config is None and not state.expires:
+            return f"{name} is no moment of expiry; give --ttl to say how long after it an entry may go"
         path, _ = split_unit(name)
         if state.field(path) is None:
             return f"{state} has no field {path}"
@@ -103,6 +124,22 @@ class TtlTransformerFactory:
         """Whether no field was asked for: what Spark itself holds to be expired, or a ttl beyond that."""
         return self.timestamp is None
 
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return (self.timestamp,) if isinstance(self.timestamp, str) else self.timestamp or ()
+
+    def _name(self, state: StateDescriptor) -> str | None:
+        """The field that is meant for ``state``: one that was named, or what Spark stores."""
+        if not self._names:
+            return state.stored_timestamp
+        sides = [tuple(name.split(":", 1)) if name.startswith(_SIDES) else ("", name) for name in self._names]
+        mine = [name for side, name in sides if side == state.side] or [name for side, name in sides if not side]
+        if len(mine) > 1:
+            raise UsageError(
+                f"--timestamp is {' and '.join(mine)}: a state has one, and each side of a join may have one"
+            )
+        return mine[0] if mine else None
+
     def _stored(self, state: StateDescriptor) -> TimestampField | None:
         """The event time at which Spark evicts an entry, where it stores one."""
         if state.stored_timestamp is None or state.stored_time != "event":
@@ -110,7 +147,7 @@ class TtlTransformerFactory:
         return timestamp_field(state, state.stored_timestamp)
 
     def _field(self, state: StateDescriptor) -> TimestampField:
-        name = self.timestamp or state.stored_timestamp
+        name = self._name(state)
         assert name is not None
         return timestamp_field(state, name)
 
@@ -141,7 +178,7 @@ class _TtlTransformer:
         implied: bool,
     ) -> None:
         self._field, self._ttl, self._now, self._time = field, ttl, now, time
-        self._stored, self._watermark, self._implied = stored, watermark, implied
+        self._stored, self._watermark, self._implied = stored if state.expires else None, watermark, implied
         # Only an aggregation has results that come out when Spark closes a group.
         self._emits = state.operator_name in (None, "stateStoreSave")
         self._oldest: int | None = None

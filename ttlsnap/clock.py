@@ -8,7 +8,7 @@ it, but emitted first, so nothing that Spark has still to emit is older than tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -33,7 +33,8 @@ class Clock:
 
     ``event_us`` is None when the query has no watermark yet. ``source`` says where the times come from:
     ``checkpoint``, ``wall`` or ``given``. ``watermark_us`` is the checkpoint's own watermark, whatever the source:
-    what lies beyond it, Spark has not closed yet. ``no_event_time`` says why ``event_us`` is None.
+    what lies beyond it, Spark has not closed yet. ``no_event_time`` says why ``event_us`` is None. ``behind_join`` are
+    the operators that go by a watermark of their own, which is not recorded.
     """
 
     event_us: int | None
@@ -41,6 +42,18 @@ class Clock:
     source: str
     watermark_us: int | None = None
     no_event_time: str = "the checkpoint has no watermark, so there is no event time to compare with"
+    behind_join: frozenset[int] = frozenset()
+
+    def of(self, operator: int) -> Clock:
+        """The clock that an operator goes by."""
+        if operator not in self.behind_join:
+            return self
+        return replace(
+            self,
+            event_us=None if self.source == "checkpoint" else self.event_us,
+            watermark_us=MIN_INT64,
+            no_event_time=f"operator {operator} is behind a stream-stream join, whose watermark is not recorded",
+        )
 
     def now(self, time: TimeCharacteristic) -> int:
         """Microseconds since the epoch; raises UsageError for event time without a watermark."""

@@ -23,7 +23,7 @@ from ttlsnap.clock import clock_at
 from ttlsnap.copying import check_destination, discard_copy, finish_copy, staging_directory, write_copy
 from ttlsnap.engines import Engine, run_tasks
 from ttlsnap.engines.local import LocalEngine
-from ttlsnap.errors import TtlsnapError, UsageError
+from ttlsnap.errors import RefusedError, TtlsnapError, UsageError
 from ttlsnap.filesystem import OWN, LocalDirectory, open_directory
 from ttlsnap.journal import read_journal, report_path, scratch_path, staged_path
 from ttlsnap.locking import QUIET_PERIOD, locked, refuse_if_alive
@@ -77,6 +77,7 @@ def compact(
     engine: Engine | None = None,
     rewrite: Rewrite = "auto",
     scratch: str | None = None,
+    drop_unmatched: bool = False,
     quiet_period: float = QUIET_PERIOD,
     listener: Listener | None = None,
 ) -> CompactionReport:
@@ -84,7 +85,8 @@ def compact(
 
     ``now`` is ``checkpoint``, ``wall`` or an ISO 8601 time. With ``output`` a new checkpoint is written there and
     the source stays as it is. ``rewrite`` and ``scratch`` are for RocksDB: how a partition is written, and in which
-    local folder the work is done. ``quiet_period`` is for how many seconds the logs must not have changed.
+    local folder the work is done. ``drop_unmatched`` lets rows of a join go that have matched nothing yet.
+    ``quiet_period`` is for how many seconds the logs must not have changed.
 
     Raises a ``TtlsnapError`` (see ``ttlsnap.errors``); the checkpoint is then as it was, unless the message names
     ``ttlsnap recover``.
@@ -106,7 +108,7 @@ def compact(
         check_given_schemas(plan, schemas or {}, scratch)
         if not dry_run:
             refuse_if_alive(files, checkpoint.query_id, quiet_period)
-        run = _Run(plan, engine or LocalEngine(), listener, started, rewrite, scratch)
+        run = _Run(plan, engine or LocalEngine(), listener, started, rewrite, scratch, drop_unmatched)
         destination = check_destination(files.root, output) if output is not None else None
         if dry_run:
             return run.report(run.partitions(files.root, None, None), dry_run=True)
@@ -126,10 +128,11 @@ class _Run:
         started: float,
         rewrite: Rewrite,
         scratch: str | None,
+        drop_unmatched: bool,
     ) -> None:
         self.plan, self.engine, self.listener, self.started = plan, engine, listener, started
         self._rewrite: Rewrite = rewrite
-        self.scratch = scratch
+        self.scratch, self._drop_unmatched = scratch, drop_unmatched
 
     def partitions(self, staging_root: str, below: str | None, scratch: str | None) -> list[PartitionResult]:
         """Run every partition; raises the first failure. New files go ``below`` a folder of ``staging_root`` first.
@@ -174,6 +177,16 @@ class _Run:
             warnings=tuple(_cautions(plan)),
         )
 
+    def require_matched(self, report: CompactionReport) -> None:
+        """Raise RefusedError when rows of a join would go that had matched nothing yet, unless that is wanted."""
+        unmatched = sum(state.unmatched for state in report.states)
+        if unmatched and not self._drop_unmatched:
+            raise RefusedError(
+                f"{unmatched:,} of the rows that would be dropped are of a join and have matched nothing yet. An outer "
+                "join has still to emit them, with nulls, and never would; to an inner join they are nothing but "
+                "state. Which of the two it is no checkpoint tells. Nothing was changed. To drop them: --drop-unmatched"
+            )
+
 
 def _cautions(plan: Plan) -> Iterator[str]:
     """What a user has to know of the new snapshots."""
@@ -208,6 +221,7 @@ def _in_place(run: _Run, files: LocalDirectory) -> CompactionReport:
     try:
         results = run.partitions(files.root, staged_path(plan.run, ""), scratch)
         report = run.report(results)
+        run.require_matched(report)
         if not report.published or not run.listener.confirm(report):
             discard_run(files, plan.run)
             return replace(report, published=False, backup=None)
@@ -236,6 +250,7 @@ def _to_copy(run: _Run, files: LocalDirectory, destination: LocalDirectory) -> C
     try:
         results = run.partitions(staging.root, "", f"{staging.root}/{OWN}/scratch")
         report = run.report(results, output=destination.root)
+        run.require_matched(report)
         if not run.listener.confirm(report):
             discard_copy(staging)
             return replace(report, published=False, output=None)

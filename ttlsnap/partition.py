@@ -1,4 +1,4 @@
-"""The work on one partition: scan, transform, stage, and count what was staged.
+"""The work on one partition of a store, or of stores that hang together: scan, transform, stage, count what was staged.
 
 ``compact_partition`` is the one function that every engine runs, one partition at a time on one thread. It takes
 and gives plain data, so that it can cross to another process or machine. Nothing is written but its own staged
@@ -7,7 +7,8 @@ files and scratch, and in a dry run nothing is left of either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -20,8 +21,9 @@ from ttlsnap.clock import Clock
 from ttlsnap.entries import StateEntries
 from ttlsnap.errors import CorruptionError, StorageError, TransformerError, TtlsnapError
 from ttlsnap.filesystem import open_directory
+from ttlsnap.links import Decisions, Link, Outcome, Place
 from ttlsnap.state import StateDescriptor
-from ttlsnap.stores import Batch, Rewrite, SnapshotWriter, StagedFile, Staging, StateStore
+from ttlsnap.stores import Rewrite, StagedFile, Staging, StateStore, StoredPartition, Written
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.transform import (
     ReportsTimes,
@@ -30,48 +32,71 @@ from ttlsnap.transform import (
     TimeSummary,
 )
 from ttlsnap.unsaferow.check import check_rows
+from ttlsnap.unsaferow.gather import Mask
+from ttlsnap.unsaferow.rows import Rows
+
+
+@dataclass(frozen=True)
+class StoreTask:
+    """One store's part of a task.
+
+    ``states`` are those of its states that a transformer may look at; the others are copied as they are, or follow.
+    """
+
+    name: str
+    states: tuple[StateDescriptor, ...]
+    lineage: Lineage
 
 
 @dataclass(frozen=True)
 class PartitionTask:
-    """One partition of one store to compact.
+    """One partition to compact, of one store or of several that hang together by ``links``.
 
-    ``states`` are those of its states that a transformer may look at; the others are copied as they are. New files are
-    staged below ``staged_below`` in ``staging_root``; None in a dry run. ``scratch`` is the local folder for the work.
+    New files are staged below ``staged_below`` in ``staging_root``; None in a dry run. ``scratch`` is the local folder
+    for the work.
     """
 
     root: str
     operator: int
-    store: str
     partition: int
-    states: tuple[StateDescriptor, ...]
-    lineage: Lineage
+    stores: tuple[StoreTask, ...]
     state_store: StateStore
     factories: tuple[StateSnapshotTransformerFactory, ...]
     clock: Clock
     staging_root: str
     staged_below: str | None
+    links: tuple[Link, ...] = ()
     rewrite: Rewrite = "auto"
     scratch: str | None = None
 
     def __str__(self) -> str:
-        return str(self.states[0] if len(self.states) == 1 else replace(self.states[0], state="default"))
+        states = [state for store in self.stores for state in store.states]
+        return str(states[0] if len(states) == 1 else replace(states[0], state="default"))
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(store.lineage.size for store in self.stores)
 
     @property
     def directory(self) -> str:
-        """The partition's folder."""
-        return f"{self.root}/{layout.store_directory(self.operator, self.partition, self.store)}"
+        """The partition's folder, that of the first store."""
+        return f"{self.root}/{layout.store_directory(self.operator, self.partition, self.stores[0].name)}"
 
 
 @dataclass(frozen=True)
 class StateResult:
-    """What became of the entries of one state in a partition."""
+    """What became of the entries of one state in a partition.
+
+    ``unmatched`` is how many of a join's dropped rows had matched nothing yet.
+    """
 
     state: str
     entries: int = 0
     kept: int = 0
     dropped: int = 0
     rewritten: int = 0
+    unmatched: int = 0
     times: TimeSummary | None = None
 
     @classmethod
@@ -83,7 +108,7 @@ class StateResult:
 
 @dataclass(frozen=True)
 class PartitionResult:
-    """What became of a partition: counts of entries for each state, bytes on disk before and after.
+    """What became of one store's partition: counts of entries for each state, bytes on disk before and after.
 
     ``staged`` are the new files; None when nothing changed (the partition keeps its files) or in a dry run. ``rewrite``
     says how it was written, or would be. ``reused`` and ``superseded`` are as in ``Written``.
@@ -134,35 +159,41 @@ class PartitionResult:
             raise kind(self.failure[1])
 
 
+PartitionResults = tuple[PartitionResult, ...]
+"""A task's results, one for each of its stores."""
+
 Progress = Callable[[int, int], None]
 """Told, as a partition is worked on, how many more entries were seen and how many of them dropped."""
 
 
-def compact_partition(task: PartitionTask, progress: Progress | None = None) -> PartitionResult:
-    """Compact one partition; an error of ttlsnap's comes back as the result's ``failure``."""
-    result = PartitionResult(task.operator, task.store, task.partition, bytes_before=task.lineage.size)
+def compact_partition(task: PartitionTask, progress: Progress | None = None) -> PartitionResults:
+    """Compact one partition: a result for each store. An error of ttlsnap's comes back as one with a ``failure``."""
     try:
-        return _compact(task, result, progress or (lambda entries, dropped: None))
+        return _compact(task, progress or (lambda entries, dropped: None))
     except TtlsnapError as error:
         message = str(error) if str(task) in str(error) else f"{task}: {error}"
         if isinstance(error, CorruptionError) and task.root not in message:
-            message = f"{task.directory}, version {task.lineage.version}: {message}"
-        return replace(result, failure=(type(error).__name__, message))
+            message = f"{task.directory}, version {task.stores[0].lineage.version}: {message}"
+        failure = type(error).__name__, message
     except MemoryError:
         message = (
-            f"{task}: there is not enough memory for {task.directory}, whose {task.lineage.size:,} bytes on disk "
+            f"{task}: there is not enough memory for {task.directory}, whose {task.size:,} bytes on disk "
             "swell to more. Nothing was published. Try a smaller --parallelism, or a machine with more memory"
         )
-        return replace(result, failure=(TtlsnapError.__name__, message))
+        failure = TtlsnapError.__name__, message
+    return (PartitionResult(task.operator, task.stores[0].name, task.partition, failure=failure),)
 
 
-def _compact(task: PartitionTask, result: PartitionResult, progress: Progress) -> PartitionResult:
-    states = {state.state: _State(state, task.factories, task.clock) for state in task.states}
+def _compact(task: PartitionTask, progress: Progress) -> PartitionResults:
     source, staging = open_directory(task.root), None
     if task.staged_below is not None:
         staging = Staging(open_directory(task.staging_root), task.staged_below)
+    if task.links:
+        return _Linked(task, staging, progress).run()
+    (store,) = task.stores
+    states = {state.state: _State(state, task.factories, task.clock) for state in store.states}
     with (
-        task.state_store.open(source, task.lineage, task.scratch) as partition,
+        task.state_store.open(source, store.lineage, task.scratch) as partition,
         partition.writer(staging, task.rewrite) as writer,
     ):
         for batch in partition.batches(states):
@@ -170,13 +201,24 @@ def _compact(task: PartitionTask, result: PartitionResult, progress: Progress) -
             if state is None:
                 writer.keep(batch)
                 continue
-            left = state.transform(batch, writer)
-            progress(len(batch.keys), len(batch.keys) - left)
+            entries = state.transform(batch.keys, batch.values)
+            if len(entries) == len(batch) and not entries.rewritten.any():
+                writer.keep(batch)
+            else:
+                writer.change(batch, entries.index, entries.rewritten, entries.values)
+            progress(len(batch), len(batch) - len(entries))
         changed = any(state.entries != state.left or state.rewritten for state in states.values())
         written = writer.finish() if changed else None
-    result = replace(result, states=tuple(state.result() for state in states.values()))
+    return (_result(task, store, written, [state.result() for state in states.values()]),)
+
+
+def _result(
+    task: PartitionTask, store: StoreTask, written: Written | None, states: Sequence[StateResult]
+) -> PartitionResult:
+    size = store.lineage.size
+    result = PartitionResult(task.operator, store.name, task.partition, tuple(states), size, size)
     if written is None:
-        return replace(result, bytes_after=result.bytes_before)
+        return result
     return replace(
         result,
         bytes_after=written.size,
@@ -185,6 +227,152 @@ def _compact(task: PartitionTask, result: PartitionResult, progress: Progress) -
         reused=written.reused,
         superseded=written.superseded,
     )
+
+
+class _Linked:
+    """Stores that hang together: all of them are scanned and decided upon before one of them is written."""
+
+    def __init__(self, task: PartitionTask, staging: Staging | None, progress: Progress) -> None:
+        self._task, self._staging, self._progress = task, staging, progress
+        self._partitions: dict[str, StoredPartition] = {}
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[None]:
+        source = open_directory(self._task.root)
+        with contextlib.ExitStack() as stack:
+            for store in self._task.stores:
+                opened = self._task.state_store.open(source, store.lineage, self._task.scratch)
+                self._partitions[store.name] = stack.enter_context(opened)
+            yield
+
+    def check(self) -> None:
+        """Look at everything, and decide nothing."""
+        with self._open():
+            self._decide({})
+
+    def run(self) -> PartitionResults:
+        task = self._task
+        with self._open():
+            deciders = {
+                (store.name, state.state): _State(state, task.factories, task.clock)
+                for store in task.stores
+                for state in store.states
+            }
+            decided, outcomes = self._decide(deciders)
+            final = dict(decided)
+            for outcome in outcomes:
+                final |= outcome.decisions
+            results = []
+            for store in task.stores:
+                mine = {state: decision for (name, state), decision in final.items() if name == store.name}
+                written = self._write(store.name, mine) if any(d.change for d in mine.values()) else None
+                results.append(_result(task, store, written, self._states(store.name, deciders, final, outcomes)))
+        return tuple(results)
+
+    def _decide(self, deciders: Mapping[Place, _State]) -> tuple[dict[Place, Decisions], list[Outcome]]:
+        """Scan everything once: what the transformers make of it, and what follows."""
+        task = self._task
+        works = [(link, link.begin(task.directory)) for link in task.links]
+        wanted = {*deciders, *(place for link in task.links for place in link.places)}
+        parts: dict[Place, list[Decisions]] = {place: [] for place in deciders}
+        for name, partition in self._partitions.items():
+            for batch in partition.batches({state for store, state in wanted if store == name}):
+                place = name, batch.state
+                if place not in wanted:
+                    continue
+                keys, values = batch.keys, batch.values
+                if place in deciders:
+                    entries = deciders[place].transform(keys, values)
+                    parts[place].append(_decisions(len(keys), entries))
+                    self._progress(len(keys), len(keys) - len(entries))
+                for link, work in works:
+                    if place in link.places:
+                        if place not in deciders:
+                            state = link.places[place]
+                            check_rows(keys, state.key_schema)
+                            check_rows(values, state.value_schema)
+                        work.look(place, keys, values)
+        decided = {place: Decisions.join(found) for place, found in parts.items()}
+        return decided, [work.resolve(decided, self._fetch) for _, work in works]
+
+    def _fetch(self, place: Place, mask: Mask) -> Rows:
+        """Scan a place once more for the values of some of its entries."""
+        store, state = place
+        found, position = [], 0
+        for batch in self._partitions[store].batches({state}):
+            if batch.state == state:
+                found.append(Rows.concat([batch.values.take(mask[position : position + len(batch)])]))
+                position += len(batch)
+        return Rows.concat(found)
+
+    def _write(self, store: str, decisions: Mapping[str, Decisions]) -> Written:
+        """Scan a store once more, and write what was decided."""
+        position = dict.fromkeys(decisions, 0)
+        row = dict.fromkeys(decisions, 0)
+        partition = self._partitions[store]
+        with partition.writer(self._staging, self._task.rewrite) as writer:
+            for batch in partition.batches(()):
+                decision = decisions.get(batch.state)
+                if decision is None:
+                    writer.keep(batch)
+                    continue
+                start = position[batch.state]
+                end = position[batch.state] = start + len(batch)
+                kept, rewritten = decision.kept[start:end], decision.rewritten[start:end]
+                first = row[batch.state]
+                last = row[batch.state] = first + int(rewritten.sum())
+                if kept.all() and first == last:
+                    writer.keep(batch)
+                    continue
+                which = np.flatnonzero(kept)
+                new = rewritten[which]
+                # The writer takes a value for each entry that is kept, and looks at those that are new.
+                number = first + np.maximum(np.cumsum(new) - 1, 0)
+                values = decision.values.take(number) if first < last else batch.values.take(which)
+                writer.change(batch, which, new, values)
+            return writer.finish()
+
+    def _states(
+        self,
+        store: str,
+        deciders: Mapping[Place, _State],
+        final: Mapping[Place, Decisions],
+        outcomes: Sequence[Outcome],
+    ) -> list[StateResult]:
+        """What became of the states of a store: primary ones as the transformers said, others as it followed."""
+        unmatched: dict[Place, int] = {}
+        followed = []
+        for link, outcome in zip(self._task.links, outcomes, strict=True):
+            for place, state in link.places.items():
+                if place in deciders:
+                    unmatched[place] = outcome.unmatched
+                elif place[0] == store and place in final:
+                    followed.append(_followed(state.state, final[place]))
+        looked_at = [
+            replace(decider.result(), unmatched=unmatched.get(place, 0))
+            for place, decider in deciders.items()
+            if place[0] == store
+        ]
+        return [*looked_at, *followed]
+
+
+def _decisions(count: int, entries: StateEntries) -> Decisions:
+    """What a transformer made of ``count`` entries."""
+    kept, rewritten = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    kept[entries.index] = True
+    rewritten[entries.index] = entries.rewritten
+    values = Rows.concat([entries.values.take(entries.rewritten)])
+    return Decisions(kept, rewritten, values)
+
+
+def _followed(state: str, decision: Decisions) -> StateResult:
+    entries, left, new = len(decision.kept), int(decision.kept.sum()), int(decision.rewritten.sum())
+    return StateResult(state, entries, left - new, entries - left, new)
+
+
+def check_partition(task: PartitionTask) -> None:
+    """Scan what hangs together in a partition; raises CorruptionError where it does not fit."""
+    _Linked(task, None, lambda entries, dropped: None).check()
 
 
 def settle(task: PartitionTask, result: PartitionResult) -> PartitionResult:
@@ -227,24 +415,20 @@ class _State:
         self._transformers = [t for factory in factories if (t := create(factory, state, clock)) is not None]
         self.entries = self.left = self.rewritten = 0
 
-    def transform(self, batch: Batch, writer: SnapshotWriter) -> int:
-        """Run one batch through the transformers and into ``writer``; how many entries are left."""
+    def transform(self, keys: Rows, values: Rows) -> StateEntries:
+        """Run one batch through the transformers."""
         state = self._state
-        check_rows(batch.keys, state.key_schema)
-        check_rows(batch.values, state.value_schema)
-        first = entries = StateEntries.of(state, batch.keys, batch.values)
+        check_rows(keys, state.key_schema)
+        check_rows(values, state.value_schema)
+        first = entries = StateEntries.of(state, keys, values)
         for transformer in self._transformers:
             if not len(entries):
                 break
             entries = _filter_or_transform(transformer, entries)
-        if entries is first:
-            writer.keep(batch)
-        else:
-            writer.change(batch, entries.index, entries.rewritten, entries.values)
         self.entries += len(first)
         self.left += len(entries)
         self.rewritten += int(entries.rewritten.sum())
-        return len(entries)
+        return entries
 
     def result(self) -> StateResult:
         times = [t.time_summary() for t in self._transformers if isinstance(t, ReportsTimes)]

@@ -6,16 +6,17 @@ which states they are about, and returns plain data. A dry run and a real one ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from secrets import token_hex
 
 from ttlsnap.checkpoint import Checkpoint, Store
-from ttlsnap.clock import MIN_INT64, Clock
+from ttlsnap.clock import Clock
 from ttlsnap.errors import RefusedError, UsageError
-from ttlsnap.operators import Selection, describe, is_join, left_untouched
-from ttlsnap.partition import PartitionTask, create
+from ttlsnap.links import Link, Place
+from ttlsnap.operators import Selection, behind_join, describe, left_untouched, links_of
+from ttlsnap.partition import PartitionTask, StoreTask, create
 from ttlsnap.state import StateDescriptor
 from ttlsnap.stores import Rewrite, StateStore, lineage_of, state_store
 from ttlsnap.stores.lineage import Lineage
@@ -40,17 +41,28 @@ class StatePlan:
 
 @dataclass(frozen=True)
 class StorePlan:
-    """A store with its states, which share their partitions' files."""
+    """A store with its states, which share their partitions' files.
+
+    ``links`` say what hangs together with its entries; a store that ``follows`` has nothing but what is derived from
+    another store.
+    """
 
     operator: int
     store: str
     states: tuple[StatePlan, ...]
     partitions: tuple[PartitionPlan, ...]
+    links: tuple[Link, ...] = ()
+    follows: bool = False
 
     @property
     def offered(self) -> tuple[StateDescriptor, ...]:
         """The states that a transformer looks at."""
-        return tuple(planned.state for planned in self.states if planned.left_alone is None)
+        return tuple(p.state for p in self.states if p.left_alone is None and p.state.role == "primary")
+
+    @property
+    def touched(self) -> bool:
+        """Whether anything in it may change."""
+        return self.follows or bool(self.offered)
 
     @property
     def size(self) -> int:
@@ -85,23 +97,36 @@ class Plan:
         return [
             PartitionTask(
                 root=self.checkpoint.target,
-                operator=store.operator,
-                store=store.store,
+                operator=group[0].operator,
                 partition=partition.partition,
-                states=tuple(replace(state, partition=partition.partition) for state in store.offered),
-                lineage=partition.lineage,
+                stores=tuple(_store_task(store, number) for store in group),
                 state_store=self.state_store,
                 factories=self.factories,
-                clock=self.clock,
+                clock=self.clock.of(group[0].operator),
                 staging_root=staging_root,
                 staged_below=below,
+                links=group[0].links,
                 rewrite=rewrite,
                 scratch=scratch,
             )
-            for store in self.stores
-            if store.offered
-            for partition in store.partitions
+            for group in self.groups
+            for number, partition in enumerate(group[0].partitions)
         ]
+
+    @property
+    def groups(self) -> Iterator[list[StorePlan]]:
+        """The stores that are worked on, each with those that hang together with it."""
+        for store in self.stores:
+            if store.offered:
+                linked = {name for link in store.links for name, _ in link.places}
+                mine = [s for s in self.stores if s.operator == store.operator and s.follows and s.store in linked]
+                yield [store, *mine]
+
+
+def _store_task(store: StorePlan, number: int) -> StoreTask:
+    partition = store.partitions[number]
+    states = tuple(replace(state, partition=partition.partition) for state in store.offered)
+    return StoreTask(store.store, states, partition.lineage)
 
 
 def new_run_id() -> str:
@@ -132,32 +157,51 @@ def plan_compaction(
                 f"{factory!r} is no transformer factory: it has no create(state, clock). A function of (key, value) "
                 "becomes one with EntryTransformerFactory(function)"
             )
-    if any(is_join(operator) for operator in checkpoint.operators):
-        # What a join has still to emit lies behind the query's watermark, and the operators after it go by that.
-        clock = replace(
-            clock,
-            event_us=None if clock.source == "checkpoint" else clock.event_us,
-            watermark_us=MIN_INT64,
-            no_event_time="the query has a stream-stream join, and the watermark behind a join is not recorded",
-        )
+    clock = replace(clock, behind_join=behind_join(checkpoint))
     states = describe(checkpoint, selection)
     reasons = _reasons(states, factories, clock)
+    links = {operator.id: links_of(checkpoint, operator) for operator in checkpoint.operators}
     return Plan(
         run=new_run_id(),
         checkpoint=checkpoint,
         clock=clock,
         state_store=files,
         factories=tuple(factories),
-        stores=tuple(_stores(checkpoint, files, [StatePlan(*pair) for pair in zip(states, reasons, strict=True)])),
+        stores=tuple(
+            _stores(checkpoint, files, [StatePlan(*pair) for pair in zip(states, reasons, strict=True)], links)
+        ),
     )
 
 
-def _stores(checkpoint: Checkpoint, files: StateStore, states: Sequence[StatePlan]) -> Iterator[StorePlan]:
+def _stores(
+    checkpoint: Checkpoint, files: StateStore, states: Sequence[StatePlan], links: Mapping[int, Sequence[Link]]
+) -> Iterator[StorePlan]:
+    looked_at = {(p.state.operator, p.state.store, p.state.state) for p in states if p.left_alone is None}
     for operator in checkpoint.operators:
+        # A link of which no primary entry is looked at has nothing to do.
+        at_work = [
+            link for link in links[operator.id] if any((operator.id, *place) in looked_at for place in _primary(link))
+        ]
         for store in operator.stores:
             mine = [p for p in states if (p.state.operator, p.state.store) == (operator.id, store.name)]
+            own = tuple(link for link in at_work if any(name == store.name for name, _ in _primary(link)))
+            derived = [
+                StatePlan(state, None)
+                for link in at_work
+                for (name, _), state in link.places.items()
+                if name == store.name and state.role == "derived"
+            ]
+            known = {p.state.state for p in derived}
+            mine = [p for p in mine if p.state.state not in known] + derived
             if mine:
-                yield StorePlan(operator.id, store.name, tuple(mine), partitions(checkpoint, files, store))
+                follows = bool(derived) and not own
+                yield StorePlan(
+                    operator.id, store.name, tuple(mine), partitions(checkpoint, files, store), own, follows
+                )
+
+
+def _primary(link: Link) -> list[Place]:
+    return [place for place, state in link.places.items() if state.role == "primary"]
 
 
 def partitions(checkpoint: Checkpoint, files: StateStore, store: Store) -> tuple[PartitionPlan, ...]:
@@ -179,7 +223,7 @@ def _reasons(
     ]
     for number, (i, state) in enumerate(offered):
         probe = replace(state, partition=None)
-        if any(create(factory, probe, clock) is not None for factory in factories):
+        if any(create(factory, probe, clock.of(state.operator)) is not None for factory in factories):
             continue
         given = [answers[number] for answers in told if answers[number]]
         reasons[i] = given[0] if given else "no transformer is about this state"

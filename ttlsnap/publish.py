@@ -263,7 +263,7 @@ def check_unchanged(plan: Plan) -> None:
             f"{now.commits[-1] if now.commits else 'none'}). Nothing was changed; stop the query first"
         )
     for store in plan.stores:
-        for partition in store.partitions if store.offered else ():
+        for partition in store.partitions if store.touched else ():
             folder = layout.store_directory(store.operator, partition.partition, store.store)
             try:
                 lineage = plan.find(store, partition.partition)

@@ -45,7 +45,8 @@ class StateReport:
 
     ``timestamp`` names the field that was judged by, ``now_us`` the moment it was compared with; ``null_timestamps``
     entries had none and were kept. ``unclosed`` counts dropped groups that the watermark had not reached, whose results
-    an append-mode query had still to emit. ``left_alone`` says why no transformer looked at the state. ``rewrites``,
+    an append-mode query had still to emit, ``unmatched`` a join's dropped rows that had matched nothing yet.
+    ``left_alone`` says why no transformer looked at the state. ``rewrites``,
     of a RocksDB store's first state, counts its partitions by how they are written: ``full``, as ``tombstones``, or
     ``untouched``.
     """
@@ -59,6 +60,7 @@ class StateReport:
     newest_us: int | None = None
     null_timestamps: int = 0
     unclosed: int = 0
+    unmatched: int = 0
     left_alone: str | None = None
     rewrites: Mapping[str, int] | None = None
 
@@ -77,6 +79,7 @@ class StateReport:
             "newest": iso(self.newest_us),
             "null_timestamps": self.null_timestamps,
             "unclosed": self.unclosed,
+            "unmatched_dropped": self.unmatched,
             "left_alone": self.left_alone,
             **({"partitions": dict(self.rewrites)} if self.rewrites is not None else {}),
         }
@@ -132,7 +135,7 @@ def summarize(plan: Plan, results: Sequence[PartitionResult]) -> tuple[Counts, t
     for store in plan.stores:
         mine = [r for r in results if (r.operator, r.store) == (store.operator, store.store)]
         before, after = store.size, store.size
-        if store.offered:
+        if store.touched:
             before, after = sum(r.bytes_before for r in mine), sum(r.bytes_after for r in mine)
         ways = [r.rewrite or "untouched" for r in mine]
         is_rocksdb = plan.checkpoint.provider == "rocksdb"
@@ -154,10 +157,13 @@ def summarize(plan: Plan, results: Sequence[PartitionResult]) -> tuple[Counts, t
                 *size,
             )
             report = StateReport(
-                planned.state, counts, rewrites=rewrites if planned.state == store.offered[0] else None
+                planned.state,
+                counts,
+                unmatched=sum(p.unmatched for p in parts),
+                rewrites=rewrites if number == first else None,
             )
             reports.append(_with_times(report, [p.times for p in parts if p.times]))
-    return _total([report.counts for report in reports]), tuple(reports)
+    return _total(reports), tuple(reports)
 
 
 def _with_times(report: StateReport, times: Sequence[TimeSummary]) -> StateReport:
@@ -175,12 +181,15 @@ def _with_times(report: StateReport, times: Sequence[TimeSummary]) -> StateRepor
     )
 
 
-def _total(parts: Sequence[Counts]) -> Counts:
+def _total(reports: Sequence[StateReport]) -> Counts:
+    """Primary entries are counted; what is derived from them has bytes alone."""
+    parts = [report.counts for report in reports if report.state.role == "primary"]
+    sizes = [report.counts for report in reports]
     return Counts(
         sum(p.entries or 0 for p in parts),
         sum(p.kept or 0 for p in parts),
         sum(p.dropped for p in parts),
         sum(p.rewritten for p in parts),
-        sum(p.bytes_before or 0 for p in parts),
-        sum(p.bytes_after or 0 for p in parts),
+        sum(p.bytes_before or 0 for p in sizes),
+        sum(p.bytes_after or 0 for p in sizes),
     )

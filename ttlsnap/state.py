@@ -8,6 +8,9 @@ from typing import Literal
 from ttlsnap.fields import Field, find_field
 from ttlsnap.schema.types import StructType
 
+SIDES = ("left", "right")
+"""Those of a join."""
+
 
 @dataclass(frozen=True)
 class StateDescriptor:
@@ -15,8 +18,9 @@ class StateDescriptor:
 
     ``operator_name`` is None where the checkpoint does not record it (Spark before 4.0). ``partition`` is None
     while a run is planned. ``stored_timestamp`` names the field in which Spark itself stores when an entry may
-    go, and ``stored_time`` the clock it is on; both are None where Spark stores none. ``opaque`` says why its
-    entries are no rows that ttlsnap reads, if so: they are copied.
+    go, and ``stored_time`` the clock it is on; both are None where Spark stores none. ``expires`` is False where that
+    time is no moment of expiry, but one from which a ttl can count. ``side`` is a join's, ``left`` or ``right``.
+    ``opaque`` says why its entries are no rows that ttlsnap reads, if so: they are copied.
     """
 
     operator: int
@@ -29,6 +33,8 @@ class StateDescriptor:
     role: Literal["primary", "derived"] = "primary"
     stored_timestamp: str | None = None
     stored_time: Literal["event", "processing"] | None = None
+    expires: bool = True
+    side: str | None = None
     opaque: str | None = None
 
     def __str__(self) -> str:

@@ -50,7 +50,10 @@ class PlansStates(Protocol):
     """A factory that looks at all states before the run: raise UsageError here if the request fits none."""
 
     def plan(self, states: Sequence[StateDescriptor], clock: Clock) -> Sequence[str | None]:
-        """For each state the reason why it is left alone, for the report; None where it is not."""
+        """For each state the reason why it is left alone, for the report; None where it is not.
+
+        ``clock`` is the run's, ``clock.of(state.operator)`` that of an operator.
+        """
         ...
 
 

@@ -187,17 +187,20 @@ def test_a_second_run_finds_nothing_and_changes_nothing(ttlsnap: Ttlsnap, tmp_pa
 
 
 def test_several_targets_give_an_array_and_the_worst_exit_code(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
-    good, bad = sample("agg-deltas-lz4-4.2", tmp_path), sample("join-4.2", tmp_path)
+    good, bad = sample("agg-deltas-lz4-4.2", tmp_path), sample("no-schema-3.0", tmp_path)
     done = ttlsnap("compact", str(bad), str(good), *SEVEN_DAYS, "--time", "event", *QUICK, "--format", "json")
     assert done.code == 3
     first, second = done.json
-    assert "symmetricHashJoin" in first["error"]
+    assert "no state schema" in first["error"]
     assert second["totals"]["dropped"] > 0
 
 
 REFUSED = [
     ("visits-4.2", (*SEVEN_DAYS, "--state", "numbers"), 3, "ListState"),
-    ("join-4.2", SEVEN_DAYS, 3, "symmetricHashJoin"),
+    ("join-4.2", SEVEN_DAYS, 2, "value.left_value (bigint)"),
+    ("join-4.2", (*SEVEN_DAYS, "--store", "left-keyToNumValues"), 2, "is derived"),
+    ("join-4.2", ("--ttl", "1h", "--timestamp", "left:value.at", "--timestamp", "right:value.at"), 2, "right:value.at"),
+    ("join-4.2", ("--ttl", "1h", "--timestamp", "value.at", "--timestamp", "value.then"), 2, "value.at and value.then"),
     ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "value.nope"), 2, "value.max (timestamp)"),
     ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "value.count"), 2, "value.count:ms"),
     ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "value.count:weeks"), 2, "value.count:ms"),

@@ -28,6 +28,7 @@ from ..judge.outcomes import expired
 from ..judge.processes import NEWEST
 from ..judge.queries import Event, Query, stamp
 from ..judge.spark import Checkpoint, Events, Judge
+from ..matrix import FULL
 
 LAYOUTS = ("snapshot", "deltas", "both")
 _AT_ONCE = 4
@@ -128,12 +129,15 @@ def _tell(judge: Judge, story: Story) -> None:
         *copies, last = product(story.layouts if layout == "snapshots" else (layout,), story.restarted_by)
         # One after the other, since Spark lets no query run twice; the last one where Spark has seen it.
         for wanted, version in copies:
-            _live_on(judge, judge.copy(written), wanted, version)
-        _live_on(judge, written, *last)
+            _live_on(judge, judge.copy(written), wanted, version, fresh=FULL)
+        _live_on(judge, written, *last, fresh=True)
 
 
-def _live_on(judge: Judge, written: Checkpoint, layout: str, version: str) -> None:
-    """Compact in place, in a copy with ``--output``, and back again with ``rollback``; then Spark goes on."""
+def _live_on(judge: Judge, written: Checkpoint, layout: str, version: str, *, fresh: bool) -> None:
+    """Compact in place, in a copy with ``--output``, and back again with ``rollback``; then Spark goes on.
+
+    With the copy only if that is to be seen by a ``fresh`` process.
+    """
     query = written.query
     if query.checkpoint_format == 1:
         judge.lay_out(written, layout)
@@ -162,7 +166,8 @@ def _live_on(judge: Judge, written: Checkpoint, layout: str, version: str) -> No
         if written.version != "3.5" and (written.version, query.checkpoint_format) != ("4.0", 2):
             assert judge.state(compacted) == model.state()
     _goes_on(judge, written, version, fresh=False)
-    _goes_on(judge, copied, version, fresh=True)
+    if fresh:
+        _goes_on(judge, copied, version, fresh=True)
 
 
 def _goes_on(judge: Judge, checkpoint: Checkpoint, version: str, *, fresh: bool) -> None:

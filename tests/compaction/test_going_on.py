@@ -135,7 +135,7 @@ def test_the_watermark_behind_a_join_is_not_taken_for_the_querys(judge: Judge) -
     assert (windows[0].name, joined[0].name) == ("stateStoreSave", "symmetricHashJoin")
     only = Selection(operator=windows[0].id)
     for factory in (TtlTransformerFactory(), TtlTransformerFactory(StateTtlConfig(0))):
-        with pytest.raises(UsageError, match="the watermark behind a join is not recorded"):
+        with pytest.raises(UsageError, match="is behind a stream-stream join, whose watermark is not recorded"):
             compact(str(checkpoint.path), [factory], selection=only, engine=LocalEngine(1), quiet_period=0)
     assert digest(checkpoint.path) == before
     report = compact(

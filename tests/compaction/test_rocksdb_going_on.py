@@ -10,7 +10,7 @@ import pytest
 from ttlsnap import LocalEngine, clock_at, compact, open_checkpoint, plan_compaction, rollback
 from ttlsnap.filesystem import open_directory
 from ttlsnap.journal import staged_path
-from ttlsnap.partition import PartitionResult, PartitionTask, settle
+from ttlsnap.partition import PartitionResult, PartitionTask, StoreTask, settle
 from ttlsnap.publish import publish
 from ttlsnap.stores import Rewrite, Staging
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
@@ -89,10 +89,8 @@ def rewrite_everything(target: Path) -> None:
             task = PartitionTask(
                 root=files.root,
                 operator=store.operator,
-                store=store.store,
                 partition=partition.partition,
-                states=(),
-                lineage=partition.lineage,
+                stores=(StoreTask(store.store, (), partition.lineage),),
                 state_store=plan.state_store,
                 factories=(),
                 clock=plan.clock,

@@ -30,7 +30,7 @@ from ttlsnap import (
 from ttlsnap.clock import Clock, TimeCharacteristic
 from ttlsnap.engines import Done, Engine
 from ttlsnap.errors import RefusedError, StorageError, TransformerError
-from ttlsnap.partition import PartitionResult, PartitionTask, Progress, compact_partition
+from ttlsnap.partition import PartitionResults, PartitionTask, Progress, compact_partition
 from ttlsnap.transform import StateSnapshotTransformerFactory, Verdict
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
@@ -250,13 +250,13 @@ class TwiceEngine:
 
     name = "twice"
 
-    def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResult]:
+    def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
         def fail(key: dict[str, Any], value: dict[str, Any]) -> Verdict:
             raise LookupError("cut off")
 
         results = [compact_partition(task) for task in tasks]
         for task in tasks:
-            late = compact_partition(replace(task, factories=(EntryTransformerFactory(fail),)))
+            (late,) = compact_partition(replace(task, factories=(EntryTransformerFactory(fail),)))
             assert late.failure is not None
         return results
 
@@ -282,9 +282,9 @@ class LossyEngine:
 
     name = "lossy"
 
-    def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResult]:
+    def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
         results = [compact_partition(task) for task in tasks]
-        (file,) = results[0].staged or ()
+        (file,) = results[0][0].staged or ()
         Path(tasks[0].staging_root, file.path).unlink()
         return results
 

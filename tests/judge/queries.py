@@ -63,6 +63,8 @@ class Query:
     window_s: int = 3600
     changelog: bool = False
     checkpoint_format: int = 1
+    join_type: str = "inner"
+    join_format: int = 2
     conf: tuple[tuple[str, str], ...] = ()
 
     def settings(self) -> dict[str, str]:
@@ -72,6 +74,7 @@ class Query:
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.streaming.aggregation.stateFormatVersion": str(self.aggregation_format),
             "spark.sql.streaming.fileSink.log.compactInterval": str(self.sink_log_interval),
+            "spark.sql.streaming.join.stateFormatVersion": str(self.join_format),
             _STATE_STORE + "providerClass": _PROVIDERS.get(self.provider, self.provider),
             _STATE_STORE + "compression.codec": self.codec,
             _STATE_STORE + "rowChecksum.enabled": str(self.row_checksum).lower(),
@@ -210,6 +213,20 @@ def join(read: Read, query: Query) -> tuple[DataFrame, str]:
     )
     near = F.col("then").between(F.col("at") - width, F.col("at") + width)
     return left.join(right, (F.col("key") == F.col("other")) & near), "append"
+
+
+@operator
+def join_parities(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """Events of odd values joined with those of even ones, on the key and within a window's length of each other."""
+    from pyspark.sql import functions as F
+
+    delay, width = f"{query.delay_s} seconds", F.expr(f"interval {query.window_s} seconds")
+    odd = F.col("value") % 2 == 1
+    left = read().where(odd).withWatermark("at", delay).select("key", "at", F.col("value").alias("left_value"))
+    right = read().where(~odd).withWatermark("at", delay)
+    right = right.select(F.col("key").alias("other"), F.col("at").alias("then"), F.col("value").alias("right_value"))
+    near = F.col("then").between(F.col("at") - width, F.col("at") + width)
+    return left.join(right, (F.col("key") == F.col("other")) & near, query.join_type), "append"
 
 
 @operator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ttlsnap.partition import PartitionResult, PartitionTask, Progress, settle
+from ttlsnap.partition import PartitionResult, PartitionResults, PartitionTask, Progress, settle
 
 Done = Callable[[], None]
 """Told once for each partition, when it has ended."""
@@ -16,7 +16,7 @@ class Engine(Protocol):
 
     name: str
 
-    def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResult]:
+    def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
         """Results in the order of ``tasks``; ``done`` is called as each ends, ``progress`` as they go on.
 
         A partition's own failure is in its result; whatever else goes wrong is raised.
@@ -25,11 +25,11 @@ class Engine(Protocol):
 
 
 def run_tasks(engine: Engine, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResult]:
-    """Run ``tasks``; the results in order, with the new files where they are staged.
+    """Run ``tasks``; the results of all their stores in order, with the new files where they are staged.
 
     Raises the first failure, and StorageError where a snapshot is not what the worker wrote.
     """
     results = engine.run(tasks, done, progress)
-    for result in results:
-        result.raise_failure()
-    return [settle(task, result) for task, result in zip(tasks, results, strict=True)]
+    for first, *_ in results:
+        first.raise_failure()
+    return [settle(task, result) for task, mine in zip(tasks, results, strict=True) for result in mine]

@@ -18,7 +18,7 @@ from loky.process_executor import TerminatedWorkerError
 from ttlsnap.engines import Done
 from ttlsnap.engines.progress import listener, sender
 from ttlsnap.errors import TtlsnapError
-from ttlsnap.partition import PartitionResult, PartitionTask, Progress, compact_partition
+from ttlsnap.partition import PartitionResults, PartitionTask, Progress, compact_partition
 
 _progress: Progress = sender(None)
 
@@ -35,7 +35,7 @@ class LocalEngine:
     def __init__(self, parallelism: int | None = None) -> None:
         self.parallelism = parallelism
 
-    def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResult]:
+    def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
         """See ``Engine.run``."""
         workers = min(self.parallelism or _useful_processes(tasks), len(tasks))
         if workers <= 1:
@@ -47,7 +47,7 @@ class LocalEngine:
             ProcessPoolExecutor(workers, initializer=_start, initargs=(port,)) as pool,
         ):
             futures = {pool.submit(_run, task): number for number, task in enumerate(tasks)}
-            results: dict[int, PartitionResult] = {}
+            results: dict[int, PartitionResults] = {}
             try:
                 for future in as_completed(futures):
                     results[futures[future]] = _finished(future.result(), done)
@@ -62,11 +62,11 @@ class LocalEngine:
 
 
 def _useful_processes(tasks: Sequence[PartitionTask]) -> int:
-    size = sum(task.lineage.size * task.state_store.effort for task in tasks)
+    size = sum(task.size * task.state_store.effort for task in tasks)
     return min(len(os.sched_getaffinity(0)), 1 + size // _WORTH_A_PROCESS)
 
 
-def _finished(result: PartitionResult, done: Done) -> PartitionResult:
+def _finished(result: PartitionResults, done: Done) -> PartitionResults:
     done()
     return result
 
@@ -76,5 +76,5 @@ def _start(port: int | None) -> None:
     _progress = sender(port)
 
 
-def _run(task: PartitionTask) -> PartitionResult:
+def _run(task: PartitionTask) -> PartitionResults:
     return compact_partition(task, _progress)

@@ -23,7 +23,7 @@ import pyarrow as pa
 from ttlsnap.engines import Done
 from ttlsnap.engines.progress import listener, sender
 from ttlsnap.errors import TtlsnapError
-from ttlsnap.partition import PartitionResult, PartitionTask, Progress, compact_partition
+from ttlsnap.partition import PartitionResult, PartitionResults, PartitionTask, Progress, compact_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ class SparkEngine:
     ) -> None:
         self._session, self._master, self._parallelism = session, master, parallelism
 
-    def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResult]:
+    def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
         """See ``Engine.run``."""
         if not tasks:
             return []
@@ -63,7 +63,10 @@ class SparkEngine:
         # A datagram can be lost, and none comes from another machine.
         for _ in range(len(tasks) - told):
             done()
-        return [PartitionResult.from_json(json.loads(rows[number])) for number in range(len(tasks))]
+        return [
+            tuple(PartitionResult.from_json(result) for result in json.loads(rows[number]))
+            for number in range(len(tasks))
+        ]
 
     @contextlib.contextmanager
     def _running(self) -> Iterator[SparkSession]:
@@ -102,7 +105,7 @@ def _work(tasks: list[PartitionTask], port: int | None) -> Any:
         send = sender(port)
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                result = json.dumps(compact_partition(tasks[number], send).to_json())
+                result = json.dumps([result.to_json() for result in compact_partition(tasks[number], send)])
                 send(0, 0, ended=True)
                 yield pa.RecordBatch.from_arrays(
                     [pa.array([number], pa.int64()), pa.array([result])], ["number", "result"]

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 from ttlsnap.clock import TimeCharacteristic
 from ttlsnap.errors import UnsupportedError, UsageError
-from ttlsnap.operators import aggregation, deduplication, transform_with_state
+from ttlsnap.operators import aggregation, deduplication, join, transform_with_state
 from ttlsnap.schema.types import NullType, StructType, physical
 from ttlsnap.state import StateDescriptor
+
+if TYPE_CHECKING:
+    from ttlsnap.links import Link
 
 StoredTimestamp = tuple[str, TimeCharacteristic] | None
 _FINDERS: dict[str | None, Callable[[StructType, StructType], StoredTimestamp]] = {
@@ -28,7 +32,6 @@ _FINDERS: dict[str | None, Callable[[StructType, StructType], StoredTimestamp]] 
 }
 # One store, and each entry stands by itself: safe by an explicit --timestamp.
 _INDEPENDENT = ("sessionWindowStateStoreSaveExec", "flatMapGroupsWithState", "applyInPandasWithState")
-_JOIN = "symmetricHashJoin"
 _TRANSFORM_WITH_STATE = transform_with_state.NAMES
 _PLAIN_KEY = "NoPrefixKeyStateEncoderSpec"
 _GLOBAL_LIMIT = "globalLimit"
@@ -72,11 +75,15 @@ def describe(checkpoint: Checkpoint, selection: Selection | None = None) -> list
     if not found:
         there = ", ".join(f"{o.id}.{s.name}" for o in checkpoint.operators for s in o.stores)
         raise UsageError(f"nothing in {checkpoint.target} fits --operator, --store and --state; there is {there}")
+    if all(state.role == "derived" for state in found):
+        raise UsageError(f"{found[0]} is derived from other entries, and follows those by itself")
     return found
 
 
 def states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[StateDescriptor]:
     """Every state of a store with what Spark stores about its time, supported by ``compact`` or not."""
+    if is_join(operator) and (found := join.states(checkpoint, operator, store)) is not None:
+        return found
     finder = _FINDERS.get(operator.name)
     states = []
     for family in store.families:
@@ -112,7 +119,21 @@ def _opaque(checkpoint: Checkpoint, operator: Operator, store: Store, family: Co
 
 def is_join(operator: Operator) -> bool:
     """Whether an operator is a stream-stream join, or may be one where the name is not recorded."""
-    return operator.name == _JOIN or (operator.name is None and len(operator.stores) > 1)
+    return operator.name == join.NAME or (operator.name is None and len(operator.stores) > 1)
+
+
+def behind_join(checkpoint: Checkpoint) -> frozenset[int]:
+    """The operators that a join comes before: what it has still to emit lies behind the query's watermark.
+
+    Spark numbers operators from the sink on. One on another branch counts too, as no file tells branches apart.
+    """
+    last = max((operator.id for operator in checkpoint.operators if is_join(operator)), default=-1)
+    return frozenset(operator.id for operator in checkpoint.operators if operator.id < last)
+
+
+def links_of(checkpoint: Checkpoint, operator: Operator) -> tuple[Link, ...]:
+    """What hangs together among an operator's entries; nothing where each stands by itself."""
+    return join.links(checkpoint, operator) if is_join(operator) else ()
 
 
 def left_untouched(state: StateDescriptor) -> str | None:
@@ -121,6 +142,8 @@ def left_untouched(state: StateDescriptor) -> str | None:
     void_key = all(isinstance(physical(field.type), NullType) for field in state.key_schema.fields)
     if state.opaque:
         return state.opaque
+    if state.role == "derived":
+        return "it is derived, and follows"
     if state.operator_name == _GLOBAL_LIMIT or (state.operator_name is None and state.key_schema.fields and void_key):
         return "a global limit's count is never touched"
     return None
@@ -129,7 +152,9 @@ def left_untouched(state: StateDescriptor) -> str | None:
 def _check_supported(checkpoint: Checkpoint, operator: Operator, store: Store) -> None:
     where = f"operator {operator.id}"
     others = f"; --operator N leaves operator {operator.id} as it is"
-    if operator.name == _JOIN or len(operator.stores) > 1:
+    if is_join(operator):
+        if links_of(checkpoint, operator):
+            return
         name = operator.name or "a stream-stream join"
         raise UnsupportedError(
             f"{where} is {name}, which keeps linked stores; rewriting those is not supported{others}"

@@ -28,6 +28,7 @@ Rewrite = Literal["auto", "full", "tombstones"]
 class Batch(Protocol):
     """Live entries of one state (a column family), in the order they are stored in."""
 
+    def __len__(self) -> int: ...
     @property
     def state(self) -> str: ...
     @property

@@ -73,6 +73,12 @@ class Rows:
             size = np.array(list(map(len, pieces)), np.int64)
         return cls(np.frombuffer(b"".join(pieces), np.uint8), offsets_of(size)[:-1], size)
 
+    @classmethod
+    def concat(cls, parts: Sequence[Rows]) -> Rows:
+        """The rows of all parts, copied into one buffer."""
+        arrow = [part.to_arrow() for part in parts if len(part)]
+        return cls.from_arrow(pa.concat_arrays(arrow)) if arrow else cls.none()
+
     def __len__(self) -> int:
         return len(self.start)
 

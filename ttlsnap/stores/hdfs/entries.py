@@ -38,6 +38,9 @@ class Batch:
     values: Rows
     state = DEFAULT_FAMILY
 
+    def __len__(self) -> int:
+        return len(self.keys)
+
 
 def read_entries(files: Directory, lineage: Lineage, form: HdfsStore) -> Iterator[Batch]:
     """Every live entry of the lineage's version once, in batches, in no particular order.

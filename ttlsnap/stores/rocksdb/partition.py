@@ -60,6 +60,9 @@ class Batch:
     raw_values: Sequence[bytes]
     rows: tuple[Rows, Rows] | None = None
 
+    def __len__(self) -> int:
+        return len(self.raw_keys)
+
     @property
     def keys(self) -> Rows:
         return self.rows[0] if self.rows else Rows.of(self.raw_keys)

@@ -1,0 +1,203 @@
+"""Spark is the judge of stream-stream joins: what it emits after a compaction is what it emits if the rows never came.
+
+The rows that go lie further than the join reaches from those that stay, so that none of these has matched one of those:
+what is left is exactly the state of a query that never saw them. Many batches follow, in which Spark numbers rows anew,
+matches them, and evicts them behind the watermark.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from ttlsnap import CompactionReport, LocalEngine, compact, open_checkpoint, rollback
+from ttlsnap.consistency import check_links
+from ttlsnap.errors import RefusedError
+from ttlsnap.filesystem import open_directory
+from ttlsnap.stores import Rewrite
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
+
+from ..judge.processes import NEWEST
+from ..judge.queries import Event, Query, stamp
+from ..judge.spark import Checkpoint, Events, Judge
+from ..matrix import FULL
+from .stories import H, T, digest, settled
+
+LIMIT = T + 2 * H
+KEYS = "abcdef"
+TYPES = ("inner", "left_outer", "right_outer", "full_outer", "left_semi")
+
+# Of some keys all rows go, of some the first ones, of some those between others, of some none.
+BATCHES: list[Events] = [
+    [Event(key, T + i * 300, i) for key in KEYS for i in range(1, 6)]
+    + [
+        Event("lonely", T, 1),
+        Event("gone", T, 1),
+        Event("gone", T, 2),
+        Event("a", T + 4 * H, 1),
+        Event("b", T + 4 * H, 2),
+    ],
+    [Event(key, T + 4 * H + i * 200, i) for key in "cde\u00e9" for i in range(1, 4)] + [Event("a", T + 900, 8)],
+    [Event(key, T + 600, 3) for key in "ce"]
+    + [Event(key, T + 4 * H + i * 700, i) for key in "acg" for i in range(3, 7)]
+    + [Event("alone", T + 4 * H, 7), Event("alone", T + 4 * H + 1, 9)],
+]
+# New rows for those that stayed and those that went, late ones, and an hour more each time.
+MORE: list[Events] = [
+    [
+        Event(key, T + 4 * H + hour * 60 + n, hour + n)
+        for n, key in enumerate((*KEYS, "gone", "g", "\u00e9"))
+        if hour < 8
+    ]
+    + [Event(key, T + 5 * H + hour * H + i, hour + i) for key in "axyz" for i in range(2)]
+    for hour in range(22)
+]
+
+
+def unseen(batches: list[Events]) -> list[Events]:
+    """The batches without the rows that go."""
+    return [[event for event in events if event.ts is not None and event.ts > LIMIT] for events in batches]
+
+
+def joined(**settings: object) -> Query:
+    query = Query("join_parities", delay_s=10 * H, window_s=1800)
+    return replace(query, **settings)  # type: ignore[arg-type]
+
+
+def drop(checkpoint: Checkpoint, rewrite: Rewrite = "auto", **options: object) -> CompactionReport:
+    factory = TtlTransformerFactory(StateTtlConfig(H * 1_000_000))
+    return compact(
+        str(checkpoint.path),
+        [factory],
+        now=stamp(LIMIT + H),
+        engine=LocalEngine(1),
+        rewrite=rewrite,
+        quiet_period=0,
+        drop_unmatched=True,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def fits(checkpoint: Checkpoint) -> bool:
+    return check_links(open_checkpoint(open_directory(str(checkpoint.path)))) == checkpoint.query.partitions
+
+
+@dataclass(frozen=True)
+class Case:
+    """A query, the Spark that wrote its state and the one that goes on; ``whole`` leaves nothing out."""
+
+    query: Query
+    version: str = NEWEST
+    again: str = NEWEST
+    whole: bool = FULL
+
+    def __str__(self) -> str:
+        query = self.query
+        changelog = "-changelog" if query.changelog else ""
+        return f"{self.version}-{query.provider}{changelog}-{query.join_format}-{query.join_type}"
+
+
+SLICE = [
+    Case(joined(join_type="full_outer"), whole=True),
+    Case(joined(join_type="left_outer", provider="rocksdb", changelog=True)),
+    Case(joined(join_type="right_outer", provider="rocksdb", join_format=3, row_checksum=True)),
+    Case(joined(join_format=1), "3.5", "3.5"),
+]
+STORES: list[dict[str, Any]] = [
+    {"provider": "hdfs"},
+    *({"provider": "rocksdb", "changelog": changelog, "join_format": n} for changelog in (False, True) for n in (2, 3)),
+]
+EVERYTHING = [
+    *(Case(joined(join_type=kind, **settings)) for kind in TYPES for settings in STORES),
+    *(Case(joined(join_type=kind, provider="rocksdb", checkpoint_format=2, changelog=True)) for kind in TYPES[:2]),
+    *(Case(joined(join_format=1), "3.5", again) for again in ("3.5", NEWEST)),
+    *(
+        Case(joined(join_type=kind, provider=provider), version, again)
+        for version in ("3.5", "4.0", "4.1")
+        for again in (version, NEWEST)
+        for kind, provider in (("inner", "rocksdb"), ("full_outer", "hdfs"))
+    ),
+]
+
+
+@pytest.mark.parametrize("case", EVERYTHING if FULL else SLICE, ids=str)
+def test_spark_goes_on_as_if_the_rows_had_never_come(judge: Judge, case: Case) -> None:
+    query, version = case.query, case.version
+    layout = "both" if query.provider == "hdfs" or query.changelog else "snapshot"
+    kept, never = judge.together(
+        lambda: judge.write(query, BATCHES, layout=layout, version=version),
+        lambda: judge.write(query, unseen(BATCHES), layout=layout, version=version),
+    )
+    before = settled(kept.path)
+    settled(never.path)
+    undone, copied = judge.copy(kept), judge.copy(kept)
+    drop(undone, "tombstones")
+    rollback(str(undone.path), quiet_period=0)
+    assert digest(undone.path) == before
+    new = copied.path.with_name(f"{copied.path.name}-new")
+    drop(copied, "tombstones", output=str(new))
+    assert digest(copied.path) == before
+    shutil.rmtree(copied.path)
+    copied = judge.at(copied, new)
+    report = drop(kept, "full")
+    early = [event for events in BATCHES for event in events if event.ts is not None and event.ts <= LIMIT]
+    late = [event for events in unseen(BATCHES) for event in events]
+    assert (report.totals.dropped, report.totals.kept) == (len(early), len(late))
+    lost = sum(state.unmatched for state in report.states)
+    assert lost == (query.join_format > 1)
+    assert fits(kept)
+    assert fits(copied)
+    more = MORE if case.whole else [*MORE[:3], *MORE[12:15]]
+    run = [
+        partial(judge.restart, never, more, version=case.again),
+        partial(judge.restart, kept, more, version=case.again),
+    ]
+    if case.whole:
+        run.append(partial(judge.restart, copied, more, version=case.again, fresh=True))
+    wanted, *found = judge.together(*run)
+    assert sum(len(batch.rows) for batch in wanted) > len(more)
+    assert found == [wanted] * len(found)
+    assert fits(kept)
+
+
+@pytest.fixture(scope="module")
+def written(judge: Judge) -> Checkpoint:
+    return judge.write(joined(join_type="left_outer"), BATCHES, layout="deltas")
+
+
+def test_rows_that_have_matched_nothing_go_only_when_that_is_wanted(written: Checkpoint) -> None:
+    before = settled(written.path)
+    options: dict[str, Any] = {"now": stamp(LIMIT + H), "engine": LocalEngine(1), "quiet_period": 0}
+    factory = TtlTransformerFactory(StateTtlConfig(H * 1_000_000))
+    for output in (None, f"{written.path}-new"):
+        with pytest.raises(RefusedError, match=r"^1 of the rows that would be dropped .* --drop-unmatched"):
+            compact(str(written.path), [factory], output=output, **options)
+        assert digest(written.path) == before
+    assert not written.path.with_name(f"{written.path.name}-new").exists()
+    report = compact(str(written.path), [factory], dry_run=True, **options)
+    assert sum(document["unmatched_dropped"] for document in report.to_json()["stores"]) == 1
+
+
+def test_each_side_may_have_a_time_of_its_own(written: Checkpoint) -> None:
+    early = [event for events in BATCHES for event in events if event.ts is not None and event.ts <= LIMIT]
+    config = StateTtlConfig(H * 1_000_000)
+    sides = {"left": ("left:value.at",), "right": ("right:value.then",), "": ("left:value.at", "right:value.then")}
+    dropped = {}
+    for side, names in sides.items():
+        factory = TtlTransformerFactory(config, timestamp=names)
+        report = compact(
+            str(written.path), [factory], now=stamp(LIMIT + H), engine=LocalEngine(1), dry_run=True, quiet_period=0
+        )
+        found = {state.state.side: state.counts.dropped for state in report.states if state.state.role == "primary"}
+        dropped[side] = found
+    odd = sum(event.value % 2 for event in early)
+    even = len(early) - odd
+    assert dropped == {
+        "left": {"left": odd, "right": 0},
+        "right": {"left": 0, "right": even},
+        "": {"left": odd, "right": even},
+    }

@@ -1,0 +1,95 @@
+"""Entries that hang together: what follows, in a partition, for some entries when others go.
+
+An operator may keep one thing in several places: a join's rows are numbered, and counted in another store. A ``Link``
+says how. Its places are scanned first, and the transformers decide on the primary entries; then the link works out
+what becomes of every entry in its places, and only then is anything written. Every scan checks, too, that what hangs
+together fits together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ttlsnap.state import StateDescriptor
+from ttlsnap.unsaferow.gather import Mask
+from ttlsnap.unsaferow.rows import Rows
+
+Place = tuple[str, str]
+"""A state by the names of its store and its column family."""
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """What becomes of n entries of a state, in the order they are stored in.
+
+    ``kept`` and ``rewritten`` are bool[n]; what is rewritten is also kept, and ``values`` has its new rows, in order.
+    """
+
+    kept: Mask
+    rewritten: Mask
+    values: Rows
+
+    @classmethod
+    def keep(cls, count: int) -> Decisions:
+        """Everything stays as it is."""
+        return cls(np.ones(count, np.bool_), np.zeros(count, np.bool_), Rows.none())
+
+    @property
+    def change(self) -> bool:
+        """Whether anything is not as it was."""
+        return not bool(self.kept.all()) or bool(self.rewritten.any())
+
+    @classmethod
+    def join(cls, parts: Sequence[Decisions]) -> Decisions:
+        """The decisions on consecutive entries as one."""
+        if not parts:
+            return cls(np.zeros(0, np.bool_), np.zeros(0, np.bool_), Rows.none())
+        return cls(
+            np.concatenate([part.kept for part in parts]),
+            np.concatenate([part.rewritten for part in parts]),
+            Rows.concat([part.values for part in parts]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What becomes of all entries of a link. ``unmatched`` counts the rows that go and had matched nothing yet."""
+
+    decisions: Mapping[Place, Decisions]
+    unmatched: int = 0
+
+
+Fetch = Callable[[Place, Mask], Rows]
+"""The value rows of the entries of a place for which the mask is true, in their order."""
+
+
+class LinkWork(Protocol):
+    """A link at work in one partition, on one thread."""
+
+    def look(self, place: Place, keys: Rows, values: Rows) -> None:
+        """The next entries of a place."""
+        ...
+
+    def resolve(self, decided: Mapping[Place, Decisions], fetch: Fetch) -> Outcome:
+        """What becomes of every entry, given what was decided on the primary ones.
+
+        Raises CorruptionError, naming a key, where the entries do not fit together.
+        """
+        ...
+
+
+class Link(Protocol):
+    """What hangs together, in plain data: it crosses to other processes."""
+
+    @property
+    def places(self) -> Mapping[Place, StateDescriptor]:
+        """The states that hang together, the primary ones among them."""
+        ...
+
+    def begin(self, where: str) -> LinkWork:
+        """Start on a partition; ``where`` names it in errors."""
+        ...

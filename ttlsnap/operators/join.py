@@ -1,0 +1,121 @@
+"""Stream-stream join (``symmetricHashJoin``), state formats 1 and 2 in four stores, 3 in column families of one.
+
+Each side, left and right, keeps
+
+    <side>-keyWithIndexToValue    key fields, index -> the buffered row [, matched]     primary: an entry is a row
+    <side>-keyToNumValues         key fields -> how many                                derived: counted from those
+
+The rows of one key have the indexes 0 to n - 1. Where rows go, the last of the key's rows that stay move into the gaps,
+as Spark itself does it: which row has which index means nothing. ``matched`` (from format 2 on) says whether a row has
+joined; in an outer join one that has not still has to come out with nulls. (With format 1 Spark runs inner joins only.)
+
+The row's column with a watermark, on the event clock, is the time by which a user may drop it. It is no moment of
+expiry: until when a row is needed follows from the join's condition, which no file holds. Source: Spark's
+``SymmetricHashJoinStateManager``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ttlsnap.checkpoint import Checkpoint, Operator, Store
+from ttlsnap.fields import all_fields
+from ttlsnap.operators.aggregation import WATERMARK
+from ttlsnap.schema.types import StructType
+from ttlsnap.state import SIDES, StateDescriptor
+
+if TYPE_CHECKING:
+    from ttlsnap.links import Link, LinkWork, Place
+
+NAME = "symmetricHashJoin"
+VALUES = "keyWithIndexToValue"
+COUNTS = "keyToNumValues"
+_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
+
+
+@dataclass(frozen=True)
+class IndexedSide:
+    """One side of a join of format 1, 2 or 3: its rows and their counts."""
+
+    values: Place
+    counts: Place
+    value_state: StateDescriptor
+    count_state: StateDescriptor
+    has_matched: bool
+
+    @property
+    def places(self) -> Mapping[Place, StateDescriptor]:
+        return {self.values: self.value_state, self.counts: self.count_state}
+
+    def begin(self, where: str) -> LinkWork:
+        from ttlsnap.operators.join_rows import IndexedRows
+
+        return IndexedRows(self, where)
+
+
+def states(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[StateDescriptor] | None:
+    """The states of a join's store; None where its names are not those of formats 1 to 3."""
+    found = []
+    for family in store.families:
+        side, kind = _parts(store.name if len(operator.stores) > 1 else family.name)
+        if kind is None:
+            return None
+        time = _watermarked(family.value) if kind == VALUES else None
+        found.append(
+            StateDescriptor(
+                operator=operator.id,
+                operator_name=operator.name,
+                store=store.name,
+                state=family.name,
+                partition=None,
+                key_schema=family.key,
+                value_schema=family.value,
+                role="primary" if kind == VALUES else "derived",
+                stored_timestamp=time,
+                stored_time="event" if time else None,
+                expires=False,
+                side=side,
+            )
+        )
+    return found
+
+
+def links(checkpoint: Checkpoint, operator: Operator) -> tuple[Link, ...]:
+    """Each side's rows with their counts; nothing where the stores are not those of a format that is known."""
+    described = {
+        (state.side, _parts(place)[1]): state
+        for store in operator.stores
+        for state in states(checkpoint, operator, store) or ()
+        for place in (state.store, state.state)
+        if _parts(place)[1] is not None
+    }
+    if set(described) != {(side, kind) for side in SIDES for kind in (VALUES, COUNTS)}:
+        return ()
+    has_matched = checkpoint.batch.conf.get(_FORMAT, "1") != "1"
+    found = []
+    for side in SIDES:
+        values, counts = described[side, VALUES], described[side, COUNTS]
+        found.append(
+            IndexedSide((values.store, values.state), (counts.store, counts.state), values, counts, has_matched)
+        )
+    return tuple(found)
+
+
+def _parts(name: str) -> tuple[str | None, str | None]:
+    side, _, kind = name.partition("-")
+    return (side, kind) if side in SIDES and kind in (VALUES, COUNTS) else (None, None)
+
+
+def _watermarked(value: StructType) -> str | None:
+    """The row's column with a watermark, or the end of its window with one."""
+    for field in all_fields(StructType(()), value):
+        if not any(name == WATERMARK for name, _ in field.metadata):
+            continue
+        if not isinstance(field.type, StructType):
+            return field.name
+        for inner in all_fields(StructType(()), value):
+            if inner.path[:-1] == field.path and field.type.fields[inner.path[-1]].name == "end":
+                return inner.name
+    return None

@@ -1,0 +1,139 @@
+"""The rows of one side of a stream-stream join in one partition, with the numbers and the counts that go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from ttlsnap.errors import CorruptionError
+from ttlsnap.links import Decisions, Fetch, Outcome, Place
+from ttlsnap.operators.join import IndexedSide
+from ttlsnap.rendering import to_json_values
+from ttlsnap.unsaferow.decode import decode
+from ttlsnap.unsaferow.gather import Int64s, Mask
+from ttlsnap.unsaferow.project import without_last_field
+from ttlsnap.unsaferow.rows import Rows
+from ttlsnap.unsaferow.words import read_words
+
+
+class IndexedRows:
+    """See ``LinkWork``."""
+
+    def __init__(self, side: IndexedSide, where: str) -> None:
+        self._side, self._where = side, where
+        self._key_types = [field.type for field in side.value_state.key_schema.fields]
+        self._value_keys: list[pa.LargeBinaryArray] = []
+        self._count_keys: list[pa.LargeBinaryArray] = []
+        self._indexes: list[Int64s] = []
+        self._counts: list[Int64s] = []
+        self._matched: list[Mask] = []
+
+    def look(self, place: Place, keys: Rows, values: Rows) -> None:
+        """See ``LinkWork.look``."""
+        if place == self._side.counts:
+            self._count_keys.append(keys.to_arrow())
+            self._counts.append(read_words(values, 1, 0)[0])
+            return
+        last = len(self._key_types) - 1
+        self._indexes.append(read_words(keys, last + 1, last)[0])
+        self._value_keys.append(without_last_field(keys, self._key_types).to_arrow())
+        if self._side.has_matched:
+            fields = len(self._side.value_state.value_schema.fields)
+            self._matched.append(read_words(values, fields, fields - 1)[0] != 0)
+
+    def resolve(self, decided: Mapping[Place, Decisions], fetch: Fetch) -> Outcome:
+        """See ``LinkWork.resolve``."""
+        side = self._side
+        index, counts = _concat(self._indexes), _concat(self._counts)
+        codes = self._codes()
+        of_value, of_count = codes[: len(index)], codes[len(index) :]
+        rows = np.bincount(of_value, minlength=int(codes.max(initial=-1)) + 1)
+        self._check(index, counts, of_value, of_count, rows)
+        decision = decided.get(side.values)
+        if decision is None or not decision.change:
+            return Outcome({side.counts: Decisions.keep(len(counts))})
+        left = np.bincount(of_value[decision.kept], minlength=len(rows))
+        stays = index < left[of_value]
+        first = np.cumsum(rows) - rows
+        slot = first[of_value] + index
+        gaps, movers = stays & ~decision.kept, decision.kept & ~stays
+        # As many rows of a key move as it has gaps, so that both, in the order of their keys, pair off.
+        gap_at = np.flatnonzero(gaps)
+        gap_at = gap_at[np.argsort(slot[gap_at])]
+        mover_at = np.flatnonzero(movers)
+        mover_at = mover_at[np.argsort(slot[mover_at])]
+        source = np.arange(len(index))
+        source[gap_at] = mover_at
+        new = (gaps | decision.rewritten) & stays
+        values = _values(source[new], decision, lambda mask: fetch(side.values, mask))
+        of_counts = left[of_count]
+        changed = (of_counts > 0) & (of_counts != counts)
+        # Format 1 has no flag, and none but an inner join goes on with it.
+        unmatched = ~decision.kept & ~np.concatenate(self._matched) if side.has_matched else np.zeros(0, np.bool_)
+        return Outcome(
+            {
+                side.values: Decisions(stays, new, values),
+                side.counts: Decisions(of_counts > 0, changed, _longs(of_counts[changed])),
+            },
+            int(unmatched.sum()),
+        )
+
+    def _codes(self) -> Int64s:
+        """A number for each key, the same for equal ones: those of the rows, then those of the counts."""
+        chunks = [*self._value_keys, *self._count_keys]
+        if not chunks:
+            return np.zeros(0, np.int64)
+        encoded = pa.chunked_array(chunks, pa.large_binary()).dictionary_encode()
+        return np.concatenate([np.asarray(chunk.indices) for chunk in encoded.chunks]).astype(np.int64)
+
+    def _check(self, index: Int64s, counts: Int64s, of_value: Int64s, of_count: Int64s, rows: Int64s) -> None:
+        """Every key has the indexes 0 to n - 1, and n for its count."""
+        wrong = (index < 0) | (index >= rows[of_value])
+        if not wrong.any():
+            slot = (np.cumsum(rows) - rows)[of_value] + index
+            wrong = np.bincount(slot, minlength=len(index))[slot] > 1
+        if wrong.any():
+            i = int(np.flatnonzero(wrong)[0])
+            self._fail(self._value_keys, i, f"its rows are not numbered 0 to {rows[of_value[i]] - 1} (see {index[i]})")
+        times = np.bincount(of_count, minlength=len(rows))
+        wrong = (times[of_count] != 1) | (counts != rows[of_count])
+        if wrong.any():
+            i = int(np.flatnonzero(wrong)[0])
+            self._fail(self._count_keys, i, f"{counts[i]} rows are counted where {rows[of_count[i]]} are")
+        uncounted = times[of_value] == 0
+        if uncounted.any():
+            self._fail(self._value_keys, int(np.flatnonzero(uncounted)[0]), "its rows are not counted")
+
+    def _fail(self, keys: list[pa.LargeBinaryArray], i: int, what: str) -> None:
+        key = pa.chunked_array(keys, pa.large_binary()).slice(i, 1).combine_chunks()
+        shown = to_json_values(decode(Rows.from_arrow(key), self._side.count_state.key_schema))[0]
+        raise CorruptionError(
+            f"{self._where}: the stores of the join's {self._side.value_state.side} side do not fit together: key "
+            f"{shown}: {what}. Nothing was changed; go back to an older batch, or to a copy"
+        )
+
+
+def _values(source: Int64s, decision: Decisions, fetch: Callable[[Mask], Rows]) -> Rows:
+    """The rows that the entries ``source`` have after the transformers, in that order."""
+    is_new = decision.rewritten[source]
+    number = np.cumsum(decision.rewritten) - 1
+    wanted = np.zeros(len(decision.kept), np.bool_)
+    wanted[source[~is_new]] = True
+    old = fetch(wanted) if wanted.any() else Rows.none()
+    place = np.cumsum(wanted) - 1
+    pool = Rows.concat([old, decision.values])
+    return pool.take(np.where(is_new, len(old) + number[source], place[source]))
+
+
+def _longs(numbers: Int64s) -> Rows:
+    """Rows of one long each."""
+    words = np.zeros((len(numbers), 2), "<i8")
+    words[:, 1] = numbers
+    start = np.arange(len(numbers), dtype=np.int64) * 16
+    return Rows(words.view(np.uint8).ravel(), start, np.full(len(numbers), 16, np.int64))
+
+
+def _concat(parts: list[Int64s]) -> Int64s:
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
