@@ -346,6 +346,8 @@ def _show_table(out: Console, report: CompactionReport) -> None:
 
 
 def _show_notes(out: Console, report: CompactionReport) -> None:
+    from ttlsnap.operators import group_state
+
     for state in report.states:
         place = state.state.state if state.state.state != "default" else state.state.store
         name = "" if place == "default" else f", {place},"
@@ -358,10 +360,12 @@ def _show_notes(out: Console, report: CompactionReport) -> None:
             note = f"operator {state.state.operator}: {number(state.null_timestamps)} entries have no timestamp: kept"
             out.print(note, markup=False)
         if state.unclosed:
-            note = (
-                f"operator {state.state.operator}: {number(state.unclosed)} of the dropped groups lie beyond the "
-                "watermark; a query in append mode has not emitted them, and never will"
+            what = (
+                "still had a timeout ahead, which will never fire"
+                if state.state.operator_name in group_state.NAMES
+                else "lie beyond the watermark; a query in append mode has not emitted them, and never will"
             )
+            note = f"operator {state.state.operator}: {number(state.unclosed)} of the dropped groups {what}"
             out.print(note, markup=False)
         if state.unmatched:
             note = (

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from ttlsnap.clock import MAX_INT64, Clock, TimeCharacteristic
 from ttlsnap.entries import StateEntries
 from ttlsnap.errors import UsageError
+from ttlsnap.operators import aggregation, group_state, session_window
 from ttlsnap.state import SIDES, StateDescriptor
 from ttlsnap.timestamps import TimestampField, field_listing, split_unit, timestamp_field
 from ttlsnap.transform import StateSnapshotTransformer, TimeSummary
@@ -112,6 +113,8 @@ class TtlTransformerFactory:
             return f"no timestamp is known that Spark stores for {state.operator_name or 'this operator'}{hint}"
         if self._names and self.config is None:
             raise UsageError("--timestamp needs --ttl: how long is an entry to live after that time?")
+        if not self._names and state.stored_time is None and self.time is None:
+            return f"whether {name} is in event or in processing time is not recorded; say which with --time"
         if self.config is None and not state.expires:
             return f"{name} is no moment of expiry; give --ttl to say how long after it an entry may go"
         path, _ = split_unit(name)
@@ -178,9 +181,13 @@ class _TtlTransformer:
         implied: bool,
     ) -> None:
         self._field, self._ttl, self._now, self._time = field, ttl, now, time
-        self._stored, self._watermark, self._implied = stored if state.expires else None, watermark, implied
+        self._watermark, self._implied = watermark, implied
         # Only an aggregation has results that come out when Spark closes a group.
-        self._emits = state.operator_name in (None, "stateStoreSave")
+        self._emits = state.operator_name in (None, aggregation.NAME, session_window.NAME)
+        timeout = group_state.stored_timestamp(state.value_schema)
+        self._timeout = timestamp_field(state, timeout) if timeout else None
+        # Spark does not close a group at its timeout, nor a join's row at its time.
+        self._stored = stored if state.expires and timeout is None else None
         self._oldest: int | None = None
         self._newest: int | None = None
         self._nulls = self._unclosed = 0
@@ -196,6 +203,8 @@ class _TtlTransformer:
         gone = expired(moments, self._ttl, self._now) & ~nulls
         if self._stored is not None and self._watermark is not None and gone.any():
             self._check_against_spark(entries.filter(gone), self._stored, self._watermark)
+        if self._timeout is not None and gone.any():
+            self._unclosed += int((~self._timeout.read(entries.filter(gone))[1]).sum())
         return entries.filter(~gone)
 
     def _check_against_spark(self, gone: StateEntries, stored: TimestampField, watermark: int) -> None:

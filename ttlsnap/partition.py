@@ -196,7 +196,7 @@ def _compact(task: PartitionTask, progress: Progress) -> PartitionResults:
         task.state_store.open(source, store.lineage, task.scratch) as partition,
         partition.writer(staging, task.rewrite) as writer,
     ):
-        for batch in partition.batches(states):
+        for batch in partition.batches({state.state: state for state in store.states}):
             state = states.get(batch.state)
             if state is None:
                 writer.keep(batch)
@@ -273,10 +273,11 @@ class _Linked:
         """Scan everything once: what the transformers make of it, and what follows."""
         task = self._task
         works = [(link, link.begin(task.directory)) for link in task.links]
-        wanted = {*deciders, *(place for link in task.links for place in link.places)}
+        wanted = {place: state for link in task.links for place, state in link.places.items()}
+        wanted |= {place: decider.state for place, decider in deciders.items()}
         parts: dict[Place, list[Decisions]] = {place: [] for place in deciders}
         for name, partition in self._partitions.items():
-            for batch in partition.batches({state for store, state in wanted if store == name}):
+            for batch in partition.batches({p[1]: state for p, state in wanted.items() if p[0] == name}):
                 place = name, batch.state
                 if place not in wanted:
                     continue
@@ -299,7 +300,8 @@ class _Linked:
         """Scan a place once more for the values of some of its entries."""
         store, state = place
         found, position = [], 0
-        for batch in self._partitions[store].batches({state}):
+        (descriptor,) = {link.places[place] for link in self._task.links if place in link.places}
+        for batch in self._partitions[store].batches({state: descriptor}):
             if batch.state == state:
                 found.append(Rows.concat([batch.values.take(mask[position : position + len(batch)])]))
                 position += len(batch)
@@ -311,7 +313,7 @@ class _Linked:
         row = dict.fromkeys(decisions, 0)
         partition = self._partitions[store]
         with partition.writer(self._staging, self._task.rewrite) as writer:
-            for batch in partition.batches(()):
+            for batch in partition.batches({}):
                 decision = decisions.get(batch.state)
                 if decision is None:
                     writer.keep(batch)
@@ -411,13 +413,13 @@ class _State:
     def __init__(
         self, state: StateDescriptor, factories: Sequence[StateSnapshotTransformerFactory], clock: Clock
     ) -> None:
-        self._state = state
+        self.state = state
         self._transformers = [t for factory in factories if (t := create(factory, state, clock)) is not None]
         self.entries = self.left = self.rewritten = 0
 
     def transform(self, keys: Rows, values: Rows) -> StateEntries:
         """Run one batch through the transformers."""
-        state = self._state
+        state = self.state
         check_rows(keys, state.key_schema)
         check_rows(values, state.value_schema)
         first = entries = StateEntries.of(state, keys, values)
@@ -433,7 +435,7 @@ class _State:
     def result(self) -> StateResult:
         times = [t.time_summary() for t in self._transformers if isinstance(t, ReportsTimes)]
         return StateResult(
-            state=self._state.state,
+            state=self.state.state,
             entries=self.entries,
             kept=self.left - self.rewritten,
             dropped=self.entries - self.left,

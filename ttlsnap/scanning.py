@@ -80,7 +80,9 @@ class _StateScan:
 def _scan_store(checkpoint: Checkpoint, store: Store, scans: Sequence[_StateScan], complete: bool) -> None:
     """Read a store once for all its states; unless ``complete`` only until each has what it wants."""
     by_name = {each.state.name: each for each in scans}
-    as_rows = [each.state.name for each in scans if not each.state.opaque]
+    as_rows = {
+        each.state.name: each.state.descriptor for each in scans if each.state.descriptor and not each.state.opaque
+    }
     files = state_store(checkpoint)
     for partition in store.partitions:
         lineage = lineage_of(checkpoint, files, store, partition)

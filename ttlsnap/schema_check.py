@@ -38,7 +38,7 @@ def _check(plan: Plan, store: StorePlan, scratch: str | None) -> None:
 
 def _check_partition(stored: StoredPartition, state: StateDescriptor, partition: int) -> None:
     seen = 0
-    with contextlib.closing(stored.batches((state.state,))) as batches:
+    with contextlib.closing(stored.batches({state.state: state})) as batches:
         for batch in batches:
             for side, rows, schema in (
                 ("key", batch.keys, state.key_schema),

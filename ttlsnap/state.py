@@ -20,6 +20,7 @@ class StateDescriptor:
     while a run is planned. ``stored_timestamp`` names the field in which Spark itself stores when an entry may
     go, and ``stored_time`` the clock it is on; both are None where Spark stores none. ``expires`` is False where that
     time is no moment of expiry, but one from which a ttl can count. ``side`` is a join's, ``left`` or ``right``.
+    ``prefix_columns`` of the key are stored apart from the others, for scans in order (RocksDB); 0 where they are not.
     ``opaque`` says why its entries are no rows that ttlsnap reads, if so: they are copied.
     """
 
@@ -35,6 +36,7 @@ class StateDescriptor:
     stored_time: Literal["event", "processing"] | None = None
     expires: bool = True
     side: str | None = None
+    prefix_columns: int = 0
     opaque: str | None = None
 
     def __str__(self) -> str:

@@ -7,18 +7,14 @@ matches them, and evicts them behind the watermark.
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ttlsnap import CompactionReport, LocalEngine, compact, open_checkpoint, rollback
-from ttlsnap.consistency import check_links
+from ttlsnap import CompactionReport, LocalEngine, compact
 from ttlsnap.errors import RefusedError
-from ttlsnap.filesystem import open_directory
-from ttlsnap.stores import Rewrite
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..judge.processes import NEWEST
@@ -26,6 +22,7 @@ from ..judge.queries import Event, Query, stamp
 from ..judge.spark import Checkpoint, Events, Judge
 from ..matrix import FULL
 from .stories import H, T, digest, settled
+from .unseen import Case, goes_on
 
 LIMIT = T + 2 * H
 KEYS = "abcdef"
@@ -58,47 +55,25 @@ MORE: list[Events] = [
 ]
 
 
-def unseen(batches: list[Events]) -> list[Events]:
-    """The batches without the rows that go."""
-    return [[event for event in events if event.ts is not None and event.ts > LIMIT] for events in batches]
-
-
 def joined(**settings: object) -> Query:
     query = Query("join_parities", delay_s=10 * H, window_s=1800)
     return replace(query, **settings)  # type: ignore[arg-type]
 
 
-def drop(checkpoint: Checkpoint, rewrite: Rewrite = "auto", **options: object) -> CompactionReport:
-    factory = TtlTransformerFactory(StateTtlConfig(H * 1_000_000))
+def drop(path: Path, **options: Any) -> CompactionReport:
     return compact(
-        str(checkpoint.path),
-        [factory],
+        str(path),
+        [TtlTransformerFactory(StateTtlConfig(H * 1_000_000))],
         now=stamp(LIMIT + H),
         engine=LocalEngine(1),
-        rewrite=rewrite,
         quiet_period=0,
         drop_unmatched=True,
-        **options,  # type: ignore[arg-type]
+        **options,
     )
 
 
-def fits(checkpoint: Checkpoint) -> bool:
-    return check_links(open_checkpoint(open_directory(str(checkpoint.path)))) == checkpoint.query.partitions
-
-
-@dataclass(frozen=True)
-class Case:
-    """A query, the Spark that wrote its state and the one that goes on; ``whole`` leaves nothing out."""
-
-    query: Query
-    version: str = NEWEST
-    again: str = NEWEST
-    whole: bool = FULL
-
-    def __str__(self) -> str:
-        query = self.query
-        changelog = "-changelog" if query.changelog else ""
-        return f"{self.version}-{query.provider}{changelog}-{query.join_format}-{query.join_type}"
+def goes(event: Event) -> bool:
+    return event.ts is not None and event.ts <= LIMIT
 
 
 SLICE = [
@@ -126,42 +101,12 @@ EVERYTHING = [
 
 @pytest.mark.parametrize("case", EVERYTHING if FULL else SLICE, ids=str)
 def test_spark_goes_on_as_if_the_rows_had_never_come(judge: Judge, case: Case) -> None:
-    query, version = case.query, case.version
-    layout = "both" if query.provider == "hdfs" or query.changelog else "snapshot"
-    kept, never = judge.together(
-        lambda: judge.write(query, BATCHES, layout=layout, version=version),
-        lambda: judge.write(query, unseen(BATCHES), layout=layout, version=version),
-    )
-    before = settled(kept.path)
-    settled(never.path)
-    undone, copied = judge.copy(kept), judge.copy(kept)
-    drop(undone, "tombstones")
-    rollback(str(undone.path), quiet_period=0)
-    assert digest(undone.path) == before
-    new = copied.path.with_name(f"{copied.path.name}-new")
-    drop(copied, "tombstones", output=str(new))
-    assert digest(copied.path) == before
-    shutil.rmtree(copied.path)
-    copied = judge.at(copied, new)
-    report = drop(kept, "full")
-    early = [event for events in BATCHES for event in events if event.ts is not None and event.ts <= LIMIT]
-    late = [event for events in unseen(BATCHES) for event in events]
-    assert (report.totals.dropped, report.totals.kept) == (len(early), len(late))
-    lost = sum(state.unmatched for state in report.states)
-    assert lost == (query.join_format > 1)
-    assert fits(kept)
-    assert fits(copied)
     more = MORE if case.whole else [*MORE[:3], *MORE[12:15]]
-    run = [
-        partial(judge.restart, never, more, version=case.again),
-        partial(judge.restart, kept, more, version=case.again),
-    ]
-    if case.whole:
-        run.append(partial(judge.restart, copied, more, version=case.again, fresh=True))
-    wanted, *found = judge.together(*run)
-    assert sum(len(batch.rows) for batch in wanted) > len(more)
-    assert found == [wanted] * len(found)
-    assert fits(kept)
+    report = goes_on(judge, case, BATCHES, more, goes, drop)
+    events = [event for events in BATCHES for event in events]
+    early = sum(map(goes, events))
+    assert (report.totals.dropped, report.totals.kept) == (early, len(events) - early)
+    assert sum(state.unmatched for state in report.states) == (case.query.join_format > 1)
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +128,7 @@ def test_rows_that_have_matched_nothing_go_only_when_that_is_wanted(written: Che
 
 
 def test_each_side_may_have_a_time_of_its_own(written: Checkpoint) -> None:
-    early = [event for events in BATCHES for event in events if event.ts is not None and event.ts <= LIMIT]
+    early = [event for events in BATCHES for event in events if goes(event)]
     config = StateTtlConfig(H * 1_000_000)
     sides = {"left": ("left:value.at",), "right": ("right:value.then",), "": ("left:value.at", "right:value.then")}
     dropped = {}

@@ -76,7 +76,7 @@ def rewrite_everything(target: Path) -> None:
                 plan.state_store.open(files, partition.lineage, None) as stored,
                 stored.writer(staging, "full") as writer,
             ):
-                for batch in stored.batches(()):
+                for batch in stored.batches({}):
                     writer.keep(batch)
                 written = writer.finish()
             result = PartitionResult(

@@ -230,6 +230,55 @@ def join_parities(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 
 @operator
+def sessions(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """Per key: sessions that a gap of a window's length ends, emitted and evicted behind the watermark."""
+    from pyspark.sql import functions as F
+
+    late = read().withWatermark("at", f"{query.delay_s} seconds")
+    groups = late.groupBy("key", F.session_window("at", f"{query.window_s} seconds"))
+    return groups.agg(F.count("*").alias("n"), F.sum("value").alias("total")), "append"
+
+
+@operator
+def groups(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """applyInPandasWithState per key: the last moment and a count, and a timeout in event time."""
+    return _groups(read().withWatermark("at", f"{query.delay_s} seconds"), query, "EventTimeTimeout"), "update"
+
+
+@operator
+def groups_for_ever(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """As ``groups``, without a timeout."""
+    return _groups(read(), query, "NoTimeout"), "update"
+
+
+def _groups(events: DataFrame, query: Query, timeout: str) -> DataFrame:
+    from collections.abc import Iterator
+    from typing import Any
+
+    window_ms = query.window_s * 1000  # a worker cannot load the query's class
+
+    def step(key: Any, rows: Iterator[Any], state: Any) -> Iterator[Any]:
+        import pandas as pd
+
+        if state.hasTimedOut:
+            seen, n = state.get
+            state.remove()
+            yield pd.DataFrame({"key": [key[0]], "seen": [int(seen)], "n": [-int(n)]})
+            return
+        seen, n = state.get if state.exists else (0, 0)
+        for frame in rows:
+            seen, n = max([int(seen), *(int(ts) for ts in frame["ts"])]), int(n) + len(frame)
+        state.update((int(seen), int(n)))
+        if timeout != "NoTimeout":
+            state.setTimeoutTimestamp(max(int(seen) * 1000 + window_ms, state.getCurrentWatermarkMs() + 1))
+        yield pd.DataFrame({"key": [key[0]], "seen": [int(seen)], "n": [int(n)]})
+
+    return events.groupBy("key").applyInPandasWithState(
+        step, "key string, seen long, n long", "seen long, n long", "update", timeout
+    )
+
+
+@operator
 def visits(read: Read, query: Query) -> tuple[DataFrame, str]:
     """transformWithState per key: a value (the last moment and a count) and a list of all numbers. From 4.0 on."""
     from collections.abc import Iterator

@@ -32,7 +32,7 @@ def rewrite(target: Path, store: str, change: Callable[[list[Put]], list[Put]]) 
         with files.open(checkpoint.files, lineage, None) as stored:
             entries: list[Put] = [
                 entry
-                for batch in stored.batches(("default",))
+                for batch in stored.batches({})
                 for entry in zip(batch.keys.to_arrow().to_pylist(), batch.values.to_arrow().to_pylist(), strict=True)
             ]
         if entries:

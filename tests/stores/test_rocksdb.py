@@ -566,6 +566,6 @@ def test_the_source_is_only_read(tmp_path: Path) -> None:
     ) as opened:
         links = list((tmp_path / "scratch").rglob("*.sst"))
         assert links and all(path.is_symlink() for path in links)
-        assert sum(len(batch.keys) for batch in opened.batches(("default",))) > 0
+        assert sum(len(batch.keys) for batch in opened.batches({})) > 0
     assert bytes_of(target / "state") == before
     assert os.listdir(tmp_path / "scratch") == []  # noqa: PTH208

@@ -1,4 +1,4 @@
-"""Rows without their last field are byte for byte what Spark's own projection makes of the other fields."""
+"""Rows with fewer or more fields are byte for byte what Spark's own projection makes of those fields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.ddl import parse_ddl
 from ttlsnap.schema.types import StructType
 from ttlsnap.unsaferow.encode import encode
-from ttlsnap.unsaferow.project import without_last_field
+from ttlsnap.unsaferow.project import side_by_side, without_last_field
 from ttlsnap.unsaferow.rows import Rows
 
 SCHEMAS: list[tuple[str, list[list[Any]]]] = [
@@ -42,6 +42,30 @@ def test_the_last_field_goes(ddl: str, values: list[list[Any]]) -> None:
     rows, schema = rows_of(f"{ddl}, last BIGINT", [[*row, i << 40 | 7] for i, row in enumerate(values)])
     found = without_last_field(rows, [field.type for field in schema.fields])
     assert found.to_arrow().to_pylist() == wanted.to_arrow().to_pylist()
+
+
+@pytest.mark.parametrize(("first", "left"), SCHEMAS)
+@pytest.mark.parametrize(("second", "right"), SCHEMAS)
+def test_two_rows_become_one(first: str, left: list[list[Any]], second: str, right: list[list[Any]]) -> None:
+    pairs = [(a, b) for a in left for b in right]
+    renamed = ", ".join(f"g{i} {field.split(' ', 1)[1]}" for i, field in enumerate(_fields(second)))
+    wanted, _ = rows_of(f"{first}, {renamed}", [[*a, *b] for a, b in pairs])
+    one, one_schema = rows_of(first, [a for a, _ in pairs])
+    two, two_schema = rows_of(second, [b for _, b in pairs])
+    types = [[field.type for field in schema.fields] for schema in (one_schema, two_schema)]
+    assert side_by_side(one, two, *types).to_arrow().to_pylist() == wanted.to_arrow().to_pylist()
+
+
+def _fields(ddl: str) -> list[str]:
+    """The top-level columns."""
+    found, depth = [""], 0
+    for letter in ddl:
+        depth += (letter in "<(") - (letter in ">)")
+        if letter == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += letter
+    return [field.strip() for field in found]
 
 
 def test_rows_that_are_too_short() -> None:

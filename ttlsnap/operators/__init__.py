@@ -15,23 +15,24 @@ from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 from ttlsnap.clock import TimeCharacteristic
 from ttlsnap.errors import UnsupportedError, UsageError
-from ttlsnap.operators import aggregation, deduplication, join, transform_with_state
+from ttlsnap.operators import aggregation, deduplication, group_state, join, session_window, transform_with_state
 from ttlsnap.schema.types import NullType, StructType, physical
 from ttlsnap.state import StateDescriptor
 
 if TYPE_CHECKING:
     from ttlsnap.links import Link
 
-StoredTimestamp = tuple[str, TimeCharacteristic] | None
+StoredTimestamp = tuple[str, TimeCharacteristic | None] | None
+"""The field, and the clock that it is on; None where that is not recorded."""
+
 _FINDERS: dict[str | None, Callable[[StructType, StructType], StoredTimestamp]] = {
     aggregation.NAME: aggregation.stored_timestamp,
     deduplication.NAME: deduplication.stored_timestamp,
     deduplication.WITHIN_WATERMARK: deduplication.stored_limit,
+    session_window.NAME: session_window.stored_timestamp,
     # Spark before 4.0 does not record the name; the fields tell these three apart from what stores no time.
     None: deduplication.stored_anywhere,
 }
-# One store, and each entry stands by itself: safe by an explicit --timestamp.
-_INDEPENDENT = ("sessionWindowStateStoreSaveExec", "flatMapGroupsWithState", "applyInPandasWithState")
 _TRANSFORM_WITH_STATE = transform_with_state.NAMES
 _PLAIN_KEY = "NoPrefixKeyStateEncoderSpec"
 _GLOBAL_LIMIT = "globalLimit"
@@ -84,10 +85,9 @@ def states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[
     """Every state of a store with what Spark stores about its time, supported by ``compact`` or not."""
     if is_join(operator) and (found := join.states(checkpoint, operator, store)) is not None:
         return found
-    finder = _FINDERS.get(operator.name)
     states = []
     for family in store.families:
-        stored = finder(family.key, family.value) if finder and len(operator.stores) == 1 else None
+        stored = _stored_timestamp(checkpoint, operator, family) if len(operator.stores) == 1 else None
         states.append(
             StateDescriptor(
                 operator=operator.id,
@@ -98,19 +98,41 @@ def states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[
                 key_schema=family.key,
                 value_schema=family.value,
                 stored_timestamp=stored[0] if stored else None,
-                stored_time=stored[1].value if stored else None,
+                stored_time=stored[1].value if stored and stored[1] else None,
+                prefix_columns=_prefix_columns(checkpoint, operator, store, family),
                 opaque=_opaque(checkpoint, operator, store, family),
             )
         )
     return states
 
 
+def _stored_timestamp(checkpoint: Checkpoint, operator: Operator, family: ColumnFamilySchema) -> StoredTimestamp:
+    """What Spark stores about the time of an entry."""
+    if operator.name in group_state.NAMES or (operator.name is None and group_state.stored_timestamp(family.value)):
+        name = group_state.stored_timestamp(family.value)
+        # Only with a watermark can a timeout be in event time.
+        return (name, None if checkpoint.batch.watermark_ms else TimeCharacteristic.PROCESSING) if name else None
+    finder = _FINDERS.get(operator.name)
+    if operator.name is None and session_window.is_session(family.value):
+        finder = session_window.stored_timestamp
+    return finder(family.key, family.value) if finder else None
+
+
+def _prefix_columns(checkpoint: Checkpoint, operator: Operator, store: Store, family: ColumnFamilySchema) -> int:
+    """How many columns of the key RocksDB keeps apart from the others."""
+    if checkpoint.provider == "hdfs":
+        return 0  # both providers keep the same rows, but RocksDB in an order that can be searched
+    if operator.name is None and session_window.is_session(family.value):
+        return session_window.prefix_columns(family.key)
+    return store.num_cols_prefix_key
+
+
 def _opaque(checkpoint: Checkpoint, operator: Operator, store: Store, family: ColumnFamilySchema) -> str | None:
     """Why the entries of a column family are not one row for the key and one for the value, if so."""
     if checkpoint.provider == "hdfs":
-        return None  # both providers keep the same rows, but RocksDB in an order that can be searched
+        return None
     encoder = (family.key_encoder or {}).get("keyStateEncoderType", _PLAIN_KEY)
-    if store.num_cols_prefix_key or encoder != _PLAIN_KEY:
+    if encoder != _PLAIN_KEY:
         return "its keys are laid out for scans in order"
     if operator.name in _TRANSFORM_WITH_STATE:
         return transform_with_state.opaque(operator.variables, family.name, checkpoint.encoding)
@@ -159,20 +181,12 @@ def _check_supported(checkpoint: Checkpoint, operator: Operator, store: Store) -
         raise UnsupportedError(
             f"{where} is {name}, which keeps linked stores; rewriting those is not supported{others}"
         )
-    # Before Spark 4.0 the number of prefix columns is not recorded, but a session's window is a field of its own.
-    fields = [field.name for family in store.families for field in family.value.fields]
-    is_session = operator.name is None and "session_window" in fields
-    if checkpoint.provider == "rocksdb" and (store.num_cols_prefix_key or is_session):
-        raise UnsupportedError(
-            f"{where} is {operator.name or 'one with prefix keys'}, whose keys in RocksDB are laid out for scans in "
-            f"order; rewriting those is not supported{others}"
-        )
     if len(store.families) > 1 and operator.name not in _TRANSFORM_WITH_STATE:
         raise UnsupportedError(
             f"{where}, store {store.name}: {len(store.families)} column families, which {operator.name or 'it'} is not "
             f"known to keep{others}"
         )
-    known = operator.name in _FINDERS or operator.name in (*_INDEPENDENT, *_TRANSFORM_WITH_STATE, _GLOBAL_LIMIT)
+    known = operator.name in _FINDERS or operator.name in (*group_state.NAMES, *_TRANSFORM_WITH_STATE, _GLOBAL_LIMIT)
     if not known:
         raise UnsupportedError(f"{where} is {operator.name!r}, an operator ttlsnap does not know{others}")
     if not store.families:

@@ -20,12 +20,18 @@ WATERMARK = "spark.watermarkDelayMs"
 
 def stored_timestamp(key: StructType, value: StructType) -> tuple[str, TimeCharacteristic] | None:
     """The key's watermarked column, or the end of its watermarked window, on the event clock."""
-    fields = [field for field in all_fields(key, value) if field.side == "key"]
+    name = watermarked_column(key, value, "key")
+    return (name, TimeCharacteristic.EVENT) if name else None
+
+
+def watermarked_column(key: StructType, value: StructType, side: str) -> str | None:
+    """The column with a watermark among those of a side, ``key`` or ``value``; of a window, its end."""
+    fields = [field for field in all_fields(key, value) if field.side == side]
     for field in fields:
         if any(name == WATERMARK for name, _ in field.metadata):
             if not isinstance(field.type, StructType):
-                return field.name, TimeCharacteristic.EVENT
+                return field.name
             for inner in fields:
                 if inner.path[:-1] == field.path and field.type.fields[inner.path[-1]].name == "end":
-                    return inner.name, TimeCharacteristic.EVENT
+                    return inner.name
     return None

@@ -21,9 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
-from ttlsnap.fields import all_fields
-from ttlsnap.operators.aggregation import WATERMARK
-from ttlsnap.schema.types import StructType
+from ttlsnap.operators.aggregation import watermarked_column
 from ttlsnap.state import SIDES, StateDescriptor
 
 if TYPE_CHECKING:
@@ -62,7 +60,7 @@ def states(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[Sta
         side, kind = _parts(store.name if len(operator.stores) > 1 else family.name)
         if kind is None:
             return None
-        time = _watermarked(family.value) if kind == VALUES else None
+        time = watermarked_column(family.key, family.value, "value") if kind == VALUES else None
         found.append(
             StateDescriptor(
                 operator=operator.id,
@@ -106,16 +104,3 @@ def links(checkpoint: Checkpoint, operator: Operator) -> tuple[Link, ...]:
 def _parts(name: str) -> tuple[str | None, str | None]:
     side, _, kind = name.partition("-")
     return (side, kind) if side in SIDES and kind in (VALUES, COUNTS) else (None, None)
-
-
-def _watermarked(value: StructType) -> str | None:
-    """The row's column with a watermark, or the end of its window with one."""
-    for field in all_fields(StructType(()), value):
-        if not any(name == WATERMARK for name, _ in field.metadata):
-            continue
-        if not isinstance(field.type, StructType):
-            return field.name
-        for inner in all_fields(StructType(()), value):
-            if inner.path[:-1] == field.path and field.type.fields[inner.path[-1]].name == "end":
-                return inner.name
-    return None

@@ -7,7 +7,7 @@ a partition can cross to another process or machine.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator
+from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
@@ -18,6 +18,7 @@ from ttlsnap.stores.lineage import Lineage
 if TYPE_CHECKING:
     from ttlsnap.checkpoint import Checkpoint, Store
     from ttlsnap.filesystem import Directory
+    from ttlsnap.state import StateDescriptor
     from ttlsnap.unsaferow.gather import Int64s, Mask
     from ttlsnap.unsaferow.rows import Rows
 
@@ -99,7 +100,7 @@ class SnapshotWriter(Protocol):
 class StoredPartition(Protocol):
     """One version of one partition."""
 
-    def batches(self, states: Collection[str]) -> Generator[Batch, None, None]:
+    def batches(self, states: Mapping[str, StateDescriptor]) -> Generator[Batch, None, None]:
         """Every live entry once, those of ``states`` as rows, the others as the bytes that are stored.
 
         Raises CorruptionError for a file that is missing, torn or damaged.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -11,6 +11,7 @@ import xxhash
 
 from ttlsnap.errors import CorruptionError
 from ttlsnap.filesystem import Directory, scratch_name
+from ttlsnap.state import StateDescriptor
 from ttlsnap.stores import Rewrite, StagedFile, Staging, Written
 from ttlsnap.stores.codecs import decompress
 from ttlsnap.stores.hdfs import HdfsStore
@@ -30,7 +31,7 @@ class HdfsPartition:
     def __init__(self, store: HdfsStore, files: Directory, lineage: Lineage) -> None:
         self._store, self._files, self._lineage = store, files, lineage
 
-    def batches(self, states: Collection[str]) -> Generator[Batch, None, None]:
+    def batches(self, states: Mapping[str, StateDescriptor]) -> Generator[Batch, None, None]:
         """See ``StoredPartition.batches``."""
         # Freeing a large block, once, teaches glibc to keep what is freed for the next window, where it would give it
         # back and fault it in anew: a tenth of the CPU time.

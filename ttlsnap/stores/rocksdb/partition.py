@@ -1,6 +1,7 @@
 """One partition of the RocksDB store: its entries, and the new snapshot that is made of them.
 
     key      [column family: int16 LE] 00 UnsafeRow
+             [column family: int16 LE] size: i32 LE, 00 UnsafeRow, 00 UnsafeRow       the prefix columns, the others
     value    [CRC32C: u32 LE, size: i32 LE] 00 UnsafeRow        the checksum is that of the whole key and of the value
 
 A state that is not of rows (a list, an index) is only copied. Each element of a list has a checksum of its own.
@@ -11,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -22,8 +23,9 @@ import numpy as np
 from rocksdict import Rdict, WriteBatch
 
 from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
-from ttlsnap.errors import CorruptionError, StorageError, UnsupportedError
+from ttlsnap.errors import CorruptionError, StorageError
 from ttlsnap.filesystem import Directory
+from ttlsnap.state import StateDescriptor
 from ttlsnap.stores import Rewrite, Staging
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.rocksdb import RocksDbStore, changelog
@@ -43,6 +45,7 @@ from ttlsnap.stores.rocksdb.database import (
 from ttlsnap.stores.rocksdb.writer import RocksDbWriter
 from ttlsnap.stores.row_checksums import row_checksums
 from ttlsnap.unsaferow.gather import at
+from ttlsnap.unsaferow.project import side_by_side
 from ttlsnap.unsaferow.rows import Rows
 
 FAMILY_SIZE = 2
@@ -189,7 +192,7 @@ class RocksDbPartition:
                 pending[key] = [] if kind == changelog.DELETE else [value]
         return {key: self.store.delimiter.join(parts) if parts else None for key, parts in pending.items()}
 
-    def batches(self, states: Collection[str]) -> Generator[Batch, None, None]:
+    def batches(self, states: Mapping[str, StateDescriptor]) -> Generator[Batch, None, None]:
         """See ``StoredPartition.batches``."""
         found = 0
         for raw_keys, raw_values in scan(self.base, self.where):
@@ -202,11 +205,11 @@ class RocksDbPartition:
             )
 
     def _by_state(
-        self, raw_keys: Sequence[bytes], raw_values: Sequence[bytes], states: Collection[str]
+        self, raw_keys: Sequence[bytes], raw_values: Sequence[bytes], states: Mapping[str, StateDescriptor]
     ) -> Iterator[Batch]:
         families = self.families
         if not families:
-            yield self._batch(DEFAULT_FAMILY, raw_keys, raw_values, 0, DEFAULT_FAMILY in states)
+            yield self._batch(DEFAULT_FAMILY, raw_keys, raw_values, 0, states.get(DEFAULT_FAMILY))
             return
         short = next((key for key in raw_keys if len(key) < FAMILY_SIZE), None)
         if short is not None:
@@ -220,21 +223,42 @@ class RocksDbPartition:
                     f"{self.where}: the key {raw_keys[start].hex()} is of column family {numbers[start]}, which its "
                     "metadata does not name"
                 )
-            yield self._batch(name, raw_keys[start:end], raw_values[start:end], FAMILY_SIZE, name in states)
+            yield self._batch(name, raw_keys[start:end], raw_values[start:end], FAMILY_SIZE, states.get(name))
 
     def _batch(
-        self, state: str, raw_keys: Sequence[bytes], raw_values: Sequence[bytes], family: int, as_rows: bool
+        self,
+        name: str,
+        raw_keys: Sequence[bytes],
+        raw_values: Sequence[bytes],
+        family: int,
+        state: StateDescriptor | None,
     ) -> Batch:
         head = CHECKSUM_SIZE if self.store.row_checksums else 0
-        if not head and not as_rows:
-            return Batch(state, raw_keys, raw_values)
+        if not head and state is None:
+            return Batch(name, raw_keys, raw_values)
         keys, values = Rows.of(raw_keys), Rows.of(raw_values)
         if head:
-            self._verify(keys, values, raw_keys, raw_values, single=as_rows)
-        if not as_rows:
-            return Batch(state, raw_keys, raw_values)
-        rows = self._rows(keys, family, raw_keys), self._rows(values, head, raw_keys)
-        return Batch(state, raw_keys, raw_values, rows)
+            self._verify(keys, values, raw_keys, raw_values, single=state is not None)
+        if state is None:
+            return Batch(name, raw_keys, raw_values)
+        rows = self._keys(keys, family, raw_keys, state), self._rows(values, head, raw_keys)
+        return Batch(name, raw_keys, raw_values, rows)
+
+    def _keys(self, raw: Rows, family: int, raw_keys: Sequence[bytes], state: StateDescriptor) -> Rows:
+        """The rows of the keys, put together where their prefix is stored apart."""
+        if not state.prefix_columns:
+            return self._rows(raw, family, raw_keys)
+        room = raw.size - family - 4
+        short = room < 0
+        size = np.where(short, -1, at(raw.data, np.where(short, 0, raw.start + family), "<i4"))
+        short |= (size < 1) | (size >= room)
+        if short.any():
+            key = raw_keys[int(np.flatnonzero(short)[0])]
+            raise CorruptionError(f"{self.where}: key {key.hex()}: no prefix and no rest of a key where they should be")
+        prefix = self._rows(Rows(raw.data, raw.start + family + 4, size), 0, raw_keys)
+        rest = self._rows(Rows(raw.data, raw.start + family + 4 + size, room - size), 0, raw_keys)
+        types = [field.type for field in state.key_schema.fields]
+        return side_by_side(prefix, rest, types[: state.prefix_columns], types[state.prefix_columns :])
 
     def _rows(self, raw: Rows, head: int, raw_keys: Sequence[bytes]) -> Rows:
         """The rows behind ``head`` bytes and the one that tells their encoding."""
@@ -243,11 +267,6 @@ class RocksDbPartition:
             short = at(raw.data, raw.start + head, "u1") != ENCODING
         if short.any():
             key = raw_keys[int(np.flatnonzero(short)[0])]
-            if _is_prefix_key(key):
-                raise UnsupportedError(
-                    f"{self.where}: keys are laid out for scans in order, as those of session windows are; "
-                    "rewriting them is not supported"
-                )
             raise CorruptionError(f"{self.where}: key {key.hex()}: no row of a known encoding begins where it should")
         return Rows(raw.data, raw.start + head + 1, raw.size - head - 1)
 
@@ -276,12 +295,6 @@ class RocksDbPartition:
     def writer(self, staging: Staging | None, rewrite: Rewrite) -> RocksDbWriter:
         """See ``StoredPartition.writer``."""
         return RocksDbWriter(self, staging, rewrite)
-
-
-def _is_prefix_key(key: bytes) -> bool:
-    """Whether a key is two rows, the first with its size before it."""
-    size = int.from_bytes(key[:4], "little", signed=True)
-    return 0 < size < len(key) - 5 and key[4] == ENCODING and key[4 + size] == ENCODING
 
 
 def _elements_match(key: bytes, value: bytes, delimiter: bytes) -> bool:

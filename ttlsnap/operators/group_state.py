@@ -1,0 +1,20 @@
+"""Arbitrary state per group: ``mapGroupsWithState``, ``flatMapGroupsWithState``, ``applyInPandasWithState``.
+
+All entries are primary: one per group. The value has the user's own state, ``groupState`` (in format 1 its fields
+beside the others), and where the query has a timeout ``timeoutTimestamp``, in milliseconds, -1 for a group that has
+none. Spark calls the function of a group once that moment has passed, by the watermark or by the processing time;
+which of the two no file tells, but without a watermark it can only be the processing time. A group that is dropped is
+never called for its timeout. Source: Spark's ``FlatMapGroupsWithStateExec`` and ``FlatMapGroupsWithStateExecHelper``.
+"""
+
+from __future__ import annotations
+
+from ttlsnap.schema.types import StructType
+
+NAMES = ("flatMapGroupsWithState", "applyInPandasWithState")
+TIMEOUT = "timeoutTimestamp"
+
+
+def stored_timestamp(value: StructType) -> str | None:
+    """The moment of the timeout, where the query has one."""
+    return f"value.{TIMEOUT}:ms" if any(field.name == TIMEOUT for field in value.fields) else None
