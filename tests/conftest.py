@@ -8,6 +8,7 @@ path of every process that a test starts.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,15 @@ sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() !=
 os.environ["PYTHONSAFEPATH"] = "1"
 # What a test wrote a moment ago is not a query at work; tests of that sign name their own period.
 os.environ["TTLSNAP_QUIET_PERIOD"] = "0"
+_OLDER = re.compile(r"[\[-](3\.5|4\.0|4\.1)[\]-]")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests run side by side, those of a file stay together; older versions of Spark start in one process only."""
+    for item in items:
+        older = _OLDER.search(item.name) and "judge" in getattr(item, "fixturenames", ())
+        older = older or item.path.name == "test_older_versions.py"
+        item.add_marker(pytest.mark.xdist_group("older" if older else str(item.path)))
 
 
 @pytest.fixture(scope="session")

@@ -57,7 +57,7 @@ def test_sessions_that_have_ended_go(judge: Judge, case: Case) -> None:
         factory = TtlTransformerFactory()
         return compact(str(path), [factory], now=stamp(LIMIT), engine=LocalEngine(1), quiet_period=0, **options)
 
-    report = goes_on(judge, case, BATCHES, MORE if case.whole else [*MORE[:3], *MORE[12:15]], goes, drop)
+    report = goes_on(judge, case, BATCHES, MORE if case.long else [*MORE[:3], *MORE[12:15]], goes, drop)
     assert report.states[0].timestamp == "value.session_window.end"
     assert report.states[0].unclosed == report.totals.dropped > 0
     assert report.totals.kept
@@ -74,7 +74,7 @@ def test_groups_whose_timeout_has_passed_go(judge: Judge, case: Case) -> None:
         factory = TtlTransformerFactory(time=TimeCharacteristic.EVENT)
         return compact(str(path), [factory], now=stamp(LIMIT + 1800), engine=LocalEngine(1), quiet_period=0, **options)
 
-    report = goes_on(judge, case, BATCHES, MORE if case.whole else [*MORE[:3], *MORE[12:15]], forgotten, drop)
+    report = goes_on(judge, case, BATCHES, MORE if case.long else [*MORE[:3], *MORE[12:15]], forgotten, drop)
     assert report.states[0].timestamp == "value.timeoutTimestamp"
     assert report.states[0].unclosed == report.totals.dropped > 0
 

@@ -77,7 +77,7 @@ def goes(event: Event) -> bool:
 
 
 SLICE = [
-    Case(joined(join_type="full_outer"), whole=True),
+    Case(joined(join_type="full_outer"), long=True),
     Case(joined(join_type="left_outer", provider="rocksdb", changelog=True)),
     Case(joined(join_type="right_outer", provider="rocksdb", join_format=3, row_checksum=True)),
     Case(joined(join_format=1), "3.5", "3.5"),
@@ -101,7 +101,7 @@ EVERYTHING = [
 
 @pytest.mark.parametrize("case", EVERYTHING if FULL else SLICE, ids=str)
 def test_spark_goes_on_as_if_the_rows_had_never_come(judge: Judge, case: Case) -> None:
-    more = MORE if case.whole else [*MORE[:3], *MORE[12:15]]
+    more = MORE if case.long else [*MORE[:3], *MORE[12:15]]
     report = goes_on(judge, case, BATCHES, more, goes, drop)
     events = [event for events in BATCHES for event in events]
     early = sum(map(goes, events))

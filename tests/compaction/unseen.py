@@ -28,12 +28,12 @@ from .stories import digest, settled
 
 @dataclass(frozen=True)
 class Case:
-    """A query, the Spark that wrote its state and the one that goes on; ``whole`` leaves nothing out."""
+    """A query, the Spark that wrote its state and the one that goes on, for ``long`` or just long enough to evict."""
 
     query: Query
     version: str = NEWEST
     again: str = NEWEST
-    whole: bool = FULL
+    long: bool = FULL
 
     def __str__(self) -> str:
         query = self.query
@@ -81,7 +81,7 @@ def goes_on(
         partial(judge.restart, never, more, version=case.again),
         partial(judge.restart, kept, more, version=case.again),
     ]
-    if case.whole:
+    if FULL:
         run.append(partial(judge.restart, copied, more, version=case.again, fresh=True))
     wanted, *found = judge.together(*run)
     assert sum(len(batch.rows) for batch in wanted) > len(more)
