@@ -30,7 +30,7 @@ _OLDER = re.compile(r"[\[-](3\.5|4\.0|4\.1)[\]-]")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run side by side, those of a file stay together; older versions of Spark start in one process only."""
+    """Side by side, tests of a file stay together, and older versions of Spark are started by one process alone."""
     for item in items:
         older = _OLDER.search(item.name) and "judge" in getattr(item, "fixturenames", ())
         older = older or item.path.name == "test_older_versions.py"
