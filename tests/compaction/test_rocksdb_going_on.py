@@ -26,9 +26,17 @@ from .stories import BATCHES, MORE, ROCKSDB_CONF, VISITS, H, T, copies_lists, di
 @pytest.mark.parametrize(
     ("changelog", "checkpoint_format", "row_checksum", "layout"),
     [
-        (False, 1, False, "snapshot"),
         (True, 2, True, "both"),
-        *([(True, 1, True, "both"), (True, 2, False, "both"), (True, 2, True, "snapshot")] if FULL else []),
+        *(
+            [
+                (False, 1, False, "snapshot"),
+                (True, 1, True, "both"),
+                (True, 2, False, "both"),
+                (True, 2, True, "snapshot"),
+            ]
+            if FULL
+            else []
+        ),
     ],
 )
 def test_lists_are_copied_as_they_are(

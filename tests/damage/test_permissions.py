@@ -40,17 +40,15 @@ def denied(nobody: Confinement, tmp_path: Path) -> Iterator[Denied]:
         assert outcome.is_clear(), outcome
         return outcome
 
-    # The folders above have to let a stranger through.
-    closed = [(folder, folder.stat().st_mode) for folder in (tmp_path, *tmp_path.parents)]
-    closed = [(folder, mode) for folder, mode in closed if not mode & stat.S_IXOTH]
-    for folder, mode in closed:
-        folder.chmod(mode | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)
+    # The folders above have to let a stranger through, also while tests of another process run below them.
+    for folder in (tmp_path, *tmp_path.parents):
+        mode = folder.stat().st_mode
+        if not mode & stat.S_IXOTH:
+            folder.chmod(mode | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)
     yield invoke
     for path in tmp_path.rglob("*"):
         if path.is_dir():
             path.chmod(0o755)
-    for folder, mode in closed:
-        folder.chmod(mode)
 
 
 def owned(target: Path, folders: int, files: int) -> Path:
