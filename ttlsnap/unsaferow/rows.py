@@ -43,7 +43,7 @@ class Rows:
     def __post_init__(self) -> None:
         if self.data.dtype != np.uint8 or self.data.ndim != 1 or not self.data.flags.c_contiguous:
             raise TypeError("data must be a contiguous 1-D array of uint8")
-        if self.start.shape != self.size.shape or self.start.dtype != np.int64 != self.size.dtype:
+        if self.start.shape != self.size.shape or not self.start.dtype == self.size.dtype == np.int64:
             raise TypeError("start and size must be int64 arrays of one length")
         if len(self.start) == 0:
             return
