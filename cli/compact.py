@@ -112,6 +112,14 @@ def compact(
             "The sides of a join may have one each: left:value.at and right:value.then.",
         ),
     ] = None,
+    old_ttl: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--old-ttl",
+            metavar="DURATION",
+            help="What Spark stores is a moment of expiry: take this off, and --ttl counts from the moment of writing.",
+        ),
+    ] = None,
     now: NowOption = "checkpoint",
     time: Annotated[
         Optional[TimeName],  # noqa: UP045
@@ -185,7 +193,7 @@ def compact(
 
     if output is not None and len(targets) > 1:
         raise UsageError("--output takes one checkpoint at a time")
-    factories = _factories(ttl, tuple(timestamp or ()), time, transformer or [], settings or [])
+    factories = _factories(ttl, tuple(timestamp or ()), time, old_ttl, transformer or [], settings or [])
     schemas = parse_schemas(schema)
     ask = not yes and not dry_run and sys.stdin.isatty()
     documents: list[dict[str, Any]] = []
@@ -230,6 +238,7 @@ def _factories(
     ttl: str | None,
     timestamps: tuple[str, ...],
     time: TimeName | None,
+    old_ttl: str | None,
     names: Sequence[str],
     settings: Sequence[str],
 ) -> list[StateSnapshotTransformerFactory]:
@@ -251,10 +260,12 @@ def _factories(
             raise UsageError(f"--set {pair!r} stands before any --transformer; it belongs after the one it is for")
         options[int(place) - 1][key] = value
     factories: list[StateSnapshotTransformerFactory] = []
-    if ttl is not None or timestamps or not names:
+    if ttl is not None or timestamps or old_ttl is not None or not names:
         config = StateTtlConfig(parse_duration(ttl)) if ttl is not None else None
         clock = TimeCharacteristic(time.value) if time is not None else None
-        factories.append(TtlTransformerFactory(config, timestamps or None, clock))
+        factories.append(
+            TtlTransformerFactory(config, timestamps or None, clock, parse_duration(old_ttl) if old_ttl else 0)
+        )
     return factories + [load_factory(name, option) for name, option in zip(names, options, strict=True)]
 
 

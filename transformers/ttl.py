@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from ttlsnap.clock import MAX_INT64, Clock, TimeCharacteristic
+from ttlsnap.clock import MAX_INT64, MIN_INT64, Clock, TimeCharacteristic
 from ttlsnap.entries import StateEntries
 from ttlsnap.errors import UsageError
 from ttlsnap.operators import aggregation, group_state, session_window
@@ -49,28 +49,37 @@ class TtlTransformerFactory:
 
     ``config`` None means: no ttl beyond the moment of expiry that Spark stores, and states for which Spark stores
     none are left alone. ``timestamp`` names the field; None is what Spark stores for the operator. Of several names
-    each is for one side of a join, which stands before it: ``left:value.at``.
+    each is for one side of a join, which stands before it: ``left:value.at``. ``old_ttl_us`` is taken off the moment of
+    expiry that Spark stores, so that the ttl counts from the moment of writing.
     """
 
     config: StateTtlConfig | None = None
     timestamp: str | tuple[str, ...] | None = None
     time: TimeCharacteristic | None = None
+    old_ttl_us: int = 0
 
     @classmethod
     def from_options(cls, options: dict[str, str]) -> TtlTransformerFactory:
-        """From ``--set``: ``ttl``, ``timestamp``, ``time``."""
-        unknown = set(options) - {"ttl", "timestamp", "time"}
+        """From ``--set``: ``ttl``, ``timestamp``, ``time``, ``old_ttl``."""
+        known = ("ttl", "timestamp", "time", "old_ttl")
+        unknown = set(options) - set(known)
         if unknown:
-            raise UsageError(f"the ttl transformer has no option {sorted(unknown)[0]!r}; it has ttl, timestamp, time")
-        ttl, time = options.get("ttl"), options.get("time")
+            raise UsageError(f"the ttl transformer has no option {sorted(unknown)[0]!r}; it has {', '.join(known)}")
+        ttl, time, old_ttl = options.get("ttl"), options.get("time"), options.get("old_ttl")
         return cls(
             StateTtlConfig(parse_duration(ttl)) if ttl else None,
             options.get("timestamp"),
             _characteristic(time) if time else None,
+            parse_duration(old_ttl) if old_ttl else 0,
         )
 
     def plan(self, states: Sequence[StateDescriptor], clock: Clock) -> list[str | None]:
         """Why each state is left alone, if it is. Raises UsageError when none has the field that was named."""
+        if self.old_ttl_us and (self.config is None or self._names):
+            raise UsageError(
+                "--old-ttl is taken off the moment of expiry that Spark stores: it needs --ttl, how long an entry is "
+                "to live from the moment of writing, and no --timestamp"
+            )
         if not states and self._names:
             raise UsageError(f"no state that may be changed has the field {split_unit(self._names[0])[0]}")
         reasons = [self._reason(state) for state in states]
@@ -102,7 +111,10 @@ class TtlTransformerFactory:
         ttl = self.config.ttl_us if self.config else 0
         time = self._time(state)
         now, stored = clock.now(time), self._stored(state)
-        return _TtlTransformer(state, self._field(state), ttl, now, time, stored, clock.watermark_us, self._implied)
+        implied = self._implied and not self.old_ttl_us
+        return _TtlTransformer(
+            state, self._field(state), ttl, now, time, stored, clock.watermark_us, implied, self.old_ttl_us
+        )
 
     def _reason(self, state: StateDescriptor) -> str | None:
         name = self._name(state)
@@ -115,6 +127,8 @@ class TtlTransformerFactory:
             raise UsageError("--timestamp needs --ttl: how long is an entry to live after that time?")
         if not self._names and state.stored_time is None and self.time is None:
             return f"whether {name} is in event or in processing time is not recorded; say which with --time"
+        if self.old_ttl_us and not state.expires:
+            return f"{name} is no moment of expiry, from which an old ttl could be taken"
         if self.config is None and not state.expires:
             return f"{name} is no moment of expiry; give --ttl to say how long after it an entry may go"
         path, _ = split_unit(name)
@@ -179,8 +193,9 @@ class _TtlTransformer:
         stored: TimestampField | None,
         watermark: int | None,
         implied: bool,
+        old_ttl: int,
     ) -> None:
-        self._field, self._ttl, self._now, self._time = field, ttl, now, time
+        self._field, self._ttl, self._now, self._time, self._old_ttl = field, ttl, now, time, old_ttl
         self._watermark, self._implied = watermark, implied
         # Only an aggregation has results that come out when Spark closes a group.
         self._emits = state.operator_name in (None, aggregation.NAME, session_window.NAME)
@@ -194,6 +209,8 @@ class _TtlTransformer:
 
     def filter_or_transform(self, entries: StateEntries) -> StateEntries:
         moments, nulls = self._field.read(entries)
+        if self._old_ttl:
+            moments = np.maximum(moments, MIN_INT64 + self._old_ttl) - self._old_ttl
         known = moments[~nulls] if nulls.any() else moments
         if len(known):
             low, high = int(known.min()), int(known.max())

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from ttlsnap.state import StateDescriptor
-from ttlsnap.unsaferow.gather import Mask
+from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.rows import Rows
 
 Place = tuple[str, str]
@@ -65,6 +66,14 @@ class Outcome:
 
 Fetch = Callable[[Place, Mask], Rows]
 """The value rows of the entries of a place for which the mask is true, in their order."""
+
+
+def codes_of(keys: Sequence[pa.LargeBinaryArray]) -> Int64s:
+    """A number for each key (int64[n]), the same for equal ones."""
+    if not keys:
+        return np.zeros(0, np.int64)
+    encoded = pa.chunked_array(keys, pa.large_binary()).dictionary_encode()
+    return np.concatenate([np.asarray(chunk.indices) for chunk in encoded.chunks]).astype(np.int64)
 
 
 class LinkWork(Protocol):

@@ -21,6 +21,7 @@ class StateDescriptor:
     go, and ``stored_time`` the clock it is on; both are None where Spark stores none. ``expires`` is False where that
     time is no moment of expiry, but one from which a ttl can count. ``side`` is a join's, ``left`` or ``right``.
     ``prefix_columns`` of the key are stored apart from the others, for scans in order (RocksDB); 0 where they are not.
+    With ``ordered_prefix`` that is one number, in an order that bytes have too.
     ``opaque`` says why its entries are no rows that ttlsnap reads, if so: they are copied.
     """
 
@@ -37,6 +38,7 @@ class StateDescriptor:
     expires: bool = True
     side: str | None = None
     prefix_columns: int = 0
+    ordered_prefix: bool = False
     opaque: str | None = None
 
     def __str__(self) -> str:

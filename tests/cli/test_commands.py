@@ -221,6 +221,9 @@ REFUSED = [
     ("agg-deltas-lz4-4.2", ("--transformer", "keep", "--set", "a=1"), 2, "no option 'a'"),
     ("agg-deltas-lz4-4.2", ("--set", "a=1", "--transformer", "keep"), 2, "before any --transformer"),
     ("agg-deltas-lz4-4.2", ("--transformer", "math:pi"), 2, "no factory"),
+    ("agg-deltas-lz4-4.2", ("--old-ttl", "7d"), 2, "it needs --ttl"),
+    ("agg-deltas-lz4-4.2", (*SEVEN_DAYS, "--old-ttl", "7d"), 2, "no --timestamp"),
+    ("join-4.2", ("--ttl", "1d", "--old-ttl", "7d"), 2, "no moment of expiry"),
     ("agg-format1-3.5", (*SEVEN_DAYS, "--time", "event"), 2, "no watermark"),
 ]  # fmt: skip
 

@@ -251,8 +251,52 @@ class _Visits(_Operator):
         return entry(0, "default", {"key": key}, {"seen": last[0], "n": last[1]})
 
 
+class _ForADay(_Operator):
+    """Per key the value and the two maps, each element of those with a TTL with the batch that wrote it last."""
+
+    number = -1
+
+    def batch(self, events: Sequence[Event], late_ms: int, evict_ms: int) -> list[Fields]:
+        self.number += 1
+        for event in events:
+            last, digits, always = self.groups.setdefault(event.key, [None, {}, {}])
+            seen, n, _ = last or (0, 0, 0)
+            self.groups[event.key][0] = max(seen, event.ts or 0), n + 1, self.number
+            digit = str(event.value)[-1]
+            digits[digit] = digits.get(digit, (0, 0))[0] + 1, self.number
+            always[digit] = always.get(digit, 0) + 1
+        rows = []
+        for key in {event.key for event in events}:
+            (seen, n, _), digits, always = self.groups[key]
+            told = ",".join(sorted(f"{digit}:{count}" for digit, (count, _) in digits.items()))
+            plain = ",".join(sorted(f"{digit}:{count}" for digit, count in always.items()))
+            rows.append({"key": key, "seen": seen, "n": n, "digits": told, "always": plain})
+        return rows
+
+    def state(self) -> list[Entry]:
+        """Every element that has a TTL, with the batch that wrote it."""
+        found = []
+        for key, (last, digits, _) in self.groups.items():
+            if last is not None:
+                found.append(entry(0, "last", {"key": key}, {"batch": last[2]}))
+            for digit, (_, batch) in digits.items():
+                found.append(entry(0, "digits", {"key": key, "digit": digit}, {"batch": batch}))
+        return sorted(found)
+
+    def drop(self, unwanted: Callable[[Entry], bool]) -> int:
+        gone = [found for found in self.state() if unwanted(found)]
+        for found in gone:
+            group = self.groups[found.at("key.key")]
+            if found.store == "last":
+                group[0] = None
+            else:
+                del group[1][found.at("key.digit")]
+        return len(gone)
+
+
 _OPERATORS: dict[str, type[_Operator]] = {
     "visits": _Visits,
+    "for_a_day": _ForADay,
     "agg_update": _Aggregation,
     "agg_update_watermark": _WatermarkedAggregation,
     "agg_update_long": _NumberAggregation,

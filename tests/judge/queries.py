@@ -91,6 +91,8 @@ def stamp(ts: int) -> str:
 
 
 OPERATORS: dict[str, Operator] = {}
+ENDLESS = ("for_a_day",)
+"""Those that have Spark run batches without data for ever."""
 
 
 def operator(build: Operator) -> Operator:
@@ -276,6 +278,51 @@ def _groups(events: DataFrame, query: Query, timeout: str) -> DataFrame:
     return events.groupBy("key").applyInPandasWithState(
         step, "key string, seen long, n long", "seen long, n long", "update", timeout
     )
+
+
+@operator
+def for_a_day(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """transformWithState per key: a value and a map of counts by the number's last digit, each with a TTL of a day.
+
+    And a map without one. It never ends by itself. From 4.0 on.
+    """
+    from collections.abc import Iterator
+    from typing import Any
+
+    from pyspark.sql.streaming import StatefulProcessor
+
+    class ForADay(StatefulProcessor):  # type: ignore[misc]
+        def init(self, handle: Any) -> None:
+            day = 24 * 3600 * 1000
+            self.last = handle.getValueState("last", "seen long, n long", day)
+            self.digits = handle.getMapState("digits", "digit string", "n long", day)
+            self.always = handle.getMapState("always", "digit string", "n long")
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timers: Any) -> Iterator[Any]:
+            import pandas as pd
+
+            seen, n = self.last.get() if self.last.exists() else (0, 0)
+            for frame in rows:
+                for moment, number in zip(frame["ts"], frame["value"], strict=True):
+                    seen, n = max(int(seen), int(moment)), int(n) + 1
+                    digit = (str(number)[-1],)
+                    for counts in (self.digits, self.always):
+                        counts.updateValue(
+                            digit, (int(counts.getValue(digit)[0] if counts.containsKey(digit) else 0) + 1,)
+                        )
+            self.last.update((seen, n))
+            told = [
+                ",".join(sorted(f"{digit}:{count}" for (digit,), (count,) in counts.iterator()))
+                for counts in (self.digits, self.always)
+            ]
+            yield pd.DataFrame({"key": [key[0]], "seen": [seen], "n": [n], "digits": [told[0]], "always": [told[1]]})
+
+        def close(self) -> None:
+            pass
+
+    rows = read().select("key", "ts", "value").groupBy("key")
+    schema = "key string, seen long, n long, digits string, always string"
+    return rows.transformWithStateInPandas(ForADay(), schema, "Update", "ProcessingTime"), "update"
 
 
 @operator

@@ -14,6 +14,7 @@ Runs under Python 3.8 and Spark 3.0 and later.
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -23,9 +24,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
 
 from .layouts import has_snapshots, last_batch, store_folders
-from .queries import EVENT_SCHEMA, OPERATORS, Query
+from .queries import ENDLESS, EVENT_SCHEMA, OPERATORS, Query
 
 _CRASH = "the judge's sink raises here"
 _PATIENCE_S = 60.0
@@ -33,12 +35,13 @@ _PATIENCE_S = 60.0
 
 @dataclass(frozen=True)
 class Run:
-    """What a run is to do; ``sources`` is one path or a glob, ``out`` the folder of a file sink."""
+    """What a run is to do; ``sources`` is one path or a glob of ``files`` files, ``out`` the folder of a file sink."""
 
     query: Query
     checkpoint: str
     sources: str
     out: str
+    files: int
     snapshot: bool = False
     crash: int | None = None
 
@@ -71,7 +74,14 @@ def run(root: SparkSession, order: Run) -> list[dict[str, Any]]:
     else:
         writer = writer.format(order.query.sink).option("path", order.out)
 
-    if order.snapshot:
+    if order.query.operator in ENDLESS:
+        query = writer.trigger(processingTime="0 seconds").start()
+        try:
+            _await_input(query, order.files)
+        finally:
+            query.stop()
+        batches = [batch for batch in batches if batch["rows"]]
+    elif order.snapshot:
         query = writer.trigger(processingTime="0 seconds").start()
         try:
             query.processAllAvailable()
@@ -114,6 +124,21 @@ def _sink_batches(sink: DataFrame, out: Path, after: int) -> list[dict[str, Any]
         fields = plain(row)
         batches[born[fields.pop("_file").rsplit("/", 1)[1]]].append(fields)
     return [{"batch": batch, "rows": rows} for batch, rows in batches.items() if batch > after]
+
+
+def _await_input(query: StreamingQuery, files: int) -> None:
+    """Until that many files were read since the query first began: it never says by itself that it is done."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        last = query.lastProgress
+        # Some versions give the offset as text.
+        if last is not None and re.sub(r"\D", "", str(last["sources"][0]["endOffset"])) == str(files - 1):
+            return
+        if query.exception() is not None:
+            raise RuntimeError(str(query.exception()))
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the input was not read in {_PATIENCE_S:g} s")
+        time.sleep(0.02)
 
 
 def _await_snapshots(checkpoint: Path) -> None:

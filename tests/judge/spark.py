@@ -232,6 +232,7 @@ class Judge:
             checkpoint=str(checkpoint.path),
             sources=f"{self._events}/{{{','.join(checkpoint.sources)}}}",
             out=str(checkpoint.out),
+            files=checkpoint.files,
             snapshot=snapshot,
             crash=len(batches) - 1 if crash else None,
         )

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import LocalEngine, clock_at, compact, inspect, open_checkpoint, plan_compaction
+from ttlsnap import LocalEngine, clock_at, compact, inspect, open_checkpoint, operators, plan_compaction
 from ttlsnap.clock import Clock
 from ttlsnap.compaction import scratch_folder
 from ttlsnap.entries import StateEntries
@@ -346,18 +346,39 @@ def test_a_full_scratch_disk_is_no_damage(tmp_path: Path, monkeypatch: pytest.Mo
     assert bytes_of(target) == before
 
 
-def test_keys_with_a_prefix_are_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Session windows from before Spark 4.0, where nothing records how keys are laid out."""
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        (b"", "no prefix and no rest of a key"),
+        (struct.pack("<i", 0), "no prefix and no rest of a key"),
+        (struct.pack("<i", -1) + bytes(40), "no prefix and no rest of a key"),
+        (struct.pack("<i", 41) + bytes(41), "no prefix and no rest of a key"),
+        (struct.pack("<i", 1 << 30) + bytes(41), "no prefix and no rest of a key"),
+        (struct.pack("<i", 17) + bytes(17) + b"\1" + bytes(16), "no row of a known encoding"),
+        (struct.pack("<i", 17) + b"\1" + bytes(33), "no row of a known encoding"),
+        (struct.pack("<i", 9) + bytes(34), "no room"),
+    ],
+)
+def test_keys_whose_prefix_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: bytes, words: str) -> None:
+    """A key of one prefix column and one other, as session windows have."""
     target = sample("rocksdb-4.2", tmp_path)
-    real = database.scan
+    before = bytes_of(target)
+    real, states_of = database.scan, operators.states_of
 
-    def prefixed(*arguments: Any, **options: Any) -> Iterator[Any]:
+    def damaged(*arguments: Any, **options: Any) -> Iterator[Any]:
         for keys, values in real(*arguments, **options):
-            yield tuple(struct.pack("<i", len(key)) + key + b"\0" + bytes(16) for key in keys), values
+            yield [head] * len(keys), values
 
-    monkeypatch.setattr(partition, "scan", prefixed)
-    with pytest.raises(UnsupportedError, match="laid out for scans in order"):
+    def prefixed(*arguments: Any) -> list[StateDescriptor]:
+        (state,) = states_of(*arguments)
+        fields = (*state.key_schema.fields, *state.key_schema.fields)
+        return [replace(state, key_schema=replace(state.key_schema, fields=fields), prefix_columns=1)]
+
+    monkeypatch.setattr(partition, "scan", damaged)
+    monkeypatch.setattr(operators, "states_of", prefixed)
+    with pytest.raises(CorruptionError, match=words):
         drop_all(target)
+    assert bytes_of(target) == before
 
 
 @dataclass(frozen=True)

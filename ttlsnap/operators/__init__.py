@@ -85,6 +85,8 @@ def states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[
     """Every state of a store with what Spark stores about its time, supported by ``compact`` or not."""
     if is_join(operator) and (found := join.states(checkpoint, operator, store)) is not None:
         return found
+    if operator.name in transform_with_state.NAMES and checkpoint.provider == "rocksdb":
+        return transform_with_state.states(checkpoint, operator, store)
     states = []
     for family in store.families:
         stored = _stored_timestamp(checkpoint, operator, family) if len(operator.stores) == 1 else None
@@ -134,8 +136,6 @@ def _opaque(checkpoint: Checkpoint, operator: Operator, store: Store, family: Co
     encoder = (family.key_encoder or {}).get("keyStateEncoderType", _PLAIN_KEY)
     if encoder != _PLAIN_KEY:
         return "its keys are laid out for scans in order"
-    if operator.name in _TRANSFORM_WITH_STATE:
-        return transform_with_state.opaque(operator.variables, family.name, checkpoint.encoding)
     return None
 
 
@@ -155,7 +155,9 @@ def behind_join(checkpoint: Checkpoint) -> frozenset[int]:
 
 def links_of(checkpoint: Checkpoint, operator: Operator) -> tuple[Link, ...]:
     """What hangs together among an operator's entries; nothing where each stands by itself."""
-    return join.links(checkpoint, operator) if is_join(operator) else ()
+    if is_join(operator):
+        return join.links(checkpoint, operator)
+    return transform_with_state.links(checkpoint, operator) if operator.name in transform_with_state.NAMES else ()
 
 
 def left_untouched(state: StateDescriptor) -> str | None:
@@ -166,6 +168,8 @@ def left_untouched(state: StateDescriptor) -> str | None:
         return state.opaque
     if state.role == "derived":
         return "it is derived, and follows"
+    if transform_with_state.kept(state):
+        return transform_with_state.kept(state)
     if state.operator_name == _GLOBAL_LIMIT or (state.operator_name is None and state.key_schema.fields and void_key):
         return "a global limit's count is never touched"
     return None

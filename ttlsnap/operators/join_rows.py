@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ttlsnap.errors import CorruptionError
-from ttlsnap.links import Decisions, Fetch, Outcome, Place
+from ttlsnap.links import Decisions, Fetch, Outcome, Place, codes_of
 from ttlsnap.operators.join import IndexedSide
 from ttlsnap.rendering import to_json_values
 from ttlsnap.unsaferow.decode import decode
@@ -47,7 +47,7 @@ class IndexedRows:
         """See ``LinkWork.resolve``."""
         side = self._side
         index, counts = _concat(self._indexes), _concat(self._counts)
-        codes = self._codes()
+        codes = codes_of([*self._value_keys, *self._count_keys])
         of_value, of_count = codes[: len(index)], codes[len(index) :]
         rows = np.bincount(of_value, minlength=int(codes.max(initial=-1)) + 1)
         self._check(index, counts, of_value, of_count, rows)
@@ -79,14 +79,6 @@ class IndexedRows:
             },
             int(unmatched.sum()),
         )
-
-    def _codes(self) -> Int64s:
-        """A number for each key, the same for equal ones: those of the rows, then those of the counts."""
-        chunks = [*self._value_keys, *self._count_keys]
-        if not chunks:
-            return np.zeros(0, np.int64)
-        encoded = pa.chunked_array(chunks, pa.large_binary()).dictionary_encode()
-        return np.concatenate([np.asarray(chunk.indices) for chunk in encoded.chunks]).astype(np.int64)
 
     def _check(self, index: Int64s, counts: Int64s, of_value: Int64s, of_count: Int64s, rows: Int64s) -> None:
         """Every key has the indexes 0 to n - 1, and n for its count."""

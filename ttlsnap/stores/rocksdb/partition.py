@@ -2,6 +2,7 @@
 
     key      [column family: int16 LE] 00 UnsafeRow
              [column family: int16 LE] size: i32 LE, 00 UnsafeRow, 00 UnsafeRow       the prefix columns, the others
+             where the prefix is ordered, its row has one binary field: 01, or 00 before what is negative, i64 BE
     value    [CRC32C: u32 LE, size: i32 LE] 00 UnsafeRow        the checksum is that of the whole key and of the value
 
 A state that is not of rows (a list, an index) is only copied. Each element of a list has a checksum of its own.
@@ -51,6 +52,7 @@ from ttlsnap.unsaferow.rows import Rows
 FAMILY_SIZE = 2
 CHECKSUM_SIZE = 8  # with the size that follows it
 ENCODING = 0  # the first byte of every row that is stored: the version of its encoding
+_ORDERED_ROW, _ORDERED_AT, _ORDERED_WORD = 32, 16, 16 << 32 | 9
 _UNPACKED = 10  # bytes of a scratch database for each byte of a changelog
 
 
@@ -249,16 +251,33 @@ class RocksDbPartition:
         if not state.prefix_columns:
             return self._rows(raw, family, raw_keys)
         room = raw.size - family - 4
-        short = room < 0
-        size = np.where(short, -1, at(raw.data, np.where(short, 0, raw.start + family), "<i4"))
-        short |= (size < 1) | (size >= room)
+        short, size = room < 0, room
+        if not short.any():
+            size = at(raw.data, raw.start + family, "<i4").astype(np.int64)
+            short = (size < 1) | (size >= room)
         if short.any():
             key = raw_keys[int(np.flatnonzero(short)[0])]
             raise CorruptionError(f"{self.where}: key {key.hex()}: no prefix and no rest of a key where they should be")
         prefix = self._rows(Rows(raw.data, raw.start + family + 4, size), 0, raw_keys)
         rest = self._rows(Rows(raw.data, raw.start + family + 4 + size, room - size), 0, raw_keys)
+        if state.ordered_prefix:
+            prefix = self._numbers(prefix)
         types = [field.type for field in state.key_schema.fields]
         return side_by_side(prefix, rest, types[: state.prefix_columns], types[state.prefix_columns :])
+
+    def _numbers(self, ordered: Rows) -> Rows:
+        """Rows of one long, from rows of one whose bytes are in order."""
+        if not bool((ordered.size == _ORDERED_ROW).all()):
+            raise CorruptionError(f"{self.where}: a key does not begin with a number in order")
+        marker = at(ordered.data, ordered.start + _ORDERED_AT, "u1")
+        numbers = at(ordered.data, ordered.start + _ORDERED_AT + 1, ">i8").astype(np.int64)
+        word = at(ordered.data, ordered.start + 8, "<i8")
+        if ((word != _ORDERED_WORD) | (marker != (numbers >= 0))).any():
+            raise CorruptionError(f"{self.where}: a key does not begin with a number in order")
+        words = np.zeros((len(numbers), 2), "<i8")
+        words[:, 1] = numbers
+        start = np.arange(len(numbers), dtype=np.int64) * 16
+        return Rows(words.view(np.uint8).ravel(), start, np.full(len(numbers), 16, np.int64))
 
     def _rows(self, raw: Rows, head: int, raw_keys: Sequence[bytes]) -> Rows:
         """The rows behind ``head`` bytes and the one that tells their encoding."""

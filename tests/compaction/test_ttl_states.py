@@ -1,0 +1,148 @@
+"""Spark is the judge of variables with Spark's own TTL: what expired goes, and its place in the index with it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ttlsnap import LocalEngine, StateDescriptor, StateEntries, compact
+from ttlsnap.clock import Clock, iso
+from ttlsnap.errors import TransformerError
+from ttlsnap.operators import Selection
+from ttlsnap.stores import Rewrite
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
+
+from ..judge.outcomes import Batch
+from ..judge.processes import NEWEST
+from ..judge.queries import Event
+from ..judge.spark import Checkpoint, Events, Judge
+from ..matrix import FULL
+from .stories import T, digest, rocksdb, settled
+from .unseen import fits
+
+DAY_MS = 24 * 3600 * 1000
+BATCHES: list[Events] = [
+    [Event(key, T + i, number) for i, (key, number) in enumerate([("a", 1), ("b", 2), ("c", 3), ("a", 2), ("é", 12)])],
+    [Event("a", T + 100, 1), Event("d", T + 9, 5), Event("é", T + 11, 8)],
+    [Event("b", T + 50, 7), Event("a", T + 200, 9)],
+]
+MORE: list[Events] = [
+    [Event(key, T + 1000 + n, n) for key in ("a", "b", "c", "d", "é", "new") for n in range(batch, batch + 2)]
+    for batch in range(4)
+]
+
+
+def began_ms(checkpoint: Checkpoint, batch: int) -> int:
+    """When a batch began: what was written in it expires a day later."""
+    document = json.loads((checkpoint.path / "offsets" / str(batch)).read_text().splitlines()[1])
+    return int(document["batchTimestampMs"])
+
+
+def rows(batches: list[Batch]) -> list[Any]:
+    return [batch.rows for batch in batches if batch.rows]
+
+
+def in_batch_0(found: Any) -> bool:
+    return bool(found.at("value.batch") == 0)
+
+
+CASES: list[tuple[str, int, bool, Rewrite]] = [(NEWEST, 1, True, "tombstones"), (NEWEST, 2, False, "full")]
+ALL: list[tuple[str, int, bool, Rewrite]] = [
+    (NEWEST, number, checksum, rewrite)
+    for number in (1, 2)
+    for checksum in (False, True)
+    for rewrite in ("full", "tombstones")
+]
+OLDER: list[tuple[str, int, bool, Rewrite]] = [(version, 1, False, "full") for version in ("4.0", "4.1")]
+
+
+@pytest.mark.parametrize(
+    ("version", "checkpoint_format", "row_checksum", "rewrite"), [*ALL, *OLDER] if FULL else [*CASES, OLDER[1]]
+)
+def test_values_and_map_entries_expire_one_by_one(
+    judge: Judge, version: str, checkpoint_format: int, row_checksum: bool, rewrite: Rewrite
+) -> None:
+    query = rocksdb("for_a_day", False, checkpoint_format, row_checksum)
+    checkpoint = judge.write(query, BATCHES, layout="snapshot", version=version)
+    settled(checkpoint.path)
+    report = compact(
+        str(checkpoint.path),
+        [TtlTransformerFactory()],
+        now=str(iso((began_ms(checkpoint, 0) + DAY_MS) * 1000)),
+        engine=LocalEngine(1),
+        rewrite=rewrite,
+        quiet_period=0,
+    )
+    elements = len(checkpoint.expected.state())
+    assert report.totals.dropped == checkpoint.expected.drop(in_batch_0) > 0
+    assert report.totals.entries == elements > report.totals.dropped
+    counts = {state.state.state: state.counts for state in report.states}
+    for name in ("last", "digits"):
+        assert (counts[name].entries, counts[name].dropped) == (
+            counts[f"$ttl_{name}"].entries,
+            counts[f"$ttl_{name}"].dropped,
+        )
+    assert fits(checkpoint.path) == query.partitions
+    wanted = rows(checkpoint.expected.run(MORE))
+    assert rows(judge.restart(checkpoint, MORE, fresh=True)) == wanted
+    assert fits(checkpoint.path) == query.partitions
+
+
+@pytest.fixture(scope="module")
+def written(judge: Judge) -> Checkpoint:
+    checkpoint = judge.write(rocksdb("for_a_day", False), BATCHES, layout="snapshot")
+    settled(checkpoint.path)
+    return checkpoint
+
+
+def dry_run(checkpoint: Checkpoint, factory: TtlTransformerFactory, ms: int, **selected: Any) -> dict[str, int]:
+    """How many entries of each state would go."""
+    report = compact(
+        str(checkpoint.path),
+        [factory],
+        now=str(iso(ms * 1000)),
+        selection=Selection(**selected),
+        engine=LocalEngine(1),
+        dry_run=True,
+    )
+    return {state.state.state: state.counts.dropped for state in report.states if state.counts.dropped}
+
+
+def test_a_ttl_is_a_grace_period_after_the_moment_of_expiry(written: Checkpoint) -> None:
+    moment = began_ms(written, 0) + DAY_MS
+    hour = TtlTransformerFactory(StateTtlConfig(3600 * 1_000_000))
+    assert dry_run(written, hour, moment + 3600 * 1000 - 1) == {}
+    found = dry_run(written, hour, moment + 3600 * 1000)
+    assert found == {"last": 1, "$ttl_last": 1, "digits": 4, "$ttl_digits": 4}
+    assert dry_run(written, hour, moment + 3600 * 1000, state="last") == {"last": 1, "$ttl_last": 1}
+
+
+def test_a_shorter_ttl_counts_from_the_moment_of_writing(written: Checkpoint) -> None:
+    """The query had promised a day; what is older than an hour goes nevertheless."""
+    hour = TtlTransformerFactory(StateTtlConfig(3600 * 1_000_000), old_ttl_us=DAY_MS * 1000)
+    moment = began_ms(written, 0) + 3600 * 1000
+    assert dry_run(written, hour, moment - 1) == {}
+    assert dry_run(written, hour, moment) == {"last": 1, "$ttl_last": 1, "digits": 4, "$ttl_digits": 4}
+
+
+class Prolong:
+    """Gives every value another day."""
+
+    def create(self, state: StateDescriptor, clock: Clock) -> Prolong | None:
+        return self if state.state == "last" else None
+
+    def filter_or_transform(self, entries: StateEntries) -> StateEntries:
+        values = entries.value_structs
+        later = [{**value, "ttlExpirationMs": value["ttlExpirationMs"] + DAY_MS} for value in values.to_pylist()]
+        return entries.replace_values(pa.array(later, values.type), np.ones(len(entries), np.bool_))
+
+
+def test_the_moment_of_expiry_itself_cannot_be_rewritten(written: Checkpoint) -> None:
+    before = digest(written.path)
+    with pytest.raises(TransformerError, match="changed ttlExpirationMs"):
+        compact(str(written.path), [Prolong()], engine=LocalEngine(1), quiet_period=0)
+    assert digest(written.path) == before
