@@ -332,6 +332,12 @@ class _Linked:
                 number = first + np.maximum(np.cumsum(new) - 1, 0)
                 values = decision.values.take(number) if first < last else batch.values.take(which)
                 writer.change(batch, which, new, values)
+            for state, decision in decisions.items():
+                if position[state] != len(decision.kept):
+                    raise CorruptionError(
+                        f"{self._task.directory}, state {state}: {position[state]} entries were read where there were "
+                        f"{len(decision.kept)} a moment ago. Nothing was published"
+                    )
             return writer.finish()
 
     def _states(

@@ -178,19 +178,22 @@ def left_untouched(state: StateDescriptor) -> str | None:
 def _check_supported(checkpoint: Checkpoint, operator: Operator, store: Store) -> None:
     where = f"operator {operator.id}"
     others = f"; --operator N leaves operator {operator.id} as it is"
-    if is_join(operator):
+    if is_join(operator) and store.families:
         if links_of(checkpoint, operator):
             return
-        name = operator.name or "a stream-stream join"
-        raise UnsupportedError(
-            f"{where} is {name}, which keeps linked stores; rewriting those is not supported{others}"
-        )
+        if all(store.families for store in operator.stores):
+            number = join.state_format(checkpoint)
+            raise UnsupportedError(
+                f"{where} is {operator.name or 'a stream-stream join'} of state format {number}, whose linked entries "
+                f"are not known (known: 1 to 3){others}"
+            )
     if len(store.families) > 1 and operator.name not in _TRANSFORM_WITH_STATE:
         raise UnsupportedError(
             f"{where}, store {store.name}: {len(store.families)} column families, which {operator.name or 'it'} is not "
             f"known to keep{others}"
         )
-    known = operator.name in _FINDERS or operator.name in (*group_state.NAMES, *_TRANSFORM_WITH_STATE, _GLOBAL_LIMIT)
+    named = (*_FINDERS, *group_state.NAMES, *_TRANSFORM_WITH_STATE, _GLOBAL_LIMIT, join.NAME)
+    known = operator.name in named
     if not known:
         raise UnsupportedError(f"{where} is {operator.name!r}, an operator ttlsnap does not know{others}")
     if not store.families:

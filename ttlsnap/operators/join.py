@@ -91,7 +91,7 @@ def links(checkpoint: Checkpoint, operator: Operator) -> tuple[Link, ...]:
     }
     if set(described) != {(side, kind) for side in SIDES for kind in (VALUES, COUNTS)}:
         return ()
-    has_matched = checkpoint.batch.conf.get(_FORMAT, "1") != "1"
+    has_matched = state_format(checkpoint) != "1"
     found = []
     for side in SIDES:
         values, counts = described[side, VALUES], described[side, COUNTS]
@@ -99,6 +99,11 @@ def links(checkpoint: Checkpoint, operator: Operator) -> tuple[Link, ...]:
             IndexedSide((values.store, values.state), (counts.store, counts.state), values, counts, has_matched)
         )
     return tuple(found)
+
+
+def state_format(checkpoint: Checkpoint) -> str:
+    """The join's state format, which the checkpoint pins for all its joins."""
+    return checkpoint.batch.conf.get(_FORMAT, "1")
 
 
 def _parts(name: str) -> tuple[str | None, str | None]:
