@@ -373,7 +373,7 @@ def _show_notes(out: Console, report: CompactionReport) -> None:
         if state.unclosed:
             what = (
                 "still had a timeout ahead, which will never fire"
-                if state.state.operator_name in group_state.NAMES
+                if group_state.stored_timestamp(state.state.value_schema)
                 else "lie beyond the watermark; a query in append mode has not emitted them, and never will"
             )
             note = f"operator {state.state.operator}: {number(state.unclosed)} of the dropped groups {what}"

@@ -26,6 +26,8 @@ from ttlsnap.timestamps import TimestampField, field_listing, split_unit, timest
 from ttlsnap.transform import StateSnapshotTransformer, TimeSummary
 from ttlsnap.transformers.config import StateTtlConfig, parse_duration
 
+# What is the moment of writing and a duration; a window's end, or an event's own time, is not.
+_WRITTEN_PLUS_TTL = ("value.ttlExpirationMs:ms", "value.expiresAtMicros:us", "value.timeoutTimestamp:ms")
 _SIDES = tuple(f"{side}:" for side in SIDES)
 
 Int64 = npt.NDArray[np.int64]
@@ -127,8 +129,8 @@ class TtlTransformerFactory:
             raise UsageError("--timestamp needs --ttl: how long is an entry to live after that time?")
         if not self._names and state.stored_time is None and self.time is None:
             return f"whether {name} is in event or in processing time is not recorded; say which with --time"
-        if self.old_ttl_us and not state.expires:
-            return f"{name} is no moment of expiry, from which an old ttl could be taken"
+        if self.old_ttl_us and name not in _WRITTEN_PLUS_TTL:
+            return f"{name} is no moment of writing and a ttl, from which that could be taken"
         if self.config is None and not state.expires:
             return f"{name} is no moment of expiry; give --ttl to say how long after it an entry may go"
         path, _ = split_unit(name)
@@ -201,6 +203,8 @@ class _TtlTransformer:
         self._emits = state.operator_name in (None, aggregation.NAME, session_window.NAME)
         timeout = group_state.stored_timestamp(state.value_schema)
         self._timeout = timestamp_field(state, timeout) if timeout else None
+        if self._timeout is not None and implied and field.field == self._timeout.field:
+            self._ttl += 1  # microsecond: Spark calls a group only when its moment lies before now
         # Spark does not close a group at its timeout, nor a join's row at its time.
         self._stored = stored if state.expires and timeout is None else None
         self._oldest: int | None = None

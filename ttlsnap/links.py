@@ -70,6 +70,7 @@ Fetch = Callable[[Place, Mask], Rows]
 
 def codes_of(keys: Sequence[pa.LargeBinaryArray]) -> Int64s:
     """A number for each key (int64[n]), the same for equal ones."""
+    keys = [chunk for chunk in keys if len(chunk)]  # Arrow gives no codes at all where no chunk has any
     if not keys:
         return np.zeros(0, np.int64)
     encoded = pa.chunked_array(keys, pa.large_binary()).dictionary_encode()

@@ -223,7 +223,8 @@ REFUSED = [
     ("agg-deltas-lz4-4.2", ("--transformer", "math:pi"), 2, "no factory"),
     ("agg-deltas-lz4-4.2", ("--old-ttl", "7d"), 2, "it needs --ttl"),
     ("agg-deltas-lz4-4.2", (*SEVEN_DAYS, "--old-ttl", "7d"), 2, "no --timestamp"),
-    ("join-4.2", ("--ttl", "1d", "--old-ttl", "7d"), 2, "no moment of expiry"),
+    ("join-4.2", ("--ttl", "1d", "--old-ttl", "7d"), 2, "no moment of writing and a ttl"),
+    ("window-append-snappy-4.0", ("--ttl", "1d", "--old-ttl", "7d"), 2, "no moment of writing and a ttl"),
     ("agg-format1-3.5", (*SEVEN_DAYS, "--time", "event"), 2, "no watermark"),
 ]  # fmt: skip
 

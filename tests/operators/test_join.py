@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from ttlsnap import LocalEngine, compact, open_checkpoint
+from ttlsnap.checkpoint import Checkpoint, Store
 from ttlsnap.consistency import check_links
 from ttlsnap.errors import CorruptionError
 from ttlsnap.filesystem import open_directory
-from ttlsnap.stores import lineage_of, state_store
+from ttlsnap.stores import state_store
 from ttlsnap.stores.codecs import Compressor
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
@@ -25,24 +26,33 @@ COUNTS, VALUES = "left-keyToNumValues", "left-keyWithIndexToValue"
 def rewrite(target: Path, store: str, change: Callable[[list[Put]], list[Put]]) -> None:
     """Put a snapshot with changed entries where Spark looks first, in the first partition that has any."""
     checkpoint = open_checkpoint(open_directory(str(target)))
-    files = state_store(checkpoint)
     (found,) = (s for s in checkpoint.operators[0].stores if s.name == store)
     for partition in found.partitions:
-        lineage = lineage_of(checkpoint, files, found, partition)
-        with files.open(checkpoint.files, lineage, None) as stored:
-            entries: list[Put] = [
-                entry
-                for batch in stored.batches({})
-                for entry in zip(batch.keys.to_arrow().to_pylist(), batch.values.to_arrow().to_pylist(), strict=True)
-            ]
+        entries = live(checkpoint, found, partition, checkpoint.version)
         if entries:
-            sink = io.BytesIO()
-            compressor = Compressor(sink, "lz4")
-            compressor.write(state_file(change(entries)))
-            compressor.close()
-            target.joinpath(lineage.new_snapshot).write_bytes(sink.getvalue())
+            write(target / found.directory(partition) / f"{checkpoint.version}.snapshot", change(entries))
             return
     raise AssertionError(f"no entries in {store}")
+
+
+def live(checkpoint: Checkpoint, store: Store, partition: int, version: int) -> list[Put]:
+    files = state_store(checkpoint)
+    lineage = files.find(checkpoint.files, store.directory(partition), version)
+    with files.open(checkpoint.files, lineage, None) as stored:
+        return [
+            entry
+            for batch in stored.batches({})
+            for entry in zip(batch.keys.to_arrow().to_pylist(), batch.values.to_arrow().to_pylist(), strict=True)
+        ]
+
+
+def write(path: Path, puts: list[Put]) -> None:
+    sink = io.BytesIO()
+    compressor = Compressor(sink, "lz4")
+    compressor.write(state_file(puts))
+    compressor.close()
+    path.write_bytes(sink.getvalue())
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
 
 
 def with_first_byte_after_the_nulls(put: Put, number: int) -> Put:
@@ -83,3 +93,24 @@ def test_links_that_are_broken_are_damage(
         with pytest.raises(CorruptionError, match=rf"left side do not fit together: key .*field0.*{words}"):
             step()
     assert bytes_of(target) == before
+
+
+def test_a_side_that_was_evicted_whole(tmp_path: Path) -> None:
+    """Nothing is left of its rows but the deltas that put them and took them away."""
+    target = sample("join-4.2", tmp_path)
+    checkpoint = open_checkpoint(open_directory(str(target)))
+    version = checkpoint.version
+    for store in checkpoint.operators[0].stores:
+        if store.name not in (COUNTS, VALUES):
+            continue
+        keys = {key for at in (version - 1, version) for key, _ in live(checkpoint, store, 0, at)}
+        assert keys
+        write(target / store.directory(0) / f"{version}.delta", [(key, None) for key in sorted(keys)])
+        assert live(checkpoint, store, 0, version) == []
+    assert check_links(checkpoint) == 2
+    factory = TtlTransformerFactory(StateTtlConfig(1))
+    report = compact(
+        str(target), [factory], now="2090-01-01T00:00:00Z", engine=LocalEngine(1), dry_run=True, quiet_period=0
+    )
+    assert report.totals.dropped == report.totals.entries
+    assert report.totals.dropped > 0

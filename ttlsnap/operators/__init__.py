@@ -89,7 +89,7 @@ def states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[
         return transform_with_state.states(checkpoint, operator, store)
     states = []
     for family in store.families:
-        stored = _stored_timestamp(checkpoint, operator, family) if len(operator.stores) == 1 else None
+        stored = _stored_timestamp(operator, family) if len(operator.stores) == 1 else None
         states.append(
             StateDescriptor(
                 operator=operator.id,
@@ -108,12 +108,11 @@ def states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[
     return states
 
 
-def _stored_timestamp(checkpoint: Checkpoint, operator: Operator, family: ColumnFamilySchema) -> StoredTimestamp:
+def _stored_timestamp(operator: Operator, family: ColumnFamilySchema) -> StoredTimestamp:
     """What Spark stores about the time of an entry."""
     if operator.name in group_state.NAMES or (operator.name is None and group_state.stored_timestamp(family.value)):
         name = group_state.stored_timestamp(family.value)
-        # Only with a watermark can a timeout be in event time.
-        return (name, None if checkpoint.batch.watermark_ms else TimeCharacteristic.PROCESSING) if name else None
+        return (name, None) if name else None
     finder = _FINDERS.get(operator.name)
     if operator.name is None and session_window.is_session(family.value):
         finder = session_window.stored_timestamp

@@ -2,8 +2,8 @@
 
 All entries are primary: one per group. The value has the user's own state, ``groupState`` (in format 1 its fields
 beside the others), and where the query has a timeout ``timeoutTimestamp``, in milliseconds, -1 for a group that has
-none. Spark calls the function of a group once that moment has passed, by the watermark or by the processing time;
-which of the two no file tells, but without a watermark it can only be the processing time. A group that is dropped is
+none. Spark calls the function of a group once that moment lies before the watermark, or before the processing time;
+which of the two no file tells (a watermark that has not moved yet is recorded like none). A group that is dropped is
 never called for its timeout. Source: Spark's ``FlatMapGroupsWithStateExec`` and ``FlatMapGroupsWithStateExecHelper``.
 """
 
