@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from ttlsnap.rendering import to_json_values
+from ttlsnap.schema.types import StructType
 from ttlsnap.state import StateDescriptor
+from ttlsnap.unsaferow.decode import decode
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.rows import Rows
 
@@ -75,6 +78,17 @@ def codes_of(keys: Sequence[pa.LargeBinaryArray]) -> Int64s:
         return np.zeros(0, np.int64)
     encoded = pa.chunked_array(keys, pa.large_binary()).dictionary_encode()
     return np.concatenate([np.asarray(chunk.indices) for chunk in encoded.chunks]).astype(np.int64)
+
+
+def joined(parts: Sequence[Int64s]) -> Int64s:
+    """The numbers of all parts."""
+    return np.concatenate([np.zeros(0, np.int64), *parts])
+
+
+def shown_key(keys: Sequence[pa.LargeBinaryArray], i: int, schema: StructType) -> Any:
+    """Key number ``i``, for a message."""
+    key = pa.chunked_array(keys, pa.large_binary()).slice(i, 1).combine_chunks()
+    return to_json_values(decode(Rows.from_arrow(key), schema))[0]
 
 
 class LinkWork(Protocol):

@@ -8,14 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from ttlsnap.errors import CorruptionError
-from ttlsnap.links import Decisions, Fetch, Outcome, Place, codes_of
+from ttlsnap.links import Decisions, Fetch, Outcome, Place, codes_of, joined, shown_key
 from ttlsnap.operators.join import IndexedSide
-from ttlsnap.rendering import to_json_values
-from ttlsnap.unsaferow.decode import decode
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.project import without_last_field
 from ttlsnap.unsaferow.rows import Rows
-from ttlsnap.unsaferow.words import read_words
+from ttlsnap.unsaferow.words import long_rows, read_words
 
 
 class IndexedRows:
@@ -46,7 +44,7 @@ class IndexedRows:
     def resolve(self, decided: Mapping[Place, Decisions], fetch: Fetch) -> Outcome:
         """See ``LinkWork.resolve``."""
         side = self._side
-        index, counts = _concat(self._indexes), _concat(self._counts)
+        index, counts = joined(self._indexes), joined(self._counts)
         codes = codes_of([*self._value_keys, *self._count_keys])
         of_value, of_count = codes[: len(index)], codes[len(index) :]
         rows = np.bincount(of_value, minlength=int(codes.max(initial=-1)) + 1)
@@ -75,7 +73,7 @@ class IndexedRows:
         return Outcome(
             {
                 side.values: Decisions(stays, new, values),
-                side.counts: Decisions(of_counts > 0, changed, _longs(of_counts[changed])),
+                side.counts: Decisions(of_counts > 0, changed, long_rows(of_counts[changed])),
             },
             int(unmatched.sum()),
         )
@@ -99,8 +97,7 @@ class IndexedRows:
             self._fail(self._value_keys, int(np.flatnonzero(uncounted)[0]), "its rows are not counted")
 
     def _fail(self, keys: list[pa.LargeBinaryArray], i: int, what: str) -> None:
-        key = pa.chunked_array(keys, pa.large_binary()).slice(i, 1).combine_chunks()
-        shown = to_json_values(decode(Rows.from_arrow(key), self._side.count_state.key_schema))[0]
+        shown = shown_key(keys, i, self._side.count_state.key_schema)
         raise CorruptionError(
             f"{self._where}: the stores of the join's {self._side.value_state.side} side do not fit together: key "
             f"{shown}: {what}. Nothing was changed; go back to an older batch, or to a copy"
@@ -117,15 +114,3 @@ def _values(source: Int64s, decision: Decisions, fetch: Callable[[Mask], Rows]) 
     place = np.cumsum(wanted) - 1
     pool = Rows.concat([old, decision.values])
     return pool.take(np.where(is_new, len(old) + number[source], place[source]))
-
-
-def _longs(numbers: Int64s) -> Rows:
-    """Rows of one long each."""
-    words = np.zeros((len(numbers), 2), "<i8")
-    words[:, 1] = numbers
-    start = np.arange(len(numbers), dtype=np.int64) * 16
-    return Rows(words.view(np.uint8).ravel(), start, np.full(len(numbers), 16, np.int64))
-
-
-def _concat(parts: list[Int64s]) -> Int64s:
-    return np.concatenate(parts) if parts else np.zeros(0, np.int64)

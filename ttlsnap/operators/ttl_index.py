@@ -8,10 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from ttlsnap.errors import CorruptionError, TransformerError
-from ttlsnap.links import Decisions, Fetch, Outcome, Place, codes_of
+from ttlsnap.links import Decisions, Fetch, Outcome, Place, codes_of, joined, shown_key
 from ttlsnap.operators.transform_with_state import TtlIndex
-from ttlsnap.rendering import to_json_values
-from ttlsnap.unsaferow.decode import decode
 from ttlsnap.unsaferow.gather import Int64s
 from ttlsnap.unsaferow.rows import Rows
 from ttlsnap.unsaferow.words import read_words
@@ -42,9 +40,7 @@ class IndexedElements:
     def resolve(self, decided: Mapping[Place, Decisions], fetch: Fetch) -> Outcome:
         """See ``LinkWork.resolve``."""
         link = self._link
-        moments, indexed = (
-            np.concatenate([np.zeros(0, np.int64), *self._moments[place]]) for place in (link.elements, link.index)
-        )
+        moments, indexed = joined(self._moments[link.elements]), joined(self._moments[link.index])
         codes = codes_of([*self._keys[link.elements], *self._keys[link.index]])
         of_element, of_index = codes[: len(moments)], codes[len(moments) :]
         element = np.full(int(codes.max(initial=-1)) + 1, -1)
@@ -74,8 +70,7 @@ class IndexedElements:
 
     def _fail(self, place: Place, i: int, what: str) -> None:
         link = self._link
-        key = pa.chunked_array(self._keys[place], pa.large_binary()).slice(i, 1).combine_chunks()
-        shown = to_json_values(decode(Rows.from_arrow(key), link.element_state.key_schema))[0]
+        shown = shown_key(self._keys[place], i, link.element_state.key_schema)
         raise CorruptionError(
             f"{self._where}: variable {link.elements[1]} and its TTL index do not fit together: key {shown}: {what}. "
             "Nothing was changed; go back to an older batch, or to a copy"

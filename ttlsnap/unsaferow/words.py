@@ -14,7 +14,7 @@ import numpy as np
 from ttlsnap.errors import UsageError
 from ttlsnap.unsaferow.check import check_sizes
 from ttlsnap.unsaferow.gather import Int64s, Mask, at
-from ttlsnap.unsaferow.layout import WORD, bitset_bytes
+from ttlsnap.unsaferow.layout import WORD, bitset_bytes, fixed_bytes
 from ttlsnap.unsaferow.rows import Rows
 
 
@@ -29,6 +29,15 @@ def read_words(rows: Rows, num_fields: int, ordinal: int) -> tuple[Int64s, Mask]
     check_sizes(rows, num_fields)
     words = at(rows.data, rows.start + (bitset_bytes(num_fields) + WORD * ordinal), "<i8")
     return words, null_bits(rows, ordinal)
+
+
+def long_rows(numbers: Int64s) -> Rows:
+    """Rows of one long each, none of them null."""
+    size = fixed_bytes(1)
+    words = np.zeros((len(numbers), size // WORD), "<i8")
+    words[:, -1] = numbers
+    start = np.arange(len(numbers), dtype=np.int64) * size
+    return Rows(words.view(np.uint8).ravel(), start, np.full(len(numbers), size, np.int64))
 
 
 def null_bits(rows: Rows, ordinal: int) -> Mask:

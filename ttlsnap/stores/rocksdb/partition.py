@@ -48,6 +48,7 @@ from ttlsnap.stores.row_checksums import row_checksums
 from ttlsnap.unsaferow.gather import at
 from ttlsnap.unsaferow.project import side_by_side
 from ttlsnap.unsaferow.rows import Rows
+from ttlsnap.unsaferow.words import long_rows
 
 FAMILY_SIZE = 2
 CHECKSUM_SIZE = 8  # with the size that follows it
@@ -274,10 +275,7 @@ class RocksDbPartition:
         word = at(ordered.data, ordered.start + 8, "<i8")
         if ((word != _ORDERED_WORD) | (marker != (numbers >= 0))).any():
             raise CorruptionError(f"{self.where}: a key does not begin with a number in order")
-        words = np.zeros((len(numbers), 2), "<i8")
-        words[:, 1] = numbers
-        start = np.arange(len(numbers), dtype=np.int64) * 16
-        return Rows(words.view(np.uint8).ravel(), start, np.full(len(numbers), 16, np.int64))
+        return long_rows(numbers)
 
     def _rows(self, raw: Rows, head: int, raw_keys: Sequence[bytes]) -> Rows:
         """The rows behind ``head`` bytes and the one that tells their encoding."""
