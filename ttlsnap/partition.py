@@ -185,7 +185,7 @@ def compact_partition(task: PartitionTask, progress: Progress | None = None) -> 
 
 
 def _compact(task: PartitionTask, progress: Progress) -> PartitionResults:
-    source, staging = open_directory(task.root), None
+    staging = None
     if task.staged_below is not None:
         staging = Staging(open_directory(task.staging_root), task.staged_below)
     if task.links:
@@ -193,7 +193,7 @@ def _compact(task: PartitionTask, progress: Progress) -> PartitionResults:
     (store,) = task.stores
     states = {state.state: _State(state, task.factories, task.clock) for state in store.states}
     with (
-        task.state_store.open(source, store.lineage, task.scratch) as partition,
+        task.state_store.open(open_directory(task.root), store.lineage, task.scratch) as partition,
         partition.writer(staging, task.rewrite) as writer,
     ):
         for batch in partition.batches({state.state: state for state in store.states}):

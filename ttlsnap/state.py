@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ttlsnap.fields import Field, find_field
 from ttlsnap.schema.types import StructType
+
+if TYPE_CHECKING:
+    from ttlsnap.checkpoint import Operator, Store
+    from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 
 SIDES = ("left", "right")
 """Those of a join."""
@@ -40,6 +44,25 @@ class StateDescriptor:
     prefix_columns: int = 0
     ordered_prefix: bool = False
     opaque: str | None = None
+
+    @classmethod
+    def of(cls, operator: Operator, store: Store, family: ColumnFamilySchema, **facts: Any) -> StateDescriptor:
+        """The state in a column family, with what its operator's module knows of it."""
+        return cls(
+            operator=operator.id,
+            operator_name=operator.name,
+            store=store.name,
+            state=family.name,
+            partition=None,
+            key_schema=family.key,
+            value_schema=family.value,
+            **facts,
+        )
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The names of its store and its column family."""
+        return self.store, self.state
 
     def __str__(self) -> str:
         place = f"operator {self.operator}"

@@ -33,7 +33,6 @@ _FINDERS: dict[str | None, Callable[[StructType, StructType], StoredTimestamp]] 
     # Spark before 4.0 does not record the name; the fields tell these three apart from what stores no time.
     None: deduplication.stored_anywhere,
 }
-_TRANSFORM_WITH_STATE = transform_with_state.NAMES
 _PLAIN_KEY = "NoPrefixKeyStateEncoderSpec"
 _GLOBAL_LIMIT = "globalLimit"
 
@@ -58,8 +57,8 @@ class Selection:
 def describe(checkpoint: Checkpoint, selection: Selection | None = None) -> list[StateDescriptor]:
     """The states of a checkpoint that ``selection`` takes in, in order.
 
-    Raises UnsupportedError, by name, for an operator that is selected but unknown, keeps linked stores or has
-    no schema; UsageError when the selection names nothing.
+    Raises UnsupportedError, by name, for an operator that is selected but unknown, keeps linked entries in a
+    format that is, or has no schema; UsageError when the selection names nothing, or nothing but what is derived.
     """
     selection = selection or Selection()
     found = []
@@ -91,14 +90,10 @@ def states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[
     for family in store.families:
         stored = _stored_timestamp(operator, family) if len(operator.stores) == 1 else None
         states.append(
-            StateDescriptor(
-                operator=operator.id,
-                operator_name=operator.name,
-                store=store.name,
-                state=family.name,
-                partition=None,
-                key_schema=family.key,
-                value_schema=family.value,
+            StateDescriptor.of(
+                operator,
+                store,
+                family,
                 stored_timestamp=stored[0] if stored else None,
                 stored_time=stored[1].value if stored and stored[1] else None,
                 prefix_columns=_prefix_columns(checkpoint, operator, store, family),
@@ -110,9 +105,9 @@ def states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[
 
 def _stored_timestamp(operator: Operator, family: ColumnFamilySchema) -> StoredTimestamp:
     """What Spark stores about the time of an entry."""
-    if operator.name in group_state.NAMES or (operator.name is None and group_state.stored_timestamp(family.value)):
-        name = group_state.stored_timestamp(family.value)
-        return (name, None) if name else None
+    timeout = group_state.stored_timestamp(family.value)
+    if timeout and operator.name in (None, *group_state.NAMES):
+        return timeout, None
     finder = _FINDERS.get(operator.name)
     if operator.name is None and session_window.is_session(family.value):
         finder = session_window.stored_timestamp
@@ -186,14 +181,13 @@ def _check_supported(checkpoint: Checkpoint, operator: Operator, store: Store) -
                 f"{where} is {operator.name or 'a stream-stream join'} of state format {number}, whose linked entries "
                 f"are not known (known: 1 to 3){others}"
             )
-    if len(store.families) > 1 and operator.name not in _TRANSFORM_WITH_STATE:
+    if len(store.families) > 1 and operator.name not in transform_with_state.NAMES:
         raise UnsupportedError(
             f"{where}, store {store.name}: {len(store.families)} column families, which {operator.name or 'it'} is not "
             f"known to keep{others}"
         )
-    named = (*_FINDERS, *group_state.NAMES, *_TRANSFORM_WITH_STATE, _GLOBAL_LIMIT, join.NAME)
-    known = operator.name in named
-    if not known:
+    known = (*_FINDERS, *group_state.NAMES, *transform_with_state.NAMES, _GLOBAL_LIMIT, join.NAME)
+    if operator.name not in known:
         raise UnsupportedError(f"{where} is {operator.name!r}, an operator ttlsnap does not know{others}")
     if not store.families:
         raise UnsupportedError(

@@ -37,15 +37,13 @@ _FORMAT = "spark.sql.streaming.join.stateFormatVersion"
 class IndexedSide:
     """One side of a join of format 1, 2 or 3: its rows and their counts."""
 
-    values: Place
-    counts: Place
-    value_state: StateDescriptor
-    count_state: StateDescriptor
+    values: StateDescriptor
+    counts: StateDescriptor
     has_matched: bool
 
     @property
     def places(self) -> Mapping[Place, StateDescriptor]:
-        return {self.values: self.value_state, self.counts: self.count_state}
+        return {state.place: state for state in (self.values, self.counts)}
 
     def begin(self, where: str) -> LinkWork:
         from ttlsnap.operators.join_rows import IndexedRows
@@ -62,14 +60,10 @@ def states(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[Sta
             return None
         time = watermarked_column(family.key, family.value, "value") if kind == VALUES else None
         found.append(
-            StateDescriptor(
-                operator=operator.id,
-                operator_name=operator.name,
-                store=store.name,
-                state=family.name,
-                partition=None,
-                key_schema=family.key,
-                value_schema=family.value,
+            StateDescriptor.of(
+                operator,
+                store,
+                family,
                 role="primary" if kind == VALUES else "derived",
                 stored_timestamp=time,
                 stored_time="event" if time else None,
@@ -92,13 +86,7 @@ def links(checkpoint: Checkpoint, operator: Operator) -> tuple[Link, ...]:
     if set(described) != {(side, kind) for side in SIDES for kind in (VALUES, COUNTS)}:
         return ()
     has_matched = state_format(checkpoint) != "1"
-    found = []
-    for side in SIDES:
-        values, counts = described[side, VALUES], described[side, COUNTS]
-        found.append(
-            IndexedSide((values.store, values.state), (counts.store, counts.state), values, counts, has_matched)
-        )
-    return tuple(found)
+    return tuple(IndexedSide(described[side, VALUES], described[side, COUNTS], has_matched) for side in SIDES)
 
 
 def state_format(checkpoint: Checkpoint) -> str:

@@ -21,7 +21,7 @@ class IndexedRows:
 
     def __init__(self, side: IndexedSide, where: str) -> None:
         self._side, self._where = side, where
-        self._key_types = [field.type for field in side.value_state.key_schema.fields]
+        self._key_types = [field.type for field in side.values.key_schema.fields]
         self._value_keys: list[pa.LargeBinaryArray] = []
         self._count_keys: list[pa.LargeBinaryArray] = []
         self._indexes: list[Int64s] = []
@@ -30,7 +30,7 @@ class IndexedRows:
 
     def look(self, place: Place, keys: Rows, values: Rows) -> None:
         """See ``LinkWork.look``."""
-        if place == self._side.counts:
+        if place == self._side.counts.place:
             self._count_keys.append(keys.to_arrow())
             self._counts.append(read_words(values, 1, 0)[0])
             return
@@ -38,7 +38,7 @@ class IndexedRows:
         self._indexes.append(read_words(keys, last + 1, last)[0])
         self._value_keys.append(without_last_field(keys, self._key_types).to_arrow())
         if self._side.has_matched:
-            fields = len(self._side.value_state.value_schema.fields)
+            fields = len(self._side.values.value_schema.fields)
             self._matched.append(read_words(values, fields, fields - 1)[0] != 0)
 
     def resolve(self, decided: Mapping[Place, Decisions], fetch: Fetch) -> Outcome:
@@ -49,9 +49,9 @@ class IndexedRows:
         of_value, of_count = codes[: len(index)], codes[len(index) :]
         rows = np.bincount(of_value, minlength=int(codes.max(initial=-1)) + 1)
         self._check(index, counts, of_value, of_count, rows)
-        decision = decided.get(side.values)
+        decision = decided.get(side.values.place)
         if decision is None or not decision.change:
-            return Outcome({side.counts: Decisions.keep(len(counts))})
+            return Outcome({side.counts.place: Decisions.keep(len(counts))})
         left = np.bincount(of_value[decision.kept], minlength=len(rows))
         stays = index < left[of_value]
         first = np.cumsum(rows) - rows
@@ -65,15 +65,15 @@ class IndexedRows:
         source = np.arange(len(index))
         source[gap_at] = mover_at
         new = (gaps | decision.rewritten) & stays
-        values = _values(source[new], decision, lambda mask: fetch(side.values, mask))
+        values = _values(source[new], decision, lambda mask: fetch(side.values.place, mask))
         of_counts = left[of_count]
         changed = (of_counts > 0) & (of_counts != counts)
         # Format 1 has no flag, and none but an inner join goes on with it.
         unmatched = ~decision.kept & ~np.concatenate(self._matched) if side.has_matched else np.zeros(0, np.bool_)
         return Outcome(
             {
-                side.values: Decisions(stays, new, values),
-                side.counts: Decisions(of_counts > 0, changed, long_rows(of_counts[changed])),
+                side.values.place: Decisions(stays, new, values),
+                side.counts.place: Decisions(of_counts > 0, changed, long_rows(of_counts[changed])),
             },
             int(unmatched.sum()),
         )
@@ -97,9 +97,9 @@ class IndexedRows:
             self._fail(self._value_keys, int(np.flatnonzero(uncounted)[0]), "its rows are not counted")
 
     def _fail(self, keys: list[pa.LargeBinaryArray], i: int, what: str) -> None:
-        shown = shown_key(keys, i, self._side.count_state.key_schema)
+        shown = shown_key(keys, i, self._side.counts.key_schema)
         raise CorruptionError(
-            f"{self._where}: the stores of the join's {self._side.value_state.side} side do not fit together: key "
+            f"{self._where}: the stores of the join's {self._side.values.side} side do not fit together: key "
             f"{shown}: {what}. Nothing was changed; go back to an older batch, or to a copy"
         )
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ttlsnap.links import Link, LinkWork, Place
 
 NAMES = ("transformWithStateExec", "transformWithStateInPandasExec", "transformWithStateInPySparkExec")
-EXPIRATION = "ttlExpirationMs"
 _ROWS = ("ValueState", "MapState")
 _INDEX = "$ttl_"
 _TIMERS = ("$procTimers_", "$eventTimers_")
@@ -38,14 +37,12 @@ _BY_KEY = "keyToTimestamp"
 class TtlIndex:
     """A value or map variable with a TTL, and the index of its moments of expiry."""
 
-    elements: Place
-    index: Place
-    element_state: StateDescriptor
-    index_state: StateDescriptor
+    elements: StateDescriptor
+    index: StateDescriptor
 
     @property
     def places(self) -> Mapping[Place, StateDescriptor]:
-        return {self.elements: self.element_state, self.index: self.index_state}
+        return {state.place: state for state in (self.elements, self.index)}
 
     def begin(self, where: str) -> LinkWork:
         from ttlsnap.operators.ttl_index import IndexedElements
@@ -66,7 +63,7 @@ def links(checkpoint: Checkpoint, operator: Operator) -> tuple[Link, ...]:
         for name, index in described.items():
             elements = described.get(name.removeprefix(_INDEX))
             if name.startswith(_INDEX) and elements is not None and not index.opaque and not elements.opaque:
-                found.append(TtlIndex((store.name, elements.state), (store.name, name), elements, index))
+                found.append(TtlIndex(elements, index))
     return tuple(found)
 
 
@@ -100,16 +97,12 @@ def _state(checkpoint: Checkpoint, operator: Operator, store: Store, family: Col
     elif variable.kind not in _ROWS:
         opaque = f"it is a {variable.kind}"
     has_ttl = variable is not None and variable.ttl and opaque is None
-    return StateDescriptor(
-        operator=operator.id,
-        operator_name=operator.name,
-        store=store.name,
-        state=family.name,
-        partition=None,
-        key_schema=family.key,
-        value_schema=family.value,
+    return StateDescriptor.of(
+        operator,
+        store,
+        family,
         role="derived" if derived else "primary",
-        stored_timestamp=f"value.{EXPIRATION}:ms" if has_ttl else None,
+        stored_timestamp="value.ttlExpirationMs:ms" if has_ttl else None,
         stored_time=TimeCharacteristic.PROCESSING.value if has_ttl else None,
         prefix_columns=prefix if opaque is None else 0,
         ordered_prefix=ordered,
