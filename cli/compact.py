@@ -68,6 +68,13 @@ class RewriteName(StrEnum):
     TOMBSTONES = "tombstones"
 
 
+class TimerPolicyName(StrEnum):
+    """What becomes of the timers of a key."""
+
+    KEEP = "keep"
+    FOLLOW = "follow"
+
+
 class TimeName(StrEnum):
     """The clock a timestamp is compared with."""
 
@@ -179,6 +186,12 @@ def compact(
         bool,
         typer.Option("--drop-unmatched", help="Joins: drop rows, too, that an outer join has still to emit unmatched."),
     ] = False,
+    timers: Annotated[
+        TimerPolicyName,
+        typer.Option(
+            "--timers", help="transformWithState: a key's timers stay, or follow when the last of its state goes."
+        ),
+    ] = TimerPolicyName.KEEP,
     quiet_period: QuietPeriodOption = 5.0,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before publishing.")] = False,
     output_format: FormatOption = Format.TEXT,
@@ -213,6 +226,7 @@ def compact(
                     rewrite=rewrite.value,
                     scratch=scratch,
                     drop_unmatched=drop_unmatched,
+                    timers=timers.value,
                     quiet_period=quiet_period,
                     listener=listener,
                 )

@@ -27,7 +27,7 @@ from ttlsnap.errors import RefusedError, TtlsnapError, UsageError
 from ttlsnap.filesystem import OWN, LocalDirectory, open_directory
 from ttlsnap.journal import read_journal, report_path, scratch_path, staged_path
 from ttlsnap.locking import QUIET_PERIOD, locked, refuse_if_alive
-from ttlsnap.operators import Selection
+from ttlsnap.operators import Selection, TimerPolicy
 from ttlsnap.partition import PartitionResult
 from ttlsnap.plan import Plan, plan_compaction
 from ttlsnap.publish import check_unchanged, publish
@@ -78,6 +78,7 @@ def compact(
     rewrite: Rewrite = "auto",
     scratch: str | None = None,
     drop_unmatched: bool = False,
+    timers: TimerPolicy = "keep",
     quiet_period: float = QUIET_PERIOD,
     listener: Listener | None = None,
 ) -> CompactionReport:
@@ -86,6 +87,7 @@ def compact(
     ``now`` is ``checkpoint``, ``wall`` or an ISO 8601 time. With ``output`` a new checkpoint is written there and
     the source stays as it is. ``rewrite`` and ``scratch`` are for RocksDB: how a partition is written, and in which
     local folder the work is done. ``drop_unmatched`` lets rows of a join go that have matched nothing yet.
+    ``timers`` "follow" lets those of a key go with the last of its state.
     ``quiet_period`` is for how many seconds the logs must not have changed.
 
     Raises a ``TtlsnapError`` (see ``ttlsnap.errors``); the checkpoint is then as it was, unless the message names
@@ -94,6 +96,8 @@ def compact(
     started = time.monotonic()
     if rewrite not in get_args(Rewrite):
         raise UsageError(f"rewrite is {rewrite!r}, not one of {', '.join(get_args(Rewrite))}")
+    if timers not in get_args(TimerPolicy):
+        raise UsageError(f"timers is {timers!r}, not one of {', '.join(get_args(TimerPolicy))}")
     if scratch is not None:
         if not Path(scratch).is_dir():
             raise UsageError(f"--scratch {scratch} is no folder")
@@ -104,7 +108,7 @@ def compact(
     with nullcontext() if dry_run else locked(files, shared=output is not None):
         refuse_if_cut_off(files)
         checkpoint = open_checkpoint(files, schemas=schemas)
-        plan = plan_compaction(checkpoint, transformers, clock_at(now, checkpoint.batch), selection)
+        plan = plan_compaction(checkpoint, transformers, clock_at(now, checkpoint.batch), selection, timers)
         check_given_schemas(plan, schemas or {}, scratch)
         if not dry_run:
             refuse_if_alive(files, checkpoint.query_id, quiet_period)

@@ -8,7 +8,7 @@ together fits together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 from ttlsnap.rendering import to_json_values
 from ttlsnap.schema.types import StructType
 from ttlsnap.state import StateDescriptor
+from ttlsnap.stores import Moves
 from ttlsnap.unsaferow.decode import decode
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.rows import Rows
@@ -31,16 +32,23 @@ class Decisions:
     """What becomes of n entries of a state, in the order they are stored in.
 
     ``kept`` and ``rewritten`` are bool[n]; what is rewritten is also kept, and ``values`` has its new rows, in order.
+    ``moves`` are entries that are not kept where they are.
     """
 
     kept: Mask
     rewritten: Mask
     values: Rows
+    moves: Moves | None = None
 
     @classmethod
     def keep(cls, count: int) -> Decisions:
         """Everything stays as it is."""
         return cls(np.ones(count, np.bool_), np.zeros(count, np.bool_), Rows.none())
+
+    @classmethod
+    def drop(cls, dropped: Mask) -> Decisions:
+        """Some go, and the others stay as they are."""
+        return cls(~dropped, np.zeros(len(dropped), np.bool_), Rows.none())
 
     @property
     def change(self) -> bool:
@@ -78,6 +86,28 @@ def codes_of(keys: Sequence[pa.LargeBinaryArray]) -> Int64s:
         return np.zeros(0, np.int64)
     encoded = pa.chunked_array(keys, pa.large_binary()).dictionary_encode()
     return np.concatenate([np.asarray(chunk.indices) for chunk in encoded.chunks]).astype(np.int64)
+
+
+class Keys:
+    """The keys of what was seen in several places."""
+
+    def __init__(self, places: Iterable[Place]) -> None:
+        self._found: dict[Place, list[pa.LargeBinaryArray]] = {place: [] for place in places}
+
+    def add(self, place: Place, keys: Rows) -> None:
+        """The next keys of a place."""
+        self._found[place].append(keys.to_arrow())
+
+    def codes(self) -> tuple[dict[Place, Int64s], int]:
+        """A number for each key of each place, the same for equal ones, and how many numbers there are."""
+        codes = codes_of([chunk for chunks in self._found.values() for chunk in chunks])
+        sizes = [sum(map(len, chunks)) for chunks in self._found.values()]
+        parts = np.split(codes, np.cumsum(sizes)[:-1])
+        return dict(zip(self._found, parts, strict=True)), int(codes.max(initial=-1)) + 1
+
+    def shown(self, place: Place, i: int, schema: StructType) -> Any:
+        """Key number ``i`` of a place, for a message."""
+        return shown_key(self._found[place], i, schema)
 
 
 def joined(parts: Sequence[Int64s]) -> Int64s:

@@ -194,7 +194,7 @@ def _compact(task: PartitionTask, progress: Progress) -> PartitionResults:
     states = {state.state: _State(state, task.factories, task.clock) for state in store.states}
     with (
         task.state_store.open(open_directory(task.root), store.lineage, task.scratch) as partition,
-        partition.writer(staging, task.rewrite) as writer,
+        partition.writer(staging, task.rewrite, {}) as writer,
     ):
         for batch in partition.batches({state.state: state for state in store.states}):
             state = states.get(batch.state)
@@ -235,6 +235,8 @@ class _Linked:
     def __init__(self, task: PartitionTask, staging: Staging | None, progress: Progress) -> None:
         self._task, self._staging, self._progress = task, staging, progress
         self._partitions: dict[str, StoredPartition] = {}
+        self._places = {place: state for link in task.links for place, state in link.places.items()}
+        self._places |= {state.place: state for store in task.stores for state in store.states}
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[None]:
@@ -273,13 +275,11 @@ class _Linked:
         """Scan everything once: what the transformers make of it, and what follows."""
         task = self._task
         works = [(link, link.begin(task.directory)) for link in task.links]
-        wanted = {place: state for link in task.links for place, state in link.places.items()}
-        wanted |= {place: decider.state for place, decider in deciders.items()}
         parts: dict[Place, list[Decisions]] = {place: [] for place in deciders}
         for name, partition in self._partitions.items():
-            for batch in partition.batches({p[1]: state for p, state in wanted.items() if p[0] == name}):
+            for batch in partition.batches({p[1]: state for p, state in self._places.items() if p[0] == name}):
                 place = name, batch.state
-                if place not in wanted:
+                if place not in self._places:
                     continue
                 keys, values = batch.keys, batch.values
                 if place in deciders:
@@ -300,8 +300,7 @@ class _Linked:
         """Scan a place once more for the values of some of its entries."""
         store, state = place
         found, position = [], 0
-        (descriptor,) = {link.places[place] for link in self._task.links if place in link.places}
-        for batch in self._partitions[store].batches({state: descriptor}):
+        for batch in self._partitions[store].batches({state: self._places[place]}, only=state):
             if batch.state == state:
                 found.append(Rows.concat([batch.values.take(mask[position : position + len(batch)])]))
                 position += len(batch)
@@ -312,8 +311,11 @@ class _Linked:
         position = dict.fromkeys(decisions, 0)
         row = dict.fromkeys(decisions, 0)
         partition = self._partitions[store]
-        with partition.writer(self._staging, self._task.rewrite) as writer:
-            for batch in partition.batches({}):
+        # Lists are taken apart again; of all others the bytes will do.
+        lists = {place[1]: state for place, state in self._places.items() if place[0] == store and state.lists}
+        moves = {state: decision.moves for state, decision in decisions.items() if decision.moves is not None}
+        with partition.writer(self._staging, self._task.rewrite, moves) as writer:
+            for batch in partition.batches(lists):
                 decision = decisions.get(batch.state)
                 if decision is None:
                     writer.keep(batch)
@@ -374,8 +376,9 @@ def _decisions(count: int, entries: StateEntries) -> Decisions:
 
 
 def _followed(state: str, decision: Decisions) -> StateResult:
-    entries, left, new = len(decision.kept), int(decision.kept.sum()), int(decision.rewritten.sum())
-    return StateResult(state, entries, left - new, entries - left, new)
+    entries, kept, new = len(decision.kept), int(decision.kept.sum()), int(decision.rewritten.sum())
+    moved = 0 if decision.moves is None else len(decision.moves.numbers)
+    return StateResult(state, entries, kept - new, entries - kept - moved, new + moved)
 
 
 def check_partition(task: PartitionTask) -> None:

@@ -15,7 +15,8 @@ from ttlsnap.checkpoint import Checkpoint, Store
 from ttlsnap.clock import Clock
 from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.links import Link, Place
-from ttlsnap.operators import Selection, behind_join, describe, left_untouched, links_of
+from ttlsnap.operators import Selection, TimerPolicy, behind_join, describe, left_untouched, links_of
+from ttlsnap.operators.transform_with_state import Timers
 from ttlsnap.partition import PartitionTask, StoreTask, create
 from ttlsnap.state import StateDescriptor
 from ttlsnap.stores import Rewrite, StateStore, lineage_of, state_store
@@ -139,11 +140,13 @@ def plan_compaction(
     factories: Sequence[StateSnapshotTransformerFactory],
     clock: Clock,
     selection: Selection | None = None,
+    timers: TimerPolicy = "keep",
 ) -> Plan:
     """Decide what a run of ``factories`` over ``checkpoint`` will look at.
 
-    Raises RefusedError when a fence stands, UnsupportedError for what is not known, CorruptionError for an
-    incomplete lineage, UsageError when the factories or the selection fit nothing.
+    With ``timers`` "follow", those of a key go with the last of its state. Raises RefusedError when a fence stands,
+    UnsupportedError for what is not known, CorruptionError for an incomplete lineage, UsageError when the factories or
+    the selection fit nothing.
     """
     if checkpoint.logs.fence is not None:
         raise RefusedError(
@@ -160,7 +163,14 @@ def plan_compaction(
     clock = replace(clock, behind_join=behind_join(checkpoint))
     states = describe(checkpoint, selection)
     reasons = _reasons(states, factories, clock)
-    links = {operator.id: links_of(checkpoint, operator) for operator in checkpoint.operators}
+    at_work = {state.operator for state, reason in zip(states, reasons, strict=True) if reason is None}
+    links = {
+        operator.id: links_of(checkpoint, operator, timers)
+        for operator in checkpoint.operators
+        if operator.id in at_work
+    }
+    if timers == "follow" and not any(isinstance(link, Timers) for found in links.values() for link in found):
+        raise UsageError("--timers follow: none of the operators that are looked at has timers")
     return Plan(
         run=new_run_id(),
         checkpoint=checkpoint,
@@ -180,7 +190,9 @@ def _stores(
     for operator in checkpoint.operators:
         # A link of which no primary entry is looked at has nothing to do.
         at_work = [
-            link for link in links[operator.id] if any((operator.id, *place) in looked_at for place in _primary(link))
+            link
+            for link in links.get(operator.id, ())
+            if any((operator.id, *place) in looked_at for place in _primary(link))
         ]
         for store in operator.stores:
             mine = [p for p in states if (p.state.operator, p.state.store) == (operator.id, store.name)]

@@ -25,7 +25,10 @@ class StateDescriptor:
     go, and ``stored_time`` the clock it is on; both are None where Spark stores none. ``expires`` is False where that
     time is no moment of expiry, but one from which a ttl can count. ``side`` is a join's, ``left`` or ``right``.
     ``prefix_columns`` of the key are stored apart from the others, for scans in order (RocksDB); 0 where they are not.
-    With ``ordered_prefix`` that is one number, in an order that bytes have too.
+    With ``ordered_prefix`` that is one number, in an order that bytes have too. ``key_time`` says where RocksDB keeps
+    the key's last column, a time, if apart: ``before`` or ``behind`` the others. With ``lists`` several entries have
+    one key. ``kind`` is what a user would call it: ``value``, ``list``, ``map``, ``timer``, ``row`` (of a join),
+    ``index`` or ``count``.
     ``opaque`` says why its entries are no rows that ttlsnap reads, if so: they are copied.
     """
 
@@ -43,6 +46,9 @@ class StateDescriptor:
     side: str | None = None
     prefix_columns: int = 0
     ordered_prefix: bool = False
+    key_time: Literal["before", "behind"] | None = None
+    lists: bool = False
+    kind: str = "value"
     opaque: str | None = None
 
     @classmethod

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
-from ttlsnap import LocalEngine, StateDescriptor, StateEntries, compact
-from ttlsnap.clock import Clock, iso
-from ttlsnap.errors import TransformerError
+from ttlsnap import LocalEngine, compact
+from ttlsnap.clock import iso
 from ttlsnap.operators import Selection
 from ttlsnap.stores import Rewrite
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
@@ -21,7 +18,7 @@ from ..judge.processes import NEWEST
 from ..judge.queries import Event
 from ..judge.spark import Checkpoint, Events, Judge
 from ..matrix import FULL
-from .stories import T, digest, rocksdb, settled
+from .stories import T, rocksdb, settled
 from .unseen import fits
 
 DAY_MS = 24 * 3600 * 1000
@@ -125,22 +122,3 @@ def test_a_shorter_ttl_counts_from_the_moment_of_writing(written: Checkpoint) ->
     moment = began_ms(written, 0) + 3600 * 1000
     assert dry_run(written, hour, moment - 1) == {}
     assert dry_run(written, hour, moment) == {"last": 1, "$ttl_last": 1, "digits": 4, "$ttl_digits": 4}
-
-
-class Prolong:
-    """Gives every value another day."""
-
-    def create(self, state: StateDescriptor, clock: Clock) -> Prolong | None:
-        return self if state.state == "last" else None
-
-    def filter_or_transform(self, entries: StateEntries) -> StateEntries:
-        values = entries.value_structs
-        later = [{**value, "ttlExpirationMs": value["ttlExpirationMs"] + DAY_MS} for value in values.to_pylist()]
-        return entries.replace_values(pa.array(later, values.type), np.ones(len(entries), np.bool_))
-
-
-def test_the_moment_of_expiry_itself_cannot_be_rewritten(written: Checkpoint) -> None:
-    before = digest(written.path)
-    with pytest.raises(TransformerError, match="changed ttlExpirationMs"):
-        compact(str(written.path), [Prolong()], engine=LocalEngine(1), quiet_period=0)
-    assert digest(written.path) == before

@@ -294,9 +294,46 @@ class _ForADay(_Operator):
         return len(gone)
 
 
+class _Lists(_Operator):
+    """Per key both lists: (number, batch) and (number, moment)."""
+
+    number = -1
+
+    def batch(self, events: Sequence[Event], late_ms: int, evict_ms: int) -> list[Fields]:
+        self.number += 1
+        for event in events:
+            recent, past = self.groups.setdefault(event.key, ([], []))
+            recent.append((event.value, self.number))
+            past.append((event.value, event.ts))
+        rows = []
+        for key in {event.key for event in events}:
+            recent, past = (",".join(str(number) for number, _ in found) for found in self.groups[key])
+            rows.append({"key": key, "recent": recent, "all": past})
+        return rows
+
+    def state(self) -> list[Entry]:
+        """Every element."""
+        found = []
+        for key, (recent, past) in self.groups.items():
+            found += [entry(0, "recent", {"key": key}, {"number": n, "batch": batch}) for n, batch in recent]
+            found += [entry(0, "all", {"key": key}, {"number": n, "seen": seen}) for n, seen in past]
+        return sorted(found)
+
+    def drop(self, unwanted: Callable[[Entry], bool]) -> int:
+        gone = [found for found in self.state() if unwanted(found)]
+        for found in gone:
+            recent, past = self.groups[found.at("key.key")]
+            if found.store == "recent":
+                recent.remove((found.at("value.number"), found.at("value.batch")))
+            else:
+                past.remove((found.at("value.number"), found.at("value.seen")))
+        return len(gone)
+
+
 _OPERATORS: dict[str, type[_Operator]] = {
     "visits": _Visits,
     "for_a_day": _ForADay,
+    "lists": _Lists,
     "agg_update": _Aggregation,
     "agg_update_watermark": _WatermarkedAggregation,
     "agg_update_long": _NumberAggregation,

@@ -91,7 +91,7 @@ def stamp(ts: int) -> str:
 
 
 OPERATORS: dict[str, Operator] = {}
-ENDLESS = ("for_a_day",)
+ENDLESS = ("for_a_day", "lists")
 """Those that have Spark run batches without data for ever."""
 
 
@@ -357,3 +357,94 @@ def visits(read: Read, query: Query) -> tuple[DataFrame, str]:
     rows = read().select("key", "ts", "value").groupBy("key")
     schema = "key string, seen long, n long, numbers string"
     return rows.transformWithStateInPandas(Visits(), schema, "Update", "None"), "update"
+
+
+@operator
+def lists(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """transformWithState per key: all numbers in a list with a TTL of a day, and with their moments in one without.
+
+    It never ends by itself. From 4.0 on.
+    """
+    from collections.abc import Iterator
+    from typing import Any
+
+    from pyspark.sql.streaming import StatefulProcessor
+
+    class Lists(StatefulProcessor):  # type: ignore[misc]
+        def init(self, handle: Any) -> None:
+            self.recent = handle.getListState("recent", "number long", 24 * 3600 * 1000)
+            self.all = handle.getListState("all", "number long, seen long, name string")
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timers: Any) -> Iterator[Any]:
+            import pandas as pd
+
+            for frame in rows:
+                new = [(int(number), int(seen)) for number, seen in zip(frame["value"], frame["ts"], strict=True)]
+                self.recent.appendList([(number,) for number, _ in new])
+                self.all.appendList([(number, seen, "x" * (number % 20)) for number, seen in new])
+            recent = ",".join(str(number) for (number,) in self.recent.get())
+            past = ",".join(str(number) for (number, _, _) in self.all.get())
+            yield pd.DataFrame({"key": [key[0]], "recent": [recent], "all": [past]})
+
+        def close(self) -> None:
+            pass
+
+    rows = read().select("key", "ts", "value").groupBy("key")
+    return rows.transformWithStateInPandas(
+        Lists(), "key string, recent string, all string", "Update", "ProcessingTime"
+    ), "update"
+
+
+@operator
+def alarms(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """transformWithState per key: the last moment, a list of all, and a timer a window's length after the last one.
+
+    In event time; when the timer fires, the list is emitted and the key forgotten. From 4.0 on.
+    """
+    from collections.abc import Iterator
+    from typing import Any
+
+    from pyspark.sql.streaming import StatefulProcessor
+
+    window_ms = query.window_s * 1000  # a worker cannot load the query's class
+
+    class Alarms(StatefulProcessor):  # type: ignore[misc]
+        def init(self, handle: Any) -> None:
+            self.handle = handle
+            self.last = handle.getValueState("last", "seen long")
+            self.all = handle.getListState("all", "number long, seen long")
+            self.counts = handle.getMapState("counts", "seen long", "seen long, n long")
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timers: Any) -> Iterator[Any]:
+            seen = self.last.get()[0] if self.last.exists() else 0
+            for frame in rows:
+                new = [(int(number), int(moment)) for number, moment in zip(frame["value"], frame["ts"], strict=True)]
+                self.all.appendList(new)
+                for _, moment in new:
+                    n = self.counts.getValue((moment,))[1] if self.counts.containsKey((moment,)) else 0
+                    self.counts.updateValue((moment,), (moment, int(n) + 1))
+                seen = max([int(seen), *(moment for _, moment in new)])
+            for timer in self.handle.listTimers():
+                self.handle.deleteTimer(timer)
+            self.handle.registerTimer(max(seen * 1000 + window_ms, timers.getCurrentWatermarkInMs() + 1))
+            self.last.update((seen,))
+            yield self._told(key, "seen")
+
+        def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:
+            yield self._told(key, "over")
+            for state in (self.last, self.all, self.counts):
+                state.clear()
+
+        def _told(self, key: Any, what: str) -> Any:
+            import pandas as pd
+
+            numbers = ",".join(str(number) for (number, _) in self.all.get())
+            counts = ",".join(sorted(f"{moment}:{n}" for (moment,), (_, n) in self.counts.iterator()))
+            return pd.DataFrame({"key": [key[0]], "what": [what], "numbers": [numbers], "counts": [counts]})
+
+        def close(self) -> None:
+            pass
+
+    rows = read().withWatermark("at", f"{query.delay_s} seconds").groupBy("key")
+    schema = "key string, what string, numbers string, counts string"
+    return rows.transformWithStateInPandas(Alarms(), schema, "Update", "EventTime"), "update"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
@@ -33,6 +33,9 @@ _FINDERS: dict[str | None, Callable[[StructType, StructType], StoredTimestamp]] 
     # Spark before 4.0 does not record the name; the fields tell these three apart from what stores no time.
     None: deduplication.stored_anywhere,
 }
+TimerPolicy = Literal["keep", "follow"]
+"""What becomes of the timers of a key when the last of its state goes."""
+
 _PLAIN_KEY = "NoPrefixKeyStateEncoderSpec"
 _GLOBAL_LIMIT = "globalLimit"
 
@@ -147,11 +150,13 @@ def behind_join(checkpoint: Checkpoint) -> frozenset[int]:
     return frozenset(operator.id for operator in checkpoint.operators if operator.id < last)
 
 
-def links_of(checkpoint: Checkpoint, operator: Operator) -> tuple[Link, ...]:
+def links_of(checkpoint: Checkpoint, operator: Operator, timers: TimerPolicy = "keep") -> tuple[Link, ...]:
     """What hangs together among an operator's entries; nothing where each stands by itself."""
     if is_join(operator):
         return join.links(checkpoint, operator)
-    return transform_with_state.links(checkpoint, operator) if operator.name in transform_with_state.NAMES else ()
+    if operator.name not in transform_with_state.NAMES:
+        return ()
+    return transform_with_state.links(checkpoint, operator, follow=timers == "follow")
 
 
 def left_untouched(state: StateDescriptor) -> str | None:

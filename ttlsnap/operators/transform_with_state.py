@@ -1,70 +1,133 @@
 """transformWithState, in Scala, with pandas and with rows (RocksDB only). Each state variable is a state of its own.
 
     <name>                          key -> value; of a map key and user key -> value        primary
+                                    of a list key -> values, each an entry
     <name>, with a TTL              the same -> value, ttlExpirationMs                      primary
     $ttl_<name>                     ttlExpirationMs, key -> nothing                         derived: an index of those
-    $procTimers_keyToTimestamp      key, moment -> nothing, and $eventTimers_...            primary, always kept
+                                    of a list its first moment, key -> nothing
+    $min_<name>                     of a list with a TTL: key -> its first moment           derived
+    $count_<name>                   of a list with a TTL: key -> how many values            derived
+    $rowCounter_<name>              of a list without one: key -> how many values           derived
+    $procTimers_keyToTimestamp      key, moment -> nothing, and $eventTimers_...            primary, kept, or follows
     $procTimers_timestampToKey      moment, key -> nothing                                  derived: the other way round
 
 Spark's own TTL stores the moment of expiry, in milliseconds, in processing time (``ttlExpirationMs``). It stores no
-time for a variable without one. A map's key is a prefix of its entries' keys, the moments are ordered. Lists (with
-their counters ``$rowCounter_``, ``$count_`` and ``$min_``) and whatever is encoded in Avro are copied as they are.
-Source: Spark's ``StatefulProcessorHandleImpl``, ``TTLState`` and ``TimerStateImpl``.
+time for a variable without one. A map's key is a prefix of its entries' keys, the moments are ordered. A list goes
+with its last value. Whatever is encoded in Avro is copied as it is. Source: Spark's ``StatefulProcessorHandleImpl``,
+``TTLState``, ``ListStateMetricsImpl`` and ``TimerStateImpl``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 from ttlsnap.clock import TimeCharacteristic
+from ttlsnap.errors import UnsupportedError
+from ttlsnap.schema.types import StructType
 from ttlsnap.state import StateDescriptor
 
 if TYPE_CHECKING:
     from ttlsnap.links import Link, LinkWork, Place
 
 NAMES = ("transformWithStateExec", "transformWithStateInPandasExec", "transformWithStateInPySparkExec")
-_ROWS = ("ValueState", "MapState")
-_INDEX = "$ttl_"
+_KINDS = {"ValueState": "value", "ListState": "list", "MapState": "map"}
+_INDEX, _FIRST, _COUNT, _COUNT_WITHOUT_TTL = "$ttl_", "$min_", "$count_", "$rowCounter_"
 _TIMERS = ("$procTimers_", "$eventTimers_")
-_BY_KEY = "keyToTimestamp"
+_BY_KEY, _BY_TIME = "keyToTimestamp", "timestampToKey"
 
 
 @dataclass(frozen=True)
-class TtlIndex:
-    """A value or map variable with a TTL, and the index of its moments of expiry."""
+class Variable:
+    """A state variable of which Spark keeps more than its elements.
+
+    ``index`` has the moments of expiry, of a list the ``first`` of each key, as that has itself; ``counts`` are
+    those of a list's values.
+    """
 
     elements: StateDescriptor
-    index: StateDescriptor
+    index: StateDescriptor | None = None
+    first: StateDescriptor | None = None
+    counts: StateDescriptor | None = None
 
     @property
     def places(self) -> Mapping[Place, StateDescriptor]:
-        return {state.place: state for state in (self.elements, self.index)}
+        states = (self.elements, self.index, self.first, self.counts)
+        return {state.place: state for state in states if state is not None}
 
     def begin(self, where: str) -> LinkWork:
-        from ttlsnap.operators.ttl_index import IndexedElements
+        from ttlsnap.operators.variables import VariableElements
 
-        return IndexedElements(self, where)
+        return VariableElements(self, where)
+
+
+@dataclass(frozen=True)
+class Timers:
+    """The timers of an operator, and the states of its ``variables`` if they are to follow those."""
+
+    by_key: StateDescriptor
+    by_time: StateDescriptor
+    variables: Mapping[Place, StateDescriptor]
+
+    @property
+    def places(self) -> Mapping[Place, StateDescriptor]:
+        return {self.by_key.place: self.by_key, self.by_time.place: self.by_time, **self.variables}
+
+    @property
+    def key_schema(self) -> StructType:
+        """Of the keys that timers are of."""
+        schema = self.by_key.key_schema.fields[0].type
+        assert isinstance(schema, StructType)
+        return schema
+
+    def begin(self, where: str) -> LinkWork:
+        from ttlsnap.operators.timers import TimersOfKeys
+
+        return TimersOfKeys(self, where)
 
 
 def states(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[StateDescriptor]:
-    """One for each column family."""
-    return [_state(checkpoint, operator, store, family) for family in store.families]
+    """One for each column family. A variable is opaque if what would have to follow it is."""
+    described = {family.name: _state(checkpoint, operator, store, family) for family in store.families}
+    for variable in operator.variables:
+        state = described.get(variable.name)
+        if state is None or state.opaque or state.kind not in ("value", "list", "map"):
+            continue
+        needed = [_INDEX] if variable.ttl else []
+        if state.kind == "list":
+            needed = [_INDEX, _FIRST, _COUNT] if variable.ttl else [_COUNT_WITHOUT_TTL]
+        for name in (f"{kind}{variable.name}" for kind in needed):
+            follows = described.get(name)
+            if follows is None or follows.opaque:
+                described[variable.name] = replace(
+                    state, lists=False, opaque=f"{name}, which would have to follow it, is not known"
+                )
+    return list(described.values())
 
 
-def links(checkpoint: Checkpoint, operator: Operator) -> tuple[Link, ...]:
-    """Each variable with a TTL that is read, and its index."""
-    found: list[Link] = []
-    for store in operator.stores:
-        described = {state.state: state for state in states(checkpoint, operator, store)}
-        for name, index in described.items():
-            elements = described.get(name.removeprefix(_INDEX))
-            if name.startswith(_INDEX) and elements is not None and not index.opaque and not elements.opaque:
-                found.append(TtlIndex(elements, index))
-    return tuple(found)
+def links(checkpoint: Checkpoint, operator: Operator, follow: bool) -> tuple[Link, ...]:
+    """What is kept of each variable, and the timers, which may ``follow`` the states of their keys."""
+    return tuple(link for store in operator.stores for link in _links(states(checkpoint, operator, store), follow))
+
+
+def _links(described: list[StateDescriptor], follow: bool) -> Iterator[Link]:
+    known = {state.state: state for state in described if not state.opaque}
+    for state in described:
+        if follow and state.opaque and not state.state.startswith("$"):
+            raise UnsupportedError(f"{state}: {state.opaque}; whether a key has state left is not known: --timers keep")
+    variables = {state.place: state for state in known.values() if not state.state.startswith("$")}
+    for state in variables.values():
+        of_variable = [known.get(f"{kind}{state.state}") for kind in (_INDEX, _FIRST, _COUNT, _COUNT_WITHOUT_TTL)]
+        if any(of_variable):
+            index, first, counts, without_ttl = of_variable
+            yield Variable(state, index, first, counts or without_ttl)
+    for kind in _TIMERS:
+        by_key, by_time = known.get(kind + _BY_KEY), known.get(kind + _BY_TIME)
+        if by_key is not None and by_time is not None:
+            yield Timers(replace(by_key, role="derived"), by_time, variables) if follow else Timers(by_key, by_time, {})
 
 
 def kept(state: StateDescriptor) -> str | None:
@@ -74,28 +137,18 @@ def kept(state: StateDescriptor) -> str | None:
 
 def _state(checkpoint: Checkpoint, operator: Operator, store: Store, family: ColumnFamilySchema) -> StateDescriptor:
     encoder = family.key_encoder or {}
-    kind = encoder.get("keyStateEncoderType", "NoPrefixKeyStateEncoderSpec")
-    ordered = kind == "RangeKeyScanStateEncoderSpec"
-    prefix = encoder.get("numColsPrefixKey", 0) if kind == "PrefixKeyScanStateEncoderSpec" else int(ordered)
-    known = kind in ("NoPrefixKeyStateEncoderSpec", "PrefixKeyScanStateEncoderSpec") or (
+    layout = encoder.get("keyStateEncoderType", "NoPrefixKeyStateEncoderSpec")
+    ordered = layout == "RangeKeyScanStateEncoderSpec"
+    prefix = encoder.get("numColsPrefixKey", 0) if layout == "PrefixKeyScanStateEncoderSpec" else int(ordered)
+    known = layout in ("NoPrefixKeyStateEncoderSpec", "PrefixKeyScanStateEncoderSpec") or (
         ordered and encoder.get("orderingOrdinals") == [0]
     )
-    variables = {variable.name: variable for variable in operator.variables}
-    variable = variables.get(family.name)
-    indexed = variables.get(family.name.removeprefix(_INDEX)) if family.name.startswith(_INDEX) else None
-    is_timer = family.name.startswith(_TIMERS)
-    derived = variable is None if not is_timer else not family.name.endswith(_BY_KEY)
-    opaque = None
+    kind, derived, opaque = _kind(operator, family.name)
     if checkpoint.encoding != "unsaferow":
         opaque = f"it is encoded as {checkpoint.encoding}"
     elif not known:
-        opaque = f"its keys are laid out as {kind}"
-    elif is_timer or (indexed is not None and indexed.kind in _ROWS):
-        pass
-    elif variable is None:
-        opaque = "it is derived from other states"
-    elif variable.kind not in _ROWS:
-        opaque = f"it is a {variable.kind}"
+        opaque = f"its keys are laid out as {layout}"
+    variable = next((v for v in operator.variables if v.name == family.name), None)
     has_ttl = variable is not None and variable.ttl and opaque is None
     return StateDescriptor.of(
         operator,
@@ -106,5 +159,31 @@ def _state(checkpoint: Checkpoint, operator: Operator, store: Store, family: Col
         stored_time=TimeCharacteristic.PROCESSING.value if has_ttl else None,
         prefix_columns=prefix if opaque is None else 0,
         ordered_prefix=ordered,
+        lists=kind == "list" and opaque is None,
+        kind=kind,
         opaque=opaque,
     )
+
+
+def _kind(operator: Operator, name: str) -> tuple[str, bool, str | None]:
+    """What a column family holds, whether that is derived, and why it is not known, if so."""
+    variables = {variable.name: variable for variable in operator.variables}
+    if name.startswith(_TIMERS):
+        return "timer", not name.endswith(_BY_KEY), None
+    if name in variables:
+        kind = variables[name].kind
+        return _KINDS.get(kind, kind), False, None if kind in _KINDS else f"it is a {kind}"
+    prefix, _, rest = name.partition("_")
+    variable = variables.get(rest)
+    if variable is not None and variable.kind in _KINDS:
+        is_list = variable.kind == "ListState"
+        match prefix + "_":
+            case "$ttl_" if variable.ttl:
+                return "index", True, None
+            case "$min_" if variable.ttl and is_list:
+                return "index", True, None
+            case "$count_" if variable.ttl and is_list:
+                return "count", True, None
+            case "$rowCounter_" if is_list:
+                return "count", True, "a list with a TTL does not use it" if variable.ttl else None
+    return "index", True, "it is derived from other states"

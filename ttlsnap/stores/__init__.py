@@ -73,6 +73,17 @@ class Written:
     superseded: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, eq=False)
+class Moves:
+    """Entries of a state whose keys begin with a number in order, that get another number and so another place.
+
+    ``which`` of the state's n entries those are (bool[n]), ``numbers`` what they get (int64, one for each).
+    """
+
+    which: Mask
+    numbers: Int64s
+
+
 class SnapshotWriter(Protocol):
     """Makes a new snapshot of one partition out of its batches, which come in the order they were read.
 
@@ -100,15 +111,20 @@ class SnapshotWriter(Protocol):
 class StoredPartition(Protocol):
     """One version of one partition."""
 
-    def batches(self, states: Mapping[str, StateDescriptor]) -> Generator[Batch, None, None]:
+    def batches(self, states: Mapping[str, StateDescriptor], only: str | None = None) -> Generator[Batch, None, None]:
         """Every live entry once, those of ``states`` as rows, the others as the bytes that are stored.
+
+        With ``only`` the others than those of that state may be left out.
 
         Raises CorruptionError for a file that is missing, torn or damaged.
         """
         ...
 
-    def writer(self, staging: Staging | None, rewrite: Rewrite) -> SnapshotWriter:
-        """A writer that stages its files, or in a dry run (None) leaves none."""
+    def writer(self, staging: Staging | None, rewrite: Rewrite, moves: Mapping[str, Moves]) -> SnapshotWriter:
+        """A writer that stages its files, or in a dry run (None) leaves none.
+
+        It puts the entries that move, by their state, into their new places by itself.
+        """
         ...
 
 

@@ -40,6 +40,15 @@ def long_rows(numbers: Int64s) -> Rows:
     return Rows(words.view(np.uint8).ravel(), start, np.full(len(numbers), size, np.int64))
 
 
+def struct_rows(rows: Rows, num_fields: int, ordinal: int) -> Rows:
+    """Field ``ordinal``, a struct that is not null, of every row: a row itself, whose bytes are not copied.
+
+    Raises CorruptionError if it does not lie within the rows' buffer.
+    """
+    word = read_words(rows, num_fields, ordinal)[0]
+    return Rows(rows.data, rows.start + (word >> 32), word & 0xFFFFFFFF)
+
+
 def null_bits(rows: Rows, ordinal: int) -> Mask:
     """Where field ``ordinal`` is null, bool[n]; the rows' sizes have been checked."""
     bits = at(rows.data, rows.start + ordinal // 8, "u1")

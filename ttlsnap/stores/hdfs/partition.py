@@ -12,7 +12,7 @@ import xxhash
 from ttlsnap.errors import CorruptionError
 from ttlsnap.filesystem import Directory, scratch_name
 from ttlsnap.state import StateDescriptor
-from ttlsnap.stores import Rewrite, StagedFile, Staging, Written
+from ttlsnap.stores import Moves, Rewrite, StagedFile, Staging, Written
 from ttlsnap.stores.codecs import decompress
 from ttlsnap.stores.hdfs import HdfsStore
 from ttlsnap.stores.hdfs.entries import Batch, read_entries
@@ -31,15 +31,16 @@ class HdfsPartition:
     def __init__(self, store: HdfsStore, files: Directory, lineage: Lineage) -> None:
         self._store, self._files, self._lineage = store, files, lineage
 
-    def batches(self, states: Mapping[str, StateDescriptor]) -> Generator[Batch, None, None]:
+    def batches(self, states: Mapping[str, StateDescriptor], only: str | None = None) -> Generator[Batch, None, None]:
         """See ``StoredPartition.batches``."""
         # Freeing a large block, once, teaches glibc to keep what is freed for the next window, where it would give it
         # back and fault it in anew: a tenth of the CPU time.
         np.empty(_LARGE_BLOCK, np.uint8)
         yield from read_entries(self._files, self._lineage, self._store)
 
-    def writer(self, staging: Staging | None, rewrite: Rewrite) -> HdfsWriter:
-        """See ``StoredPartition.writer``; a snapshot is always written whole."""
+    def writer(self, staging: Staging | None, rewrite: Rewrite, moves: Mapping[str, Moves]) -> HdfsWriter:
+        """See ``StoredPartition.writer``; a snapshot is always written whole, and no entry has a place to move from."""
+        assert not moves
         return HdfsWriter(self._store, self._lineage.new_snapshot, staging)
 
 

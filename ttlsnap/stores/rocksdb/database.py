@@ -201,12 +201,18 @@ def database(folder: Path, settings: Settings, where: str, *, new: bool = False)
                 opened.close()
 
 
-def scan(opened: Rdict, where: str, before: bytes | None = None) -> Generator[Pairs, None, None]:
-    """All entries in the order of their keys, some thousand at a time; with ``before`` only those of lesser keys.
+def scan(
+    opened: Rdict, where: str, prefix: bytes | None = None, *, before: bytes | None = None
+) -> Generator[Pairs, None, None]:
+    """All entries in the order of their keys, some thousand at a time.
 
-    Raises CorruptionError where RocksDB cannot go on.
+    With ``before`` only those of lesser keys, with ``prefix`` those whose keys begin with it. Raises CorruptionError
+    where RocksDB cannot go on.
     """
     options = _read_options()
+    if prefix is not None:
+        options.set_iterate_lower_bound(prefix)
+        before = (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")
     if before is not None:
         options.set_iterate_upper_bound(before)
     last = None

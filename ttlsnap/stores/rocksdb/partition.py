@@ -3,15 +3,19 @@
     key      [column family: int16 LE] 00 UnsafeRow
              [column family: int16 LE] size: i32 LE, 00 UnsafeRow, 00 UnsafeRow       the prefix columns, the others
              where the prefix is ordered, its row has one binary field: 01, or 00 before what is negative, i64 BE
+             [column family: int16 LE] time, 00 UnsafeRow                             time: i64 BE, its sign bit flipped
+             [column family: int16 LE] 00 UnsafeRow, time
     value    [CRC32C: u32 LE, size: i32 LE] 00 UnsafeRow        the checksum is that of the whole key and of the value
+             or a list of such, see ``lists``
 
-A state that is not of rows (a list, an index) is only copied. Each element of a list has a checksum of its own.
+A state that is not of rows is only copied.
 """
 
 from __future__ import annotations
 
 import contextlib
 import shutil
+import struct
 import tempfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +31,7 @@ from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
 from ttlsnap.errors import CorruptionError, StorageError
 from ttlsnap.filesystem import Directory
 from ttlsnap.state import StateDescriptor
-from ttlsnap.stores import Rewrite, Staging
+from ttlsnap.stores import Moves, Rewrite, Staging
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.rocksdb import RocksDbStore, changelog
 from ttlsnap.stores.rocksdb.archive import SnapshotMetadata
@@ -43,31 +47,38 @@ from ttlsnap.stores.rocksdb.database import (
     settings_of,
     storage_errors,
 )
+from ttlsnap.stores.rocksdb.lists import SIZE, Elements, split
 from ttlsnap.stores.rocksdb.writer import RocksDbWriter
 from ttlsnap.stores.row_checksums import row_checksums
-from ttlsnap.unsaferow.gather import at
+from ttlsnap.unsaferow.gather import Int64s, at
 from ttlsnap.unsaferow.project import side_by_side
 from ttlsnap.unsaferow.rows import Rows
 from ttlsnap.unsaferow.words import long_rows
 
 FAMILY_SIZE = 2
 CHECKSUM_SIZE = 8  # with the size that follows it
+TIME_SIZE = 8
 ENCODING = 0  # the first byte of every row that is stored: the version of its encoding
 _ORDERED_ROW, _ORDERED_AT, _ORDERED_WORD = 32, 16, 16 << 32 | 9
+_NUMBER_AT = FAMILY_SIZE + 4 + 1 + _ORDERED_AT  # behind the size of the prefix and the byte for its encoding
 _UNPACKED = 10  # bytes of a scratch database for each byte of a changelog
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Consecutive entries of one state, as RocksDB has them; ``rows`` are their keys and values, where asked for."""
+    """What lies in RocksDB one after the other, of one state; ``rows`` are keys and values, where asked for.
+
+    Of a state of lists each of the ``elements`` is an entry, and has the key of its list.
+    """
 
     state: str
     raw_keys: Sequence[bytes]
     raw_values: Sequence[bytes]
     rows: tuple[Rows, Rows] | None = None
+    elements: Elements | None = None
 
     def __len__(self) -> int:
-        return len(self.raw_keys)
+        return len(self.raw_keys) if self.elements is None else len(self.elements.owner)
 
     @property
     def keys(self) -> Rows:
@@ -163,7 +174,7 @@ class RocksDbPartition:
     def _apply(self, changes: changelog.Changes, where: str) -> None:
         keys = changes.keys
         if self.store.row_checksums:
-            keys = _verified_keys(changes, where)
+            keys = _verified_keys(changes, self.store.delimiter, where)
         if changelog.MERGE in changes.kinds:
             pending = self._merged(changes, keys)
         else:
@@ -195,13 +206,15 @@ class RocksDbPartition:
                 pending[key] = [] if kind == changelog.DELETE else [value]
         return {key: self.store.delimiter.join(parts) if parts else None for key, parts in pending.items()}
 
-    def batches(self, states: Mapping[str, StateDescriptor]) -> Generator[Batch, None, None]:
+    def batches(self, states: Mapping[str, StateDescriptor], only: str | None = None) -> Generator[Batch, None, None]:
         """See ``StoredPartition.batches``."""
         found = 0
-        for raw_keys, raw_values in scan(self.base, self.where):
+        number = next((number for number, name in self.families.items() if name == only), None)
+        family = None if number is None else struct.pack("<h", number)
+        for raw_keys, raw_values in scan(self.base, self.where, family):
             found += len(raw_keys)
             yield from self._by_state(raw_keys, raw_values, states)
-        if self.expected is not None and found != self.expected:
+        if self.expected is not None and family is None and found != self.expected:
             raise CorruptionError(
                 f"{self.where}: {found} entries were found, where its metadata promises {self.expected}. Restore the "
                 "partition from a copy, or go back to an older batch"
@@ -241,14 +254,36 @@ class RocksDbPartition:
             return Batch(name, raw_keys, raw_values)
         keys, values = Rows.of(raw_keys), Rows.of(raw_values)
         if head:
-            self._verify(keys, values, raw_keys, raw_values, single=state is not None)
+            is_list = state is None or state.lists
+            verify_values(raw_keys, values, self.store.delimiter if is_list else None, self.where)
         if state is None:
             return Batch(name, raw_keys, raw_values)
+        if state.lists:
+            return self._list_batch(name, raw_keys, raw_values, self._keys(keys, family, raw_keys, state), values)
         rows = self._keys(keys, family, raw_keys, state), self._rows(values, head, raw_keys)
         return Batch(name, raw_keys, raw_values, rows)
 
+    def _list_batch(
+        self, name: str, raw_keys: Sequence[bytes], raw_values: Sequence[bytes], keys: Rows, values: Rows
+    ) -> Batch:
+        head = CHECKSUM_SIZE if self.store.row_checksums else 0
+        elements, wrong = split(values, head - SIZE if head else 0, self.store.delimiter)
+        pieces = elements.pieces
+        if head and not wrong.any():
+            # Behind the checksum is the size of all that follows, which begins with the row's own.
+            short = pieces.size < head + SIZE
+            size = at(pieces.data, np.where(short, 0, pieces.start + head), "<i4")
+            wrong[elements.owner[short | (size != pieces.size - head - SIZE)]] = True
+        if wrong.any():
+            key = raw_keys[int(np.flatnonzero(wrong)[0])]
+            raise CorruptionError(f"{self.where}: key {key.hex()}: its value is no list of rows with their sizes")
+        rows = keys.take(elements.owner), self._rows(pieces, head + SIZE, raw_keys, elements.owner)
+        return Batch(name, raw_keys, raw_values, rows, elements)
+
     def _keys(self, raw: Rows, family: int, raw_keys: Sequence[bytes], state: StateDescriptor) -> Rows:
         """The rows of the keys, put together where their prefix is stored apart."""
+        if state.key_time is not None:
+            return self._keys_with_time(raw, family, raw_keys, state)
         if not state.prefix_columns:
             return self._rows(raw, family, raw_keys)
         room = raw.size - family - 4
@@ -266,6 +301,19 @@ class RocksDbPartition:
         types = [field.type for field in state.key_schema.fields]
         return side_by_side(prefix, rest, types[: state.prefix_columns], types[state.prefix_columns :])
 
+    def _keys_with_time(self, raw: Rows, family: int, raw_keys: Sequence[bytes], state: StateDescriptor) -> Rows:
+        """The rows of keys that have a time before or behind all other columns; in the schema it is the last."""
+        size = raw.size - family - TIME_SIZE
+        if (size < 0).any():
+            key = raw_keys[int(np.flatnonzero(size < 0)[0])]
+            raise CorruptionError(f"{self.where}: key {key.hex()} is too short to have a time")
+        before = state.key_time == "before"
+        row = raw.start + family + (TIME_SIZE if before else 0)
+        time = at(raw.data, raw.start + family + (0 if before else size), ">u8") ^ np.uint64(1 << 63)
+        rows = self._rows(Rows(raw.data, row, size), 0, raw_keys)
+        types = [field.type for field in state.key_schema.fields]
+        return side_by_side(rows, long_rows(time.astype(np.uint64).view(np.int64)), types[:-1], types[-1:])
+
     def _numbers(self, ordered: Rows) -> Rows:
         """Rows of one long, from rows of one whose bytes are in order."""
         if not bool((ordered.size == _ORDERED_ROW).all()):
@@ -277,73 +325,79 @@ class RocksDbPartition:
             raise CorruptionError(f"{self.where}: a key does not begin with a number in order")
         return long_rows(numbers)
 
-    def _rows(self, raw: Rows, head: int, raw_keys: Sequence[bytes]) -> Rows:
-        """The rows behind ``head`` bytes and the one that tells their encoding."""
+    def _rows(self, raw: Rows, head: int, raw_keys: Sequence[bytes], owner: Int64s | None = None) -> Rows:
+        """The rows behind ``head`` bytes and the one that tells their encoding; ``owner`` says which key each is of."""
         short = raw.size <= head
         if not short.any():
             short = at(raw.data, raw.start + head, "u1") != ENCODING
         if short.any():
-            key = raw_keys[int(np.flatnonzero(short)[0])]
+            i = int(np.flatnonzero(short)[0])
+            key = raw_keys[i if owner is None else int(owner[i])]
             raise CorruptionError(f"{self.where}: key {key.hex()}: no row of a known encoding begins where it should")
         return Rows(raw.data, raw.start + head + 1, raw.size - head - 1)
 
-    def _verify(
-        self, keys: Rows, values: Rows, raw_keys: Sequence[bytes], raw_values: Sequence[bytes], single: bool
-    ) -> None:
-        """Every value's checksum, or those of its elements."""
-        wrong = values.size < CHECKSUM_SIZE
-        if not wrong.any():
-            payload = Rows(values.data, values.start + CHECKSUM_SIZE, values.size - CHECKSUM_SIZE)
-            whole = at(values.data, values.start + 4, "<i4") == payload.size
-            if not whole.all() and not single:
-                for i in np.flatnonzero(~whole).tolist():
-                    wrong[i] = not _elements_match(raw_keys[i], raw_values[i], self.store.delimiter)
-                keys, payload, values = keys.take(whole), payload.take(whole), values.take(whole)
-                wrong[whole] = at(values.data, values.start, "<u4") != row_checksums(keys, payload)
-            else:
-                wrong = ~whole | (at(values.data, values.start, "<u4") != row_checksums(keys, payload))
-        if wrong.any():
-            key = raw_keys[int(np.flatnonzero(wrong)[0])].hex()
-            raise CorruptionError(
-                f"{self.where}: {int(wrong.sum())} of {len(wrong)} rows do not match their checksums; the first has "
-                f"the key {key}"
-            )
-
-    def writer(self, staging: Staging | None, rewrite: Rewrite) -> RocksDbWriter:
+    def writer(self, staging: Staging | None, rewrite: Rewrite, moves: Mapping[str, Moves]) -> RocksDbWriter:
         """See ``StoredPartition.writer``."""
-        return RocksDbWriter(self, staging, rewrite)
+        moved = {state: list(self._moved(state, which)) for state, which in moves.items()}
+        return RocksDbWriter(self, staging, rewrite, moved)
+
+    def _moved(self, state: str, moves: Moves) -> Iterator[tuple[bytes, bytes]]:
+        """Entries as they are to be stored: the same but for the number in order that their keys begin with."""
+        head = CHECKSUM_SIZE if self.store.row_checksums else 0
+        position, done = 0, 0
+        for batch in self.batches({}, only=state):
+            if batch.state != state:
+                continue
+            which = np.flatnonzero(moves.which[position : position + len(batch)]).tolist()
+            position += len(batch)
+            numbers = moves.numbers[done : done + len(which)]
+            done += len(which)
+            marker = (numbers >= 0).astype("u1").tobytes()
+            ordered = numbers.astype(">i8").tobytes()
+            keys, values = [], []
+            for n, i in enumerate(which):
+                key = batch.raw_keys[i]
+                number = marker[n : n + 1] + ordered[8 * n : 8 * n + 8]
+                keys.append(key[:_NUMBER_AT] + number + key[_NUMBER_AT + len(number) :])
+                values.append(batch.raw_values[i][head:])
+            yield from zip(keys, self.stored_values(keys, values), strict=True)
+
+    def stored_values(self, raw_keys: Sequence[bytes], payload: list[bytes]) -> list[bytes]:
+        """Values as they are stored, with their checksums where the store has them."""
+        if not self.store.row_checksums or not payload:
+            return payload
+        sums = row_checksums(Rows.of(raw_keys), Rows.of(payload)).tolist()
+        return [struct.pack("<Ii", c, len(value)) + value for c, value in zip(sums, payload, strict=True)]
 
 
-def _elements_match(key: bytes, value: bytes, delimiter: bytes) -> bool:
-    """Whether a value is elements with a checksum and a size each, the delimiter between them."""
-    position, of_key = 0, google_crc32c.value(key)
-    while True:
-        start = position + CHECKSUM_SIZE
-        size = int.from_bytes(value[position + 4 : start], "little", signed=True)
-        end = start + size
-        if size < 0 or end > len(value):
-            return False
-        if google_crc32c.extend(of_key, value[start:end]) != int.from_bytes(value[position : position + 4], "little"):
-            return False
-        if end == len(value):
-            return True
-        if value[end : end + len(delimiter)] != delimiter:
-            return False
-        position = end + len(delimiter)
-
-
-def _verified_keys(changes: changelog.Changes, where: str) -> list[bytes]:
+def _verified_keys(changes: changelog.Changes, delimiter: bytes, where: str) -> list[bytes]:
     """The keys of records with checksums: a delete's stands before its key, the others' before their values."""
-    keys = []
-    for kind, key, value in zip(changes.kinds, changes.keys, changes.values, strict=True):
-        if kind == changelog.DELETE:
-            key, stored, found = key[4:], key[:4], google_crc32c.value(key[4:])
-        else:
-            payload = value[CHECKSUM_SIZE:]
-            stored, found = value[:4], google_crc32c.extend(google_crc32c.value(key), payload)
-            if int.from_bytes(value[4:CHECKSUM_SIZE], "little", signed=True) != len(payload):
-                raise CorruptionError(f"{where}: the value of key {key.hex()} is not as long as it says")
-        if int.from_bytes(stored, "little") != found:
-            raise CorruptionError(f"{where}: the row with key {key.hex()} does not match its checksum")
-        keys.append(key)
+    deletes = [i for i, kind in enumerate(changes.kinds) if kind == changelog.DELETE]
+    keys = list(changes.keys)
+    for i in deletes:
+        stored, keys[i] = keys[i][:4], keys[i][4:]
+        if int.from_bytes(stored, "little") != google_crc32c.value(keys[i]):
+            raise CorruptionError(f"{where}: the delete of key {keys[i].hex()} does not match its checksum")
+    puts = sorted(set(range(len(keys))) - set(deletes))
+    verify_values([keys[i] for i in puts], Rows.of([changes.values[i] for i in puts]), delimiter, where)
     return keys
+
+
+def verify_values(raw_keys: Sequence[bytes], values: Rows, delimiter: bytes | None, where: str) -> None:
+    """Every value's checksum, or those of its elements: where there is no ``delimiter``, no value is a list."""
+    keys = Rows.of(raw_keys)
+    wrong = values.size < CHECKSUM_SIZE
+    if not wrong.any():
+        owner = np.arange(len(values))
+        wrong = at(values.data, values.start + 4, "<i4") != values.size - CHECKSUM_SIZE
+        if wrong.any() and delimiter is not None:
+            elements, wrong = split(values, CHECKSUM_SIZE - SIZE, delimiter)
+            owner, values = elements.owner, elements.pieces
+        payload = Rows(values.data, values.start + CHECKSUM_SIZE, values.size - CHECKSUM_SIZE)
+        wrong[owner[at(values.data, values.start, "<u4") != row_checksums(keys.take(owner), payload)]] = True
+    if wrong.any():
+        key = raw_keys[int(np.flatnonzero(wrong)[0])].hex()
+        raise CorruptionError(
+            f"{where}: {int(wrong.sum())} of {len(wrong)} rows do not match their checksums; the first has the key "
+            f"{key}"
+        )

@@ -12,9 +12,11 @@ from __future__ import annotations
 import contextlib
 import struct
 import uuid
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
-from itertools import compress
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, compress
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
@@ -39,7 +41,7 @@ from ttlsnap.stores.rocksdb.database import (
     settings_of,
 )
 from ttlsnap.stores.rocksdb.files import SPARK_4_0
-from ttlsnap.stores.row_checksums import row_checksums
+from ttlsnap.stores.rocksdb.lists import Elements, join
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.rows import Rows
 
@@ -58,8 +60,16 @@ _entry = struct.Struct("<ii")
 class RocksDbWriter:
     """See ``ttlsnap.stores.SnapshotWriter``."""
 
-    def __init__(self, partition: RocksDbPartition, staging: Staging | None, rewrite: Rewrite) -> None:
+    def __init__(
+        self,
+        partition: RocksDbPartition,
+        staging: Staging | None,
+        rewrite: Rewrite,
+        moved: Mapping[str, list[tuple[bytes, bytes]]],
+    ) -> None:
         self._partition, self._staging, self._rewrite = partition, staging, rewrite
+        self._counts = {state: len(pairs) for state, pairs in moved.items()}
+        self._moved, self._next = sorted(chain(*moved.values()), key=itemgetter(0)), 0
         self._folder = partition.folder / "new"
         self._staged: list[StagedFile] = []
         self._finished = False
@@ -75,7 +85,6 @@ class RocksDbWriter:
         self._limit = entries * TOMBSTONE_SHARE if self._rewrite == "auto" else float("inf")
         if self._full:
             self._require_room()
-        self._counts: dict[str, int] = {}
         self._digests = xxhash.xxh3_128(), xxhash.xxh3_128()
         self._whole = _Tables(self._folder, "whole", partition)
         self._patch = _Tables(self._folder, "patch", partition)
@@ -96,8 +105,11 @@ class RocksDbWriter:
 
     def change(self, batch: Batch, kept: Int64s, rewritten: Mask, values: Rows) -> None:
         """See ``SnapshotWriter.change``."""
+        if batch.elements is None:
+            new = self._raw_values(batch, kept[rewritten], values.take(rewritten))
+        else:
+            kept, rewritten, new = self._lists(batch, batch.elements, kept, rewritten, values)
         self._count(batch.state, len(kept))
-        new = self._raw_values(batch, kept[rewritten], values.take(rewritten))
         if self._full:
             stays = np.zeros(len(batch.raw_keys), np.bool_)
             stays[kept] = True
@@ -112,15 +124,28 @@ class RocksDbWriter:
         told: dict[int, bytes] = dict(zip(kept[rewritten].tolist(), new, strict=True))
         places = np.flatnonzero(changed).tolist()
         keys = list(compress(batch.raw_keys, changed.tobytes()))
-        patch = [told.get(place) for place in places]
-        self._patch.patch(keys, patch)
-        self._changes.add(keys, patch)
+        self._change(keys, [told.get(place) for place in places])
         if self._changes.count > self._limit:
             self._write_whole(batch.raw_keys[-1])
 
     def _put(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        keys, values = self._with_moved(keys, values)
         self._whole.put(keys, values)
         _update(self._digests, keys, values)
+
+    def _change(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        keys, values = self._with_moved(keys, values)
+        self._patch.patch(keys, values)
+        self._changes.add(keys, values)
+
+    def _with_moved(self, keys: Sequence[bytes], values: Sequence[Any]) -> tuple[Sequence[bytes], Sequence[Any]]:
+        """The next keys and values, and those before them that have moved there."""
+        if not keys or self._next == len(self._moved) or self._moved[self._next][0] > keys[-1]:
+            return keys, values
+        end = bisect_right(self._moved, keys[-1], self._next, key=itemgetter(0))
+        moved, self._next = self._moved[self._next : end], end
+        both = sorted([*zip(keys, values, strict=True), *moved], key=itemgetter(0))
+        return tuple(zip(*both, strict=True))  # type: ignore[return-value]
 
     def _count(self, state: str, entries: int) -> None:
         self._counts[state] = self._counts.get(state, 0) + entries
@@ -131,11 +156,28 @@ class RocksDbWriter:
             return []
         data, starts, sizes = rows.data.tobytes(), rows.start.tolist(), rows.size.tolist()
         payload = [b"\0" + data[start : start + size] for start, size in zip(starts, sizes, strict=True)]
-        if not self._partition.store.row_checksums:
-            return payload
-        keys = Rows.of([batch.raw_keys[i] for i in which.tolist()])
-        sums = row_checksums(keys, Rows.of(payload)).tolist()
-        return [struct.pack("<Ii", c, len(value)) + value for c, value in zip(sums, payload, strict=True)]
+        if batch.elements is not None:
+            payload = [struct.pack("<i", len(row)) + row for row in payload]
+            which = batch.elements.owner[which]
+        return self._partition.stored_values([batch.raw_keys[i] for i in which.tolist()], payload)
+
+    def _lists(
+        self, batch: Batch, elements: Elements, kept: Int64s, rewritten: Mask, values: Rows
+    ) -> tuple[Int64s, Mask, list[bytes]]:
+        """What becomes of whole lists: which of them are kept, which of those have a new value, and the new values."""
+        owner, count = elements.owner, len(batch.raw_keys)
+        left = np.bincount(owner[kept], minlength=count)
+        touched = left != np.bincount(owner, minlength=count)
+        touched[owner[kept[rewritten]]] = True
+        mine = touched[owner[kept]]
+        kept_here, new_here = kept[mine], rewritten[mine]
+        new = Rows.of(self._raw_values(batch, kept[rewritten], values.take(rewritten)))
+        old = elements.pieces
+        start, size = old.start[kept_here], old.size[kept_here]
+        start[new_here], size[new_here] = new.start + len(old.data), new.size
+        pieces = Rows(np.concatenate([old.data, new.data]), start, size)
+        kept_lists = np.flatnonzero(left)
+        return kept_lists, touched[kept_lists], join(pieces, owner[kept_here], self._partition.store.delimiter)
 
     def _write_whole(self, last: bytes) -> None:
         """Too much has changed: write whole what was only patched so far, up to the key ``last``, and go on so."""
@@ -154,10 +196,18 @@ class RocksDbWriter:
 
     def finish(self) -> Written:
         """See ``SnapshotWriter.finish``."""
+        self._last_moved()
         with rocksdb_errors(self._partition.where):
             written = self._finish_whole() if self._full else self._finish_patch()
         self._finished = True
         return written
+
+    def _last_moved(self) -> None:
+        """Write what has moved behind all other entries."""
+        rest = self._moved[self._next :]
+        self._next = len(self._moved)
+        if rest:
+            (self._put if self._full else self._change)(*zip(*rest, strict=True))
 
     def _finish_whole(self) -> Written:
         partition, folder = self._partition, self._folder / "database"
@@ -302,7 +352,7 @@ class _Tables:
             with self._table() as writer:
                 deque(map(writer.__setitem__, keys, values), maxlen=0)
 
-    def patch(self, keys: list[bytes], values: list[bytes | None]) -> None:
+    def patch(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
         """New values, and deletes where there is none, in the order of their keys."""
         if keys:
             with self._table() as writer:
@@ -337,7 +387,7 @@ class _Changes:
         self._file = file
         self.count = 0
 
-    def add(self, keys: list[bytes], values: list[bytes | None]) -> None:
+    def add(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
         self.count += len(keys)
         for key, value in zip(keys, values, strict=True):
             self._file.write(_entry.pack(len(key), -1 if value is None else len(value)) + key + (value or b""))

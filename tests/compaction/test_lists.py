@@ -1,0 +1,205 @@
+"""Spark is the judge of lists, value by value, and of timers: what goes is as if it had never come."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ttlsnap import CompactionReport, LocalEngine, StateDescriptor, StateEntries, compact
+from ttlsnap.clock import Clock, iso
+from ttlsnap.operators import Selection
+from ttlsnap.stores import Rewrite
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
+
+from ..judge.processes import NEWEST
+from ..judge.queries import Event, Query, stamp
+from ..judge.spark import Judge
+from ..matrix import FULL
+from .stories import H, T, rocksdb, settled
+from .test_joins import BATCHES, LIMIT, MORE, goes
+from .test_ttl_states import DAY_MS, began_ms, in_batch_0, rows
+from .unseen import Case, fits, goes_on
+
+LISTS = [
+    [Event("a", T + i, i) for i in range(9)] + [Event("b", T, 3), Event("é", T, 4), Event("gone", T, 5)],
+    [Event("a", T + 10 * H, 11), Event("b", T + 9 * H, 12), Event("c", T + 9 * H, 13), Event("é", T + 8 * H, 14)],
+    [Event("a", T + 20 * H, 21), Event("d", T + 9 * H, 22)],
+]
+AGAIN = [
+    [Event(key, T + 30 * H + n, 30 + n) for key in ("a", "b", "c", "gone", "new") for n in range(batch)]
+    for batch in (1, 2, 3)
+]
+CASES: list[tuple[str, int, bool, bool, Rewrite]] = [(NEWEST, 1, True, True, "tombstones")]
+ALL: list[tuple[str, int, bool, bool, Rewrite]] = [
+    (NEWEST, number, changelog, checksum, rewrite)
+    for number in (1, 2)
+    for changelog in (False, True)
+    for checksum in (False, True)
+    for rewrite in ("full", "tombstones")
+]
+OLDER: list[tuple[str, int, bool, bool, Rewrite]] = [
+    (version, 1, changelog, False, rewrite)
+    for version in ("4.0", "4.1")
+    for changelog in (False, True)
+    for rewrite in ("full", "tombstones")
+]
+
+
+@pytest.mark.parametrize(
+    ("version", "checkpoint_format", "changelog", "row_checksum", "rewrite"), [*ALL, *OLDER] if FULL else CASES
+)
+def test_values_of_lists_expire_one_by_one(
+    judge: Judge, version: str, checkpoint_format: int, changelog: bool, row_checksum: bool, rewrite: Rewrite
+) -> None:
+    query = rocksdb("lists", changelog, checkpoint_format, row_checksum)
+    checkpoint = judge.write(query, LISTS, layout="both" if changelog else "snapshot", version=version)
+    settled(checkpoint.path)
+    options: dict[str, Any] = {"engine": LocalEngine(1), "rewrite": rewrite, "quiet_period": 0}
+    now = str(iso((began_ms(checkpoint, 0) + DAY_MS) * 1000))
+    report = compact(str(checkpoint.path), [TtlTransformerFactory()], now=now, **options)
+    counts = {state.state.state: state.counts for state in report.states}
+    gone = checkpoint.expected.drop(lambda found: found.store == "recent" and in_batch_0(found))
+    assert gone == report.totals.dropped == counts["recent"].dropped == 12
+    for name in ("$ttl_recent", "$min_recent", "$count_recent"):
+        assert (counts[name].entries, counts[name].dropped, counts[name].rewritten) == (6, 1, 3)
+    assert fits(checkpoint.path) == query.partitions
+    hour = TtlTransformerFactory(StateTtlConfig(H * 1_000_000), timestamp="value.seen:s")
+    report = compact(str(checkpoint.path), [hour], now=stamp(T + 10 * H), **options)
+    counts = {state.state.state: state.counts for state in report.states}
+    gone = checkpoint.expected.drop(lambda found: found.store == "all" and found.at("value.seen") <= T + 9 * H)
+    assert gone == report.totals.dropped == counts["all"].dropped == 16
+    assert counts["$rowCounter_all"].dropped == 5
+    assert fits(checkpoint.path) == query.partitions
+    wanted = rows(checkpoint.expected.run(AGAIN))
+    assert rows(judge.restart(checkpoint, AGAIN, fresh=True)) == wanted
+    assert fits(checkpoint.path) == query.partitions
+
+
+class ExpireAt:
+    """Gives every value that the transformer ``of`` is about a moment of expiry of its own, by its number."""
+
+    def __init__(self, state: str, moments: dict[int, int]) -> None:
+        self._state, self._moments = state, moments
+
+    def create(self, state: StateDescriptor, clock: Clock) -> ExpireAt | None:
+        return self if state.state == self._state else None
+
+    def filter_or_transform(self, entries: StateEntries) -> StateEntries:
+        values = entries.value_structs.to_pylist()
+        moved = [self._moments.get(value["value"]["number"]) for value in values]
+        new = [{**value, "ttlExpirationMs": m} for value, m in zip(values, moved, strict=True) if m]
+        where = np.array([bool(m) for m in moved], np.bool_)
+        return entries.replace_values(pa.array(new, entries.value_structs.type), where)
+
+
+@pytest.mark.parametrize("rewrite", ["full", "tombstones"] if FULL else ["full"])
+def test_spark_finds_by_the_index_what_was_given_another_moment(judge: Judge, rewrite: Rewrite) -> None:
+    checkpoint = judge.write(rocksdb("lists", False), LISTS, layout="snapshot")
+    settled(checkpoint.path)
+    soon = int(time.time() * 1000) + 4000
+    late = {number: soon + DAY_MS + number for number in (11, 12, 22)}
+    moments = {**dict.fromkeys([*range(9), 13, 14], soon), **late}
+    compact(
+        str(checkpoint.path),
+        [ExpireAt("recent", moments)],
+        engine=LocalEngine(1),
+        rewrite=rewrite,
+        quiet_period=0,
+    )
+    assert fits(checkpoint.path) == 2
+    time.sleep(max(0, soon / 1000 - time.time()))
+    judge.restart(checkpoint, AGAIN[:1], fresh=True)
+    assert fits(checkpoint.path) == 2
+    found: list[int] = []
+
+    class Look:
+        def create(self, state: StateDescriptor, clock: Clock) -> Look | None:
+            return self if state.state == "recent" else None
+
+        def filter_or_transform(self, entries: StateEntries) -> StateEntries:
+            found.extend(value["value"]["number"] for value in entries.value_structs.to_pylist())
+            return entries
+
+    compact(str(checkpoint.path), [Look()], engine=LocalEngine(1), dry_run=True)
+    # Spark has taken away what expired, whole lists and parts of others, and nothing else.
+    assert sorted(found) == [11, 12, 21, 22, *sorted(event.value for event in AGAIN[0])]
+
+
+def alarmed(**settings: Any) -> Query:
+    return Query("alarms", delay_s=10 * H, window_s=1800, provider="rocksdb", **settings)
+
+
+ALARMS = [
+    *(
+        Case(alarmed(changelog=changelog, row_checksum=checksum))
+        for changelog in (False, True)
+        for checksum in (False, True)
+    ),
+    *(Case(alarmed(), version, again) for version in ("4.0", "4.1") for again in {version, NEWEST}),
+]
+
+
+@pytest.mark.parametrize("case", ALARMS if FULL else [Case(alarmed(changelog=True))], ids=str)
+def test_timers_follow_the_last_of_a_keys_state(judge: Judge, case: Case) -> None:
+    def drop(path: Path, **options: Any) -> CompactionReport:
+        factory = TtlTransformerFactory(StateTtlConfig(H * 1_000_000), timestamp="value.seen:s")
+        return compact(
+            str(path),
+            [factory],
+            now=stamp(LIMIT + H),
+            timers="follow",
+            engine=LocalEngine(1),
+            quiet_period=0,
+            **options,
+        )
+
+    report = goes_on(judge, case, BATCHES, MORE if case.long else [*MORE[:3], *MORE[12:15]], goes, drop)
+    dropped = {state.state.state: state.counts.dropped for state in report.states}
+    late = {event.key for events in BATCHES for event in events if not goes(event)}
+    forgotten = {event.key for events in BATCHES for event in events} - late
+    assert dropped["$eventTimers_keyToTimestamp"] == dropped["$eventTimers_timestampToKey"] == len(forgotten) > 0
+    assert dropped["all"] == sum(goes(event) for events in BATCHES for event in events)
+
+
+def test_timers_stay_unless_they_are_to_follow(judge: Judge) -> None:
+    """Each fires once more, for a key that has no state."""
+    checkpoint = judge.write(alarmed(), BATCHES, layout="snapshot")
+    settled(checkpoint.path)
+    before = fits(checkpoint.path)
+    factory = TtlTransformerFactory(StateTtlConfig(H * 1_000_000), timestamp="value.seen:s")
+    options: dict[str, Any] = {"now": stamp(LIMIT + H), "engine": LocalEngine(1)}
+    report = compact(str(checkpoint.path), [factory], quiet_period=0, **options)
+    assert {state.left_alone for state in report.states if state.state.kind == "timer"} == {
+        "a timer stays until it fires",
+        "it is derived, and follows",
+    }
+    assert fits(checkpoint.path) == before
+    found = judge.restart(checkpoint, [[Event("end", T + 300 * H, 1)]], fresh=True)
+    over = [row for batch in found for row in batch.rows if "over" in str(row)]
+    late = {event.key for events in BATCHES for event in events if not goes(event)}
+    forgotten = {event.key for events in BATCHES for event in events} - late
+    assert len([row for row in over if "'numbers': ''" in str(row) or '"numbers": ""' in str(row)]) == len(forgotten)
+
+
+def test_a_selected_variable_takes_nothing_else_along(judge: Judge) -> None:
+    checkpoint = judge.write(alarmed(), BATCHES[:1], layout="snapshot")
+    settled(checkpoint.path)
+    factory = TtlTransformerFactory(StateTtlConfig(H * 1_000_000), timestamp="value.seen:s")
+    report = compact(
+        str(checkpoint.path),
+        [factory],
+        selection=Selection(state="all"),
+        timers="follow",
+        now=stamp(T + 100 * H),
+        engine=LocalEngine(1),
+        quiet_period=0,
+    )
+    dropped = {state.state.state: state.counts.dropped for state in report.states if state.counts.dropped}
+    # The keys have state left in the other variables.
+    assert set(dropped) == {"all", "$rowCounter_all"}
+    assert fits(checkpoint.path) == 2

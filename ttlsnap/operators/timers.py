@@ -1,0 +1,70 @@
+"""The timers of transformWithState in one partition: by key, and the other way round by their moments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ttlsnap.errors import CorruptionError
+from ttlsnap.links import Decisions, Fetch, Keys, Outcome, Place, joined
+from ttlsnap.operators.transform_with_state import Timers
+from ttlsnap.unsaferow.gather import Int64s
+from ttlsnap.unsaferow.rows import Rows
+from ttlsnap.unsaferow.words import read_words, struct_rows
+
+
+class TimersOfKeys:
+    """See ``LinkWork``."""
+
+    def __init__(self, timers: Timers, where: str) -> None:
+        self._timers, self._where = timers, where
+        self._keys = Keys(timers.places)
+        self._moments: dict[Place, list[Int64s]] = {timers.by_key.place: [], timers.by_time.place: []}
+
+    def look(self, place: Place, keys: Rows, values: Rows) -> None:
+        """See ``LinkWork.look``."""
+        timers = self._timers
+        if place in self._moments:
+            at, key = (1, 0) if place == timers.by_key.place else (0, 1)
+            self._moments[place].append(read_words(keys, 2, at)[0])
+            keys = struct_rows(keys, 2, key)
+        elif timers.places[place].key_schema != timers.key_schema:
+            keys = struct_rows(keys, 2, 0)  # a map's: the key, and that of the entry
+        self._keys.add(place, keys)
+
+    def resolve(self, decided: Mapping[Place, Decisions], fetch: Fetch) -> Outcome:
+        """See ``LinkWork.resolve``."""
+        timers = self._timers
+        codes, count = self._keys.codes()
+        self._check(codes)
+        had, has = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        for place in timers.variables:
+            at = codes[place]
+            had[at] = True
+            has[at[decided[place].kept] if place in decided else at] = True
+        gone = had & ~has
+        return Outcome({place: Decisions.drop(gone[codes[place]]) for place in self._moments})
+
+    def _check(self, codes: Mapping[Place, Int64s]) -> None:
+        """Every timer is there once by its key, and once by its moment."""
+        seen = {}
+        for place, moments in self._moments.items():
+            pairs = np.stack([codes[place], joined(moments)], axis=1)
+            order = np.lexsort(pairs.T)
+            seen[place] = pairs[order], order
+        (by_key, order), (by_time, other) = seen[self._timers.by_key.place], seen[self._timers.by_time.place]
+        if len(by_key) == len(by_time) and (by_key == by_time).all():
+            return
+        common = min(len(by_key), len(by_time))
+        differs = (by_key[:common] != by_time[:common]).any(axis=1)
+        i = int(np.argmax(differs)) if differs.any() else common
+        if i < len(by_key):
+            place, which, moment = self._timers.by_key.place, int(order[i]), by_key[i, 1]
+        else:
+            place, which, moment = self._timers.by_time.place, int(other[i]), by_time[i, 1]
+        raise CorruptionError(
+            f"{self._where}: the timers by key and by time do not fit together: key "
+            f"{self._keys.shown(place, which, self._timers.key_schema)}, at {moment}: only one of the two has it, or "
+            "another one beside it. Nothing was changed; go back to an older batch, or to a copy"
+        )

@@ -1,0 +1,103 @@
+"""The elements of a variable of transformWithState in one partition, with what Spark counts and indexes of them.
+
+A value and each entry of a map is one element by itself; the elements of a list share its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ttlsnap.errors import CorruptionError
+from ttlsnap.links import Decisions, Fetch, Keys, Outcome, Place, joined
+from ttlsnap.operators.transform_with_state import Variable
+from ttlsnap.state import StateDescriptor
+from ttlsnap.stores import Moves
+from ttlsnap.unsaferow.gather import Int64s
+from ttlsnap.unsaferow.rows import Rows
+from ttlsnap.unsaferow.words import long_rows, read_words, struct_rows
+
+_KEY = 1  # of an element, in a key of the index, behind the moment
+_MOMENT = 1  # in a value, behind the user's own
+
+
+class VariableElements:
+    """See ``LinkWork``."""
+
+    def __init__(self, variable: Variable, where: str) -> None:
+        self._variable, self._where = variable, where
+        self._keys = Keys(variable.places)
+        self._numbers: dict[Place, list[Int64s]] = {place: [] for place in variable.places}
+
+    def look(self, place: Place, keys: Rows, values: Rows) -> None:
+        """See ``LinkWork.look``."""
+        variable = self._variable
+        if place == variable.elements.place:
+            numbers = read_words(values, 2, _MOMENT)[0] if variable.index else np.zeros(len(keys), np.int64)
+        elif variable.index and place == variable.index.place:
+            numbers = read_words(keys, 2, 0)[0]
+            # A struct, whose bytes are those of the key that the element has itself.
+            keys = struct_rows(keys, 2, _KEY)
+        else:
+            numbers = read_words(values, 1, 0)[0]
+        self._numbers[place].append(numbers)
+        self._keys.add(place, keys)
+
+    def resolve(self, decided: Mapping[Place, Decisions], fetch: Fetch) -> Outcome:
+        """See ``LinkWork.resolve``."""
+        variable, place = self._variable, self._variable.elements.place
+        codes, count = self._keys.codes()
+        numbers = {where: joined(found) for where, found in self._numbers.items()}
+        of, moments = codes[place], numbers[place]
+        decision = decided.get(place) or Decisions.keep(len(of))
+        kept, new = decision.kept, moments.copy()
+        if variable.index and decision.rewritten.any():
+            new[decision.rewritten] = read_words(decision.values, 2, _MOMENT)[0]
+        rows, left = np.bincount(of, minlength=count), np.bincount(of[kept], minlength=count)
+        first, later = _first(of, moments, count), _first(of[kept], new[kept], count)
+        found = {}
+        for state, before, after in [
+            *((state, rows, left) for state in (variable.counts,) if state),
+            *((state, first, later) for state in (variable.first, variable.index) if state),
+        ]:
+            at, there = codes[state.place], numbers[state.place]
+            self._check(state, at, there, of, before)
+            stays, differs = left[at] > 0, after[at] != there
+            if state == variable.index:
+                moved = stays & differs
+                moves = Moves(moved, after[at][moved]) if moved.any() else None
+                found[state.place] = Decisions(stays & ~differs, np.zeros(len(at), np.bool_), Rows.none(), moves)
+            else:
+                changed = stays & differs
+                found[state.place] = Decisions(stays, changed, long_rows(after[at][changed]))
+        return Outcome(found)
+
+    def _check(self, state: StateDescriptor, at: Int64s, there: Int64s, of: Int64s, wanted: Int64s) -> None:
+        """Every key of an element is there once, with the number that is wanted, and no other."""
+        times = np.bincount(at, minlength=len(wanted))
+        known = np.bincount(of, minlength=len(wanted)) > 0
+        wrong = ~known[at] | (times[at] != 1) | (there != wanted[at])
+        if wrong.any():
+            i = int(np.flatnonzero(wrong)[0])
+            what = f"where it should be {wanted[at[i]]}" if known[at[i]] else "and the variable does not have it"
+            self._fail(state.place, i, f"{state.state} has {there[i]} for it, {what}")
+        missing = times[of] == 0
+        if missing.any():
+            i = int(np.flatnonzero(missing)[0])
+            self._fail(self._variable.elements.place, i, f"{state.state} does not have it")
+
+    def _fail(self, place: Place, i: int, what: str) -> None:
+        elements = self._variable.elements
+        raise CorruptionError(
+            f"{self._where}: variable {elements.state} and what belongs to it do not fit together: key "
+            f"{self._keys.shown(place, i, elements.key_schema)}: {what}. Nothing was changed; go back to an older "
+            "batch, or to a copy"
+        )
+
+
+def _first(of: Int64s, moments: Int64s, count: int) -> Int64s:
+    """The first of the moments of each key."""
+    first = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(first, of, moments)
+    return first
