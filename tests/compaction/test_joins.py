@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import CompactionReport, LocalEngine, compact
+from ttlsnap import CompactionReport, LocalEngine, StateDescriptor, StateEntries, compact
+from ttlsnap.clock import Clock
 from ttlsnap.errors import RefusedError
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
@@ -35,6 +36,8 @@ BATCHES: list[Events] = [
         Event("lonely", T, 1),
         Event("gone", T, 1),
         Event("gone", T, 2),
+        *(Event("twin", T + 3 * H, value) for value in (1, 2, 3, 4, 13)),
+        *(Event("twice", T, value) for value in (1, 2, 3)),
         Event("a", T + 4 * H, 1),
         Event("b", T + 4 * H, 2),
     ],
@@ -47,7 +50,7 @@ BATCHES: list[Events] = [
 MORE: list[Events] = [
     [
         Event(key, T + 4 * H + hour * 60 + n, hour + n)
-        for n, key in enumerate((*KEYS, "gone", "g", "\u00e9"))
+        for n, key in enumerate((*KEYS, "gone", "g", "\u00e9", "twin", "twice"))
         if hour < 8
     ]
     + [Event(key, T + 5 * H + hour * H + i, hour + i) for key in "axyz" for i in range(2)]
@@ -80,11 +83,12 @@ SLICE = [
     Case(joined(join_type="full_outer")),
     Case(joined(join_type="left_outer", provider="rocksdb", changelog=True)),
     Case(joined(join_type="right_outer", provider="rocksdb", join_format=3, row_checksum=True)),
+    Case(joined(join_type="full_outer", provider="rocksdb", join_format=4)),
     Case(joined(join_format=1), "3.5", "3.5"),
 ]
 STORES: list[dict[str, Any]] = [
     {"provider": "hdfs"},
-    *({"provider": "rocksdb", "changelog": changelog, "join_format": n} for changelog in (False, True) for n in (2, 3)),
+    *({"provider": "rocksdb", "changelog": changelog, "join_format": n} for changelog in (False, True) for n in (2, 3, 4)),
 ]
 EVERYTHING = [
     *(Case(joined(join_type=kind, **settings)) for kind in TYPES for settings in STORES),
@@ -107,6 +111,27 @@ def test_spark_goes_on_as_if_the_rows_had_never_come(judge: Judge, case: Case) -
     early = sum(map(goes, events))
     assert (report.totals.dropped, report.totals.kept) == (early, len(events) - early)
     assert sum(state.unmatched for state in report.states) == (case.query.join_format > 1)
+
+
+@pytest.mark.parametrize("checksum", [False, True] if FULL else [True])
+def test_some_of_the_rows_with_one_key_and_time_go(judge: Judge, checksum: bool) -> None:
+    """Only format 4 keeps those together; and only an inner join does not remember who had matched whom."""
+
+    class Drop3:
+        def create(self, state: StateDescriptor, clock: Clock) -> Drop3 | None:
+            return self if state.side == "left" else None
+
+        def filter_or_transform(self, entries: StateEntries) -> StateEntries:
+            return entries.filter(entries.words("value.left_value")[0] % 10 != 3)
+
+    def drop_some(path: Path, **options: Any) -> CompactionReport:
+        return compact(str(path), [Drop3()], engine=LocalEngine(1), quiet_period=0, drop_unmatched=True, **options)
+
+    case = Case(joined(provider="rocksdb", join_format=4, changelog=True, row_checksum=checksum))
+    more = MORE if case.long else [*MORE[:3], *MORE[12:15]]
+    report = goes_on(judge, case, BATCHES, more, lambda event: event.value % 10 == 3, drop_some)
+    counts = {state.state.state: state.counts for state in report.states}
+    assert counts["left-keyWithTsToValues"].dropped == counts["left-tsWithKey"].dropped > 5
 
 
 @pytest.fixture(scope="module")

@@ -81,6 +81,8 @@ class Query:
             _STATE_STORE + "rocksdb.changelogCheckpointing.enabled": str(self.changelog).lower(),
             _STATE_STORE + "checkpointFormatVersion": str(self.checkpoint_format),
         }
+        if self.join_format == 4:
+            settings["spark.sql.streaming.join.stateFormatV4.enabled"] = "true"
         settings.update(self.conf)
         return settings
 

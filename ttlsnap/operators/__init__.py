@@ -184,7 +184,7 @@ def _check_supported(checkpoint: Checkpoint, operator: Operator, store: Store) -
             number = join.state_format(checkpoint)
             raise UnsupportedError(
                 f"{where} is {operator.name or 'a stream-stream join'} of state format {number}, whose linked entries "
-                f"are not known (known: 1 to 3){others}"
+                f"are not known (known: 1 to 4){others}"
             )
     if len(store.families) > 1 and operator.name not in transform_with_state.NAMES:
         raise UnsupportedError(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ttlsnap.errors import CorruptionError
-from ttlsnap.links import Decisions, Fetch, Outcome, Place, codes_of, joined, shown_key
-from ttlsnap.operators.join import IndexedSide
+from ttlsnap.errors import CorruptionError, TransformerError
+from ttlsnap.fields import find_field
+from ttlsnap.links import Decisions, Fetch, Keys, Outcome, Place, codes_of, joined, shown_key
+from ttlsnap.operators.join import IndexedSide, TimedSide
+from ttlsnap.state import StateDescriptor
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.project import without_last_field
 from ttlsnap.unsaferow.rows import Rows
@@ -97,11 +100,14 @@ class IndexedRows:
             self._fail(self._value_keys, int(np.flatnonzero(uncounted)[0]), "its rows are not counted")
 
     def _fail(self, keys: list[pa.LargeBinaryArray], i: int, what: str) -> None:
-        shown = shown_key(keys, i, self._side.counts.key_schema)
-        raise CorruptionError(
-            f"{self._where}: the stores of the join's {self._side.values.side} side do not fit together: key "
-            f"{shown}: {what}. Nothing was changed; go back to an older batch, or to a copy"
-        )
+        raise _misfit(self._where, self._side.values, shown_key(keys, i, self._side.counts.key_schema), what)
+
+
+def _misfit(where: str, values: StateDescriptor, key: Any, what: str) -> CorruptionError:
+    return CorruptionError(
+        f"{where}: the stores of the join's {values.side} side do not fit together: key {key}: {what}. Nothing was "
+        "changed; go back to an older batch, or to a copy"
+    )
 
 
 def _values(source: Int64s, decision: Decisions, fetch: Callable[[Mask], Rows]) -> Rows:
@@ -114,3 +120,58 @@ def _values(source: Int64s, decision: Decisions, fetch: Callable[[Mask], Rows]) 
     place = np.cumsum(wanted) - 1
     pool = Rows.concat([old, decision.values])
     return pool.take(np.where(is_new, len(old) + number[source], place[source]))
+
+
+class TimedRows:
+    """See ``LinkWork``. The rows of a key and a time are a list, and the index has as many entries for it."""
+
+    def __init__(self, side: TimedSide, where: str) -> None:
+        self._side, self._where = side, where
+        self._keys = Keys(side.places)
+        self._matched: list[Mask] = []
+        self._times: list[Int64s] = []
+
+    def look(self, place: Place, keys: Rows, values: Rows) -> None:
+        """See ``LinkWork.look``."""
+        self._keys.add(place, keys)
+        if place == self._side.values.place:
+            fields = len(self._side.values.value_schema.fields)
+            self._matched.append(read_words(values, fields, fields - 1)[0] != 0)
+            fields = len(self._side.values.key_schema.fields)
+            self._times.append(read_words(keys, fields, fields - 1)[0])
+
+    def resolve(self, decided: Mapping[Place, Decisions], fetch: Fetch) -> Outcome:
+        """See ``LinkWork.resolve``."""
+        values, times = self._side.values, self._side.times
+        codes, count = self._keys.codes()
+        of_value, of_time = codes[values.place], codes[times.place]
+        rows, indexed = np.bincount(of_value, minlength=count), np.bincount(of_time, minlength=count)
+        for place, of in codes.items():
+            wrong = (rows != indexed)[of]
+            if wrong.any():
+                i = int(np.flatnonzero(wrong)[0])
+                what = f"the index has {indexed[of[i]]} entries for {rows[of[i]]} rows"
+                raise _misfit(self._where, values, self._keys.shown(place, i, values.key_schema), what)
+        decision = decided.get(values.place)
+        if decision is None or not decision.change:
+            return Outcome({times.place: Decisions.keep(len(of_time))})
+        self._require_times(decision)
+        left = np.bincount(of_value[decision.kept], minlength=count)
+        # Those of one key lie one after the other, and one is as good as another.
+        begins = np.flatnonzero(np.append(True, of_time[1:] != of_time[:-1]))
+        rank = np.arange(len(of_time)) - np.repeat(begins, np.diff(np.append(begins, len(of_time))))
+        unmatched = ~decision.kept & ~np.concatenate(self._matched)
+        return Outcome({times.place: Decisions.drop(rank >= left[of_time])}, int(unmatched.sum()))
+
+    def _require_times(self, decision: Decisions) -> None:
+        """A new row has the time that is in its key."""
+        state = self._side.values
+        field = find_field(state.stored_timestamp or "", state.key_schema, state.value_schema)
+        if field is None or len(field.path) > 1 or not decision.rewritten.any():
+            return
+        new, nulls = read_words(decision.values, len(state.value_schema.fields), field.path[0])
+        if (nulls | (new != joined(self._times)[decision.rewritten])).any():
+            raise TransformerError(
+                f"{state}: a transformer changed {field.name}, which the join's keys and its index hold, too; rows can "
+                "be dropped, and other fields rewritten, but not that"
+            )
