@@ -124,7 +124,14 @@ def _show(out: Console, found: Inspection) -> None:
                     out.print(f"  {state.problem}", markup=False)
     for sample in found.samples or ():
         place = f"{sample['operator']}.{sample['store']}.{sample['state']}[{sample['partition']}]"
-        out.print(f"{place}  {_compact(sample['key'])} -> {_compact(sample['value'])}", markup=False)
+        key, value = _compact(sample["key"]), _compact(sample["value"])
+        if "map_key" in sample:
+            key += f" {_compact(sample['map_key'])}"
+        if "time" in sample:
+            value = sample["time"]
+        if "matched" in sample:
+            value += "  matched" if sample["matched"] else "  not matched"
+        out.print(f"{place}  {key} -> {value}", markup=False)
 
 
 def _compact(value: Any) -> str:

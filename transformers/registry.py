@@ -17,7 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from ttlsnap.errors import UsageError
-from ttlsnap.transform import EntryTransformerFactory, StateSnapshotTransformerFactory
+from ttlsnap.transform import CollectionStrategy, EntryTransformerFactory, StateSnapshotTransformerFactory
 
 GROUP = "ttlsnap.transformers"
 
@@ -58,14 +58,16 @@ def load_factory(name: str, options: dict[str, str]) -> StateSnapshotTransformer
     found = _load(name)
     if hasattr(found, "from_options"):
         return _checked(name, _made(name, options, lambda: found.from_options(dict(options))))
-    if options:
-        raise UsageError(f"transformer {name!r} takes no options: it has no from_options")
+    is_function = callable(found) and not inspect.isclass(found) and not hasattr(found, "create")
+    if options.keys() - ({"strategy"} if is_function else set()):
+        raise UsageError(f"transformer {name!r} takes no such options: it has no from_options")
     if inspect.isclass(found):
         return _checked(name, _made(name, options, found))
     if hasattr(found, "create"):
         return _checked(name, found)
-    if callable(found):
-        return EntryTransformerFactory(found)
+    if is_function:
+        strategy = options.get("strategy", CollectionStrategy.TRANSFORM_ALL)
+        return EntryTransformerFactory(found, CollectionStrategy.parse(strategy))
     raise UsageError(f"{name!r} is {type(found).__name__}: no factory, class or function")
 
 

@@ -23,7 +23,7 @@ from ttlsnap.errors import UsageError
 from ttlsnap.operators import aggregation, group_state, session_window
 from ttlsnap.state import SIDES, StateDescriptor
 from ttlsnap.timestamps import TimestampField, field_listing, split_unit, timestamp_field
-from ttlsnap.transform import StateSnapshotTransformer, TimeSummary
+from ttlsnap.transform import CollectionStrategy, StateSnapshotTransformer, TimeSummary
 from ttlsnap.transformers.config import StateTtlConfig, parse_duration
 
 # What is the moment of writing and a duration; a window's end, or an event's own time, is not.
@@ -52,18 +52,20 @@ class TtlTransformerFactory:
     ``config`` None means: no ttl beyond the moment of expiry that Spark stores, and states for which Spark stores
     none are left alone. ``timestamp`` names the field; None is what Spark stores for the operator. Of several names
     each is for one side of a join, which stands before it: ``left:value.at``. ``old_ttl_us`` is taken off the moment of
-    expiry that Spark stores, so that the ttl counts from the moment of writing.
+    expiry that Spark stores, so that the ttl counts from the moment of writing. ``strategy`` says how far lists are
+    looked at.
     """
 
     config: StateTtlConfig | None = None
     timestamp: str | tuple[str, ...] | None = None
     time: TimeCharacteristic | None = None
     old_ttl_us: int = 0
+    strategy: CollectionStrategy = CollectionStrategy.TRANSFORM_ALL
 
     @classmethod
     def from_options(cls, options: dict[str, str]) -> TtlTransformerFactory:
-        """From ``--set``: ``ttl``, ``timestamp``, ``time``, ``old_ttl``."""
-        known = ("ttl", "timestamp", "time", "old_ttl")
+        """From ``--set``: ``ttl``, ``timestamp``, ``time``, ``old_ttl``, ``strategy``."""
+        known = ("ttl", "timestamp", "time", "old_ttl", "strategy")
         unknown = set(options) - set(known)
         if unknown:
             raise UsageError(f"the ttl transformer has no option {sorted(unknown)[0]!r}; it has {', '.join(known)}")
@@ -73,6 +75,7 @@ class TtlTransformerFactory:
             options.get("timestamp"),
             _characteristic(time) if time else None,
             parse_duration(old_ttl) if old_ttl else 0,
+            CollectionStrategy.parse(options.get("strategy", CollectionStrategy.TRANSFORM_ALL)),
         )
 
     def plan(self, states: Sequence[StateDescriptor], clock: Clock) -> list[str | None]:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ttlsnap.report import CompactionReport, Counts, StateReport
     from ttlsnap.state import StateDescriptor
     from ttlsnap.transform import (
+        CollectionStrategy,
         Drop,
         EntryTransformerFactory,
         Keep,
@@ -62,6 +63,7 @@ _HOMES = {
     "state": ("StateDescriptor",),
     "transform": (
         "Drop",
+        "CollectionStrategy",
         "EntryTransformerFactory",
         "Keep",
         "Replace",
@@ -74,6 +76,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "Checkpoint",
     "Clock",
+    "CollectionStrategy",
     "CompactionReport",
     "Counts",
     "Drop",

@@ -106,6 +106,32 @@ class StateEntries:
         rows = Rows(np.concatenate([self.values.data, new.data]), start, size)
         return replace(self, values=rows, rewritten=self.rewritten | mask)
 
+    def up_to_first_of_each_list(self, answer: StateEntries) -> StateEntries:
+        """What ``answer`` says of each list's values up to the first that it kept; those behind it as they are here.
+
+        These are entries of a state of lists, and ``answer`` is some of them.
+        """
+        kept = np.zeros(len(self), np.bool_)
+        at = np.searchsorted(self.index, answer.index)
+        kept[at] = True
+        # Values of one list have one key: not an equal one, but the same bytes.
+        start = self.keys.start
+        begins = np.append(True, start[1:] != start[:-1])[: len(self)]
+        number = np.cumsum(begins) - 1
+        place = np.arange(len(self))
+        first = np.full(int(begins.sum()), len(self))
+        np.minimum.at(first, number[kept], place[kept])
+        behind = place > first[number]
+        mine = kept & ~behind
+        from_answer = np.zeros(len(self), np.int64)
+        from_answer[at] = np.arange(len(answer))
+        start, size, rewritten = self.values.start.copy(), self.values.size.copy(), self.rewritten.copy()
+        number = from_answer[mine]
+        start[mine] = answer.values.start[number] + len(self.values.data)
+        size[mine], rewritten[mine] = answer.values.size[number], answer.rewritten[number]
+        values = Rows(np.concatenate([self.values.data, answer.values.data]), start, size)
+        return replace(self, values=values, rewritten=rewritten).filter(kept | behind)
+
     def to_pylist(self) -> list[dict[str, Any]]:
         """Decoded entries, ``[{"key": {...}, "value": {...}}, ...]``, for looking at a few."""
         pairs = zip(self.key_structs.to_pylist(), self.value_structs.to_pylist(), strict=True)

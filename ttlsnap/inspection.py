@@ -46,7 +46,7 @@ class StateInspection:
         state = self.descriptor
         return {
             "name": self.name,
-            "type": "value",
+            "type": state.kind if state else "value",
             "role": state.role if state else "primary",
             "key_schema": to_value(state.key_schema) if state else None,
             "value_schema": to_value(state.value_schema) if state else None,
@@ -147,7 +147,7 @@ def inspect(
         from ttlsnap.scanning import scan
 
         try:
-            samples = scan(found, entries, timestamp, age, clock_at(now, checkpoint.batch))
+            samples = scan(found, entries, timestamp, age, clock_at(now, checkpoint.batch), selection.state)
         except CorruptionError as error:
             if not schemas:
                 raise

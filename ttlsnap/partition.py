@@ -26,6 +26,8 @@ from ttlsnap.state import StateDescriptor
 from ttlsnap.stores import Rewrite, StagedFile, Staging, StateStore, StoredPartition, Written
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.transform import (
+    ChoosesStrategy,
+    CollectionStrategy,
     ReportsTimes,
     StateSnapshotTransformer,
     StateSnapshotTransformerFactory,
@@ -423,7 +425,11 @@ class _State:
         self, state: StateDescriptor, factories: Sequence[StateSnapshotTransformerFactory], clock: Clock
     ) -> None:
         self.state = state
-        self._transformers = [t for factory in factories if (t := create(factory, state, clock)) is not None]
+        self._transformers = [
+            (t, state.lists and _stops(factory))
+            for factory in factories
+            if (t := create(factory, state, clock)) is not None
+        ]
         self.entries = self.left = self.rewritten = 0
 
     def transform(self, keys: Rows, values: Rows) -> StateEntries:
@@ -432,17 +438,18 @@ class _State:
         check_rows(keys, state.key_schema)
         check_rows(values, state.value_schema)
         first = entries = StateEntries.of(state, keys, values)
-        for transformer in self._transformers:
+        for transformer, stops in self._transformers:
             if not len(entries):
                 break
-            entries = _filter_or_transform(transformer, entries)
+            answer = _filter_or_transform(transformer, entries)
+            entries = entries.up_to_first_of_each_list(answer) if stops and answer is not entries else answer
         self.entries += len(first)
         self.left += len(entries)
         self.rewritten += int(entries.rewritten.sum())
         return entries
 
     def result(self) -> StateResult:
-        times = [t.time_summary() for t in self._transformers if isinstance(t, ReportsTimes)]
+        times = [t.time_summary() for t, _ in self._transformers if isinstance(t, ReportsTimes)]
         return StateResult(
             state=self.state.state,
             entries=self.entries,
@@ -451,6 +458,10 @@ class _State:
             rewritten=self.rewritten,
             times=times[0] if times else None,
         )
+
+
+def _stops(factory: StateSnapshotTransformerFactory) -> bool:
+    return isinstance(factory, ChoosesStrategy) and factory.strategy == CollectionStrategy.STOP_ON_FIRST_INCLUDED
 
 
 def _filter_or_transform(transformer: StateSnapshotTransformer, before: StateEntries) -> StateEntries:

@@ -13,6 +13,7 @@ from ttlsnap.checkpoint import Checkpoint, Store
 from ttlsnap.clock import Clock, TimeCharacteristic, iso
 from ttlsnap.entries import StateEntries
 from ttlsnap.errors import CorruptionError, UsageError
+from ttlsnap.operators.showing import shown
 from ttlsnap.rendering import to_json_values
 from ttlsnap.stores import Batch, lineage_of, state_store
 from ttlsnap.timestamps import TimestampField, field_listing, split_unit, timestamp_field
@@ -26,9 +27,12 @@ AGES = {"1h": _HOUR, "6h": 6 * _HOUR, "1d": 24 * _HOUR, "3d": 72 * _HOUR, "7d": 
         "90d": 2_160 * _HOUR, "365d": 8_760 * _HOUR}  # fmt: skip
 
 
-def scan(found: Inspection, entries: int, timestamp: str | None, age: bool, clock: Clock) -> list[dict[str, Any]]:
+def scan(
+    found: Inspection, entries: int, timestamp: str | None, age: bool, clock: Clock, named: str | None
+) -> list[dict[str, Any]]:
     """Decode up to ``entries`` entries of each state, and with ``age`` count all and fill in the histograms.
 
+    Entries that are derived from others are left out, unless their state was ``named``.
     Raises UnsupportedError for a provider or a store that cannot be read entry by entry.
     """
     checkpoint = found.checkpoint
@@ -37,7 +41,8 @@ def scan(found: Inspection, entries: int, timestamp: str | None, age: bool, cloc
     for _, stores in found.operators:
         for store, states in stores:
             histograms = [_histogram(state, timestamp, clock) if age else None for state in states]
-            scans = [_StateScan(store, s, h, entries) for s, h in zip(states, histograms, strict=True)]
+            wanted = [entries if named or s.descriptor is None or s.descriptor.role == "primary" else 0 for s in states]
+            scans = [_StateScan(store, *each) for each in zip(states, histograms, wanted, strict=True)]
             for each in scans:
                 aged += each.histogram is not None
                 if age and each.histogram is None and each.state.descriptor is not None:
@@ -109,23 +114,13 @@ def _scan_store(checkpoint: Checkpoint, store: Store, scans: Sequence[_StateScan
 def _samples(
     store: Store, state: StateInspection, partition: int, key_rows: Rows, value_rows: Rows
 ) -> list[dict[str, Any]]:
+    place = {"operator": store.operator, "store": store.name, "state": state.name, "partition": partition}
     if state.descriptor is None or state.opaque:
-        keys: list[Any] = [value.hex() for value in key_rows.to_arrow().to_pylist()]
-        values: list[Any] = [value.hex() for value in value_rows.to_arrow().to_pylist()]
-    else:
-        entries = StateEntries.of(replace(state.descriptor, partition=partition), key_rows, value_rows)
-        keys, values = to_json_values(entries.key_structs), to_json_values(entries.value_structs)
-    return [
-        {
-            "operator": store.operator,
-            "store": store.name,
-            "state": state.name,
-            "partition": partition,
-            "key": key,
-            "value": value,
-        }
-        for key, value in zip(keys, values, strict=True)
-    ]
+        raw = zip(key_rows.to_arrow().to_pylist(), value_rows.to_arrow().to_pylist(), strict=True)
+        return [{**place, "key": key.hex(), "value": value.hex()} for key, value in raw]
+    entries = StateEntries.of(replace(state.descriptor, partition=partition), key_rows, value_rows)
+    decoded = zip(to_json_values(entries.key_structs), to_json_values(entries.value_structs), strict=True)
+    return [{**place, **shown(state.descriptor, key, value)} for key, value in decoded]
 
 
 class _Histogram:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 from ttlsnap.clock import Clock
 from ttlsnap.entries import StateEntries
-from ttlsnap.errors import TransformerError
+from ttlsnap.errors import TransformerError, UsageError
 from ttlsnap.fields import distinct_names
 from ttlsnap.schema import types as T
 from ttlsnap.state import StateDescriptor
@@ -35,7 +36,7 @@ class StateSnapshotTransformer(Protocol):
 
 
 class StateSnapshotTransformerFactory(Protocol):
-    """Makes transformers. Picklable; may also offer what ``PlansStates`` and ``ReportsTimes`` name."""
+    """Makes transformers. Picklable; may also offer what ``PlansStates`` and ``ChoosesStrategy`` name."""
 
     def create(self, state: StateDescriptor, clock: Clock) -> StateSnapshotTransformer | None:
         """A fresh transformer for one partition of ``state``, or None to leave that state alone.
@@ -55,6 +56,32 @@ class PlansStates(Protocol):
         ``clock`` is the run's, ``clock.of(state.operator)`` that of an operator.
         """
         ...
+
+
+class CollectionStrategy(StrEnum):
+    """How far a list is looked at, in Flink's terms."""
+
+    TRANSFORM_ALL = "TRANSFORM_ALL"
+    """Every value."""
+
+    STOP_ON_FIRST_INCLUDED = "STOP_ON_FIRST_INCLUDED"
+    """Up to the first value that stays; those behind it stay as they are, whatever a transformer makes of them."""
+
+    @classmethod
+    def parse(cls, text: str) -> CollectionStrategy:
+        """From an option; raises UsageError."""
+        try:
+            return cls(text.upper())
+        except ValueError:
+            raise UsageError(f"strategy is {' or '.join(cls)}, not {text!r}") from None
+
+
+@runtime_checkable
+class ChoosesStrategy(Protocol):
+    """A factory that says how its transformers look at lists; TRANSFORM_ALL where it does not."""
+
+    @property
+    def strategy(self) -> CollectionStrategy: ...
 
 
 @dataclass(frozen=True)
@@ -105,13 +132,14 @@ EntryFunction = Callable[[dict[str, Any], dict[str, Any]], Verdict]
 
 @dataclass(frozen=True)
 class EntryTransformerFactory:
-    """Runs ``function(key, value)`` on every entry, both decoded to dictionaries.
+    """Runs ``function(key, value)`` on every entry, both decoded to dictionaries; on lists as ``strategy`` says.
 
     ``function`` must be picklable (a module-level function is). Fields of one name are numbered, as ``inspect`` spells
     them: ``sum#1``, ``sum#2``.
     """
 
     function: EntryFunction
+    strategy: CollectionStrategy = CollectionStrategy.TRANSFORM_ALL
 
     def create(self, state: StateDescriptor, clock: Clock) -> StateSnapshotTransformer | None:
         """A transformer for any state."""

@@ -88,7 +88,11 @@ SLICE = [
 ]
 STORES: list[dict[str, Any]] = [
     {"provider": "hdfs"},
-    *({"provider": "rocksdb", "changelog": changelog, "join_format": n} for changelog in (False, True) for n in (2, 3, 4)),
+    *(
+        {"provider": "rocksdb", "changelog": changelog, "join_format": n}
+        for changelog in (False, True)
+        for n in (2, 3, 4)
+    ),
 ]
 EVERYTHING = [
     *(Case(joined(join_type=kind, **settings)) for kind in TYPES for settings in STORES),

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ttlsnap import CompactionReport, LocalEngine, StateDescriptor, StateEntries, compact
+from ttlsnap import CompactionReport, LocalEngine, StateDescriptor, StateEntries, compact, inspect
 from ttlsnap.clock import Clock, iso
 from ttlsnap.operators import Selection
 from ttlsnap.stores import Rewrite
@@ -179,6 +179,30 @@ def test_timers_stay_unless_they_are_to_follow(judge: Judge) -> None:
         "it is derived, and follows",
     }
     assert fits(checkpoint.path) == before
+    shown = inspect(str(checkpoint.path), entries=1000).samples or []
+    assert {entry["state"] for entry in shown} == {"all", "counts", "last", "$eventTimers_keyToTimestamp"}
+    lone = [entry for entry in shown if entry["key"] == {"key": "alone"}]
+    told = [{k: v for k, v in entry.items() if k not in ("operator", "store", "partition")} for entry in lone]
+    assert told == [
+        {
+            "state": "$eventTimers_keyToTimestamp",
+            "key": {"key": "alone"},
+            "value": {},
+            "time": f"{stamp(T + 4 * H + 1801)}.000Z",
+        },
+        {"state": "all", "key": {"key": "alone"}, "value": {"number": 7, "seen": T + 4 * H}},
+        {"state": "all", "key": {"key": "alone"}, "value": {"number": 9, "seen": T + 4 * H + 1}},
+        *(
+            {
+                "state": "counts",
+                "key": {"key": "alone"},
+                "map_key": {"seen": T + 4 * H + n},
+                "value": {"seen": T + 4 * H + n, "n": 1},
+            }
+            for n in (0, 1)
+        ),
+        {"state": "last", "key": {"key": "alone"}, "value": {"seen": T + 4 * H + 1}},
+    ]
     found = judge.restart(checkpoint, [[Event("end", T + 300 * H, 1)]], fresh=True)
     over = [row for batch in found for row in batch.rows if "over" in str(row)]
     late = {event.key for events in BATCHES for event in events if not goes(event)}

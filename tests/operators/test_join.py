@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ttlsnap import LocalEngine, compact, open_checkpoint
+from ttlsnap import LocalEngine, Selection, compact, inspect, open_checkpoint
 from ttlsnap.checkpoint import Checkpoint, Store
 from ttlsnap.consistency import check_links
 from ttlsnap.errors import CorruptionError
@@ -114,3 +114,18 @@ def test_a_side_that_was_evicted_whole(tmp_path: Path) -> None:
     )
     assert report.totals.dropped == report.totals.entries
     assert report.totals.dropped > 0
+
+
+def test_rows_are_shown_without_what_they_are_stored_with(tmp_path: Path) -> None:
+    target = sample("join-4.2", tmp_path)
+    found = inspect(str(target), entries=1000)
+    shown = found.samples or []
+    assert {entry["side"] for entry in shown} == {"left", "right"}
+    assert all(set(entry["key"]) == {"field0"} and "matched" not in entry["value"] for entry in shown)
+    assert {entry["matched"] for entry in shown} == {True}
+    counts = inspect(str(target), entries=1000, selection=Selection(store="left-keyToNumValues", state="default"))
+    assert sum(entry["value"]["value"] for entry in counts.samples or []) == sum(e["side"] == "left" for e in shown)
+    types = {
+        state["type"] for op in found.to_json()["operators"] for store in op["stores"] for state in store["states"]
+    }
+    assert types == {"row", "count"}

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 NAME = "symmetricHashJoin"
 VALUES = "keyWithIndexToValue"
 COUNTS = "keyToNumValues"
+MATCHED = "matched"
 TIMED_VALUES = "keyWithTsToValues"
 TIMES = "tsWithKey"
 _ROWS = (VALUES, TIMED_VALUES)
