@@ -78,6 +78,23 @@ def returning(end: int) -> Batches:
     ]
 
 
+def returning_twice(end: int) -> Batches:
+    """The last two of ``returning``."""
+    return returning(end)[-2:]
+
+
+def twins(end: int) -> Batches:
+    """Several odd and even numbers of one key and moment."""
+    return [
+        [
+            Event(f"key-{place}", end - (8 - 4 * day) * DAY + place * 60, number)
+            for place in range(3)
+            for number in range(day, 3 + place)
+        ]
+        for day in range(2)
+    ]
+
+
 def closing_windows(end: int) -> Batches:
     """An hour a batch, so that each closes a window; some come late, but not too late, and close at once."""
     batches = []
@@ -193,6 +210,27 @@ SAMPLES = (
         Query("visits", provider="rocksdb", changelog=True),
         events=returning,
         layout="both",
+    ),
+    Sample(
+        "lists-4.2",
+        "transformWithState: a list with a TTL, with its index, first moments and counts, and one without",
+        Query("lists", provider="rocksdb", partitions=1),
+        events=returning_twice,
+        layout="snapshot",
+    ),
+    Sample(
+        "alarms-4.2",
+        "transformWithState: a value, a list, a map, and timers in event time; row checksums",
+        Query("alarms", provider="rocksdb", partitions=1, delay_s=20 * DAY, row_checksum=True),
+        events=returning_twice,
+        layout="snapshot",
+    ),
+    Sample(
+        "join-format4-4.2",
+        "a stream-stream join of state format 4: rows by key and time, and an index of the times",
+        Query("join_parities", provider="rocksdb", partitions=1, delay_s=20 * DAY, join_format=4),
+        events=twins,
+        layout="snapshot",
     ),
     Sample("join-4.2", "a stream-stream join: four linked stores", Query("join", delay_s=4 * DAY)),
     Sample(

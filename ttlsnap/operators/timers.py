@@ -48,23 +48,22 @@ class TimersOfKeys:
 
     def _check(self, codes: Mapping[Place, Int64s]) -> None:
         """Every timer is there once by its key, and once by its moment."""
-        seen = {}
+        seen = []
         for place, moments in self._moments.items():
-            pairs = np.stack([codes[place], joined(moments)], axis=1)
-            order = np.lexsort(pairs.T)
-            seen[place] = pairs[order], order
-        (by_key, order), (by_time, other) = seen[self._timers.by_key.place], seen[self._timers.by_time.place]
+            pairs = np.stack([joined(moments), codes[place]], axis=1)
+            order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+            seen.append((place, pairs[order], order))
+        (_, by_key, _), (_, by_time, _) = seen
         if len(by_key) == len(by_time) and (by_key == by_time).all():
             return
         common = min(len(by_key), len(by_time))
         differs = (by_key[:common] != by_time[:common]).any(axis=1)
         i = int(np.argmax(differs)) if differs.any() else common
-        if i < len(by_key):
-            place, which, moment = self._timers.by_key.place, int(order[i]), by_key[i, 1]
-        else:
-            place, which, moment = self._timers.by_time.place, int(other[i]), by_time[i, 1]
+        # Both are in order: what comes first in one of them is not in the other.
+        place, pairs, order = min((s for s in seen if i < len(s[1])), key=lambda s: tuple(s[1][i].tolist()))
+        which, moment = int(order[i]), pairs[i, 0]
         raise CorruptionError(
             f"{self._where}: the timers by key and by time do not fit together: key "
-            f"{self._keys.shown(place, which, self._timers.key_schema)}, at {moment}: only one of the two has it, or "
-            "another one beside it. Nothing was changed; go back to an older batch, or to a copy"
+            f"{self._keys.shown(place, which, self._timers.key_schema)}, at {moment}: only one of the two has it. "
+            "Nothing was changed; go back to an older batch, or to a copy"
         )

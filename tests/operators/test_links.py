@@ -1,0 +1,145 @@
+"""Entries of RocksDB that do not fit together are damage: a key is named, and nothing changes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap import LocalEngine, compact, open_checkpoint
+from ttlsnap.consistency import check_links
+from ttlsnap.errors import CorruptionError
+from ttlsnap.filesystem import open_directory
+from ttlsnap.stores import lineage_of, state_store
+from ttlsnap.stores.rocksdb import database, lists, partition
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
+
+from ..samples import bytes_of, sample
+
+Edit = Callable[[bytes, bytes], tuple[bytes, bytes] | None]
+"""What becomes of the first entry of a column family; None takes it away."""
+
+
+def gone(key: bytes, value: bytes) -> None:
+    return None
+
+
+def another_value(key: bytes, value: bytes) -> tuple[bytes, bytes]:
+    (number,) = struct.unpack("<q", value[-8:])
+    return key, value[:-8] + struct.pack("<q", number + 1)
+
+
+def another_moment(key: bytes, value: bytes) -> tuple[bytes, bytes]:
+    (moment,) = struct.unpack(">q", key[24:32])
+    return key[:24] + struct.pack(">q", moment + 1) + key[32:], value
+
+
+def one_element(key: bytes, value: bytes) -> tuple[bytes, bytes]:
+    (size,) = struct.unpack("<i", value[:4])
+    assert len(value) > 4 + size
+    return key, value[: 4 + size]
+
+
+def family_of(target: Path, name: str) -> bytes:
+    checkpoint = open_checkpoint(open_directory(str(target)))
+    store = checkpoint.operators[0].stores[0]
+    files = state_store(checkpoint)
+    with files.open(checkpoint.files, lineage_of(checkpoint, files, store, 0), None) as opened:
+        assert isinstance(opened, partition.RocksDbPartition) and opened.metadata is not None
+        return struct.pack("<h", opened.metadata.families[name])
+
+
+def damage(monkeypatch: pytest.MonkeyPatch, family: bytes, edit: Edit) -> None:
+    """What a scan of a database finds is edited."""
+    real = database.scan
+
+    def damaged(*arguments: Any, **options: Any) -> Iterator[Any]:
+        done = False
+        for keys, values in real(*arguments, **options):
+            pairs = []
+            for key, value in zip(keys, values, strict=True):
+                if key.startswith(family) and not done:
+                    done = True
+                    changed = edit(key, value)
+                    pairs += [changed] if changed else []
+                else:
+                    pairs.append((key, value))
+            yield tuple(zip(*pairs, strict=True))
+
+    monkeypatch.setattr(partition, "scan", damaged)
+    # Its number of entries would tell first.
+    monkeypatch.setattr(partition.RocksDbPartition, "replay", lambda self: setattr(self, "expected", None))
+
+
+CASES: list[tuple[str, str, Edit, str]] = [
+    ("lists-4.2", "$ttl_recent", gone, r"variable recent .* key .*key-0.*: \$ttl_recent does not have it"),
+    ("lists-4.2", "$ttl_recent", another_moment, r"key-0.*: \$ttl_recent has \d+ for it, where it should be \d+"),
+    ("lists-4.2", "$min_recent", gone, r"key-0.*: \$min_recent does not have it"),
+    ("lists-4.2", "$min_recent", another_value, r"key-0.*: \$min_recent has \d+ for it, where it should be \d+"),
+    ("lists-4.2", "$count_recent", gone, r"key-0.*: \$count_recent does not have it"),
+    ("lists-4.2", "$count_recent", another_value, r"key-0.*: \$count_recent has 3 for it, where it should be 2"),
+    ("lists-4.2", "$rowCounter_all", another_value, r"variable all .*key-0.*: \$rowCounter_all has 3 for it, where"),
+    ("lists-4.2", "recent", gone, r"key-0.*: \$\w+_recent has \d+ for it, and the variable does not have it"),
+    ("lists-4.2", "recent", one_element, r"key-0.*: \$count_recent has 2 for it, where it should be 1"),
+    ("alarms-4.2", "$eventTimers_keyToTimestamp", gone, r"timers by key and by time .* key .*key-0"),
+    ("alarms-4.2", "$eventTimers_timestampToKey", gone, r"timers by key and by time .* key .*key-"),
+    ("join-format4-4.2", "left-tsWithKey", gone, r"left side .*key-\d.*: the index has 0 entries for \d rows"),
+    ("join-format4-4.2", "right-tsWithKey", one_element, r"right side .*key-\d.*: the index has 1 entries for 2 rows"),
+    ("join-format4-4.2", "right-keyWithTsToValues", gone, r"right side .*key-0.*: the index has 2 entries for 0 rows"),
+]
+
+
+@pytest.mark.parametrize(("name", "family", "edit", "words"), CASES)
+def test_entries_that_do_not_fit_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, family: str, edit: Edit, words: str
+) -> None:
+    target = sample(name, tmp_path)
+    before = bytes_of(target)
+    checkpoint = open_checkpoint(open_directory(str(target)))
+    assert check_links(checkpoint) == 1
+    damage(monkeypatch, family_of(target, family), edit)
+    with pytest.raises(CorruptionError, match=words):
+        check_links(checkpoint)
+    fields = {"lists-4.2": "value.seen:s", "alarms-4.2": "value.seen:s"}
+    state = family.partition("_")[2] or family
+    timestamp = None if state == "recent" else fields.get(name)
+    factory = TtlTransformerFactory(StateTtlConfig(3600 * 1_000_000), timestamp)
+    options: dict[str, Any] = {"now": "2099-01-01T00:00:00Z", "engine": LocalEngine(1), "quiet_period": 0}
+    if name == "alarms-4.2":
+        options["timers"] = "follow"
+    with pytest.raises(CorruptionError, match=words):
+        compact(str(target), [factory], **options)
+    assert bytes_of(target) == before
+
+
+def cut(key: bytes, value: bytes) -> tuple[bytes, bytes]:
+    return key, value[:-1]
+
+
+def longer(key: bytes, value: bytes) -> tuple[bytes, bytes]:
+    return key, value + b"\0\0\0"
+
+
+def nothing(key: bytes, value: bytes) -> tuple[bytes, bytes]:
+    return key, b""
+
+
+def sized(size: int) -> Edit:
+    return lambda key, value: (key, struct.pack("<i", size) + value[4:])
+
+
+@pytest.mark.parametrize("edit", [cut, longer, nothing, sized(-1), sized(1 << 30), sized(3), sized((1 << 31) - 1)])
+@pytest.mark.parametrize("many", [False, True])
+def test_values_that_are_no_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: Edit, many: bool) -> None:
+    """Among a few lists, which are followed one by one, or many, which are walked in step."""
+    target = sample("lists-4.2", tmp_path)
+    before = bytes_of(target)
+    damage(monkeypatch, family_of(target, "all"), edit)
+    if many:
+        monkeypatch.setattr(lists, "_TOGETHER", 0)
+    with pytest.raises(CorruptionError, match="its value is no list of rows with their sizes"):
+        check_links(open_checkpoint(open_directory(str(target))))
+    assert bytes_of(target) == before
