@@ -331,11 +331,16 @@ def _field(state: StateReport) -> str:
     return f"{state.timestamp} ({state.time} time)" if state.time else state.timestamp
 
 
+def _looked_at(report: CompactionReport) -> list[StateReport]:
+    """All states but those that would have had something to follow, and had not."""
+    return [state for state in report.states if state.state.role == "primary" or state.counts.entries is not None]
+
+
 def _show_narrow(out: Console, report: CompactionReport) -> None:
     """For a terminal that would cut the columns off, the oldest timestamp first."""
     from ttlsnap.clock import iso
 
-    for state in report.states:
+    for state in _looked_at(report):
         c = state.counts
         out.print(f"{state.state}", markup=False)
         out.print(f"  timestamp {_field(state)}, oldest {(iso(state.oldest_us) or '-')[:19]}", markup=False)
@@ -353,7 +358,7 @@ def _show_table(out: Console, report: CompactionReport) -> None:
 
     numbers = ("entries", "kept", "dropped", "rewritten", "before", "after")
     counts = table("operator", "state", "timestamp", "oldest", *numbers, right=numbers)
-    for state in report.states:
+    for state in _looked_at(report):
         c, name = state.counts, state.state
         place = name.store if name.state == "default" else f"{name.store}.{name.state}"
         operator = f"{name.operator} {name.operator_name or ''}".rstrip()
