@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import LocalEngine, compact, open_checkpoint
+from ttlsnap import LocalEngine, Selection, compact, inspect, open_checkpoint
 from ttlsnap.consistency import check_links
-from ttlsnap.errors import CorruptionError
+from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.filesystem import open_directory
 from ttlsnap.stores import lineage_of, state_store
 from ttlsnap.stores.rocksdb import database, lists, partition
@@ -143,3 +144,34 @@ def test_values_that_are_no_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(CorruptionError, match="its value is no list of rows with their sizes"):
         check_links(open_checkpoint(open_directory(str(target))))
     assert bytes_of(target) == before
+
+
+@pytest.mark.parametrize(
+    ("variable", "kind", "words"),
+    [
+        ("recent", "HeapState", "recent, a HeapState"),
+        ("recent", "MapState", r"\$count_recent"),
+        ("all", None, r"\$rowCounter_all"),
+    ],
+)
+def test_what_is_not_known_is_refused_by_name(tmp_path: Path, variable: str, kind: str | None, words: str) -> None:
+    target = sample("lists-4.2", tmp_path)
+    metadata = target / "state/0/_metadata/v2/0"
+    head, text = metadata.read_text().split("\n")
+    document = json.loads(text)
+    properties = json.loads(document["operatorPropertiesJson"])
+    variables = {each["stateName"]: each for each in properties["stateVariables"]}
+    if kind is None:
+        del variables[variable]
+    else:
+        variables[variable]["stateVariableType"] = kind
+    document["operatorPropertiesJson"] = json.dumps({**properties, "stateVariables": list(variables.values())})
+    metadata.write_text(f"{head}\n{json.dumps(document)}")
+    metadata.with_name(".0.crc").unlink()
+    before = bytes_of(target)
+    factory = TtlTransformerFactory(StateTtlConfig(3600 * 1_000_000), "value.seen:s")
+    for selection in (None, Selection(state="all")):
+        with pytest.raises(UnsupportedError, match=rf"operator 0: {words}, is nothing that .* --operator N leaves"):
+            compact(str(target), [factory], selection=selection, engine=LocalEngine(1), quiet_period=0)
+    assert bytes_of(target) == before
+    assert inspect(str(target)).operators

@@ -191,6 +191,8 @@ def _check_supported(checkpoint: Checkpoint, operator: Operator, store: Store) -
             f"{where}, store {store.name}: {len(store.families)} column families, which {operator.name or 'it'} is not "
             f"known to keep{others}"
         )
+    if operator.name in transform_with_state.NAMES and (unknown := transform_with_state.unknown(operator, store)):
+        raise UnsupportedError(f"{where}: {unknown}, is nothing that transformWithState is known to keep{others}")
     known = (*_FINDERS, *group_state.NAMES, *transform_with_state.NAMES, _GLOBAL_LIMIT, join.NAME)
     if operator.name not in known:
         raise UnsupportedError(f"{where} is {operator.name!r}, an operator ttlsnap does not know{others}")

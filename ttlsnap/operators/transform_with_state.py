@@ -143,7 +143,8 @@ def _state(checkpoint: Checkpoint, operator: Operator, store: Store, family: Col
     known = layout in ("NoPrefixKeyStateEncoderSpec", "PrefixKeyScanStateEncoderSpec") or (
         ordered and encoder.get("orderingOrdinals") == [0]
     )
-    kind, derived, opaque = _kind(operator, family.name)
+    kind, derived = _kind(operator, family.name) or ("unknown", True)
+    opaque = "it is not known" if kind == "unknown" else None
     if checkpoint.encoding != "unsaferow":
         opaque = f"it is encoded as {checkpoint.encoding}"
     elif not known:
@@ -165,25 +166,30 @@ def _state(checkpoint: Checkpoint, operator: Operator, store: Store, family: Col
     )
 
 
-def _kind(operator: Operator, name: str) -> tuple[str, bool, str | None]:
-    """What a column family holds, whether that is derived, and why it is not known, if so."""
+def unknown(operator: Operator, store: Store) -> str | None:
+    """What there is that is not known, if anything: other entries may have to follow it, or it them."""
+    names = [family.name for family in store.families if _kind(operator, family.name) is None]
+    kinds = {variable.name: variable.kind for variable in operator.variables}
+    told = [f"{name}, a {kinds[name]}" for name in names if name in kinds]
+    return next(iter(told + names), None)
+
+
+def _kind(operator: Operator, name: str) -> tuple[str, bool] | None:
+    """What a column family holds, and whether that is derived; None where it is not known."""
     variables = {variable.name: variable for variable in operator.variables}
     if name.startswith(_TIMERS):
-        return "timer", not name.endswith(_BY_KEY), None
+        of = name.rpartition("_")[2]
+        return ("timer", of == _BY_TIME) if of in (_BY_KEY, _BY_TIME) else None
     if name in variables:
-        kind = variables[name].kind
-        return _KINDS.get(kind, kind), False, None if kind in _KINDS else f"it is a {kind}"
-    prefix, _, rest = name.partition("_")
-    variable = variables.get(rest)
-    if variable is not None and variable.kind in _KINDS:
-        is_list = variable.kind == "ListState"
-        match prefix + "_":
-            case "$ttl_" if variable.ttl:
-                return "index", True, None
-            case "$min_" if variable.ttl and is_list:
-                return "index", True, None
-            case "$count_" if variable.ttl and is_list:
-                return "count", True, None
-            case "$rowCounter_" if is_list:
-                return "count", True, "a list with a TTL does not use it" if variable.ttl else None
-    return "index", True, "it is derived from other states"
+        kind = _KINDS.get(variables[name].kind)
+        return None if kind is None else (kind, False)
+    of = next((kind for kind in (_INDEX, _FIRST, _COUNT, _COUNT_WITHOUT_TTL) if name.startswith(kind)), "")
+    variable = variables.get(name.removeprefix(of))
+    if variable is None or variable.kind not in _KINDS:
+        return None
+    is_list = variable.kind == "ListState"
+    if of == _COUNT_WITHOUT_TTL and is_list:
+        return "count", True  # of a list with a TTL Spark names it, and does not use it
+    if not variable.ttl or (of != _INDEX and not is_list):
+        return None
+    return ("count" if of == _COUNT else "index"), True
