@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from ttlsnap import LocalEngine, Selection, compact, inspect, open_checkpoint
+from ttlsnap import LocalEngine, Selection, StateDescriptor, StateEntries, compact, inspect, open_checkpoint
+from ttlsnap.clock import Clock
 from ttlsnap.consistency import check_links
-from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.errors import CorruptionError, TransformerError, UnsupportedError
 from ttlsnap.filesystem import open_directory
 from ttlsnap.stores import lineage_of, state_store
 from ttlsnap.stores.rocksdb import database, lists, partition
@@ -175,3 +177,37 @@ def test_what_is_not_known_is_refused_by_name(tmp_path: Path, variable: str, kin
             compact(str(target), [factory], selection=selection, engine=LocalEngine(1), quiet_period=0)
     assert bytes_of(target) == before
     assert inspect(str(target)).operators
+
+
+class ExpiresAt:
+    """Gives every value another moment of expiry."""
+
+    def __init__(self, moment: int | None) -> None:
+        self.moment = moment
+
+    def create(self, state: StateDescriptor, clock: Clock) -> ExpiresAt | None:
+        return self if state.state == "recent" else None
+
+    def filter_or_transform(self, entries: StateEntries) -> StateEntries:
+        values = entries.value_structs
+        new = [{**value, "ttlExpirationMs": self.moment} for value in values.to_pylist()]
+        return entries.replace_values(pa.array(new, values.type))
+
+
+def test_spark_has_to_find_what_expires(tmp_path: Path) -> None:
+    """4.2 looks for what has expired since the last batch before, and would pass over what lies before that."""
+    target = sample("lists-4.2", tmp_path)
+    last = open_checkpoint(open_directory(str(target))).batch.timestamp_ms
+    before = bytes_of(target)
+    options: dict[str, Any] = {"engine": LocalEngine(1), "quiet_period": 0}
+    for moment in (last, 1, -1, None):
+        with pytest.raises(
+            TransformerError, match=rf"6 entries a ttlExpirationMs .* \({last}\), .*: Spark would never"
+        ):
+            compact(str(target), [ExpiresAt(moment)], **options)
+    assert bytes_of(target) == before
+    report = compact(str(target), [ExpiresAt(last + 1)], **options)
+    counts = {state.state.state: state.counts for state in report.states}
+    assert counts["recent"].rewritten == 6
+    assert counts["$ttl_recent"].rewritten == counts["$min_recent"].rewritten == counts["$ttl_recent"].entries == 4
+    assert check_links(open_checkpoint(open_directory(str(target)))) == 1

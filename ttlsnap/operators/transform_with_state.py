@@ -45,10 +45,11 @@ class Variable:
     """A state variable of which Spark keeps more than its elements.
 
     ``index`` has the moments of expiry, of a list the ``first`` of each key, as that has itself; ``counts`` are
-    those of a list's values.
+    those of a list's values. ``last_batch_ms`` is when the last batch began.
     """
 
     elements: StateDescriptor
+    last_batch_ms: int
     index: StateDescriptor | None = None
     first: StateDescriptor | None = None
     counts: StateDescriptor | None = None
@@ -110,10 +111,13 @@ def states(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[Sta
 
 def links(checkpoint: Checkpoint, operator: Operator, follow: bool) -> tuple[Link, ...]:
     """What is kept of each variable, and the timers, which may ``follow`` the states of their keys."""
-    return tuple(link for store in operator.stores for link in _links(states(checkpoint, operator, store), follow))
+    moment = checkpoint.batch.timestamp_ms
+    return tuple(
+        link for store in operator.stores for link in _links(states(checkpoint, operator, store), moment, follow)
+    )
 
 
-def _links(described: list[StateDescriptor], follow: bool) -> Iterator[Link]:
+def _links(described: list[StateDescriptor], last_batch_ms: int, follow: bool) -> Iterator[Link]:
     known = {state.state: state for state in described if not state.opaque}
     for state in described:
         if follow and state.opaque and not state.state.startswith("$"):
@@ -123,7 +127,7 @@ def _links(described: list[StateDescriptor], follow: bool) -> Iterator[Link]:
         of_variable = [known.get(f"{kind}{state.state}") for kind in (_INDEX, _FIRST, _COUNT, _COUNT_WITHOUT_TTL)]
         if any(of_variable):
             index, first, counts, without_ttl = of_variable
-            yield Variable(state, index, first, counts or without_ttl)
+            yield Variable(state, last_batch_ms, index, first, counts or without_ttl)
     for kind in _TIMERS:
         by_key, by_time = known.get(kind + _BY_KEY), known.get(kind + _BY_TIME)
         if by_key is not None and by_time is not None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ttlsnap.errors import CorruptionError
+from ttlsnap.errors import CorruptionError, TransformerError
 from ttlsnap.links import Decisions, Fetch, Keys, Outcome, Place, joined
 from ttlsnap.operators.transform_with_state import Variable
 from ttlsnap.state import StateDescriptor
@@ -54,6 +54,7 @@ class VariableElements:
         kept, new = decision.kept, moments.copy()
         if variable.index and decision.rewritten.any():
             new[decision.rewritten] = read_words(decision.values, 2, _MOMENT)[0]
+            self._require_found(new[(new != moments) & decision.rewritten])
         rows, left = np.bincount(of, minlength=count), np.bincount(of[kept], minlength=count)
         first, later = _first(of, moments, count), _first(of[kept], new[kept], count)
         found = {}
@@ -72,6 +73,17 @@ class VariableElements:
                 changed = stays & differs
                 found[state.place] = Decisions(stays, changed, long_rows(after[at][changed]))
         return Outcome(found)
+
+    def _require_found(self, moments: Int64s) -> None:
+        """From 4.2 on Spark looks in the index for what has expired since the batch before, and for nothing else."""
+        last = self._variable.last_batch_ms
+        early = moments[moments <= last]
+        if len(early):
+            raise TransformerError(
+                f"{self._variable.elements}: a transformer gave {len(early)} entries a ttlExpirationMs that is not "
+                f"after the last batch ({last}), the first of them {early[0]}: Spark would never find them. Drop them "
+                "instead"
+            )
 
     def _check(self, state: StateDescriptor, at: Int64s, there: Int64s, of: Int64s, wanted: Int64s) -> None:
         """Every key of an element is there once, with the number that is wanted, and no other."""
