@@ -9,6 +9,7 @@ longer than all the others are followed one by one, which for those is faster. S
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from ttlsnap.unsaferow.gather import Int64s, Mask, at, offsets_of, ragged
 from ttlsnap.unsaferow.rows import Rows
 
 SIZE = 4
+_size = struct.Struct("<i")
 _TOGETHER = 64  # lists for which a step through all of them costs no more than one step through each
 
 
@@ -79,17 +81,17 @@ def split(values: Rows, size_at: int, delimiter: bytes) -> tuple[Elements, Mask]
 
 def _follow(data: memoryview, position: int, size_at: int, delimiter: bytes) -> list[int] | None:
     """Where the elements from ``position`` to the end of ``data`` begin; None if they do not end there."""
-    found, end, head = [], len(data), size_at + SIZE
+    found, end, head, gap = [], len(data), size_at + SIZE, len(delimiter)
     while position + head <= end:
-        size = int.from_bytes(data[position + size_at : position + head], "little", signed=True)
+        (size,) = _size.unpack_from(data, position + size_at)
         after = position + head + size
         if size < 0 or after > end:
             return None
         found.append(position)
         if after == end:
             return found
-        position = after + len(delimiter)
-        if data[after:position] != delimiter:
+        position = after + gap
+        if gap and data[after:position] != delimiter:
             return None
     return None
 
