@@ -31,13 +31,18 @@ _MAX_SCHEMA_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class ColumnFamilySchema:
-    """Schemas of one column family; ``key_encoder`` is Spark's JSON object, None before v3."""
+    """Schemas of one column family; ``key_encoder`` is Spark's JSON object, None before v3.
+
+    Rows in Avro name the schema that they were written with by its id.
+    """
 
     name: str
     key: StructType
     value: StructType
     key_encoder: dict[str, Any] | None = None
     user_key: StructType | None = None
+    key_id: int = 0
+    value_id: int = 0
 
 
 def read_state_schema(files: Directory, path: str) -> tuple[ColumnFamilySchema, ...] | None:
@@ -66,12 +71,11 @@ def read_state_schema(files: Directory, path: str) -> tuple[ColumnFamilySchema, 
 
 def _family(reader: _Reader) -> ColumnFamilySchema:
     name = reader.utf()
-    reader.take(2)  # the schema's id, which rows in Avro refer to
-    key = reader.struct(reader.text())
-    reader.take(2)
-    value = reader.struct(reader.text())
-    encoder, user_key = reader.json(), reader.text()
-    return ColumnFamilySchema(name, key, value, encoder, reader.struct(user_key) if user_key.strip("{} ") else None)
+    key_id, key = reader.short(), reader.struct(reader.text())
+    value_id, value = reader.short(), reader.struct(reader.text())
+    encoder, text = reader.json(), reader.text()
+    user_key = reader.struct(text) if text.strip("{} ") else None
+    return ColumnFamilySchema(name, key, value, encoder, user_key, key_id, value_id)
 
 
 class _Reader:
@@ -93,6 +97,10 @@ class _Reader:
         (value,) = struct.unpack(">i", self.take(4))
         if not 0 <= value <= (len(self.data) - self.position) // least_size:
             raise CorruptionError(f"{self.where}: absurd count {value} at byte {self.position - 4}")
+        return int(value)
+
+    def short(self) -> int:
+        (value,) = struct.unpack(">h", self.take(2))
         return int(value)
 
     def utf(self) -> str:
