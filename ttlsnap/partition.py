@@ -193,12 +193,13 @@ def _compact(task: PartitionTask, progress: Progress) -> PartitionResults:
     if task.links:
         return _Linked(task, staging, progress).run()
     (store,) = task.stores
-    states = {state.state: _State(state, task.factories, task.clock) for state in store.states}
+    described = {state.state: state for state in store.states}
+    states = {name: _State(state, task.factories, task.clock) for name, state in described.items()}
     with (
         task.state_store.open(open_directory(task.root), store.lineage, task.scratch) as partition,
-        partition.writer(staging, task.rewrite, {}) as writer,
+        partition.writer(staging, task.rewrite, described, {}) as writer,
     ):
-        for batch in partition.batches({state.state: state for state in store.states}):
+        for batch in partition.batches(described):
             state = states.get(batch.state)
             if state is None:
                 writer.keep(batch)
@@ -314,9 +315,10 @@ class _Linked:
         row = dict.fromkeys(decisions, 0)
         partition = self._partitions[store]
         # Lists are taken apart again; of all others the bytes will do.
-        lists = {place[1]: state for place, state in self._places.items() if place[0] == store and state.lists}
+        described = {place[1]: state for place, state in self._places.items() if place[0] == store}
+        lists = {name: state for name, state in described.items() if state.lists}
         moves = {state: decision.moves for state, decision in decisions.items() if decision.moves is not None}
-        with partition.writer(self._staging, self._task.rewrite, moves) as writer:
+        with partition.writer(self._staging, self._task.rewrite, described, moves) as writer:
             for batch in partition.batches(lists):
                 decision = decisions.get(batch.state)
                 if decision is None:

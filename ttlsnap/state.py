@@ -9,6 +9,7 @@ from ttlsnap.fields import Field, find_field
 from ttlsnap.schema.types import StructType
 
 if TYPE_CHECKING:
+    from ttlsnap.avro.unsaferows import AvroRows
     from ttlsnap.checkpoint import Operator, Store
     from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 
@@ -28,8 +29,8 @@ class StateDescriptor:
     With ``ordered_prefix`` that is one number, in an order that bytes have too. ``key_time`` says where RocksDB keeps
     the key's last column, a time, if apart: ``before`` or ``behind`` the others. With ``lists`` several entries have
     one key. ``kind`` is what a user would call it: ``value``, ``list``, ``map``, ``timer``, ``row`` (of a join),
-    ``index`` or ``count``.
-    ``opaque`` says why its entries are no rows that ttlsnap reads, if so: they are copied.
+    ``index`` or ``count``. ``avro`` says how Avro is to be read, where it is not UnsafeRows that are stored. ``opaque``
+    says why its entries are no rows that ttlsnap reads, if so: they are copied.
     """
 
     operator: int
@@ -49,6 +50,7 @@ class StateDescriptor:
     key_time: Literal["before", "behind"] | None = None
     lists: bool = False
     kind: str = "value"
+    avro: AvroRows | None = None
     opaque: str | None = None
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ AGAIN = [
     [Event(key, T + 30 * H + n, 30 + n) for key in ("a", "b", "c", "gone", "new") for n in range(batch)]
     for batch in (1, 2, 3)
 ]
+AVRO = (("spark.sql.streaming.stateStore.encodingFormat", "avro"),)
 CASES: list[tuple[str, int, bool, bool, Rewrite]] = [(NEWEST, 1, True, True, "tombstones")]
 ALL: list[tuple[str, int, bool, bool, Rewrite]] = [
     (NEWEST, number, changelog, checksum, rewrite)
@@ -53,10 +55,17 @@ OLDER: list[tuple[str, int, bool, bool, Rewrite]] = [
 @pytest.mark.parametrize(
     ("version", "checkpoint_format", "changelog", "row_checksum", "rewrite"), [*ALL, *OLDER] if FULL else CASES
 )
+@pytest.mark.parametrize("conf", [(), AVRO] if FULL else [()])
 def test_values_of_lists_expire_one_by_one(
-    judge: Judge, version: str, checkpoint_format: int, changelog: bool, row_checksum: bool, rewrite: Rewrite
+    judge: Judge,
+    version: str,
+    checkpoint_format: int,
+    changelog: bool,
+    row_checksum: bool,
+    rewrite: Rewrite,
+    conf: tuple[tuple[str, str], ...],
 ) -> None:
-    query = rocksdb("lists", changelog, checkpoint_format, row_checksum)
+    query = replace(rocksdb("lists", changelog, checkpoint_format, row_checksum), conf=conf)
     checkpoint = judge.write(query, LISTS, layout="both" if changelog else "snapshot", version=version)
     settled(checkpoint.path)
     options: dict[str, Any] = {"engine": LocalEngine(1), "rewrite": rewrite, "quiet_period": 0}
@@ -98,8 +107,11 @@ class ExpireAt:
 
 
 @pytest.mark.parametrize("rewrite", ["full", "tombstones"] if FULL else ["full"])
-def test_spark_finds_by_the_index_what_was_given_another_moment(judge: Judge, rewrite: Rewrite) -> None:
-    checkpoint = judge.write(rocksdb("lists", False), LISTS, layout="snapshot")
+@pytest.mark.parametrize("conf", [AVRO, ()] if FULL else [AVRO])
+def test_spark_finds_by_the_index_what_was_given_another_moment(
+    judge: Judge, conf: tuple[tuple[str, str], ...], rewrite: Rewrite
+) -> None:
+    checkpoint = judge.write(replace(rocksdb("lists", False), conf=conf), LISTS, layout="snapshot")
     settled(checkpoint.path)
     soon = int(time.time() * 1000) + 4000
     late = {number: soon + DAY_MS + number for number in (11, 12, 22)}
@@ -140,7 +152,17 @@ ALARMS = [
         for changelog in (False, True)
         for checksum in (False, True)
     ),
-    *(Case(alarmed(), version, again) for version in ("4.0", "4.1") for again in {version, NEWEST}),
+    *(
+        Case(alarmed(conf=conf), version, again)
+        for version in ("4.0", "4.1")
+        for again in {version, NEWEST}
+        for conf in ((), AVRO)
+    ),
+    *(
+        Case(alarmed(changelog=changelog, row_checksum=checksum, conf=AVRO))
+        for changelog in (False, True)
+        for checksum in (False, True)
+    ),
 ]
 
 

@@ -82,7 +82,7 @@ def rewrite_everything(target: Path) -> None:
         for partition in store.partitions:
             with (
                 plan.state_store.open(files, partition.lineage, None) as stored,
-                stored.writer(staging, "full", {}) as writer,
+                stored.writer(staging, "full", {}, {}) as writer,
             ):
                 for batch in stored.batches({}):
                     writer.keep(batch)

@@ -38,6 +38,7 @@ class Case:
         query = self.query
         changelog = "-changelog" if query.changelog else ""
         kind = f"-{query.join_format}-{query.join_type}" if query.operator.startswith("join") else ""
+        changelog += "-avro" if any(value == "avro" for _, value in query.conf) else ""
         return f"{self.version}-{query.operator}-{query.provider}{changelog}{kind}"
 
 

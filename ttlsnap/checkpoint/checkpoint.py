@@ -179,7 +179,8 @@ def _operator(files: Directory, operator: int, batch: Batch) -> Operator:
     if metadata is None:
         listed = _listed_stores(files, operator, batch)
         return Operator(operator, None, tuple(_store(files, operator, s, partitions, None) for s in listed))
-    stores = tuple(_store(files, operator, s, partitions, metadata) for s in metadata.stores)
+    avro = batch.conf.get(ENCODING) == "avro"
+    stores = tuple(_store(files, operator, s, partitions, metadata, avro) for s in metadata.stores)
     return Operator(operator, metadata.name, stores, metadata.variables)
 
 
@@ -208,10 +209,16 @@ def _store(
     store: StoreMetadata,
     partitions: tuple[int, ...],
     metadata: OperatorMetadata | None,
+    avro: bool = False,
 ) -> Store:
     base = layout.store_directory(operator, 0, store.name)
-    paths = store.schema_files[-1:] or (f"{base}/_metadata/schema",)
-    families = read_state_schema(files, paths[0]) or ()
+    *older, newest = store.schema_files or (f"{base}/_metadata/schema",)
+    families = read_state_schema(files, newest) or ()
+    if avro:
+        before = [family for path in older for family in read_state_schema(files, path) or ()]
+        families = tuple(
+            replace(family, older=tuple(old for old in before if old.name == family.name)) for family in families
+        )
     _check_partitions(files, operator, store, partitions, families, metadata)
     return Store(operator, store.name, partitions, families, store.num_cols_prefix_key)
 

@@ -33,7 +33,7 @@ _MAX_SCHEMA_BYTES = 64 << 20
 class ColumnFamilySchema:
     """Schemas of one column family; ``key_encoder`` is Spark's JSON object, None before v3.
 
-    Rows in Avro name the schema that they were written with by its id.
+    Rows in Avro name the schema that they were written with by its id; ``older`` are those before this one.
     """
 
     name: str
@@ -43,6 +43,7 @@ class ColumnFamilySchema:
     user_key: StructType | None = None
     key_id: int = 0
     value_id: int = 0
+    older: tuple[ColumnFamilySchema, ...] = ()
 
 
 def read_state_schema(files: Directory, path: str) -> tuple[ColumnFamilySchema, ...] | None:

@@ -13,7 +13,7 @@
 
 Spark's own TTL stores the moment of expiry, in milliseconds, in processing time (``ttlExpirationMs``). It stores no
 time for a variable without one. A map's key is a prefix of its entries' keys, the moments are ordered. A list goes
-with its last value. Whatever is encoded in Avro is copied as it is. Source: Spark's ``StatefulProcessorHandleImpl``,
+with its last value. Source: Spark's ``StatefulProcessorHandleImpl``,
 ``TTLState``, ``ListStateMetricsImpl`` and ``TimerStateImpl``.
 """
 
@@ -31,6 +31,7 @@ from ttlsnap.schema.types import StructType
 from ttlsnap.state import StateDescriptor
 
 if TYPE_CHECKING:
+    from ttlsnap.avro.unsaferows import AvroRows
     from ttlsnap.links import Link, LinkWork, Place
 
 NAMES = ("transformWithStateExec", "transformWithStateInPandasExec", "transformWithStateInPySparkExec")
@@ -149,9 +150,13 @@ def _state(checkpoint: Checkpoint, operator: Operator, store: Store, family: Col
     )
     kind, derived = _kind(operator, family.name) or ("unknown", True)
     opaque = "it is not known" if kind == "unknown" else None
-    if checkpoint.encoding != "unsaferow":
+    avro = None
+    if opaque is None and checkpoint.encoding == "avro":
+        avro = _avro(family, prefix, ordered)
+        opaque = avro.unsupported
+    elif checkpoint.encoding != "unsaferow":
         opaque = f"it is encoded as {checkpoint.encoding}"
-    elif not known:
+    if not known:
         opaque = f"its keys are laid out as {layout}"
     variable = next((v for v in operator.variables if v.name == family.name), None)
     has_ttl = variable is not None and variable.ttl and opaque is None
@@ -166,8 +171,18 @@ def _state(checkpoint: Checkpoint, operator: Operator, store: Store, family: Col
         ordered_prefix=ordered,
         lists=kind == "list" and opaque is None,
         kind=kind,
+        avro=avro,
         opaque=opaque,
     )
+
+
+def _avro(family: ColumnFamilySchema, prefix_columns: int, ordered: bool) -> AvroRows:
+    from ttlsnap.avro.keys import KeyLayout  # NumPy and Arrow take their time, and few have any Avro
+    from ttlsnap.avro.unsaferows import AvroRows
+    from ttlsnap.avro.values import ValueSchemas
+
+    layout = KeyLayout(family.key, family.key_id, prefix_columns, ordered)
+    return AvroRows(layout, ValueSchemas.of([*family.older, family]))
 
 
 def unknown(operator: Operator, store: Store) -> str | None:

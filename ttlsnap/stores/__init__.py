@@ -120,10 +120,16 @@ class StoredPartition(Protocol):
         """
         ...
 
-    def writer(self, staging: Staging | None, rewrite: Rewrite, moves: Mapping[str, Moves]) -> SnapshotWriter:
+    def writer(
+        self,
+        staging: Staging | None,
+        rewrite: Rewrite,
+        states: Mapping[str, StateDescriptor],
+        moves: Mapping[str, Moves],
+    ) -> SnapshotWriter:
         """A writer that stages its files, or in a dry run (None) leaves none.
 
-        It puts the entries that move, by their state, into their new places by itself.
+        ``states`` are those that may change. Entries that move, by their state, it puts into their new places itself.
         """
         ...
 

@@ -38,7 +38,13 @@ class HdfsPartition:
         np.empty(_LARGE_BLOCK, np.uint8)
         yield from read_entries(self._files, self._lineage, self._store)
 
-    def writer(self, staging: Staging | None, rewrite: Rewrite, moves: Mapping[str, Moves]) -> HdfsWriter:
+    def writer(
+        self,
+        staging: Staging | None,
+        rewrite: Rewrite,
+        states: Mapping[str, StateDescriptor],
+        moves: Mapping[str, Moves],
+    ) -> HdfsWriter:
         """See ``StoredPartition.writer``; a snapshot is always written whole, and no entry has a place to move from."""
         assert not moves
         return HdfsWriter(self._store, self._lineage.new_snapshot, staging)

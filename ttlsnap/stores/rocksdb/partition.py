@@ -61,6 +61,7 @@ TIME_SIZE = 8
 ENCODING = 0  # the first byte of every row that is stored: the version of its encoding
 _ORDERED_ROW, _ORDERED_AT, _ORDERED_WORD = 32, 16, 16 << 32 | 9
 _NUMBER_AT = FAMILY_SIZE + 4 + 1 + _ORDERED_AT  # behind the size of the prefix and the byte for its encoding
+_AVRO_NUMBER_AT, _AVRO_BETWEEN = FAMILY_SIZE + 4 + 1 + 2, b"\x02\x10"  # see ``ttlsnap.avro.keys``
 _UNPACKED = 10  # bytes of a scratch database for each byte of a changelog
 
 
@@ -259,12 +260,19 @@ class RocksDbPartition:
         if state is None:
             return Batch(name, raw_keys, raw_values)
         if state.lists:
-            return self._list_batch(name, raw_keys, raw_values, self._keys(keys, family, raw_keys, state), values)
-        rows = self._keys(keys, family, raw_keys, state), self._rows(values, head, raw_keys)
+            lists = self._keys(keys, family, raw_keys, state)
+            return self._list_batch(name, raw_keys, raw_values, lists, values, state)
+        rows = self._keys(keys, family, raw_keys, state), self._values(values, head, raw_keys, state)
         return Batch(name, raw_keys, raw_values, rows)
 
     def _list_batch(
-        self, name: str, raw_keys: Sequence[bytes], raw_values: Sequence[bytes], keys: Rows, values: Rows
+        self,
+        name: str,
+        raw_keys: Sequence[bytes],
+        raw_values: Sequence[bytes],
+        keys: Rows,
+        values: Rows,
+        state: StateDescriptor,
     ) -> Batch:
         head = CHECKSUM_SIZE if self.store.row_checksums else 0
         elements, wrong = split(values, head - SIZE if head else 0, self.store.delimiter)
@@ -277,11 +285,13 @@ class RocksDbPartition:
         if wrong.any():
             key = raw_keys[int(np.flatnonzero(wrong)[0])]
             raise CorruptionError(f"{self.where}: key {key.hex()}: its value is no list of rows with their sizes")
-        rows = keys.take(elements.owner), self._rows(pieces, head + SIZE, raw_keys, elements.owner)
+        rows = keys.take(elements.owner), self._values(pieces, head + SIZE, raw_keys, state, elements.owner)
         return Batch(name, raw_keys, raw_values, rows, elements)
 
     def _keys(self, raw: Rows, family: int, raw_keys: Sequence[bytes], state: StateDescriptor) -> Rows:
         """The rows of the keys, put together where their prefix is stored apart."""
+        if state.avro is not None:
+            return state.avro.keys(Rows(raw.data, raw.start + family, raw.size - family))
         if state.key_time is not None:
             return self._keys_with_time(raw, family, raw_keys, state)
         if not state.prefix_columns:
@@ -300,6 +310,14 @@ class RocksDbPartition:
             prefix = self._numbers(prefix)
         types = [field.type for field in state.key_schema.fields]
         return side_by_side(prefix, rest, types[: state.prefix_columns], types[state.prefix_columns :])
+
+    def _values(
+        self, raw: Rows, head: int, raw_keys: Sequence[bytes], state: StateDescriptor, owner: Int64s | None = None
+    ) -> Rows:
+        """The rows of the values, behind ``head`` bytes; ``owner`` says which key each is of."""
+        if state.avro is None:
+            return self._rows(raw, head, raw_keys, owner)
+        return state.avro.values(Rows(raw.data, raw.start + head, raw.size - head))
 
     def _keys_with_time(self, raw: Rows, family: int, raw_keys: Sequence[bytes], state: StateDescriptor) -> Rows:
         """The rows of keys that have a time before or behind all other columns; in the schema it is the last."""
@@ -336,17 +354,24 @@ class RocksDbPartition:
             raise CorruptionError(f"{self.where}: key {key.hex()}: no row of a known encoding begins where it should")
         return Rows(raw.data, raw.start + head + 1, raw.size - head - 1)
 
-    def writer(self, staging: Staging | None, rewrite: Rewrite, moves: Mapping[str, Moves]) -> RocksDbWriter:
+    def writer(
+        self,
+        staging: Staging | None,
+        rewrite: Rewrite,
+        states: Mapping[str, StateDescriptor],
+        moves: Mapping[str, Moves],
+    ) -> RocksDbWriter:
         """See ``StoredPartition.writer``."""
-        moved = {state: list(self._moved(state, which)) for state, which in moves.items()}
-        return RocksDbWriter(self, staging, rewrite, moved)
+        moved = {name: list(self._moved(states[name], which)) for name, which in moves.items()}
+        return RocksDbWriter(self, staging, rewrite, states, moved)
 
-    def _moved(self, state: str, moves: Moves) -> Iterator[tuple[bytes, bytes]]:
+    def _moved(self, state: StateDescriptor, moves: Moves) -> Iterator[tuple[bytes, bytes]]:
         """Entries as they are to be stored: the same but for the number in order that their keys begin with."""
         head = CHECKSUM_SIZE if self.store.row_checksums else 0
+        place, between = (_NUMBER_AT, b"") if state.avro is None else (_AVRO_NUMBER_AT, _AVRO_BETWEEN)
         position, done = 0, 0
-        for batch in self.batches({}, only=state):
-            if batch.state != state:
+        for batch in self.batches({}, only=state.state):
+            if batch.state != state.state:
                 continue
             which = np.flatnonzero(moves.which[position : position + len(batch)]).tolist()
             position += len(batch)
@@ -357,8 +382,8 @@ class RocksDbPartition:
             keys, values = [], []
             for n, i in enumerate(which):
                 key = batch.raw_keys[i]
-                number = marker[n : n + 1] + ordered[8 * n : 8 * n + 8]
-                keys.append(key[:_NUMBER_AT] + number + key[_NUMBER_AT + len(number) :])
+                number = marker[n : n + 1] + between + ordered[8 * n : 8 * n + 8]
+                keys.append(key[:place] + number + key[place + len(number) :])
                 values.append(batch.raw_values[i][head:])
             yield from zip(keys, self.stored_values(keys, values), strict=True)
 

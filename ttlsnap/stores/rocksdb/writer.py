@@ -46,6 +46,7 @@ from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.rows import Rows
 
 if TYPE_CHECKING:
+    from ttlsnap.state import StateDescriptor
     from ttlsnap.stores.rocksdb.partition import Batch, RocksDbPartition
 
 TOMBSTONE_SHARE = 0.1
@@ -65,9 +66,10 @@ class RocksDbWriter:
         partition: RocksDbPartition,
         staging: Staging | None,
         rewrite: Rewrite,
+        states: Mapping[str, StateDescriptor],
         moved: Mapping[str, list[tuple[bytes, bytes]]],
     ) -> None:
-        self._partition, self._staging, self._rewrite = partition, staging, rewrite
+        self._partition, self._staging, self._rewrite, self._states = partition, staging, rewrite, states
         self._counts = {state: len(pairs) for state, pairs in moved.items()}
         self._moved, self._next = sorted(chain(*moved.values()), key=itemgetter(0)), 0
         self._folder = partition.folder / "new"
@@ -154,8 +156,12 @@ class RocksDbWriter:
         """New rows as they are stored, with their checksums where the store has them."""
         if not len(rows):
             return []
+        avro = self._states[batch.state].avro
+        head = b"\0" if avro is None else b""
+        if avro is not None:
+            rows = avro.stored_values(rows)
         data, starts, sizes = rows.data.tobytes(), rows.start.tolist(), rows.size.tolist()
-        payload = [b"\0" + data[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+        payload = [head + data[start : start + size] for start, size in zip(starts, sizes, strict=True)]
         if batch.elements is not None:
             payload = [struct.pack("<i", len(row)) + row for row in payload]
             which = batch.elements.owner[which]
