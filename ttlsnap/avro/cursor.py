@@ -1,0 +1,175 @@
+"""``Cursor``: how far n values have been read, each in its own entry, and the ways of reading on.
+
+All entries are read in step: every method reads one thing at each place and gives the cursor behind it. Whatever
+would end behind its entry is a CorruptionError that names the entry, and so is a number in more bytes than it needs.
+
+Speed: about 20 ns for a varint, in batches that fit into a processor's cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ttlsnap.avro.types import NULL, VALUE
+from ttlsnap.unsaferow.check import Trail, first
+from ttlsnap.unsaferow.gather import Bytes, Int64s, Mask, at
+from ttlsnap.unsaferow.rows import Rows
+
+_PADDING = 16  # bytes that can be read behind the last entry, so that a word at a time can be taken
+_MORE = np.uint64(0x8080808080808080)  # the bits that say that a byte is not a number's last
+_LARGEST_INT = 2**31 - 1
+# A power of two that is a whole number of bytes times this has the number of that byte, from 1, on top.
+_PLACES = np.uint64(0x0102030405060708)
+LONGEST = 10  # bytes of a number of 64 bits
+LEAST = np.array([0, 0, *(1 << 7 * (size - 1) for size in range(2, LONGEST + 1))], np.uint64)
+"""The least number that takes so many bytes."""
+RANKS = (
+    (0x007F007F007F007F, 0x7F007F007F007F00, 1),
+    (0x00003FFF00003FFF, 0x3FFF00003FFF0000, 2),
+    (0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
+)
+"""How 7 bits of each of 8 bytes come to lie side by side: the bits that stay, those that move, and how far."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cursor:
+    """``at`` and ``end``, both int64[n]: where in ``data`` the next byte of each value is, and its entry's end."""
+
+    data: Bytes
+    at: Int64s
+    end: Int64s
+    trail: Trail
+
+    @classmethod
+    def of(cls, rows: Rows, trail: Trail | None = None) -> Cursor:
+        """At the beginning of each row."""
+        data, end = rows.data, rows.start + rows.size
+        if len(rows) and int(end.max()) > len(data) - _PADDING:
+            data = np.concatenate([data, np.zeros(_PADDING, np.uint8)])
+        return cls(data, rows.start, end, trail or Trail())
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def moved(self, to: Int64s) -> Cursor:
+        """The same values, read up to there."""
+        return Cursor(self.data, to, self.end, self.trail)
+
+    def named(self, name: str) -> Cursor:
+        """The same places, as those of the field ``name``."""
+        return Cursor(self.data, self.at, self.end, self.trail.step(name))
+
+    def take(self, which: Int64s) -> Cursor:
+        """Some of the values."""
+        return Cursor(self.data, self.at[which], self.end[which], self.trail.step("", which))
+
+    def skipped(self, size: Int64s | int) -> Cursor:
+        """Behind as many bytes."""
+        to = self.at + size
+        short = to > self.end
+        if short.any():
+            i = first(short)
+            missing, left = int(to[i] - self.at[i]), int(self.end[i] - self.at[i])
+            self.trail.fail(i, f"it is cut off: {missing} bytes should follow, and {left} do")
+        return self.moved(to)
+
+    def bytes(self) -> tuple[Bytes, Cursor]:
+        """One byte of each."""
+        behind = self.skipped(1)
+        return self.data[self.at], behind
+
+    def branches(self) -> tuple[Mask | None, Cursor]:
+        """The byte of a union with null: where it says null (None: nowhere)."""
+        branch, behind = self.bytes()
+        nulls: Mask = branch != VALUE
+        if not nulls.any():
+            return None, behind
+        bad = nulls & (branch != NULL)
+        if bad.any():
+            i = first(bad)
+            self.trail.fail(i, f"the byte {branch[i]:02x} is neither null nor a value")
+        return nulls, behind
+
+    def longs(self) -> tuple[Int64s, Cursor]:
+        """One varint of each."""
+        word = at(self.data, self.at, "<u8")
+        lowest = ~word & _MORE
+        lowest &= -lowest  # the high bit of the last byte; 0 where that is not among the first 8
+        word &= lowest - np.uint64(1)
+        _close_ranks(word)
+        lowest >>= np.uint64(7)
+        lowest *= _PLACES
+        lowest >>= np.uint64(56)
+        size = lowest.view(np.int64)
+        long = size == 0
+        if long.any():
+            self._longest(np.flatnonzero(long), word, size)
+        wasteful = word < LEAST[size]
+        if wasteful.any():
+            i = first(wasteful)
+            self.trail.fail(i, f"a number of {size[i]} bytes that needs fewer")
+        behind = self.skipped(size)
+        sign = word & np.uint64(1)
+        word >>= np.uint64(1)
+        word ^= -sign
+        return word.view(np.int64), behind
+
+    def _longest(self, which: Int64s, word: np.ndarray[tuple[int], np.dtype[np.uint64]], size: Int64s) -> None:
+        """Fill in numbers of 9 and 10 bytes, of which ``word`` has the first 8."""
+        ninth, tenth = (at(self.data, self.at[which] + place, "u1").astype(np.uint64) for place in (8, 9))
+        more = ninth > 0x7F
+        bad = more & (tenth > 1)
+        if bad.any():
+            self.trail.fail(int(which[first(bad)]), "a number of more than 64 bits")
+        word[which] |= (ninth & np.uint64(0x7F)) << np.uint64(56) | np.where(more, tenth, 0).astype(
+            np.uint64
+        ) << np.uint64(63)
+        size[which] = 9 + more
+
+    def ints(self) -> tuple[Int64s, Cursor]:
+        """One varint of each, of 32 bits."""
+        numbers, behind = self.longs()
+        bad = (numbers > _LARGEST_INT) | (numbers < -_LARGEST_INT - 1)
+        if bad.any():
+            self.trail.fail(first(bad), f"{numbers[first(bad)]} is no 32-bit number")
+        return numbers, behind
+
+    def pieces(self) -> tuple[Rows, Cursor]:
+        """A length and as many bytes of each."""
+        size, start = self.longs()
+        bad = (size < 0) | (size > start.end - start.at)
+        if bad.any():
+            i = first(bad)
+            self.trail.fail(i, f"{size[i]} bytes of text or binary, where {start.end[i] - start.at[i]} are left")
+        return Rows(self.data, start.at, size), start.moved(start.at + size)
+
+    def counts(self, least_size: int) -> tuple[Int64s, Cursor]:
+        """How many elements follow, each of at least so many bytes."""
+        counts, behind = self.longs()
+        left = behind.end - behind.at
+        bad = (counts < 0) | (counts > left // least_size)
+        if bad.any():
+            i = first(bad)
+            self.trail.fail(i, f"{counts[i]} elements, where {left[i]} bytes are left")
+        return counts, behind
+
+    def closed(self, counts: Int64s) -> Cursor:
+        """Behind the byte that ends those arrays and maps that have elements."""
+        some = counts > 0
+        behind = self.skipped(some.astype(np.int64))
+        bad = some & (at(self.data, self.at, "u1") != 0)
+        if bad.any():
+            self.trail.fail(first(bad), "an array or a map does not end where it should")
+        return behind
+
+
+def _close_ranks(word: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> None:
+    """Put the low 7 bits of all 8 bytes side by side."""
+    word &= ~_MORE
+    for low, high, shift in RANKS:
+        moved = word & np.uint64(high)
+        moved >>= np.uint64(shift)
+        word &= np.uint64(low)
+        word |= moved

@@ -1,0 +1,161 @@
+"""Avro to Arrow, a whole batch at once.
+
+``decode(rows, schema)``  all fields of every row, as ``unsaferow.decode.decode`` gives them for the same state
+
+How it goes: a cursor stands at each row's first byte; every field takes it one value further, those that are null one
+byte. Elements of arrays and maps are found first (``walk``) and then read as so many more values. There is a Python
+loop over fields and levels, never over rows.
+
+Dangers: rows are untrusted. Whatever does not lie within its row, is no value of its type, or is written otherwise
+than Spark writes it is a CorruptionError naming the row, and so are bytes behind the last field. Entries of a map come
+in the order of the bytes: that of a Java HashMap, where an UnsafeRow of the same state has them as they were put in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+
+from ttlsnap.avro import types, walk
+from ttlsnap.avro.cursor import Cursor
+from ttlsnap.errors import UnsupportedError
+from ttlsnap.schema import types as T
+from ttlsnap.schema.arrow import arrow_type
+from ttlsnap.unsaferow import decode_values as values
+from ttlsnap.unsaferow.check import Trail, first
+from ttlsnap.unsaferow.decimals import check_digits
+from ttlsnap.unsaferow.gather import Int64s, at, offsets_of
+from ttlsnap.unsaferow.nulls import spread
+from ttlsnap.unsaferow.rows import Rows
+
+
+def decode(rows: Rows, schema: T.StructType, trail: Trail | None = None) -> pa.StructArray:
+    """All fields of every row, as n structs without nulls; CorruptionError if the rows are damaged.
+
+    ``trail`` leads from these rows to those that a message shall name.
+    """
+    structs, behind = _structs(Cursor.of(rows, trail), schema)
+    left = behind.end - behind.at
+    if left.any():
+        i = first(left != 0)
+        behind.trail.fail(i, f"{left[i]} bytes follow its last field")
+    return structs
+
+
+def _structs(cursor: Cursor, struct: T.StructType) -> tuple[pa.StructArray, Cursor]:
+    columns, trail = [], cursor.trail
+    for field in struct:
+        here = Cursor(cursor.data, cursor.at, cursor.end, trail.step(field.name))
+        column, cursor = _union(here, field.type)
+        columns.append(column)
+    behind = Cursor(cursor.data, cursor.at, cursor.end, trail)
+    return pa.Array.from_buffers(arrow_type(struct), len(cursor), [None], children=columns), behind
+
+
+def _slots(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
+    """Elements, which are unions or not."""
+    return _union(cursor, data_type) if types.is_nested(data_type) else _values(cursor, data_type)
+
+
+def _union(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
+    """Nulls and values."""
+    if isinstance(T.physical(data_type), T.NullType):
+        return pa.nulls(len(cursor)), cursor
+    nulls, cursor = cursor.branches()
+    if nulls is None:
+        return _values(cursor, data_type)
+    live = np.flatnonzero(~nulls)
+    column, behind = _values(cursor.take(live), data_type)
+    to = cursor.at.copy()
+    to[live] = behind.at
+    return spread(column, nulls), cursor.moved(to)
+
+
+def _values(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
+    """Values of which none is null."""
+    data_type = T.physical(data_type)
+    if types.is_varint(data_type):
+        is_int = isinstance(data_type, types.INT_LIKE)
+        numbers, behind = cursor.ints() if is_int else cursor.longs()
+        raw = numbers.astype(np.int32) if is_int else numbers
+        return values.from_numpy(raw, data_type, cursor.trail), behind
+    match data_type:
+        case T.BooleanType():
+            flags, behind = cursor.bytes()
+            if bool((flags > 1).any()):
+                i = first(flags > 1)
+                cursor.trail.fail(i, f"the byte {flags[i]:02x} is neither true nor false")
+            return values.from_numpy(flags, data_type, cursor.trail), behind
+        case T.FloatType() | T.DoubleType():
+            dtype = values.dtype_of(data_type)
+            behind = cursor.skipped(np.dtype(dtype).itemsize)
+            return values.from_numpy(at(cursor.data, cursor.at, dtype), data_type, cursor.trail), behind
+        case T.DecimalType():
+            return _decimals(cursor, data_type)
+        case T.StringType():
+            pieces, behind = cursor.pieces()
+            return values.text(pieces, cursor.trail), behind
+        case T.BinaryType():
+            pieces, behind = cursor.pieces()
+            return pieces.to_arrow(), behind
+        case T.StructType():
+            return _structs(cursor, data_type)
+        case T.ArrayType():
+            return _arrays(cursor, data_type)
+        case T.MapType():
+            return _maps(cursor, data_type)
+    raise types.refuse(data_type, cursor.trail.path)
+
+
+def _decimals(cursor: Cursor, data_type: T.DecimalType) -> tuple[pa.Array, Cursor]:
+    """Two big-endian words of each, the bytes that are not its own shifted out."""
+    size = types.decimal_size(data_type.precision)
+    behind = cursor.skipped(size)
+    halves = np.empty((len(cursor), 2), np.int64)
+    if size <= 8:
+        halves[:, 0] = at(cursor.data, cursor.at, ">i8") >> (64 - 8 * size)
+        halves[:, 1] = halves[:, 0] >> 63
+    else:
+        halves[:, 0] = at(cursor.data, cursor.at + (size - 8), ">i8")
+        halves[:, 1] = at(cursor.data, cursor.at, ">i8") >> (128 - 8 * size)
+    check_digits(halves, data_type.precision, cursor.trail)
+    buffers: list[Any] = [None, pa.py_buffer(halves)]
+    return pa.Array.from_buffers(arrow_type(data_type), len(cursor), buffers), behind
+
+
+def _arrays(cursor: Cursor, data_type: T.ArrayType) -> tuple[pa.LargeListArray, Cursor]:
+    _refuse_void(data_type, data_type.element, cursor)
+    counts, behind = cursor.counts(types.fixed_size(data_type.element) or 1)
+    inside, behind = walk.elements(behind, counts, data_type.element)
+    elements, _ = _slots(inside.named("element"), data_type.element)
+    array = pa.Array.from_buffers(arrow_type(data_type), len(cursor), [None, _offsets(counts)], children=[elements])
+    return array, behind.closed(counts)
+
+
+def _maps(cursor: Cursor, data_type: T.MapType) -> tuple[pa.MapArray, Cursor]:
+    _refuse_void(data_type, data_type.value, cursor)
+    counts, behind = cursor.counts(1)
+    inside, behind = walk.entries(behind, counts, data_type.value)
+    pieces, keyed = inside.named("key").pieces()
+    if len(pieces) > 2**31 - 1:
+        raise UnsupportedError(f"{len(pieces)} map entries in one batch, Arrow maps hold 2^31 - 1")
+    keys = values.text(pieces, keyed.trail)
+    items, _ = _slots(Cursor(keyed.data, keyed.at, keyed.end, inside.trail.step("value")), data_type.value)
+    target = arrow_type(data_type)
+    entries = pa.Array.from_buffers(
+        pa.struct([target.key_field, target.item_field]), len(keys), [None], children=[keys, items]
+    )
+    array = pa.Array.from_buffers(target, len(cursor), [None, _offsets(counts, np.int32)], children=[entries])
+    return array, behind.closed(counts)
+
+
+def _offsets(counts: Int64s, dtype: npt.DTypeLike = np.int64) -> pa.Buffer:
+    return pa.py_buffer(offsets_of(counts).astype(dtype, copy=False))
+
+
+def _refuse_void(data_type: T.DataType, inner: T.DataType, cursor: Cursor) -> None:
+    if types.unsupported(data_type) is not None and not types.is_nested(inner):
+        raise types.refuse(data_type, cursor.trail.path)

@@ -1,0 +1,170 @@
+"""Arrow to Avro, byte for byte what Spark writes, a whole batch at once.
+
+``encode(values, schema)``        rows of all fields
+``columns_of(values, schema)``    the same as columns of pieces, for whoever puts something in front
+
+Every field becomes one or two columns of pieces, an array or a map three: its count, the bytes of all its elements,
+which are rows themselves, and the byte that ends it. ``pieces`` puts the columns together.
+
+Dangers: the entries of a map are written in the order that they have in Arrow. That is what Spark wrote where they
+were read from Avro; of others Spark itself would make an order of its own (that of a Java HashMap). It reads any.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+
+from ttlsnap.avro import pieces, types
+from ttlsnap.errors import UsageError
+from ttlsnap.schema import types as T
+from ttlsnap.schema.arrow import arrow_type
+from ttlsnap.unsaferow.decimals import decimal_halves
+from ttlsnap.unsaferow.encode_values import to_numpy
+from ttlsnap.unsaferow.gather import Bytes, Int64s, Mask, offsets_of
+from ttlsnap.unsaferow.parts import conform
+from ttlsnap.unsaferow.rows import Rows
+
+
+def encode(values: pa.StructArray, schema: T.StructType) -> Rows:
+    """Rows of ``schema`` holding ``values``, whose fields are taken by ordinal and may be of any Arrow
+    type that casts to the schema's without loss.
+
+    Raises UsageError for a null row, a null in a field that is not nullable or where Avro has none, or a type that
+    does not fit; UnsupportedError for a type that Spark does not write in Avro.
+    """
+    return pieces.side_by_side(columns_of(values, schema), len(values))
+
+
+def columns_of(values: pa.StructArray, schema: T.StructType) -> list[Rows]:
+    """The pieces of all fields; errors as ``encode``."""
+    if values.null_count:
+        raise UsageError("a row cannot be null, only its fields can")
+    return _fields(values, schema, "")
+
+
+def _fields(values: pa.StructArray, struct: T.StructType, path: str) -> list[Rows]:
+    if not pa.types.is_struct(values.type) or values.type.num_fields != len(struct):
+        raise UsageError(f"field {path or '(row)'}: {values.type} is no {struct.simple_string}")
+    columns: list[Rows] = []
+    for ordinal, f in enumerate(struct):
+        if isinstance(T.physical(f.type), T.NullType):
+            continue
+        name = f"{path}.{f.name}".lstrip(".")
+        columns += _column(values.field(ordinal), f.type, f.nullable, name, union=True)
+    return columns
+
+
+def _column(values: pa.Array, data_type: T.DataType, nullable: bool, path: str, union: bool) -> list[Rows]:
+    """The pieces of values, and of nulls where there is a ``union`` to tell them."""
+    data_type = T.physical(data_type)
+    nulls: Mask | None = None
+    if values.null_count:
+        nulls = np.asarray(values.is_null())
+        if not (nullable and union):
+            why = "is not nullable" if not nullable else "has no nulls in Avro"
+            raise UsageError(f"field {path} {why} but value {int(np.argmax(nulls))} is null")
+    if types.is_varint(data_type) or types.fixed_size(data_type) is not None:
+        present = _present(values, nulls, data_type, path)
+        if isinstance(data_type, T.DecimalType):
+            return [pieces.fixed(_filled(_big_endian(present, data_type, path), nulls), nulls, union)]
+        raw = to_numpy(present, data_type, path)
+        if types.is_varint(data_type):
+            return [pieces.numbers(_filled(raw.astype(np.int64, copy=False), nulls), nulls, union)]
+        return [pieces.fixed(_filled(raw.view(np.uint8).reshape(len(raw), raw.dtype.itemsize), nulls), nulls, union)]
+    if isinstance(data_type, T.StringType | T.BinaryType):
+        return _binary(conform(values, data_type, path), nulls, union)
+    live = None if nulls is None else np.flatnonzero(~nulls)
+    inner = _nested(values if live is None else values.take(pa.array(live)), data_type, path)
+    if live is not None:
+        inner = [_spread(column, live, len(values)) for column in inner]
+    return [pieces.branches(nulls, len(values)), *inner] if union else inner
+
+
+def _present(values: pa.Array, nulls: Mask | None, data_type: T.DataType, path: str) -> pa.Array:
+    """The values that are not null, in the Arrow type that they are encoded from."""
+    if nulls is not None:
+        values = values.filter(pa.array(~nulls))
+    return conform(values, data_type, path) if len(values) else pa.array([], arrow_type(data_type))
+
+
+def _filled(raw: npt.NDArray[Any], nulls: Mask | None) -> npt.NDArray[Any]:
+    """Values in their places, and zeros between them."""
+    if nulls is None:
+        return raw
+    filled = np.zeros((len(nulls), *raw.shape[1:]), raw.dtype)
+    filled[~nulls] = raw
+    return filled
+
+
+def _big_endian(values: pa.Array, data_type: T.DecimalType, path: str) -> Bytes:
+    size = types.decimal_size(data_type.precision)
+    halves = np.ascontiguousarray(decimal_halves(values, data_type, path))
+    return halves.view(np.uint8).reshape(len(values), 16)[:, size - 1 :: -1]
+
+
+def _binary(values: pa.Array, nulls: Mask | None, union: bool) -> list[Rows]:
+    """Lengths, and the bytes where Arrow has them."""
+    n = len(values)
+    offsets = np.frombuffer(values.buffers()[1] or bytes(8), np.int64)[values.offset : values.offset + n + 1]
+    content = np.frombuffer(values.buffers()[2] or b"", np.uint8)
+    start = offsets[:n].copy()
+    size = np.diff(offsets) if n else np.empty(0, np.int64)
+    if nulls is not None:
+        size[nulls] = 0
+    return [pieces.numbers(size, nulls, union), Rows(content, start, size)]
+
+
+def _nested(values: pa.Array, data_type: T.DataType, path: str) -> list[Rows]:
+    """Structs, arrays and maps, none of them null."""
+    match data_type:
+        case T.StructType():
+            return _fields(values, data_type, path)
+        case T.ArrayType(element, contains_null) if types.unsupported(data_type, path) is None:
+            counts, elements = _flattened(values, path)
+            inner = _column(elements, element, contains_null, f"{path}.element", types.is_nested(element))
+            return _listed(counts, inner, len(elements))
+        case T.MapType(key, value, contains_null) if types.unsupported(data_type, path) is None:
+            counts, entries = _flattened(values, path, pa.types.is_map)
+            inner = _column(entries.field(0), key, False, f"{path}.key", union=False)
+            inner += _column(entries.field(1), value, contains_null, f"{path}.value", types.is_nested(value))
+            return _listed(counts, inner, len(entries))
+    raise types.refuse(data_type, path)
+
+
+def _listed(counts: Int64s, inner: list[Rows], n: int) -> list[Rows]:
+    """Counts, elements and the bytes behind them; ``inner`` are the columns of all ``n`` elements."""
+    elements = pieces.side_by_side(inner, n)
+    bounds = np.append(elements.start, len(elements.data))[offsets_of(counts)]
+    end = np.zeros((len(counts), 1), np.uint8)
+    return [
+        pieces.numbers(counts, None, union=False),
+        Rows(elements.data, bounds[:-1], np.diff(bounds)),
+        pieces.matrix(end, (counts > 0).astype(np.int64)),
+    ]
+
+
+def _flattened(values: pa.Array, path: str, fits: Any = None) -> tuple[Int64s, pa.Array]:
+    """The lengths of lists, and the elements of all of them."""
+    kind = values.type
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if not (fits(kind) if fits else is_list):
+        raise UsageError(f"field {path}: {kind} is no {'map' if fits else 'array'}")
+    offsets = np.asarray(values.offsets).astype(np.int64)
+    low, high = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+    counts: Int64s = np.diff(offsets) if len(offsets) else np.empty(0, np.int64)
+    return counts, values.values[low:high]
+
+
+def _spread(column: Rows, live: Int64s, n: int) -> Rows:
+    """The pieces in the places ``live`` of n rows, and none in the others."""
+    size = np.zeros(n, np.int64)
+    size[live] = column.size
+    # Pieces without bytes stand where the one before ends, so that the places go on rising.
+    start = np.zeros(n, np.int64)
+    start[live] = column.start
+    end = start + size
+    return Rows(column.data, np.where(size > 0, start, np.maximum.accumulate(end)), size)

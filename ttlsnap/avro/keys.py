@@ -1,0 +1,143 @@
+"""What the store has as a key, behind the column family's id.
+
+    plain     00 id Avro                                  of the whole key
+    prefix    size: int32 LE, 00 Avro, 00 id Avro         of the prefix columns, of the others
+    ordered   0e 00 00 00, 00 ordered, 00 id Avro         the prefix is one bigint; of the others
+    ordered   02 02 sign 02 10 moment: int64 BE           sign is 01, 00 before a negative one, 02 (and zeros) for null
+
+The prefix has no id of a schema. What is ordered is an Avro record of two binary fields, its bytes in the order of the
+numbers. A map variable's prefix is the grouping key; a key is ordered in the index of a TTL and in that of timers.
+
+The id on a key is 0 in all that Spark writes: schemas of keys do not change. Spark itself does not look at it.
+
+Source: apache/spark ``RocksDBStateEncoder.scala`` (``AvroStateEncoder``, ``PrefixKeyScanStateEncoder``,
+``RangeKeyScanStateEncoder``) and ``StateStoreColumnFamilySchemaUtils.convertForRangeScan``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+
+from ttlsnap.avro import pieces
+from ttlsnap.avro.decode import decode
+from ttlsnap.avro.encode import columns_of, encode
+from ttlsnap.avro.values import VERSION, header, split_id, without_version
+from ttlsnap.errors import UnsupportedError, UsageError
+from ttlsnap.schema import types as T
+from ttlsnap.schema.arrow import arrow_type
+from ttlsnap.unsaferow.check import Trail, first
+from ttlsnap.unsaferow.gather import at
+from ttlsnap.unsaferow.rows import Rows
+
+_SIZE = 4  # bytes that tell a prefix's size
+_ORDERED = np.dtype([("head", ">u2"), ("sign", "u1"), ("middle", ">u2"), ("moment", ">i8")])
+_HEAD, _MIDDLE = 0x0202, 0x0210  # of a binary field: it is not null, it has 1 byte, 8 bytes
+_NEGATIVE, _POSITIVE, _NULL = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class KeyLayout:
+    """How the keys of a state are laid out: the first ``prefix_columns`` apart, ``ordered`` if they are one number."""
+
+    schema: T.StructType
+    schema_id: int = 0
+    prefix_columns: int = 0
+    ordered: bool = False
+
+    def __post_init__(self) -> None:
+        if self.ordered and (self.prefix_columns != 1 or not isinstance(self.schema.fields[0].type, T.LongType)):
+            raise UnsupportedError(f"keys of {self.schema.simple_string} in the order of more than one bigint")
+
+    @property
+    def prefix(self) -> T.StructType:
+        return T.StructType(self.schema.fields[: self.prefix_columns])
+
+    @property
+    def rest(self) -> T.StructType:
+        return T.StructType(self.schema.fields[self.prefix_columns :])
+
+
+def decode_keys(raw: Rows, layout: KeyLayout) -> pa.StructArray:
+    """Keys as the store has them, as structs of the whole key; CorruptionError if they are damaged."""
+    if not layout.prefix_columns:
+        return decode(_of_schema(raw, layout), layout.schema)
+    prefix, rest = split_prefix(raw)
+    before = _moments(prefix) if layout.ordered else decode(prefix, layout.prefix).flatten()
+    behind = decode(_of_schema(rest, layout), layout.rest).flatten()
+    return pa.Array.from_buffers(arrow_type(layout.schema), len(raw), [None], children=[*before, *behind])
+
+
+def encode_keys(keys: pa.StructArray, layout: KeyLayout) -> Rows:
+    """Keys as the store has them; errors as ``encode``."""
+    n = len(keys)
+    head = pieces.constant(header(layout.schema_id), n)
+    if not layout.prefix_columns:
+        return pieces.side_by_side([head, *columns_of(keys, layout.schema)], n)
+    if keys.null_count or keys.type.num_fields != len(layout.schema):
+        raise UsageError(f"keys of {keys.type} are no {layout.schema.simple_string}")
+    columns = [keys.field(i) for i in range(len(layout.schema))]
+    before = _struct(layout.prefix, columns[: layout.prefix_columns], n)
+    behind = _struct(layout.rest, columns[layout.prefix_columns :], n)
+    prefix = _ordered(before.field(0)) if layout.ordered else encode(before, layout.prefix)
+    sizes = np.zeros(n, [("size", "<i4"), ("version", "u1")])
+    sizes["size"], sizes["version"] = prefix.size + 1, VERSION
+    framing = pieces.fixed(sizes.view(np.uint8).reshape(n, sizes.itemsize), None, union=False)
+    return pieces.side_by_side([framing, prefix, head, *columns_of(behind, layout.rest)], n)
+
+
+def split_prefix(raw: Rows) -> tuple[Rows, Rows]:
+    """The prefixes, without what tells their size and version, and the rests of the keys as they are stored."""
+    room = raw.size - _SIZE
+    bad = room < 0
+    size = room
+    if not bad.any():
+        size = at(raw.data, raw.start, "<i4").astype(np.int64)
+        bad = (size < 1) | (size > room)
+    if bad.any():
+        Trail().fail(first(bad), "there is no prefix of a key and no rest where they should be")
+    start = raw.start + _SIZE
+    prefix = without_version(Rows(raw.data, start, size))
+    return prefix, Rows(raw.data, start + size, room - size)
+
+
+def _of_schema(raw: Rows, layout: KeyLayout) -> Rows:
+    ids, rows = split_id(without_version(raw))
+    bad = ids != layout.schema_id
+    if bad.any():
+        i = first(bad)
+        Trail().fail(i, f"a key names the schema {ids[i]}, where {layout.schema_id} is that of this state's keys")
+    return rows
+
+
+def _moments(prefix: Rows) -> list[pa.Array]:
+    """The numbers of ordered prefixes."""
+    bad = prefix.size != _ORDERED.itemsize
+    if not bad.any():
+        found = at(prefix.data, prefix.start, f"V{_ORDERED.itemsize}").view(_ORDERED)
+        moments, sign = found["moment"].astype(np.int64), found["sign"]
+        expected = np.where(moments < 0, _NEGATIVE, _POSITIVE)
+        null = (sign == _NULL) & (moments == 0)
+        bad = (found["head"] != _HEAD) | (found["middle"] != _MIDDLE) | ((sign != expected) & ~null)
+    if bad.any():
+        Trail().fail(first(bad), "it does not begin with a number in order")
+    validity = pa.py_buffer(np.packbits(~null, bitorder="little")) if null.any() else None
+    return [pa.Array.from_buffers(pa.int64(), len(prefix), [validity, pa.py_buffer(moments)])]
+
+
+def _ordered(moments: pa.Int64Array) -> Rows:
+    n = len(moments)
+    nulls = np.asarray(moments.is_null())
+    numbers = np.asarray(moments.fill_null(0))
+    record = np.zeros(n, _ORDERED)
+    record["head"], record["middle"] = _HEAD, _MIDDLE
+    record["moment"] = numbers
+    record["sign"] = np.where(nulls, _NULL, np.where(numbers < 0, _NEGATIVE, _POSITIVE))
+    return pieces.fixed(record.view(np.uint8).reshape(n, record.itemsize), None, union=False)
+
+
+def _struct(schema: T.StructType, columns: list[pa.Array], n: int) -> pa.StructArray:
+    fields = [pa.field(f.name, column.type) for f, column in zip(schema, columns, strict=True)]
+    return pa.Array.from_buffers(pa.struct(fields), n, [None], children=columns)

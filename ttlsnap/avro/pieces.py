@@ -1,0 +1,122 @@
+"""Bytes to be written, as columns of pieces: what the first field has in each row, then the next field, and so on.
+
+A column is ``Rows``: n pieces that lie anywhere in a buffer of their own, in rising order, with or without gaps.
+``side_by_side`` puts columns together, so that the pieces of each row follow each other.
+
+Pieces with the byte of a union have it in front: ``00`` and nothing else where ``nulls`` is true, else ``02``.
+
+Speed: about 15 ns for a piece, besides what it takes to make it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+
+from ttlsnap.avro.cursor import LEAST, LONGEST, RANKS
+from ttlsnap.avro.types import VALUE
+from ttlsnap.unsaferow.gather import Int64s, Mask, int64_array, offsets_of
+from ttlsnap.unsaferow.rows import Rows
+
+_MORE_LOW = np.array([0, *(0x8080808080808080 & (1 << 8 * (size - 1)) - 1 for size in range(1, 11))], np.uint64)
+_MORE_HIGH = np.array([0x80 if size == LONGEST else 0 for size in range(LONGEST + 1)], np.uint64)
+"""The high bits of the first eight bytes of a varint of so many, and of the other two."""
+
+
+def side_by_side(columns: Sequence[Rows], n: int) -> Rows:
+    """Rows of the pieces of all columns, one row after the other."""
+    if not columns or n == 0:
+        zeros = np.zeros(n, np.int64)
+        return Rows(np.empty(0, np.uint8), zeros, zeros)
+    sizes = np.stack([column.size for column in columns])
+    # Every second value of one binary array is a piece: those of the first column, then those of the next one.
+    bounds = np.empty((len(columns), n, 2), np.int64)
+    bases = np.cumsum([0, *(len(column.data) for column in columns[:-1])])
+    for bound, column, base, size in zip(bounds, columns, bases, sizes, strict=True):
+        np.add(column.start, base, out=bound[:, 0])
+        np.add(bound[:, 0], size, out=bound[:, 1])
+    data = np.concatenate([column.data for column in columns])
+    array: Any = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), bounds.size - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    )
+    wanted = 2 * (np.arange(n)[:, None] + n * np.arange(len(columns)))
+    taken = array.take(int64_array(wanted.ravel()))
+    size = sizes.sum(axis=0)
+    offsets = offsets_of(size)
+    content = np.frombuffer(taken.buffers()[2] or b"", np.uint8)[: int(offsets[-1])]
+    return Rows(content, offsets[:-1], size)
+
+
+def constant(piece: bytes, n: int) -> Rows:
+    """The same bytes in every row."""
+    return matrix(np.tile(np.frombuffer(piece, np.uint8), (n, 1)), np.full(n, len(piece), np.int64))
+
+
+def matrix(content: npt.NDArray[np.uint8], size: Int64s) -> Rows:
+    """The first ``size`` bytes of each row of a matrix."""
+    start = np.arange(len(content), dtype=np.int64) * content.shape[1]
+    return Rows(np.ascontiguousarray(content).reshape(-1), start, size)
+
+
+def branches(nulls: Mask | None, n: int) -> Rows:
+    """The byte of a union, alone."""
+    content = np.full((n, 1), VALUE, np.uint8)
+    if nulls is not None:
+        content[nulls] = 0
+    return matrix(content, np.ones(n, np.int64))
+
+
+def fixed(content: npt.NDArray[np.uint8], nulls: Mask | None, union: bool) -> Rows:
+    """Values of one size, uint8[n, size]."""
+    n, size = content.shape
+    if not union:
+        return matrix(content, np.full(n, size, np.int64))
+    behind = np.empty((n, size + 1), np.uint8)
+    behind[:, 0] = VALUE
+    behind[:, 1:] = content
+    if nulls is None:
+        return matrix(behind, np.full(n, size + 1, np.int64))
+    behind[nulls, 0] = 0
+    return matrix(behind, np.where(nulls, 1, size + 1))
+
+
+def numbers(values: Int64s, nulls: Mask | None, union: bool) -> Rows:
+    """Varints."""
+    zigzag = (values << 1 ^ values >> 63).view(np.uint64)
+    size = np.ones(len(values), np.int64)
+    for length in range(2, _last_size(zigzag) + 1):
+        size += zigzag >= LEAST[length]
+    low = _spread(zigzag & np.uint64((1 << 56) - 1))
+    low |= _MORE_LOW[size]
+    high = zigzag >> np.uint64(56)  # what 8 bytes of 7 bits leave
+    high = (high & np.uint64(0x7F)) | (high >> np.uint64(7) << np.uint64(8)) | _MORE_HIGH[size]
+    words = np.empty((len(values), 2), "<u8")
+    if union:
+        words[:, 0] = low << np.uint64(8) | np.uint64(VALUE)
+        words[:, 1] = high << np.uint64(8) | low >> np.uint64(56)
+        size += 1
+        if nulls is not None:
+            words[nulls, 0] = 0
+            size[nulls] = 1
+    else:
+        words[:, 0], words[:, 1] = low, high
+    return matrix(words.view(np.uint8), size)
+
+
+def _last_size(zigzag: npt.NDArray[np.uint64]) -> int:
+    """Bytes of the longest number."""
+    return int(np.searchsorted(LEAST[2:], zigzag.max(initial=0), "right")) + 1
+
+
+def _spread(word: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """56 bits, 7 to each byte."""
+    for low, high, shift in reversed(RANKS):
+        moved = word << np.uint64(shift)
+        moved &= np.uint64(high)
+        word &= np.uint64(low)
+        word |= moved
+    return word

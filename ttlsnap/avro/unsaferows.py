@@ -1,0 +1,60 @@
+"""What the store has in Avro as UnsafeRows, and back: the rest of ttlsnap works with those.
+
+They are the rows that Spark would have with ``encodingFormat`` unsaferow, but for the order of a map's entries. A value
+that is kept must keep its bytes: written again it would have the current schema, which Spark does only when it
+writes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from ttlsnap.avro.keys import KeyLayout, decode_keys, encode_keys
+from ttlsnap.avro.values import ValueSchemas, decode_values, encode_values
+from ttlsnap.schema import types as T
+from ttlsnap.unsaferow.decode import decode
+from ttlsnap.unsaferow.encode import encode
+from ttlsnap.unsaferow.rows import Rows
+
+
+def key_rows(raw: Rows, layout: KeyLayout) -> Rows:
+    """The whole keys' UnsafeRows; CorruptionError for damage."""
+    return encode(decode_keys(raw, layout), nullable(layout.schema))
+
+
+def value_rows(raw: Rows, schemas: ValueSchemas) -> Rows:
+    """The values' UnsafeRows, of the current schema; CorruptionError for damage."""
+    return encode(decode_values(raw, schemas), nullable(schemas.current))
+
+
+def stored_keys(rows: Rows, layout: KeyLayout) -> Rows:
+    """Keys as the store has them."""
+    return encode_keys(decode(rows, layout.schema), replace(layout, schema=nullable(layout.schema)))
+
+
+def stored_values(rows: Rows, schemas: ValueSchemas) -> Rows:
+    """Values as the store has them, of the current schema; UsageError for a null that Avro cannot have."""
+    current = nullable(schemas.current)
+    return encode_values(decode(rows, current), ValueSchemas({schemas.current_id: current}, schemas.current_id))
+
+
+@cache
+def nullable(schema: T.StructType) -> T.StructType:
+    """The schema with nulls allowed everywhere: in Avro there is room for them whatever it says."""
+    relaxed = _nullable(schema)
+    assert isinstance(relaxed, T.StructType)
+    return relaxed
+
+
+def _nullable(data_type: T.DataType) -> T.DataType:
+    match data_type:
+        case T.StructType(fields):
+            return T.StructType(tuple(replace(f, type=_nullable(f.type), nullable=True) for f in fields))
+        case T.ArrayType(element):
+            return T.ArrayType(_nullable(element))
+        case T.MapType(key, value):
+            return T.MapType(_nullable(key), _nullable(value))
+        case T.UserDefinedType():
+            return replace(data_type, sql_type=_nullable(data_type.sql_type))
+    return data_type
