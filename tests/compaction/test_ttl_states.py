@@ -18,7 +18,7 @@ from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..judge.outcomes import Batch
 from ..judge.processes import NEWEST
-from ..judge.queries import Event
+from ..judge.queries import ENDLESS, Event
 from ..judge.spark import Checkpoint, Events, Judge
 from ..matrix import FULL
 from .stories import T, digest, rocksdb, settled
@@ -50,21 +50,32 @@ def in_batch_0(found: Any) -> bool:
     return bool(found.at("value.batch") == 0)
 
 
-CASES: list[tuple[str, int, bool, Rewrite]] = [(NEWEST, 2, True, "tombstones")]
-ALL: list[tuple[str, int, bool, Rewrite]] = [
-    (NEWEST, number, checksum, rewrite)
+# With pandas, with rows (from 4.1 on) and in Scala.
+OPERATORS = {"4.0": ("for_a_day", "for_a_day_scala")}
+CASES: list[tuple[str, str, int, bool, Rewrite]] = [
+    (NEWEST, "for_a_day", 2, True, "tombstones"),
+    (NEWEST, "for_a_day_rows", 1, False, "full"),
+    (NEWEST, "for_a_day_scala", 1, False, "tombstones"),
+]
+ALL: list[tuple[str, str, int, bool, Rewrite]] = [
+    (NEWEST, operator, number, checksum, rewrite)
+    for operator in ENDLESS
     for number in (1, 2)
     for checksum in (False, True)
     for rewrite in ("full", "tombstones")
 ]
-OLDER: list[tuple[str, int, bool, Rewrite]] = [(version, 1, False, "full") for version in ("4.0", "4.1")]
+OLDER: list[tuple[str, str, int, bool, Rewrite]] = [
+    (version, operator, 1, False, "full") for version in ("4.0", "4.1") for operator in OPERATORS.get(version, ENDLESS)
+]
 
 
-@pytest.mark.parametrize(("version", "checkpoint_format", "row_checksum", "rewrite"), [*ALL, *OLDER] if FULL else CASES)
+@pytest.mark.parametrize(
+    ("version", "operator", "checkpoint_format", "row_checksum", "rewrite"), [*ALL, *OLDER] if FULL else CASES
+)
 def test_values_and_map_entries_expire_one_by_one(
-    judge: Judge, version: str, checkpoint_format: int, row_checksum: bool, rewrite: Rewrite
+    judge: Judge, version: str, operator: str, checkpoint_format: int, row_checksum: bool, rewrite: Rewrite
 ) -> None:
-    query = rocksdb("for_a_day", False, checkpoint_format, row_checksum)
+    query = rocksdb(operator, False, checkpoint_format, row_checksum)
     checkpoint = judge.write(query, BATCHES, layout="snapshot", version=version)
     settled(checkpoint.path)
     report = compact(

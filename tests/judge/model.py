@@ -296,7 +296,7 @@ class _ForADay(_Operator):
 
 _OPERATORS: dict[str, type[_Operator]] = {
     "visits": _Visits,
-    "for_a_day": _ForADay,
+    **dict.fromkeys(("for_a_day", "for_a_day_rows", "for_a_day_scala"), _ForADay),
     "agg_update": _Aggregation,
     "agg_update_watermark": _WatermarkedAggregation,
     "agg_update_long": _NumberAggregation,

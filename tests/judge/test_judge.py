@@ -17,7 +17,7 @@ from .layouts import last_batch, layout_of, store_folders
 from .model import MODELLED, Model
 from .outcomes import Entry, expired
 from .processes import JudgeError, SparkFailed, interpreter
-from .queries import OPERATORS, Event, Query
+from .queries import ENDLESS, OPERATORS, Event, Query
 from .spark import Judge
 
 T = 1_700_006_400  # a full hour
@@ -56,7 +56,7 @@ SELDOM = ("agg_update_watermark", "dedup_key", "dedup_within")
 
 
 @pytest.mark.parametrize(
-    "operator", [name for name in MODELLED if name not in ("visits", "for_a_day")] if FULL else SELDOM
+    "operator", [name for name in MODELLED if name not in ("visits", *ENDLESS)] if FULL else SELDOM
 )
 def test_spark_emits_and_holds_what_the_model_says(judge: Judge, operator: str) -> None:
     layout = LAYOUTS[MODELLED.index(operator) % len(LAYOUTS)]
@@ -206,7 +206,7 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from tests.judge.processes import NEWEST, Server
-server = Server(NEWEST, 0, Path(sys.argv[2]))
+server = Server(NEWEST, 0, Path(sys.argv[2]), Path(sys.argv[2]) / "classes")
 assert server.ask("version").startswith(NEWEST)
 print(server._process.pid, flush=True)
 os._exit(1)
