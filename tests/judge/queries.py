@@ -90,6 +90,11 @@ def stamp(ts: int) -> str:
     return (datetime(1970, 1, 1) + timedelta(seconds=ts)).isoformat()
 
 
+def unstamp(text: str) -> int:
+    """The epoch seconds that ``stamp`` made a text of."""
+    return int((datetime.fromisoformat(text) - datetime(1970, 1, 1)).total_seconds())
+
+
 OPERATORS: dict[str, Operator] = {}
 ENDLESS = ("for_a_day", "for_a_day_rows", "for_a_day_scala")
 """Those that have Spark run batches without data for ever."""
@@ -137,10 +142,13 @@ def agg_two_maxima(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 
 def _windowed(read: Read, query: Query) -> DataFrame:
+    return _counted(read().withWatermark("at", f"{query.delay_s} seconds"), query)
+
+
+def _counted(rows: DataFrame, query: Query) -> DataFrame:
     from pyspark.sql import functions as F
 
-    late = read().withWatermark("at", f"{query.delay_s} seconds")
-    groups = late.groupBy(F.window("at", f"{query.window_s} seconds"), "key")
+    groups = rows.groupBy(F.window("at", f"{query.window_s} seconds"), "key")
     return groups.agg(F.count("*").alias("n"), F.sum("value").alias("total"))
 
 
@@ -148,6 +156,30 @@ def _windowed(read: Read, query: Query) -> DataFrame:
 def agg_append(read: Read, query: Query) -> tuple[DataFrame, str]:
     """Per window and key, emitted and evicted once the watermark has passed the window's end."""
     return _windowed(read, query), "append"
+
+
+@operator
+def windows_of_windows(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """What ``agg_append`` emits, summed up over windows four times as long that overlap by half: two aggregations."""
+    from pyspark.sql import functions as F
+
+    closed, mode = agg_append(read, query)
+    width, slide = f"{4 * query.window_s} seconds", f"{2 * query.window_s} seconds"
+    closed = closed.where("n > 0")  # the first one would not count what the second one has no use for
+    groups = closed.groupBy(F.window(F.window_time("window"), width, slide), "key")
+    return groups.agg(F.count("*").alias("n"), F.sum("total").alias("total")), mode
+
+
+@operator
+def dedup_windows(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """The rows of ``dedup``, per window and key: a deduplication and an aggregation behind it."""
+    return _counted(dedup(read, query)[0], query), "append"
+
+
+@operator
+def dedup_within_windows(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """As ``dedup_windows``, with the rows of ``dedup_within``."""
+    return _counted(dedup_within(read, query)[0], query), "append"
 
 
 @operator
@@ -196,11 +228,11 @@ def dedup_within(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 @operator
 def join_windows(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """The joined events (see ``join``), counted per window: an aggregation that goes by the join's watermark."""
+    """The joined events (see ``join``), counted per window and key: what goes by the join's watermark."""
     from pyspark.sql import functions as F
 
     joined, mode = join(read, query)
-    return joined.groupBy(F.window("at", f"{query.window_s} seconds")).count(), mode
+    return joined.groupBy(F.window("at", f"{query.window_s} seconds"), "key").count(), mode
 
 
 @operator
