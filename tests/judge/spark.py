@@ -22,7 +22,7 @@ from .layouts import layout_of, snapshots_in, store_folders
 from .model import MODELLED, Model
 from .outcomes import Batch, Entry, canonical, entry
 from .processes import NEWEST, JudgeError, Server, SparkFailed
-from .queries import SCALA, Event, Query
+from .queries import ENDLESS, SCALA, Event, Query
 
 Events = Sequence[Event]
 T = TypeVar("T")
@@ -106,6 +106,8 @@ class Judge:
             "both": [(batches[:half], True), (batches[half:], False)],
             "snapshots": [(batches[:half], True), (batches[half:], True)],
         }
+        if query.operator in ENDLESS:
+            parts["both"] = parts["deltas"]  # Spark itself writes a snapshot of the version that has new variables
         for part, snapshot in parts[layout]:
             self._follow(made, part, snapshot=snapshot)
         if uncommitted is not None:
