@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -24,7 +25,7 @@ from ttlsnap.state import StateDescriptor
 from ttlsnap.stores import Rewrite
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
-from ..judge.outcomes import expired
+from ..judge.outcomes import Entry, expired
 from ..judge.processes import NEWEST
 from ..judge.queries import Event, Query, stamp
 from ..judge.spark import Checkpoint, Events, Judge
@@ -44,7 +45,10 @@ BATCHES: list[Events] = [
     [Event("k1", T + 3 * H, 8), Event("at", T + 2 * H, 1), Event("after", T + 2 * H + 1, 1), Event("k23", T + 4 * H)],
 ]
 # With a watermark Spark itself has evicted what is older than three hours, so the limit lies above it.
-LIMITS = {"agg_append": T + 4 * H, "agg_window_update": T + 4 * H, "dedup": T + 3 * H + 1800}
+LIMITS = {
+    **dict.fromkeys(("agg_append", "agg_window_update", "dedup_within"), T + 4 * H),
+    "dedup": T + 3 * H + 1800,
+}
 MORE: list[Events] = [
     [Event(f"k{i}", T + 4 * H + i, 100) for i in range(0, 24, 2)]
     + [Event(key, T + 5 * H, 2) for key in (None, "at", "after", "new")]
@@ -58,6 +62,7 @@ FIELDS = {
     "agg_window_update": "key.window.end",
     "dedup": "key.at",
     "dedup_plain": "key.at",
+    "dedup_within": "value.expiresAtMicros:us",
 }
 
 
@@ -93,6 +98,12 @@ class Story:
 def limit_of(query: Query) -> int:
     """What is not younger than this goes; in epoch seconds."""
     return LIMITS.get(query.operator, T + 2 * H)
+
+
+def unwanted(query: Query) -> Callable[[Entry], bool]:
+    """What ``drop_expired`` drops."""
+    field, _, unit = FIELDS[query.operator].partition(":")
+    return expired(field, limit_of(query), per_second=1_000_000 if unit == "us" else 1)
 
 
 def drop_expired(
@@ -143,8 +154,6 @@ def _live_on(judge: Judge, written: Checkpoint, layout: str, version: str, *, fr
         judge.lay_out(written, layout)
     before = digest(written.path)
     rolled_back, copied = judge.copy(written), judge.copy(written)
-    unwanted = expired(FIELDS[query.operator].partition(":")[0], limit_of(query))
-
     new = copied.path.with_name(f"{copied.path.name}-new")
     report = drop_expired(copied.path, query, output=new, rewrite="tombstones")
     assert digest(copied.path) == before, "--output leaves the source alone"
@@ -159,7 +168,7 @@ def _live_on(judge: Judge, written: Checkpoint, layout: str, version: str, *, fr
     assert counts(drop_expired(written.path, query, rewrite="full")) == counts(report)
     for compacted in (written, copied):
         model = compacted.expected
-        gone = model.drop(unwanted)
+        gone = model.drop(unwanted(query))
         assert report.totals.dropped == gone > 0
         assert report.totals.kept == len(model.state()) > 0
         # No reader takes what 4.0 wrote with ids, its own neither.

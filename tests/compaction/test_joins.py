@@ -18,7 +18,7 @@ from ttlsnap.clock import Clock
 from ttlsnap.errors import RefusedError
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
-from ..judge.processes import NEWEST
+from ..judge.processes import NEWEST, VERSIONS
 from ..judge.queries import Event, Query, stamp
 from ..judge.spark import Checkpoint, Events, Judge
 from ..matrix import FULL
@@ -97,11 +97,18 @@ STORES: list[dict[str, Any]] = [
 EVERYTHING = [
     *(Case(joined(join_type=kind, **settings)) for kind in TYPES for settings in STORES),
     *(Case(joined(join_type=kind, provider="rocksdb", checkpoint_format=2, changelog=True)) for kind in TYPES[:2]),
-    *(Case(joined(join_format=1), "3.5", again) for again in ("3.5", NEWEST)),
+    *(Case(joined(**{**settings, "join_format": 1}), v, v) for v in VERSIONS for settings in (*STORES[:2], STORES[3])),
+    Case(joined(join_format=1), "3.5", NEWEST),
     *(
-        Case(joined(join_type=kind, provider=provider), version, again)
+        Case(joined(join_type=kind, **settings), version, version)
         for version in ("3.5", "4.0", "4.1")
-        for again in (version, NEWEST)
+        for kind in TYPES
+        for settings in STORES
+        if version == "4.1" or settings.get("join_format") != 3
+    ),
+    *(
+        Case(joined(join_type=kind, provider=provider), version, NEWEST)
+        for version in ("3.5", "4.0", "4.1")
         for kind, provider in (("inner", "rocksdb"), ("full_outer", "hdfs"))
     ),
 ]

@@ -14,8 +14,8 @@ from ttlsnap.stores import Rewrite
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..judge.outcomes import Batch
-from ..judge.processes import NEWEST
-from ..judge.queries import Event
+from ..judge.processes import NEWEST, VERSIONS
+from ..judge.queries import ENDLESS, Event
 from ..judge.spark import Checkpoint, Events, Judge
 from ..matrix import FULL
 from .stories import T, rocksdb, settled
@@ -29,7 +29,7 @@ BATCHES: list[Events] = [
 ]
 MORE: list[Events] = [
     [Event(key, T + 1000 + n, n) for key in ("a", "b", "c", "d", "é", "new") for n in range(batch, batch + 2)]
-    for batch in range(4)
+    for batch in range(22 if FULL else 2)
 ]
 
 
@@ -47,22 +47,44 @@ def in_batch_0(found: Any) -> bool:
     return bool(found.at("value.batch") == 0)
 
 
-CASES: list[tuple[str, int, bool, Rewrite]] = [(NEWEST, 2, True, "tombstones")]
-ALL: list[tuple[str, int, bool, Rewrite]] = [
-    (NEWEST, number, checksum, rewrite)
-    for number in (1, 2)
-    for checksum in (False, True)
-    for rewrite in ("full", "tombstones")
+# With pandas, with rows (from 4.1 on) and in Scala.
+OPERATORS = {"4.0": ("for_a_day", "for_a_day_scala")}
+CASES: list[tuple[str, str, bool, int, bool, Rewrite]] = [
+    (NEWEST, "for_a_day", False, 2, True, "tombstones"),
+    (NEWEST, "for_a_day_rows", False, 1, False, "full"),
+    (NEWEST, "for_a_day_scala", True, 1, False, "tombstones"),
 ]
-OLDER: list[tuple[str, int, bool, Rewrite]] = [(version, 1, False, "full") for version in ("4.0", "4.1")]
+ALL: list[tuple[str, str, bool, int, bool, Rewrite]] = [
+    *(
+        (NEWEST, operator, False, number, checksum, rewrite)
+        for operator in ENDLESS
+        for number in (1, 2)
+        for checksum in (False, True)
+        for rewrite in ("full", "tombstones")
+    ),
+    *(
+        (version, operator, changelog, 1, False, "full")
+        for version in VERSIONS[1:]
+        for operator in OPERATORS.get(version, ENDLESS)
+        for changelog in ((True,) if version == NEWEST else (False, True))
+    ),
+]
 
 
-@pytest.mark.parametrize(("version", "checkpoint_format", "row_checksum", "rewrite"), [*ALL, *OLDER] if FULL else CASES)
+@pytest.mark.parametrize(
+    ("version", "operator", "changelog", "checkpoint_format", "row_checksum", "rewrite"), ALL if FULL else CASES
+)
 def test_values_and_map_entries_expire_one_by_one(
-    judge: Judge, version: str, checkpoint_format: int, row_checksum: bool, rewrite: Rewrite
+    judge: Judge,
+    version: str,
+    operator: str,
+    changelog: bool,
+    checkpoint_format: int,
+    row_checksum: bool,
+    rewrite: Rewrite,
 ) -> None:
-    query = rocksdb("for_a_day", False, checkpoint_format, row_checksum)
-    checkpoint = judge.write(query, BATCHES, layout="snapshot", version=version)
+    query = rocksdb(operator, changelog, checkpoint_format, row_checksum)
+    checkpoint = judge.write(query, BATCHES, layout="both" if changelog else "snapshot", version=version)
     settled(checkpoint.path)
     report = compact(
         str(checkpoint.path),

@@ -12,10 +12,11 @@ batch used adds one batch without data.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .outcomes import Batch, Entry, Fields, canonical, entry
-from .queries import Event, Query, stamp
+from .queries import Event, Query, stamp, unstamp
 
 
 class Model:
@@ -122,18 +123,21 @@ class _Windows(_Operator):
 
     watermarked = True
     append = False
+    overlap = 1
 
     def batch(self, events: Sequence[Event], late_ms: int, evict_ms: int) -> list[Fields]:
         touched = set()
         for event in events:
             if event.ts is None:
                 continue
-            key = event.ts - event.ts % self.query.window_s, event.key
-            if self._end_ms(key) <= late_ms:
-                continue
-            count, total = self.groups.get(key, (0, 0))
-            self.groups[key] = count + 1, total + event.value
-            touched.add(key)
+            slide = self.query.window_s // self.overlap
+            last = event.ts - event.ts % slide
+            for key in [(last - number * slide, event.key) for number in range(self.overlap)]:
+                if self._end_ms(key) <= late_ms:
+                    continue
+                count, total = self.groups.get(key, (0, 0))
+                self.groups[key] = count + 1, total + event.value
+                touched.add(key)
         closed = [key for key in self.groups if self._end_ms(key) <= evict_ms]
         rows = [self._row(key) for key in (closed if self.append else touched)]
         for key in closed:
@@ -161,6 +165,13 @@ class _Windows(_Operator):
 
 class _WindowsAppended(_Windows):
     append = True
+
+
+class _WideWindowsAppended(_WindowsAppended):
+    overlap = 2
+
+    def __init__(self, query: Query) -> None:
+        super().__init__(replace(query, window_s=4 * query.window_s))
 
 
 class _Deduplication(_Operator):
@@ -330,9 +341,55 @@ class _Lists(_Operator):
         return len(gone)
 
 
+class _Chain(_Operator):
+    """What operator 1 emits operator 0 is given, in the same batch and with the same watermark.
+
+    Spark numbers operators from the sink on.
+    """
+
+    watermarked = True
+    first: type[_Operator]
+    second: type[_Operator]
+
+    def __init__(self, query: Query) -> None:
+        super().__init__(query)
+        self._first, self._second = self.first(query), self.second(query)
+
+    def batch(self, events: Sequence[Event], late_ms: int, evict_ms: int) -> list[Fields]:
+        rows = self._first.batch(events, late_ms, evict_ms)
+        return self._second.batch([self._handed_on(row) for row in rows], late_ms, evict_ms)
+
+    def _handed_on(self, row: Fields) -> Event:
+        if "window" in row:  # a window's time is the last moment that belongs to it
+            return Event(row["key"], unstamp(row["window"]["end"]) - 1, row["total"])
+        return Event(row["key"], None if row["at"] is None else unstamp(row["at"]), row["value"])
+
+    def state(self) -> list[Entry]:
+        return sorted([*self._second.state(), *map(_of_operator_1, self._first.state())])
+
+    def drop(self, unwanted: Callable[[Entry], bool]) -> int:
+        return self._second.drop(unwanted) + self._first.drop(lambda found: unwanted(_of_operator_1(found)))
+
+
+def _of_operator_1(found: Entry) -> Entry:
+    return replace(found, operator=1)
+
+
+class _WindowsOfWindows(_Chain):
+    first, second = _WindowsAppended, _WideWindowsAppended
+
+
+class _DeduplicationWindows(_Chain):
+    first, second = _WatermarkedDeduplication, _WindowsAppended
+
+
+class _DeduplicationWithinWindows(_Chain):
+    first, second = _DeduplicationWithin, _WindowsAppended
+
+
 _OPERATORS: dict[str, type[_Operator]] = {
     "visits": _Visits,
-    "for_a_day": _ForADay,
+    **dict.fromkeys(("for_a_day", "for_a_day_rows", "for_a_day_scala"), _ForADay),
     "lists": _Lists,
     "agg_update": _Aggregation,
     "agg_update_watermark": _WatermarkedAggregation,
@@ -343,5 +400,8 @@ _OPERATORS: dict[str, type[_Operator]] = {
     "dedup_plain": _Deduplication,
     "dedup_key": _KeyDeduplication,
     "dedup_within": _DeduplicationWithin,
+    "windows_of_windows": _WindowsOfWindows,
+    "dedup_windows": _DeduplicationWindows,
+    "dedup_within_windows": _DeduplicationWithinWindows,
 }
 MODELLED = tuple(_OPERATORS)

@@ -43,12 +43,16 @@ def interpreter(version: str) -> Path:
 
 
 class Server:
-    """One server process; requests from several threads may be under way at once."""
+    """One server process; requests from several threads may be under way at once.
 
-    def __init__(self, version: str, number: int, scratch: Path) -> None:
+    ``classes`` is a folder on Spark's class path, which those of one version may share.
+    """
+
+    def __init__(self, version: str, number: int, scratch: Path, classes: Path) -> None:
         self.version = version
         self.number = number
         scratch.mkdir(parents=True)
+        classes.mkdir(parents=True, exist_ok=True)  # later on Java would not look into it
         self._log = scratch / "log"
         # None of this process's paths and settings: the judge imports what its version has installed.
         unwanted = ("PYTHONPATH", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS")
@@ -62,7 +66,7 @@ class Server:
         }
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [python, str(Path(__file__).with_name("server.py")), str(scratch)],
+                [python, str(Path(__file__).with_name("server.py")), str(scratch), str(classes)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -92,9 +92,16 @@ def stamp(ts: int) -> str:
     return (datetime(1970, 1, 1) + timedelta(seconds=ts)).isoformat()
 
 
+def unstamp(text: str) -> int:
+    """The epoch seconds that ``stamp`` made a text of."""
+    return int((datetime.fromisoformat(text) - datetime(1970, 1, 1)).total_seconds())
+
+
 OPERATORS: dict[str, Operator] = {}
-ENDLESS = ("for_a_day", "lists")
+ENDLESS = ("for_a_day", "for_a_day_rows", "for_a_day_scala", "lists")
 """Those that have Spark run batches without data for ever."""
+SCALA = {"for_a_day_scala": "for_a_day.scala"}
+"""Those that are written in Scala, and where: it is compiled when one is asked for."""
 
 
 def operator(build: Operator) -> Operator:
@@ -137,10 +144,13 @@ def agg_two_maxima(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 
 def _windowed(read: Read, query: Query) -> DataFrame:
+    return _counted(read().withWatermark("at", f"{query.delay_s} seconds"), query)
+
+
+def _counted(rows: DataFrame, query: Query) -> DataFrame:
     from pyspark.sql import functions as F
 
-    late = read().withWatermark("at", f"{query.delay_s} seconds")
-    groups = late.groupBy(F.window("at", f"{query.window_s} seconds"), "key")
+    groups = rows.groupBy(F.window("at", f"{query.window_s} seconds"), "key")
     return groups.agg(F.count("*").alias("n"), F.sum("value").alias("total"))
 
 
@@ -148,6 +158,30 @@ def _windowed(read: Read, query: Query) -> DataFrame:
 def agg_append(read: Read, query: Query) -> tuple[DataFrame, str]:
     """Per window and key, emitted and evicted once the watermark has passed the window's end."""
     return _windowed(read, query), "append"
+
+
+@operator
+def windows_of_windows(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """What ``agg_append`` emits, summed up over windows four times as long that overlap by half: two aggregations."""
+    from pyspark.sql import functions as F
+
+    closed, mode = agg_append(read, query)
+    width, slide = f"{4 * query.window_s} seconds", f"{2 * query.window_s} seconds"
+    closed = closed.where("n > 0")  # the first one would not count what the second one has no use for
+    groups = closed.groupBy(F.window(F.window_time("window"), width, slide), "key")
+    return groups.agg(F.count("*").alias("n"), F.sum("total").alias("total")), mode
+
+
+@operator
+def dedup_windows(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """The rows of ``dedup``, per window and key: a deduplication and an aggregation behind it."""
+    return _counted(dedup(read, query)[0], query), "append"
+
+
+@operator
+def dedup_within_windows(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """As ``dedup_windows``, with the rows of ``dedup_within``."""
+    return _counted(dedup_within(read, query)[0], query), "append"
 
 
 @operator
@@ -196,11 +230,11 @@ def dedup_within(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 @operator
 def join_windows(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """The joined events (see ``join``), counted per window: an aggregation that goes by the join's watermark."""
+    """The joined events (see ``join``), counted per window and key: what goes by the join's watermark."""
     from pyspark.sql import functions as F
 
     joined, mode = join(read, query)
-    return joined.groupBy(F.window("at", f"{query.window_s} seconds")).count(), mode
+    return joined.groupBy(F.window("at", f"{query.window_s} seconds"), "key").count(), mode
 
 
 @operator
@@ -282,49 +316,89 @@ def _groups(events: DataFrame, query: Query, timeout: str) -> DataFrame:
     )
 
 
+_FOR_A_DAY = "key string, seen long, n long, digits string, always string"
+
+
 @operator
 def for_a_day(read: Read, query: Query) -> tuple[DataFrame, str]:
     """transformWithState per key: a value and a map of counts by the number's last digit, each with a TTL of a day.
 
-    And a map without one. It never ends by itself. From 4.0 on.
+    And a map without one. It never ends by itself. With pandas. From 4.0 on.
     """
     from collections.abc import Iterator
     from typing import Any
 
+    class ForADay(_processor_for_a_day()):  # type: ignore[misc]
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timers: Any) -> Iterator[Any]:
+            import pandas as pd
+
+            told = self.count(pair for frame in rows for pair in zip(frame["ts"], frame["value"], strict=True))
+            names = "key", "seen", "n", "digits", "always"
+            yield pd.DataFrame({name: [value] for name, value in zip(names, (key[0], *told), strict=True)})
+
+    groups = read().select("key", "ts", "value").groupBy("key")
+    return groups.transformWithStateInPandas(ForADay(), _FOR_A_DAY, "Update", "ProcessingTime"), "update"
+
+
+@operator
+def for_a_day_rows(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """As ``for_a_day``, row by row. From 4.1 on."""
+    from collections.abc import Iterator
+    from typing import Any
+
+    class ForADay(_processor_for_a_day()):  # type: ignore[misc]
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timers: Any) -> Iterator[Any]:
+            from pyspark.sql import Row
+
+            seen, n, digits, always = self.count((row["ts"], row["value"]) for row in rows)
+            yield Row(key=key[0], seen=seen, n=n, digits=digits, always=always)
+
+    groups = read().select("key", "ts", "value").groupBy("key")
+    return groups.transformWithState(ForADay(), _FOR_A_DAY, "Update", "ProcessingTime"), "update"
+
+
+@operator
+def for_a_day_scala(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """As ``for_a_day``, in Scala: what is a row of one field in Python is a number or a text there."""
+    from pyspark.sql import DataFrame
+
+    rows = read().select("key", "ts", "value")
+    session = rows.sparkSession
+    return DataFrame(session._jvm.judge.ForADay.of(rows._jdf), session), "update"
+
+
+def _processor_for_a_day() -> type:
+    """What ``for_a_day`` keeps, whichever way it is given its rows; a worker gets the class itself, by value."""
+    from collections.abc import Iterable
+    from typing import Any
+
     from pyspark.sql.streaming import StatefulProcessor
 
-    class ForADay(StatefulProcessor):  # type: ignore[misc]
+    class Counts(StatefulProcessor):  # type: ignore[misc]
         def init(self, handle: Any) -> None:
             day = 24 * 3600 * 1000
             self.last = handle.getValueState("last", "seen long, n long", day)
             self.digits = handle.getMapState("digits", "digit string", "n long", day)
             self.always = handle.getMapState("always", "digit string", "n long")
 
-        def handleInputRows(self, key: Any, rows: Iterator[Any], timers: Any) -> Iterator[Any]:
-            import pandas as pd
-
+        def count(self, events: Iterable[tuple[int, int]]) -> tuple[int, int, str, str]:
             seen, n = self.last.get() if self.last.exists() else (0, 0)
-            for frame in rows:
-                for moment, number in zip(frame["ts"], frame["value"], strict=True):
-                    seen, n = max(int(seen), int(moment)), int(n) + 1
-                    digit = (str(number)[-1],)
-                    for counts in (self.digits, self.always):
-                        counts.updateValue(
-                            digit, (int(counts.getValue(digit)[0] if counts.containsKey(digit) else 0) + 1,)
-                        )
+            for moment, number in events:
+                seen, n = max(int(seen), int(moment)), int(n) + 1
+                digit = (str(number)[-1],)
+                for counts in (self.digits, self.always):
+                    before = counts.getValue(digit)[0] if counts.containsKey(digit) else 0
+                    counts.updateValue(digit, (int(before) + 1,))
             self.last.update((seen, n))
-            told = [
-                ",".join(sorted(f"{digit}:{count}" for (digit,), (count,) in counts.iterator()))
-                for counts in (self.digits, self.always)
-            ]
-            yield pd.DataFrame({"key": [key[0]], "seen": [seen], "n": [n], "digits": [told[0]], "always": [told[1]]})
+            return seen, n, self.told(self.digits), self.told(self.always)
+
+        def told(self, counts: Any) -> str:
+            return ",".join(sorted(f"{digit}:{count}" for (digit,), (count,) in counts.iterator()))
 
         def close(self) -> None:
             pass
 
-    rows = read().select("key", "ts", "value").groupBy("key")
-    schema = "key string, seen long, n long, digits string, always string"
-    return rows.transformWithStateInPandas(ForADay(), schema, "Update", "ProcessingTime"), "update"
+    return Counts
 
 
 @operator

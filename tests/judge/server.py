@@ -6,7 +6,8 @@ Run by the interpreter of the Spark version that is wanted. Each line on stdin i
 its own. Whatever Spark, the JVM or a library prints goes to stderr instead.
 
 It ends when stdin does, so it cannot outlive the process that started it; the JVM watches a pipe of its own
-in the same way. The only argument is a folder for what Spark leaves lying about.
+in the same way. The arguments are a folder for what Spark leaves lying about, and one on Spark's class path, for
+what is compiled here.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def main() -> None:
     """Serves requests until stdin ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    verbs = _verbs(sys.argv[1])
+    verbs = _verbs(sys.argv[1], sys.argv[2])
     lock = threading.Lock()
 
     def serve(request: dict[str, Any]) -> None:
@@ -50,7 +51,7 @@ def main() -> None:
     os._exit(0)
 
 
-def _verbs(scratch: str) -> dict[str, Callable[..., Any]]:
+def _verbs(scratch: str, classes: str) -> dict[str, Callable[..., Any]]:
     here = Path(__file__).parent
     # The folder is loaded as a package by its place: putting it or a parent on sys.path would let our
     # modules stand before packages of the same names.
@@ -58,7 +59,7 @@ def _verbs(scratch: str) -> dict[str, Callable[..., Any]]:
     assert spec is not None
     sys.modules["judge"] = importlib.util.module_from_spec(spec)
     queries, runs = importlib.import_module("judge.queries"), importlib.import_module("judge.runs")
-    spark = _session(scratch)
+    spark = _session(scratch, classes)
 
     def run(query: dict[str, Any], **order: Any) -> Any:
         conf = tuple((name, value) for name, value in query.pop("conf"))
@@ -67,10 +68,19 @@ def _verbs(scratch: str) -> dict[str, Callable[..., Any]]:
     def state(**order: Any) -> Any:
         return runs.dump_state(spark, **order)
 
-    return {"run": run, "state": state, "version": lambda: spark.version}
+    def compiled(source: str) -> None:
+        # Spark's shell brings the compiler along.
+        words = ["-usejavacp", "-d", classes, str(here / source)]
+        args = spark.sparkContext._gateway.new_array(spark._jvm.java.lang.String, len(words))
+        for place, word in enumerate(words):
+            args[place] = word
+        if not spark._jvm.scala.tools.nsc.Main.process(args):
+            raise RuntimeError(f"{source} does not compile; the log of this server has the compiler's words")
+
+    return {"run": run, "state": state, "compile": compiled, "version": lambda: spark.version}
 
 
-def _session(scratch: str) -> Any:
+def _session(scratch: str, classes: str) -> Any:
     from pyspark.sql import SparkSession
 
     settings = {
@@ -78,6 +88,7 @@ def _session(scratch: str) -> Any:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
+        "spark.driver.extraClassPath": classes,
         # Small queries that live for a second gain nothing from the optimising compiler.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.session.timeZone": "UTC",

@@ -206,7 +206,7 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from tests.judge.processes import NEWEST, Server
-server = Server(NEWEST, 0, Path(sys.argv[2]))
+server = Server(NEWEST, 0, Path(sys.argv[2]), Path(sys.argv[2]) / "classes")
 assert server.ask("version").startswith(NEWEST)
 print(server._process.pid, flush=True)
 os._exit(1)

@@ -1,0 +1,63 @@
+"""Spark goes on for more than twenty batches after a compaction, and its watermark with it.
+
+Each batch is what the model says: what stayed goes on and closes in its time, what went starts afresh, and nothing
+comes back from the files that were left behind, while Spark writes new ones and removes old ones. For the operators
+that have a model; joins, sessions, groups and transformWithState live as long in their own tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ..judge.processes import VERSIONS
+from ..judge.queries import Event, Query
+from ..judge.spark import Events, Judge
+from ..matrix import FULL
+from .stories import BATCHES, H, T, drop_expired, settled, unwanted
+from .unseen import Case
+
+OPERATORS = ("agg_update", "agg_append", "agg_window_update", "dedup", "dedup_plain", "dedup_within")
+STORES: list[dict[str, Any]] = [
+    {"provider": "hdfs"},
+    {"provider": "rocksdb"},
+    {"provider": "rocksdb", "changelog": True},
+]
+# What came before comes again, some of it too late by then; then hour by hour there are new keys, keys that stayed,
+# keys that went, and one that is ever later.
+MORE: list[Events] = [
+    BATCHES[0],
+    BATCHES[2],
+    *(
+        [Event(f"k{(5 * hour + i) % 24}", T + (hour + 4) * H - i * 1300, hour + i) for i in range(4)]
+        + [Event(f"new{hour}", T + (hour + 4) * H + 60), Event(None, T + (hour + 4) * H, 2), Event("late", T + 4 * H)]
+        for hour in range(21)
+    ),
+]
+RETAIN_TWO = (("spark.sql.streaming.minBatchesToRetain", "2"),)
+CASES = [
+    Case(Query(operator, conf=RETAIN_TWO, **settings), version, version)
+    for version in VERSIONS
+    for operator in OPERATORS
+    for settings in STORES
+]
+
+if FULL:  # each costs a quarter of a minute
+
+    @pytest.mark.parametrize("case", CASES, ids=str)
+    def test_spark_goes_on(judge: Judge, case: Case) -> None:
+        query = case.query
+        layout = "both" if query.provider == "hdfs" or query.changelog else "snapshot"
+        checkpoint = judge.write(query, BATCHES, layout=layout, version=case.version)
+        settled(checkpoint.path)
+        report = drop_expired(checkpoint.path, query)
+        model = checkpoint.expected
+        assert report.totals.dropped == model.drop(unwanted(query)) > 0
+        assert report.totals.kept == len(model.state()) > 0
+        # For half of the time Spark writes snapshots; then another process goes on with those.
+        half = len(MORE) // 2
+        assert judge.restart(checkpoint, MORE[:half], snapshot=True) == model.run(MORE[:half])
+        assert judge.restart(checkpoint, MORE[half:], fresh=True) == model.run(MORE[half:])
+        if case.version != "3.5":
+            assert judge.state(checkpoint) == model.state()
