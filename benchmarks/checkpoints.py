@@ -2,14 +2,16 @@
 
     python checkpoints.py FOLDER NAME...    writes those that ``SHAPES`` has under these names
 
-A streaming aggregation counts events by key: ``max(at)``, ``count(*)`` and ``sum(amount)``. Most keys come in four
-batches, after which Spark's maintenance writes a snapshot; two more batches then overwrite some keys and add some.
+A query of ``queries.py`` reads events, mostly an aggregation by key. Most keys come in four batches, after which
+Spark's maintenance writes a snapshot; two more batches then overwrite some keys and add some.
 Which keys are old is a matter of chance, so that what is kept and what is dropped lie mixed: copying long runs of
-entries would be cheaper.
+entries would be cheaper. Where the time that counts is that of writing, there are two batches, with half of the entries
+each, by chance too.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -17,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,9 +28,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from queries import FIELDS, OWN_TTL, QUERIES, TTL_MS
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 NOW = "2025-06-15T12:00:00Z"
 _NOW_S = 1_749_988_800
@@ -45,16 +49,25 @@ _PATIENCE_S = 300
 class Shape:
     """What a checkpoint is to be like.
 
-    Keys are strings of 12 characters, which makes an entry 72 bytes in all; with ``ragged_keys`` of 4 to 43.
+    Keys are strings of 12 characters, which makes an entry of an aggregation 72 bytes in all; with ``ragged_keys`` of 4
+    to 43. So many entries have one key; without ``overwrites`` none is written twice.
     """
 
     entries: int
+    query: str = "aggregation"
+    per_key: int = 1
+    overwrites: bool = True
     partitions: int = 4
     codec: str = "lz4"
     row_checksums: bool = False
     ragged_keys: bool = False
     snapshots: bool = True
     provider: str = "HDFSBacked"
+
+    @property
+    def join_format(self) -> int:
+        """The newest state format of joins that the provider can have and ttlsnap knows."""
+        return 3 if self.provider == "RocksDB" else 2
 
     def settings(self) -> dict[str, str]:
         """Spark's settings for the query."""
@@ -65,6 +78,9 @@ class Shape:
             _STATE_STORE + "rowChecksum.enabled": str(self.row_checksums).lower(),
             _STATE_STORE + "minDeltasForSnapshot": str(_BEFORE_SNAPSHOT - 1 if self.snapshots else 1000),
             _STATE_STORE + "maintenanceInterval": "1s",
+            # One version for each batch of events, and an end to transformWithState, which else goes on for ever.
+            "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+            "spark.sql.streaming.join.stateFormatVersion": str(self.join_format),
         }
 
 
@@ -77,6 +93,12 @@ SHAPES = {
     "rocksdb": Shape(2_000_000, provider="RocksDB"),
     "rocksdb-checksums": Shape(500_000, row_checksums=True, provider="RocksDB"),
     "many": Shape(20_000, partitions=200, snapshots=False),
+    **{
+        f"{provider}-{query}": Shape(1_000_000, query, per_key, overwrites=False, provider=store)
+        for provider, store in (("hdfs", "HDFSBacked"), ("rocksdb", "RocksDB"))
+        for query, per_key in (("aggregation", 1), ("join", 4), ("sessions", 4), ("variables", FIELDS))
+        if provider == "rocksdb" or query != "variables"
+    },
 }
 
 
@@ -113,18 +135,19 @@ def spark_session(memory: str = "6g") -> SparkSession:
 
 
 def _write(spark: SparkSession, folder: Path, shape: Shape) -> None:
-    from pyspark.sql import functions as F
-
     shutil.rmtree(folder, ignore_errors=True)
     source, target = folder / "source", folder / "checkpoint"
     source.mkdir(parents=True)
     for name, value in shape.settings().items():
         spark.conf.set(name, value)
-    events = spark.readStream.schema("key string, at timestamp, amount long").parquet(str(source))
-    totals = events.groupBy("key").agg(F.max("at"), F.count("*"), F.sum("amount"))
+
+    def read() -> DataFrame:
+        return spark.readStream.schema("key string, at timestamp, amount long").parquet(str(source))
+
+    result, mode = QUERIES[shape.query](read)
     query = (
-        totals.writeStream.format("noop")
-        .outputMode("update")
+        result.writeStream.format("noop")
+        .outputMode(mode)
         .option("checkpointLocation", str(target))
         .trigger(processingTime="0 seconds")
         .start()
@@ -141,18 +164,22 @@ def _write(spark: SparkSession, folder: Path, shape: Shape) -> None:
 
 def _batches(shape: Shape) -> Iterator[pa.Table]:
     chance = np.random.default_rng(7)
-    # Nine tenths of the keys before the snapshot; each batch after it has half of the rest and as many old ones.
-    settled = shape.entries * 9 // 10
-    groups = np.array_split(chance.permutation(settled), _BEFORE_SNAPSHOT)
-    for fresh in np.array_split(np.arange(settled, shape.entries), _AFTER):
-        groups.append(np.concatenate([fresh, chance.choice(settled, len(fresh), replace=False)]))
+    if shape.query in OWN_TTL:
+        groups = np.array_split(chance.permutation(shape.entries), 2)
+    else:
+        # Nine tenths of the keys before the snapshot; each batch after it has half of the rest and as many old ones.
+        settled = shape.entries * 9 // 10
+        groups = np.array_split(chance.permutation(settled), _BEFORE_SNAPSHOT)
+        for fresh in np.array_split(np.arange(settled, shape.entries), _AFTER):
+            old = chance.choice(settled, len(fresh), replace=False) if shape.overwrites else fresh[:0]
+            groups.append(np.concatenate([fresh, old]))
     for numbers in groups:
         age_s = chance.integers(0, 60 * _DAY_S, len(numbers))  # half of it beyond the TTL
         yield pa.table(
             {
-                "key": _keys(numbers, shape.ragged_keys),
+                "key": _keys(numbers // shape.per_key, shape.ragged_keys),
                 "at": pa.array((_NOW_S - age_s) * 1_000_000, pa.timestamp("us", "UTC")),
-                "amount": chance.integers(0, 1000, len(numbers)),
+                "amount": chance.integers(0, 1000, len(numbers)) if shape.per_key == 1 else numbers,
             }
         )
 
@@ -168,13 +195,22 @@ def _keys(numbers: npt.NDArray[np.int64], ragged: bool) -> pa.Array:
 def _await_snapshots(target: Path, partitions: int) -> None:
     limit = time.monotonic() + _PATIENCE_S
 
-    def written() -> int:
-        return len({path.parent for path in target.glob("state/0/*/*.*") if path.suffix in (".snapshot", ".zip")})
+    def waiting() -> bool:
+        files = [path for path in target.glob("state/0/**/*.*") if path.suffix in (".delta", ".snapshot", ".zip")]
+        done = {path.parent for path in files if path.suffix != ".delta"}
+        return len(done) < partitions or any(path.parent not in done for path in files)
 
-    while written() < partitions:
+    while waiting():
         if time.monotonic() > limit:
             raise RuntimeError("Spark's maintenance wrote no snapshots")
         time.sleep(0.5)
+
+
+def half_expired(checkpoint: Path) -> str:
+    """The moment when Spark's own TTL has expired what the first batch wrote, and nothing that came later."""
+    (_, facts, *_) = (checkpoint / "offsets/0").read_text().splitlines()
+    moment = json.loads(facts)["batchTimestampMs"] + TTL_MS
+    return datetime.fromtimestamp(moment / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python benchmarks/run.py                     everything; what it needs is written with Spark first
     python benchmarks/run.py --cache DIR         keep the checkpoints in DIR for the next time
     python benchmarks/run.py --markdown FILE     also put the tables into FILE, between the marks of each part
-    python benchmarks/run.py --only engines      one part: engines, large, states, memory, rocksdb or inspect
+    python benchmarks/run.py --only engines      one part: engines, large, states, memory, rocksdb, operators or inspect
 
 Nothing is judged here: goals stand beside the figures, and whoever reads them decides.
 """
@@ -23,8 +23,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from checkpoints import NOW, TIMESTAMP, TTL, make_checkpoints, spark_session
+from checkpoints import NOW, SHAPES, TIMESTAMP, TTL, half_expired, make_checkpoints, spark_session
 from measuring import Comparison, compare, measure
+from queries import OWN_TTL
 from rocksdb_work import (
     StateRewriter,
     assembled,
@@ -35,7 +36,7 @@ from rocksdb_work import (
     one_large_partition,
 )
 from tiling import many_files, tiled
-from work import CodecLimit, load_with_spark, planned, run_engine, run_in_threads, run_serially
+from work import CodecLimit, count, load_with_spark, planned, run_engine, run_in_threads, run_serially
 
 from ttlsnap.engines import Engine
 from ttlsnap.engines.local import LocalEngine
@@ -303,6 +304,46 @@ def _large_partition(cache: Path, runs: int) -> list[Table]:
     return [(f"RocksDB: a process that compacts one partition ({nothing['peak'] / MB:.0f} MiB before it begins)", rows)]
 
 
+def operators(cache: Path, runs: int) -> list[Table]:
+    """Operators whose entries hang together, against an aggregation of as many entries with the same provider."""
+    kinds = {
+        "aggregation": "aggregation",
+        "join": "stream-stream join, state format {join_format}",
+        "sessions": "session windows",
+        "variables": "transformWithState, a value and a map",
+    }
+    tables = []
+    for provider in ("hdfs", "rocksdb"):
+        names = {kind: f"{provider}-{kind}" for kind in kinds if f"{provider}-{kind}" in SHAPES}
+        checkpoints = make_checkpoints(cache, names.values())
+        with contextlib.ExitStack() as stack:
+            tasks = {kind: stack.enter_context(_half_dropped(kind, checkpoints[name])) for kind, name in names.items()}
+            results = {kind: run_serially(tasks[kind]) for kind in names}
+            done = compare({kind: _later(run_serially, tasks[kind]) for kind in names}, runs)
+        per_entry = "CPU, ns per entry", "per stored one", "against the aggregation, per entry", "per stored one"
+        rows: list[Row] = [("", "entries", "expired", "stored", "wall, s", *per_entry, "goal, per entry")]
+        for kind, name in names.items():
+            cpu, ratio = done.cpu(kind), done.cpu_ratio(kind, "aggregation")
+            entries, dropped, stored = count(tasks[kind], results[kind])
+            base, _, _ = count(tasks["aggregation"], results["aggregation"])
+            rows.append(
+                (
+                    kinds[kind].format(join_format=SHAPES[name].join_format),
+                    f"{entries:,}",
+                    f"{dropped / entries:.0%}",
+                    f"{stored:,}",
+                    f"{done.wall(kind):.2f}",
+                    f"{cpu / entries * 1e9:.0f}",
+                    f"{cpu / stored * 1e9:.0f}",
+                    f"{ratio * base / entries:.2f}",
+                    f"{ratio * base / stored:.2f}",
+                    "CPU at most 2" if kind != "aggregation" else "",
+                )
+            )
+        tables.append((f"One thread, by operator, {'HDFS-backed' if provider == 'hdfs' else 'RocksDB'}", rows))
+    return tables
+
+
 def inspect(cache: Path, runs: int) -> list[Table]:
     """``ttlsnap inspect``, the whole process."""
     checkpoints = make_checkpoints(cache, ["main", "many"])
@@ -325,6 +366,7 @@ PARTS: dict[str, Callable[[Path, int], list[Table]]] = {
     "states": states,
     "memory": memory,
     "rocksdb": rocksdb,
+    "operators": operators,
     "inspect": inspect,
 }
 
@@ -362,6 +404,14 @@ def _nothing(task: PartitionTask) -> PartitionTask:
     """A task without files: what remains is what an engine costs."""
     nothing = Lineage(task.stores[0].lineage.version, None, (), (), "")
     return replace(task, stores=(replace(task.stores[0], lineage=nothing),), staged_below=None)
+
+
+def _half_dropped(query: str, checkpoint: Path) -> contextlib.AbstractContextManager[list[PartitionTask]]:
+    """Tasks that drop about half of the entries, by the time that is at hand: the aggregation's own field, or else what
+    Spark stores."""
+    if query in OWN_TTL:
+        return planned(checkpoint, None, None, half_expired(checkpoint))
+    return planned(checkpoint, timestamp=TIMESTAMP if query == "aggregation" else None)
 
 
 def _later(function: Callable[[Any], object], argument: Any) -> Callable[[], object]:

@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def planned(checkpoint: Path, ttl: str = TTL) -> Iterator[list[PartitionTask]]:
+def planned(
+    checkpoint: Path, ttl: str | None = TTL, timestamp: str | None = TIMESTAMP, now: str = NOW
+) -> Iterator[list[PartitionTask]]:
     """The tasks of a compaction of ``checkpoint``, as ``compact`` makes them, staging into a folder of their own."""
     files = open_directory(str(checkpoint))
     found = open_checkpoint(files)
-    factory = TtlTransformerFactory(StateTtlConfig(parse_duration(ttl)), timestamp=TIMESTAMP)
-    plan = plan_compaction(found, [factory], clock_at(NOW, found.batch))
+    config = StateTtlConfig(parse_duration(ttl)) if ttl else None
+    plan = plan_compaction(found, [TtlTransformerFactory(config, timestamp)], clock_at(now, found.batch))
     staging = tempfile.mkdtemp(dir=checkpoint.parent, prefix="staging-")
     try:
         yield plan.tasks(staging, "")
@@ -55,6 +57,14 @@ def run_in_threads(tasks: Sequence[PartitionTask], threads: int) -> list[Partiti
     with ThreadPoolExecutor(threads) as pool:
         results = zip(tasks, pool.map(compact_partition, tasks), strict=True)
         return [settle(task, result) for task, mine in results for result in mine]
+
+
+def count(tasks: Sequence[PartitionTask], results: Sequence[PartitionResult]) -> tuple[int, int, int]:
+    """The entries that a report counts, those of them that were dropped, and all that are stored: some are derived."""
+    primary = {(store.name, state.state) for task in tasks for store in task.stores for state in store.states}
+    reported = [state for result in results for state in result.states if (result.store, state.state) in primary]
+    stored = sum(result.entries for result in results)
+    return sum(state.entries for state in reported), sum(state.dropped for state in reported), stored
 
 
 def codec_of(task: PartitionTask) -> str:

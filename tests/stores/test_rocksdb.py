@@ -381,6 +381,36 @@ def test_keys_whose_prefix_is_damaged(tmp_path: Path, monkeypatch: pytest.Monkey
     assert bytes_of(target) == before
 
 
+@pytest.mark.parametrize(
+    ("place", "key", "words"),
+    [
+        (0, b"", "the key  is too short to name a column family"),
+        (1, b"\7", "the key 07 is too short to name a column family"),
+        (-1, b"\7", "the key 07 is too short to name a column family"),
+        (0, b"\0\x70", "of column family 28672, which its metadata does not name"),
+        (1, b"\0\x70", "of column family 28672, which its metadata does not name"),
+        (-1, b"\xff\xff", "of column family -1, which its metadata does not name"),
+        (None, b"\7", "the key 07 is too short to name a column family"),
+        (None, b"\0\x70", "of column family 28672, which its metadata does not name"),
+    ],
+)
+def test_keys_of_no_column_family(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int | None, key: bytes, words: str
+) -> None:
+    """The first key of those that are read at once, one among them, the last, or all."""
+    target = sample("visits-4.2", tmp_path)
+    real = database.scan
+
+    def damaged(*arguments: Any, **options: Any) -> Iterator[Any]:
+        for keys, values in real(*arguments, **options):
+            which = {place % len(keys)} if place is not None else range(len(keys))
+            yield [key if i in which else old for i, old in enumerate(keys)], values
+
+    monkeypatch.setattr(partition, "scan", damaged)
+    with pytest.raises(CorruptionError, match=words):
+        inspect(str(target), entries=1000)
+
+
 @dataclass(frozen=True)
 class SameAgainFactory:
     """Answers with other objects that hold all that was given."""

@@ -68,6 +68,11 @@ def _fields(ddl: str) -> list[str]:
     return [field.strip() for field in found]
 
 
+def test_no_rows() -> None:
+    types = [field.type for field in parse_ddl("a STRING, last BIGINT").fields]
+    assert len(without_last_field(Rows.none(), types)) == len(side_by_side(Rows.none(), Rows.none(), types, types)) == 0
+
+
 def test_rows_that_are_too_short() -> None:
     rows = Rows(np.zeros(16, np.uint8), np.zeros(1, np.int64), np.full(1, 16, np.int64))
     with pytest.raises(CorruptionError, match="no room"):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ttlsnap.schema import types as T
 from ttlsnap.unsaferow.check import check_sizes
-from ttlsnap.unsaferow.gather import at, offsets_of, ragged
+from ttlsnap.unsaferow.gather import at, interleaved, items_of
 from ttlsnap.unsaferow.layout import WORD, bitset_bytes, fixed_bytes
 from ttlsnap.unsaferow.rows import Rows
 
@@ -32,10 +32,13 @@ def without_last_field(rows: Rows, fields: Sequence[T.DataType]) -> Rows:
         # The word is the last one, and may stay where it is.
         return Rows(rows.data, start, size - shift)
     head = fixed_bytes(count)
-    starts = np.stack([start, start + bitset_bytes(count), start + head], axis=1)
-    sizes = np.stack([np.full(len(rows), bits), np.full(len(rows), words), size - head], axis=1)
-    data = np.frombuffer(ragged(rows.data, starts.ravel(), sizes.ravel()), np.uint8).copy()
-    new = Rows(data, offsets_of(size - shift)[:-1], size - shift)
+    new = Rows(
+        *interleaved(
+            (rows.data, start, bits),
+            (rows.data, start + bitset_bytes(count), words),
+            (rows.data, start + head, size - head),
+        )
+    )
     _move(new, fields[:-1], bits, np.int64(-shift))
     return new
 
@@ -51,44 +54,31 @@ def side_by_side(
     check_sizes(left, before)
     check_sizes(right, after)
     old_left, old_right, head = fixed_bytes(before), fixed_bytes(after), fixed_bytes(before + after)
-    sizes = np.stack(
-        [
-            np.full(len(left), bitset_bytes(before + after)),
-            np.full(len(left), WORD * before),
-            np.full(len(left), WORD * after),
-            left.size - old_left,
-            right.size - old_right,
-        ],
-        axis=1,
+    bits, nulls = bitset_bytes(before + after), _null_bytes(left, right, before, after)
+    new = Rows(
+        *interleaved(
+            (nulls.ravel(), np.arange(len(left), dtype=np.int64) * bits, bits),
+            (left.data, left.start + bitset_bytes(before), WORD * before),
+            (right.data, right.start + bitset_bytes(after), WORD * after),
+            (left.data, left.start + old_left, left.size - old_left),
+            (right.data, right.start + old_right, right.size - old_right),
+        )
     )
-    # The null bits come first, from a buffer of their own; the rest is copied as it lies, left and right in turn.
-    nulls = _null_bytes(left, right, before, after)
-    data = np.concatenate([nulls.ravel(), left.data, right.data])
-    at_left = left.start + nulls.size
-    at_right = right.start + nulls.size + len(left.data)
-    starts = np.stack(
-        [
-            np.arange(len(left), dtype=np.int64) * nulls.shape[1],
-            at_left + bitset_bytes(before),
-            at_right + bitset_bytes(after),
-            at_left + old_left,
-            at_right + old_right,
-        ],
-        axis=1,
-    )
-    data = np.frombuffer(ragged(data, starts.ravel(), sizes.ravel()), np.uint8).copy()
-    size = sizes.sum(axis=1)
-    new = Rows(data, offsets_of(size)[:-1], size)
-    _move(new, left_fields, bitset_bytes(before + after), np.int64(head - old_left))
-    _move(new, right_fields, bitset_bytes(before + after) + WORD * before, head - old_right + left.size - old_left)
+    _move(new, left_fields, bits, np.int64(head - old_left))
+    _move(new, right_fields, bits + WORD * before, head - old_right + left.size - old_left)
     return new
 
 
 def _null_bytes(left: Rows, right: Rows, before: int, after: int) -> npt.NDArray[np.uint8]:
     """The null bits of rows that lie side by side, uint8[n, bytes]."""
+    sides = [
+        (at(rows.data, rows.start, f"V{bitset_bytes(count)}").view(np.uint8).reshape(-1, bitset_bytes(count)), count)
+        for rows, count in ((left, before), (right, after))
+    ]
+    if not any(found.any() for found, _ in sides):
+        return np.zeros((len(left), bitset_bytes(before + after)), np.uint8)
     bits = np.zeros((len(left), 8 * bitset_bytes(before + after)), np.uint8)
-    for rows, first, count in ((left, 0, before), (right, before, after)):
-        found = rows.data[rows.start[:, None] + np.arange(bitset_bytes(count))]
+    for (found, count), first in zip(sides, (0, before), strict=True):
         bits[:, first : first + count] = np.unpackbits(found, axis=1, bitorder="little")[:, :count]
     return np.packbits(bits, axis=1, bitorder="little")
 
@@ -101,4 +91,4 @@ def _move(rows: Rows, fields: Sequence[T.DataType], first: int, shift: npt.NDArr
             word = at(rows.data, position, "<i8")
             # The word of a null is 0, but for the types that reserve room; those have their offset there.
             word += np.where(word != 0, shift << 32, 0)
-            rows.data[position[:, None] + np.arange(WORD)] = word[:, None].view(np.uint8)
+            items_of(rows.data, "<i8")[position] = word

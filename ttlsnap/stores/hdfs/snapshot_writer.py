@@ -10,7 +10,7 @@ from ttlsnap.stores.hdfs import HdfsStore
 from ttlsnap.stores.hdfs.entries import Batch
 from ttlsnap.stores.hdfs.records import END
 from ttlsnap.stores.row_checksums import CHECKSUM_SIZE, row_checksums
-from ttlsnap.unsaferow.gather import ragged
+from ttlsnap.unsaferow.gather import interleaved, ragged
 from ttlsnap.unsaferow.rows import Rows
 
 
@@ -48,21 +48,19 @@ class SnapshotWriter:
         if not count:
             return
         head = CHECKSUM_SIZE if self._form.row_checksums else 0
-        sizes = np.empty((count, 4), np.int64)
-        sizes[:, 0], sizes[:, 1], sizes[:, 2], sizes[:, 3] = 4, keys.size, 4 + head, values.size
-        # The framing of all records, then all keys, then all values; ragged puts the pieces in order.
         frame = np.empty((count, 2 + bool(head)), "<u4")
         frame[:, 0] = keys.size.astype(np.uint32).byteswap()
         frame[:, 1] = (values.size + head).astype(np.uint32).byteswap()
         if head:
             frame[:, 2] = row_checksums(keys, values)
-        frames = frame.view(np.uint8).ravel()
-        data = np.concatenate([frames, keys.data, values.data])
-        place = np.arange(count, dtype=np.int64) * frame.shape[1] * 4
-        starts = np.stack(
-            [place, keys.start + len(frames), place + 4, values.start + len(frames) + len(keys.data)], axis=1
+        frames, place = frame.view(np.uint8).ravel(), np.arange(count, dtype=np.int64) * frame.shape[1] * 4
+        data, _, _ = interleaved(
+            (frames, place, 4),
+            (keys.data, keys.start, keys.size),
+            (frames, place + 4, 4 + head),
+            (values.data, values.start, values.size),
         )
-        self._write(ragged(data, starts.ravel(), sizes.ravel()))
+        self._write(data)
         self.entries += count
 
     def close(self) -> str:

@@ -228,19 +228,29 @@ class RocksDbPartition:
         if not families:
             yield self._batch(DEFAULT_FAMILY, raw_keys, raw_values, 0, states.get(DEFAULT_FAMILY))
             return
+        for start, end in pairwise(self._bounds(raw_keys)):
+            number = int.from_bytes(raw_keys[start][:FAMILY_SIZE], "little", signed=True)
+            name = families.get(number)
+            if name is None:
+                raise CorruptionError(
+                    f"{self.where}: the key {raw_keys[start].hex()} is of column family {number}, which its "
+                    "metadata does not name"
+                )
+            yield self._batch(name, raw_keys[start:end], raw_values[start:end], FAMILY_SIZE, states.get(name))
+
+    def _bounds(self, raw_keys: Sequence[bytes]) -> list[int]:
+        """Where the keys of each column family begin, and where the last one's end.
+
+        Keys come in their order: if two begin alike, so do all between them. Of most batches that is all to look at.
+        """
+        first, last = raw_keys[0][:FAMILY_SIZE], raw_keys[-1][:FAMILY_SIZE]
+        if first == last and len(first) == FAMILY_SIZE:
+            return [0, len(raw_keys)]
         short = next((key for key in raw_keys if len(key) < FAMILY_SIZE), None)
         if short is not None:
             raise CorruptionError(f"{self.where}: the key {short.hex()} is too short to name a column family")
         numbers = np.frombuffer(b"".join([key[:FAMILY_SIZE] for key in raw_keys]), "<i2")
-        bounds = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
-        for start, end in pairwise(bounds):
-            name = families.get(int(numbers[start]))
-            if name is None:
-                raise CorruptionError(
-                    f"{self.where}: the key {raw_keys[start].hex()} is of column family {numbers[start]}, which its "
-                    "metadata does not name"
-                )
-            yield self._batch(name, raw_keys[start:end], raw_values[start:end], FAMILY_SIZE, states.get(name))
+        return [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
 
     def _batch(
         self,

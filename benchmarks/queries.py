@@ -1,0 +1,80 @@
+"""The streaming queries whose checkpoints are measured, by the names that shapes have for them.
+
+Each is given a way to read the events (``key``, ``at``, ``amount``), and says what it makes of them and in which output
+mode. Nothing expires by itself: watermarks lie far behind, and a TTL is longer than the writing takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    Read = Callable[[], DataFrame]
+
+TTL_MS = 30 * 86_400_000
+FIELDS = 10
+"""Entries that a key has in ``variables``: one of a value, the others of a map."""
+OWN_TTL = ("variables",)
+"""Queries whose entries have Spark's own TTL, which counts from when they were written."""
+
+_DELAY = "100 days"
+
+
+def aggregation(read: Read) -> tuple[DataFrame, str]:
+    """Per key the last moment, a count and a sum."""
+    from pyspark.sql import functions as F
+
+    return read().groupBy("key").agg(F.max("at"), F.count("*"), F.sum("amount")), "update"
+
+
+def join(read: Read) -> tuple[DataFrame, str]:
+    """Events of even amounts with those of odd ones, on the key and within an hour of each other."""
+    from pyspark.sql import functions as F
+
+    def side(parity: int, name: str) -> DataFrame:
+        return read().where(F.col("amount") % 2 == parity).withWatermark("at", _DELAY).alias(name)
+
+    near = F.expr("l.key = r.key AND r.at BETWEEN l.at - INTERVAL 1 HOUR AND l.at + INTERVAL 1 HOUR")
+    return side(0, "l").join(side(1, "r"), near).select("l.key", "l.amount"), "append"
+
+
+def sessions(read: Read) -> tuple[DataFrame, str]:
+    """Per key the sessions that a pause of a minute ends, each with a count and a sum."""
+    from pyspark.sql import functions as F
+
+    groups = read().withWatermark("at", _DELAY).groupBy("key", F.session_window("at", "1 minute"))
+    return groups.agg(F.count("*"), F.sum("amount")), "append"
+
+
+def variables(read: Read) -> tuple[DataFrame, str]:
+    """transformWithState per key: a value and a map, each with a TTL; the amounts of a key differ in their last digit,
+    which says where one goes."""
+    from pyspark.sql.streaming import StatefulProcessor
+
+    class Amounts(StatefulProcessor):  # type: ignore[misc]
+        def init(self, handle: Any) -> None:
+            self.last = handle.getValueState("last", "amount long", TTL_MS)
+            self.others = handle.getMapState("others", "digit string", "amount long", TTL_MS)
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timers: Any) -> Iterator[Any]:
+            for frame in rows:
+                for amount in frame["amount"].tolist():
+                    if amount % FIELDS:
+                        self.others.updateValue((str(amount % FIELDS),), (amount,))
+                    else:
+                        self.last.update((amount,))
+            return iter(())
+
+        def close(self) -> None:
+            pass
+
+    groups = read().select("key", "amount").groupBy("key")
+    return groups.transformWithStateInPandas(Amounts(), "key string", "Update", "ProcessingTime"), "update"
+
+
+QUERIES: dict[str, Callable[[Read], tuple[DataFrame, str]]] = {
+    query.__name__: query for query in (aggregation, join, sessions, variables)
+}
