@@ -7,9 +7,10 @@ writes it.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
+from ttlsnap.avro import types
 from ttlsnap.avro.keys import KeyLayout, decode_keys, encode_keys
 from ttlsnap.avro.values import ValueSchemas, decode_values, encode_values
 from ttlsnap.schema import types as T
@@ -58,3 +59,28 @@ def _nullable(data_type: T.DataType) -> T.DataType:
         case T.UserDefinedType():
             return replace(data_type, sql_type=_nullable(data_type.sql_type))
     return data_type
+
+
+@dataclass(frozen=True)
+class AvroRows:
+    """The entries of one state: how their keys are laid out, and which schemas their values may have."""
+
+    key_layout: KeyLayout
+    value_schemas: ValueSchemas
+
+    @property
+    def unsupported(self) -> str | None:
+        """Why they cannot be read, if so."""
+        return types.unsupported(self.key_layout.schema) or self.value_schemas.unsupported
+
+    def keys(self, raw: Rows) -> Rows:
+        """See ``key_rows``."""
+        return key_rows(raw, self.key_layout)
+
+    def values(self, raw: Rows) -> Rows:
+        """See ``value_rows``."""
+        return value_rows(raw, self.value_schemas)
+
+    def stored_values(self, rows: Rows) -> Rows:
+        """See ``stored_values``."""
+        return stored_values(rows, self.value_schemas)
