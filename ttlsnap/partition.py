@@ -242,22 +242,22 @@ class _Linked:
         self._places |= {state.place: state for store in task.stores for state in store.states}
 
     @contextlib.contextmanager
-    def _open(self) -> Iterator[None]:
+    def _open(self, again: bool) -> Iterator[None]:
         source = open_directory(self._task.root)
         with contextlib.ExitStack() as stack:
             for store in self._task.stores:
-                opened = self._task.state_store.open(source, store.lineage, self._task.scratch)
+                opened = self._task.state_store.open(source, store.lineage, self._task.scratch, again=again)
                 self._partitions[store.name] = stack.enter_context(opened)
             yield
 
     def check(self) -> None:
         """Look at everything, and decide nothing."""
-        with self._open():
+        with self._open(again=False):
             self._decide({})
 
     def run(self) -> PartitionResults:
         task = self._task
-        with self._open():
+        with self._open(again=True):
             deciders = {
                 (store.name, state.state): _State(state, task.factories, task.clock)
                 for store in task.stores

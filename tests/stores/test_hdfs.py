@@ -15,10 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ttlsnap import stores
 from ttlsnap.errors import CorruptionError
 from ttlsnap.filesystem import LocalDirectory
 from ttlsnap.stores.codecs import Compressor
-from ttlsnap.stores.hdfs import HdfsStore, entries, key_index, records
+from ttlsnap.stores.hdfs import HdfsStore, entries, key_index, partition, records
 from ttlsnap.stores.hdfs.entries import Batch, read_entries
 from ttlsnap.stores.hdfs.files import find_lineage
 from ttlsnap.stores.hdfs.snapshot_writer import SnapshotWriter
@@ -144,6 +145,32 @@ def test_many_entries_over_several_windows(tmp_path: Path, row_checksums: bool, 
         store.write(f"{version}.delta", versions[version - 1])
     with mock.patch.object(entries, "_KEEP_DELTAS", keep_deltas):
         assert sorted(store.entries(3)) == sorted(states[-1].items())
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("room", [0, 100_000, 1 << 26])
+def test_what_is_scanned_again_is_kept_where_there_is_room(tmp_path: Path, again: bool, room: int) -> None:
+    store = Store(tmp_path / "0")
+    store.write("1.snapshot", [(bytes([i % 256, i // 256] * 4), bytes(64)) for i in range(5000)])
+    store.write("2.delta", [(bytes([i % 256, i // 256] * 4), bytes(72)) for i in range(4000, 6000)])
+    files = LocalDirectory(str(tmp_path.resolve()))
+    with (
+        mock.patch.object(partition, "_KEEP", room),
+        store.form.open(files, find_lineage(files, "0", 2), None, again=again) as opened,
+    ):
+        first, second = ([_bytes_of(batch) for batch in opened.batches({})] for _ in range(2))
+        assert first == second and sum(map(len, first)) == 6000
+        for path in store.folder.iterdir():
+            path.unlink()
+        if again and room == 1 << 26:
+            assert [_bytes_of(batch) for batch in opened.batches({})] == first
+        else:
+            with pytest.raises(CorruptionError, match=r"2\.delta"):
+                list(opened.batches({}))
+
+
+def _bytes_of(batch: stores.Batch) -> list[tuple[bytes, bytes]]:
+    return list(zip(batch.keys.to_arrow().to_pylist(), batch.values.to_arrow().to_pylist(), strict=True))
 
 
 def test_the_last_of_several_writes_in_one_delta_wins(tmp_path: Path) -> None:

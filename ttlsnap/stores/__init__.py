@@ -149,8 +149,13 @@ class StateStore(Protocol):
         """
         ...
 
-    def open(self, files: Directory, lineage: Lineage, scratch: str | None) -> AbstractContextManager[StoredPartition]:
-        """Open a partition for one scan; ``scratch`` is a local folder for the work, made if need be."""
+    def open(
+        self, files: Directory, lineage: Lineage, scratch: str | None, *, again: bool = False
+    ) -> AbstractContextManager[StoredPartition]:
+        """Open a partition; ``scratch`` is a local folder for the work, made if need be.
+
+        ``again`` says that it will be scanned more than once, so that what was read may be worth keeping.
+        """
         ...
 
 

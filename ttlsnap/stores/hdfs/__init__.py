@@ -39,8 +39,10 @@ class HdfsStore:
         return find_lineage(files, directory, version)
 
     @contextlib.contextmanager
-    def open(self, files: Directory, lineage: Lineage, scratch: str | None) -> Iterator[StoredPartition]:
+    def open(
+        self, files: Directory, lineage: Lineage, scratch: str | None, *, again: bool = False
+    ) -> Iterator[StoredPartition]:
         """See ``StateStore.open``; no scratch is needed."""
         from ttlsnap.stores.hdfs.partition import HdfsPartition
 
-        yield HdfsPartition(self, files, lineage)
+        yield HdfsPartition(self, files, lineage, again)

@@ -22,21 +22,34 @@ from ttlsnap.stores.lineage import Lineage
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.rows import Rows
 
+_KEEP = 64 << 20  # bytes of records that are kept rather than read again
 _LARGE_BLOCK = 31 << 20  # bytes, just below what glibc takes for the most one could mean
 
 
 class HdfsPartition:
     """See ``StoredPartition``."""
 
-    def __init__(self, store: HdfsStore, files: Directory, lineage: Lineage) -> None:
-        self._store, self._files, self._lineage = store, files, lineage
+    def __init__(self, store: HdfsStore, files: Directory, lineage: Lineage, again: bool) -> None:
+        self._store, self._files, self._lineage, self._again = store, files, lineage, again
+        self._kept: list[Batch] | None = None
 
     def batches(self, states: Mapping[str, StateDescriptor], only: str | None = None) -> Generator[Batch, None, None]:
         """See ``StoredPartition.batches``."""
         # Freeing a large block, once, teaches glibc to keep what is freed for the next window, where it would give it
         # back and fault it in anew: a tenth of the CPU time.
         np.empty(_LARGE_BLOCK, np.uint8)
-        yield from read_entries(self._files, self._lineage, self._store)
+        if self._kept is not None:
+            yield from self._kept
+            return
+        kept, room = [], _KEEP if self._again else 0
+        for batch in read_entries(self._files, self._lineage, self._store):
+            room -= len(batch.records.data)
+            if room >= 0:
+                kept.append(batch)
+            else:
+                kept.clear()
+            yield batch
+        self._kept = kept if room >= 0 else None
 
     def writer(
         self,

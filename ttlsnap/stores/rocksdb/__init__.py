@@ -66,7 +66,9 @@ class RocksDbStore:
         return find_lineage(files, directory, version, unique_id, self.codec, self.before_4_2)
 
     @contextlib.contextmanager
-    def open(self, files: Directory, lineage: Lineage, scratch: str | None) -> Iterator[StoredPartition]:
+    def open(
+        self, files: Directory, lineage: Lineage, scratch: str | None, *, again: bool = False
+    ) -> Iterator[StoredPartition]:
         """See ``StateStore.open``; without ``scratch`` the work is done in the temporary folder."""
         from ttlsnap.stores.rocksdb.partition import opened
 
