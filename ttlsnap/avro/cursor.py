@@ -106,21 +106,24 @@ class Cursor:
         long = size == 0
         if long.any():
             self._longest(np.flatnonzero(long), word, size)
+        behind = self.at + size
+        short = behind > self.end
+        if short.any():
+            self.trail.fail(first(short), "it is cut off within a number")
         wasteful = word < LEAST[size]
         if wasteful.any():
             i = first(wasteful)
             self.trail.fail(i, f"a number of {size[i]} bytes that needs fewer")
-        behind = self.skipped(size)
         sign = word & np.uint64(1)
         word >>= np.uint64(1)
         word ^= -sign
-        return word.view(np.int64), behind
+        return word.view(np.int64), self.moved(behind)
 
     def _longest(self, which: Int64s, word: np.ndarray[tuple[int], np.dtype[np.uint64]], size: Int64s) -> None:
         """Fill in numbers of 9 and 10 bytes, of which ``word`` has the first 8."""
         ninth, tenth = (at(self.data, self.at[which] + place, "u1").astype(np.uint64) for place in (8, 9))
         more = ninth > 0x7F
-        bad = more & (tenth > 1)
+        bad = more & (tenth > 1) & (self.at[which] + LONGEST <= self.end[which])
         if bad.any():
             self.trail.fail(int(which[first(bad)]), "a number of more than 64 bits")
         word[which] |= (ninth & np.uint64(0x7F)) << np.uint64(56) | np.where(more, tenth, 0).astype(
