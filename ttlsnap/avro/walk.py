@@ -113,12 +113,10 @@ def _numbers(cursor: Cursor, counts: Int64s) -> tuple[Cursor, Cursor]:
     lasts = np.flatnonzero(cursor.data[low:high] < 0x80) + low
     mine = np.searchsorted(lasts, cursor.at)
     short = mine + counts > len(lasts)
-    behind = cursor.at.copy()
-    if not short.any():
-        behind[some] = lasts[(mine + counts - 1)[some]] + 1
-        short = behind > cursor.end
     if short.any():
         cursor.trail.fail(first(short), f"{counts[first(short)]} numbers are cut off")
+    behind = cursor.at.copy()
+    behind[some] = lasts[(mine + counts - 1)[some]] + 1  # behind the entry's end, too: then reading them fails
     starts = np.empty(int(counts.sum()), np.int64)
     starts[1:] = lasts[ragged_indices(mine, counts)[:-1]] + 1
     starts[offsets_of(counts)[:-1][some]] = cursor.at[some]
@@ -218,8 +216,6 @@ def _repeated(step: Step) -> Step:
         # Each takes a byte at least: a count that cannot be ends at the end of the entry.
         for _ in range(count):
             at = step(view, at)
-        if count < 0 or view[at] != 0:
-            raise IndexError
         return at + 1
 
     return array

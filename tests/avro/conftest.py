@@ -1,0 +1,15 @@
+"""Both ways of finding the elements of arrays and maps, whatever their number."""
+
+from __future__ import annotations
+
+import pytest
+
+from ttlsnap.avro import walk
+
+
+@pytest.fixture(params=["in step", "one by one"])
+def walking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elements are walked over in this way only."""
+    few, near = (0, 1 << 40) if request.param == "in step" else (1 << 40, 0)
+    monkeypatch.setattr(walk, "_FEW", few)
+    monkeypatch.setattr(walk, "_NEAR", near)

@@ -1,0 +1,67 @@
+"""Varints at the edges of every length, and what none of them may be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ttlsnap.avro import pieces
+from ttlsnap.avro.cursor import Cursor
+from ttlsnap.errors import CorruptionError
+from ttlsnap.unsaferow.rows import Rows
+
+from . import plain
+
+_EDGES = [sign * (1 << bits) + off for bits in range(64) for sign in (-1, 1) for off in (-1, 0, 1)]
+EDGES = sorted({edge for edge in _EDGES if -(2**63) <= edge < 2**63})
+_NUMBERS = st.lists(st.sampled_from(EDGES) | st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=30)
+
+
+@settings(deadline=None)
+@given(_NUMBERS)
+def test_they_are_those_of_the_plain_way(values: list[int]) -> None:
+    written = pieces.numbers(np.array(values, np.int64), None, union=False)
+    assert [bytes(piece) for piece in written.to_arrow().to_pylist()] == [plain.number(value) for value in values]
+    numbers, behind = Cursor.of(written).longs()
+    assert numbers.tolist() == values
+    assert (behind.at == behind.end).all()
+
+
+def test_edges_with_the_byte_of_a_union() -> None:
+    values = np.array(EDGES, np.int64)
+    nulls = np.arange(len(values)) % 5 == 0
+    written = pieces.numbers(values, nulls, union=True)
+    expected = [b"\0" if null else b"\x02" + plain.number(n) for n, null in zip(EDGES, nulls, strict=True)]
+    assert [bytes(piece) for piece in written.to_arrow().to_pylist()] == expected
+
+
+@pytest.mark.parametrize(
+    ("piece", "message"),
+    [
+        ("8000", "a number of 2 bytes that needs fewer"),
+        ("ffffffffffffffff7f80", None),
+        ("80808080808080808000", "a number of 10 bytes that needs fewer"),
+        ("ffffffffffffff8000", "a number of 9 bytes that needs fewer"),
+        ("ffffffffffffffffff02", "a number of more than 64 bits"),
+        ("ffffffffffffffffffff01", "a number of more than 64 bits"),
+        ("80", "it is cut off within a number"),
+        ("", "it is cut off within a number"),
+        ("ffffffffffffffffff", "it is cut off within a number"),
+    ],
+)
+def test_what_is_none(piece: str, message: str | None) -> None:
+    # Behind it there is another row, whose bytes would make it a number.
+    rows = Rows.of([b"\0", bytes.fromhex(piece), b"\1\1\1"])
+    if message is None:
+        Cursor.of(rows).longs()
+        return
+    with pytest.raises(CorruptionError, match=f"row 1: {message}"):
+        Cursor.of(rows).longs()
+
+
+@pytest.mark.parametrize("number", [2**31, -(2**31) - 1, 2**63 - 1])
+def test_an_int_has_32_bits(number: int) -> None:
+    with pytest.raises(CorruptionError, match=f"row 0: {number} is no 32-bit number"):
+        Cursor.of(Rows.of([plain.number(number)])).ints()
