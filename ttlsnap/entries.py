@@ -106,20 +106,17 @@ class StateEntries:
         rows = Rows(np.concatenate([self.values.data, new.data]), start, size)
         return replace(self, values=rows, rewritten=self.rewritten | mask)
 
-    def up_to_first_of_each_list(self, answer: StateEntries) -> StateEntries:
+    def up_to_first_of_each_list(self, answer: StateEntries, lists: Int64) -> StateEntries:
         """What ``answer`` says of each list's values up to the first that it kept; those behind it as they are here.
 
-        These are entries of a state of lists, and ``answer`` is some of them.
+        ``answer`` is some of these entries; ``lists`` says which list each entry of the whole batch is of, ascending.
         """
         kept = np.zeros(len(self), np.bool_)
         at = np.searchsorted(self.index, answer.index)
         kept[at] = True
-        # Values of one list have one key: not an equal one, but the same bytes.
-        start = self.keys.start
-        begins = np.append(True, start[1:] != start[:-1])[: len(self)]
-        number = np.cumsum(begins) - 1
+        number = lists[self.index]
         place = np.arange(len(self))
-        first = np.full(int(begins.sum()), len(self))
+        first = np.full(int(lists[-1]) + 1, len(self))
         np.minimum.at(first, number[kept], place[kept])
         behind = place > first[number]
         mine = kept & ~behind

@@ -93,21 +93,27 @@ class Keys:
 
     def __init__(self, places: Iterable[Place]) -> None:
         self._found: dict[Place, list[pa.LargeBinaryArray]] = {place: [] for place in places}
+        self._times: dict[Place, list[Int64s]] = {place: [] for place in places}
 
     def add(self, place: Place, keys: Rows) -> None:
-        """The next keys of a place."""
-        self._found[place].append(keys.to_arrow())
+        """The next keys of a place; of those that lie in the same bytes, as a list's do, one is kept."""
+        begins = np.flatnonzero(np.append(True, keys.start[1:] != keys.start[:-1])[: len(keys)])
+        self._times[place].append(np.diff(np.append(begins, len(keys))))
+        self._found[place].append((keys.take(begins) if len(begins) < len(keys) else keys).to_arrow())
 
     def codes(self) -> tuple[dict[Place, Int64s], int]:
         """A number for each key of each place, the same for equal ones, and how many numbers there are."""
         codes = codes_of([chunk for chunks in self._found.values() for chunk in chunks])
         sizes = [sum(map(len, chunks)) for chunks in self._found.values()]
         parts = np.split(codes, np.cumsum(sizes)[:-1])
-        return dict(zip(self._found, parts, strict=True)), int(codes.max(initial=-1)) + 1
+        times = [joined(found) for found in self._times.values()]
+        repeated = [np.repeat(*pair) for pair in zip(parts, times, strict=True)]
+        return dict(zip(self._found, repeated, strict=True)), int(codes.max(initial=-1)) + 1
 
     def shown(self, place: Place, i: int, schema: StructType) -> Any:
         """Key number ``i`` of a place, for a message."""
-        return shown_key(self._found[place], i, schema)
+        which = int(np.searchsorted(np.cumsum(joined(self._times[place])), i, "right"))
+        return shown_key(self._found[place], which, schema)
 
 
 def joined(parts: Sequence[Int64s]) -> Int64s:

@@ -428,7 +428,7 @@ class _State:
     ) -> None:
         self.state = state
         self._transformers = [
-            (t, state.lists and _stops(factory))
+            (t, state.kind == "list" and _stops(factory))
             for factory in factories
             if (t := create(factory, state, clock)) is not None
         ]
@@ -444,7 +444,11 @@ class _State:
             if not len(entries):
                 break
             answer = _filter_or_transform(transformer, entries)
-            entries = entries.up_to_first_of_each_list(answer) if stops and answer is not entries else answer
+            if stops and answer is not entries:
+                # Of the batch itself, values of one list have one key: not an equal one, but the same bytes.
+                lists = np.cumsum(np.append(False, keys.start[1:] != keys.start[:-1]))
+                answer = entries.up_to_first_of_each_list(answer, lists)
+            entries = answer
         self.entries += len(first)
         self.left += len(entries)
         self.rewritten += int(entries.rewritten.sum())
@@ -463,7 +467,10 @@ class _State:
 
 
 def _stops(factory: StateSnapshotTransformerFactory) -> bool:
-    return isinstance(factory, ChoosesStrategy) and factory.strategy == CollectionStrategy.STOP_ON_FIRST_INCLUDED
+    return (
+        isinstance(factory, ChoosesStrategy)
+        and CollectionStrategy.parse(factory.strategy) is CollectionStrategy.STOP_ON_FIRST_INCLUDED
+    )
 
 
 def _filter_or_transform(transformer: StateSnapshotTransformer, before: StateEntries) -> StateEntries:

@@ -21,7 +21,12 @@ from ttlsnap.partition import PartitionTask, StoreTask, create
 from ttlsnap.state import StateDescriptor
 from ttlsnap.stores import Rewrite, StateStore, lineage_of, state_store
 from ttlsnap.stores.lineage import Lineage
-from ttlsnap.transform import PlansStates, StateSnapshotTransformerFactory
+from ttlsnap.transform import (
+    ChoosesStrategy,
+    CollectionStrategy,
+    PlansStates,
+    StateSnapshotTransformerFactory,
+)
 
 
 @dataclass(frozen=True)
@@ -160,6 +165,9 @@ def plan_compaction(
                 f"{factory!r} is no transformer factory: it has no create(state, clock). A function of (key, value) "
                 "becomes one with EntryTransformerFactory(function)"
             )
+    for factory in factories:
+        if isinstance(factory, ChoosesStrategy):
+            CollectionStrategy.parse(factory.strategy)
     clock = replace(clock, behind_join=behind_join(checkpoint))
     states = describe(checkpoint, selection)
     reasons = _reasons(states, factories, clock)
@@ -169,7 +177,11 @@ def plan_compaction(
         for operator in checkpoint.operators
         if operator.id in at_work
     }
-    if timers == "follow" and not any(isinstance(link, Timers) for found in links.values() for link in found):
+    if (
+        timers == "follow"
+        and at_work
+        and not any(isinstance(link, Timers) for found in links.values() for link in found)
+    ):
         raise UsageError("--timers follow: none of the operators that are looked at has timers")
     return Plan(
         run=new_run_id(),

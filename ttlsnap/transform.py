@@ -71,7 +71,7 @@ class CollectionStrategy(StrEnum):
     def parse(cls, text: str) -> CollectionStrategy:
         """From an option; raises UsageError."""
         try:
-            return cls(text.upper())
+            return cls(str(text).upper())
         except ValueError:
             raise UsageError(f"strategy is {' or '.join(cls)}, not {text!r}") from None
 

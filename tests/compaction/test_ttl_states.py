@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from ttlsnap import LocalEngine, compact
-from ttlsnap.clock import iso
+from ttlsnap import LocalEngine, StateDescriptor, StateEntries, compact
+from ttlsnap.clock import Clock, iso
 from ttlsnap.operators import Selection
 from ttlsnap.stores import Rewrite
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
-from ..judge.outcomes import Batch
+from ..judge.outcomes import Batch, canonical
 from ..judge.processes import NEWEST, VERSIONS
 from ..judge.queries import ENDLESS, Event
 from ..judge.spark import Checkpoint, Events, Judge
@@ -144,3 +145,45 @@ def test_a_shorter_ttl_counts_from_the_moment_of_writing(written: Checkpoint) ->
     moment = began_ms(written, 0) + 3600 * 1000
     assert dry_run(written, hour, moment - 1) == {}
     assert dry_run(written, hour, moment) == {"last": 1, "$ttl_last": 1, "digits": 4, "$ttl_digits": 4}
+
+
+def test_what_spark_leaves_in_the_index_of_a_map_is_no_damage(judge: Judge) -> None:
+    """``removeKey`` takes the entry, and not its place in the index; set again, it has two places there."""
+    batches: list[Events] = [
+        [Event("a", T, 1), Event("a", T, 2), Event("b", T, 3), Event("c", T, 4), Event("d", T, 5)],
+        [Event("a", T, -1), Event("b", T, -3), Event("c", T, 6), Event("d", T, -5)],
+        [Event("b", T, 3)],
+    ]
+    checkpoint = judge.write(rocksdb("removals", False), batches, layout="snapshot")
+    settled(checkpoint.path)
+    day_after = began_ms(checkpoint, 0) + DAY_MS
+    assert fits(checkpoint.path) == 2
+    moved, dropped = judge.copy(checkpoint), judge.copy(checkpoint)
+
+    class BackToTheFirst:
+        """Gives an entry the moment that the index has left for it."""
+
+        def create(self, state: StateDescriptor, clock: Clock) -> BackToTheFirst | None:
+            return self if state.state == "numbers" else None
+
+        def filter_or_transform(self, entries: StateEntries) -> StateEntries:
+            values = entries.value_structs
+            new = [{**value, "ttlExpirationMs": day_after} for value in values.to_pylist()]
+            return entries.replace_values(pa.array(new, values.type))
+
+    options: dict[str, Any] = {"engine": LocalEngine(1), "quiet_period": 0}
+    ways: list[Rewrite] = ["full", "tombstones"]
+    for rewrite in ways:
+        target = judge.copy(moved)
+        report = compact(str(target.path), [BackToTheFirst()], rewrite=rewrite, **options)
+        index = next(state.counts for state in report.states if state.state.state == "$ttl_numbers")
+        # Two of four get the moment that they had; of b the place that it moves to was taken by what was left there.
+        assert (index.entries, index.rewritten, index.dropped) == (7, 2, 1)
+        assert fits(target.path) == 2
+    report = compact(str(dropped.path), [TtlTransformerFactory()], now=str(iso(day_after * 1000)), **options)
+    assert (report.totals.dropped, report.totals.kept) == (2, 2)
+    assert fits(dropped.path) == 2
+    (found,) = judge.restart(dropped, [[Event(key, T, 7) for key in "abcd"]], fresh=True)
+    assert found.rows == canonical(
+        [{"key": key, "numbers": numbers} for key, numbers in {"a": "7", "b": "3,7", "c": "6,7", "d": "7"}.items()]
+    )

@@ -98,7 +98,7 @@ def unstamp(text: str) -> int:
 
 
 OPERATORS: dict[str, Operator] = {}
-ENDLESS = ("for_a_day", "for_a_day_rows", "for_a_day_scala", "lists")
+ENDLESS = ("for_a_day", "for_a_day_rows", "for_a_day_scala", "lists", "removals")
 """Those that have Spark run batches without data for ever."""
 SCALA = {"for_a_day_scala": "for_a_day.scala"}
 """Those that are written in Scala, and where: it is compiled when one is asked for."""
@@ -524,3 +524,39 @@ def alarms(read: Read, query: Query) -> tuple[DataFrame, str]:
     rows = read().withWatermark("at", f"{query.delay_s} seconds").groupBy("key")
     schema = "key string, what string, numbers string, counts string"
     return rows.transformWithStateInPandas(Alarms(), schema, "Update", "EventTime"), "update"
+
+
+@operator
+def removals(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """transformWithState per key: a map with a TTL of a day, of numbers; a negative one takes its opposite away.
+
+    It never ends by itself. From 4.0 on.
+    """
+    from collections.abc import Iterator
+    from typing import Any
+
+    from pyspark.sql.streaming import StatefulProcessor
+
+    class Removals(StatefulProcessor):  # type: ignore[misc]
+        def init(self, handle: Any) -> None:
+            self.numbers = handle.getMapState("numbers", "number long", "seen long", 24 * 3600 * 1000)
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timers: Any) -> Iterator[Any]:
+            import pandas as pd
+
+            for frame in rows:
+                for number, moment in zip(frame["value"], frame["ts"], strict=True):
+                    if number < 0:
+                        self.numbers.removeKey((-int(number),))
+                    else:
+                        self.numbers.updateValue((int(number),), (int(moment),))
+            numbers = sorted(number for (number,), _ in self.numbers.iterator())
+            yield pd.DataFrame({"key": [key[0]], "numbers": [",".join(map(str, numbers))]})
+
+        def close(self) -> None:
+            pass
+
+    rows = read().select("key", "ts", "value").groupBy("key")
+    return rows.transformWithStateInPandas(
+        Removals(), "key string, numbers string", "Update", "ProcessingTime"
+    ), "update"

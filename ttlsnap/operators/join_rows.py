@@ -170,7 +170,8 @@ class TimedRows:
         if field is None or len(field.path) > 1 or not decision.rewritten.any():
             return
         new, nulls = read_words(decision.values, len(state.value_schema.fields), field.path[0])
-        if (nulls | (new != joined(self._times)[decision.rewritten])).any():
+        new = np.where(nulls, 0, new)  # which is the time that Spark takes for a null
+        if (new != joined(self._times)[decision.rewritten]).any():
             raise TransformerError(
                 f"{state}: a transformer changed {field.name}, which the join's keys and its index hold, too; rows can "
                 "be dropped, and other fields rewritten, but not that"

@@ -29,5 +29,5 @@ def shown(state: StateDescriptor, key: Fields, value: Fields) -> Fields:
         return {"key": of, "map_key": element, "value": value}
     if state.kind == "timer" or state.ordered_prefix:
         of, moment = key.values() if state.state.endswith("keyToTimestamp") else reversed(key.values())
-        return {"key": of, "value": {}, "time": iso(moment * 1000)}
+        return {"key": of, "value": {}, "time": None if moment is None else iso(moment * 1000)}
     return {"key": key, "value": value}

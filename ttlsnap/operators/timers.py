@@ -11,7 +11,7 @@ from ttlsnap.links import Decisions, Fetch, Keys, Outcome, Place, joined
 from ttlsnap.operators.transform_with_state import Timers
 from ttlsnap.unsaferow.gather import Int64s
 from ttlsnap.unsaferow.rows import Rows
-from ttlsnap.unsaferow.words import read_words, struct_rows
+from ttlsnap.unsaferow.words import read_numbers, struct_rows
 
 
 class TimersOfKeys:
@@ -27,10 +27,10 @@ class TimersOfKeys:
         timers = self._timers
         if place in self._moments:
             at, key = (1, 0) if place == timers.by_key.place else (0, 1)
-            self._moments[place].append(read_words(keys, 2, at)[0])
+            self._moments[place].append(read_numbers(keys, 2, at))
             keys = struct_rows(keys, 2, key)
-        elif timers.places[place].key_schema != timers.key_schema:
-            keys = struct_rows(keys, 2, 0)  # a map's: the key, and that of the entry
+        elif timers.places[place].kind == "map":
+            keys = struct_rows(keys, 2, 0)  # the key, and that of the entry
         self._keys.add(place, keys)
 
     def resolve(self, decided: Mapping[Place, Decisions], fetch: Fetch) -> Outcome:

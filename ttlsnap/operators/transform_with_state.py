@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
-from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
+from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY, ColumnFamilySchema
 from ttlsnap.clock import TimeCharacteristic
 from ttlsnap.errors import UnsupportedError
 from ttlsnap.schema.types import StructType
@@ -149,7 +149,7 @@ def _state(checkpoint: Checkpoint, operator: Operator, store: Store, family: Col
         ordered and encoder.get("orderingOrdinals") == [0]
     )
     kind, derived = _kind(operator, family.name) or ("unknown", True)
-    opaque = "it is not known" if kind == "unknown" else None
+    opaque = {"unknown": "it is not known", "unused": "nothing is kept in it"}.get(kind)
     avro = None
     if opaque is None and checkpoint.encoding == "avro":
         avro = _avro(family, prefix, ordered)
@@ -196,6 +196,8 @@ def unknown(operator: Operator, store: Store) -> str | None:
 def _kind(operator: Operator, name: str) -> tuple[str, bool] | None:
     """What a column family holds, and whether that is derived; None where it is not known."""
     variables = {variable.name: variable for variable in operator.variables}
+    if name == DEFAULT_FAMILY:
+        return "unused", True  # the Scala API declares it, and keeps nothing in it
     if name.startswith(_TIMERS):
         of = name.rpartition("_")[2]
         return ("timer", of == _BY_TIME) if of in (_BY_KEY, _BY_TIME) else None

@@ -14,9 +14,9 @@ from ttlsnap.links import Decisions, Fetch, Keys, Outcome, Place, joined
 from ttlsnap.operators.transform_with_state import Variable
 from ttlsnap.state import StateDescriptor
 from ttlsnap.stores import Moves
-from ttlsnap.unsaferow.gather import Int64s
+from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.rows import Rows
-from ttlsnap.unsaferow.words import long_rows, read_words, struct_rows
+from ttlsnap.unsaferow.words import long_rows, read_numbers, read_words, struct_rows
 
 _KEY = 1  # of an element, in a key of the index, behind the moment
 _MOMENT = 1  # in a value, behind the user's own
@@ -34,13 +34,13 @@ class VariableElements:
         """See ``LinkWork.look``."""
         variable = self._variable
         if place == variable.elements.place:
-            numbers = read_words(values, 2, _MOMENT)[0] if variable.index else np.zeros(len(keys), np.int64)
+            numbers = read_numbers(values, 2, _MOMENT) if variable.index else np.zeros(len(keys), np.int64)
         elif variable.index and place == variable.index.place:
-            numbers = read_words(keys, 2, 0)[0]
+            numbers = read_numbers(keys, 2, 0)
             # A struct, whose bytes are those of the key that the element has itself.
             keys = struct_rows(keys, 2, _KEY)
         else:
-            numbers = read_words(values, 1, 0)[0]
+            numbers = read_numbers(values, 1, 0)
         self._numbers[place].append(numbers)
         self._keys.add(place, keys)
 
@@ -63,16 +63,28 @@ class VariableElements:
             *((state, first, later) for state in (variable.first, variable.index) if state),
         ]:
             at, there = codes[state.place], numbers[state.place]
-            self._check(state, at, there, of, before)
-            stays, differs = left[at] > 0, after[at] != there
+            stale = self._stale(state, at, there, before)
+            self._check(state, at[~stale], there[~stale], of, before)
+            stays, differs = (left[at] > 0) | stale, (after[at] != there) & ~stale
             if state == variable.index:
                 moved = stays & differs
+                # What is stale must not be in the place that another moves to.
+                going = np.zeros(count, np.bool_)
+                going[at[moved]] = True
+                stays &= ~(stale & going[at] & (after[at] == there))
                 moves = Moves(moved, after[at][moved]) if moved.any() else None
                 found[state.place] = Decisions(stays & ~differs, np.zeros(len(at), np.bool_), Rows.none(), moves)
             else:
                 changed = stays & differs
                 found[state.place] = Decisions(stays, changed, long_rows(after[at][changed]))
         return Outcome(found)
+
+    def _stale(self, state: StateDescriptor, at: Int64s, there: Int64s, wanted: Int64s) -> Mask:
+        """What Spark leaves in the index when an entry is removed from a map: its ``removeKey`` does not look there."""
+        if state != self._variable.index or self._variable.elements.kind != "map":
+            return np.zeros(len(at), np.bool_)
+        stale: Mask = wanted[at] != there
+        return stale
 
     def _require_found(self, moments: Int64s) -> None:
         """From 4.2 on Spark looks in the index for what has expired since the batch before, and for nothing else."""

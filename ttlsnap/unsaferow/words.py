@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ttlsnap.errors import UsageError
+from ttlsnap.errors import CorruptionError, UsageError
 from ttlsnap.unsaferow.check import check_sizes
 from ttlsnap.unsaferow.gather import Int64s, Mask, at
 from ttlsnap.unsaferow.layout import WORD, bitset_bytes, fixed_bytes
@@ -29,6 +29,14 @@ def read_words(rows: Rows, num_fields: int, ordinal: int) -> tuple[Int64s, Mask]
     check_sizes(rows, num_fields)
     words = at(rows.data, rows.start + (bitset_bytes(num_fields) + WORD * ordinal), "<i8")
     return words, null_bits(rows, ordinal)
+
+
+def read_numbers(rows: Rows, num_fields: int, ordinal: int) -> Int64s:
+    """Field ``ordinal``, a bigint that is never null, int64[n]; CorruptionError where it is."""
+    words, nulls = read_words(rows, num_fields, ordinal)
+    if nulls.any():
+        raise CorruptionError(f"row {int(np.argmax(nulls))}: a null where a number has to be")
+    return words
 
 
 def long_rows(numbers: Int64s) -> Rows:

@@ -146,8 +146,8 @@ class RocksDbWriter:
             return keys, values
         end = bisect_right(self._moved, keys[-1], self._next, key=itemgetter(0))
         moved, self._next = self._moved[self._next : end], end
-        both = sorted([*zip(keys, values, strict=True), *moved], key=itemgetter(0))
-        return tuple(zip(*both, strict=True))  # type: ignore[return-value]
+        both = {**dict(zip(keys, values, strict=True)), **dict(moved)}  # one may take the place of what is deleted
+        return tuple(zip(*sorted(both.items(), key=itemgetter(0)), strict=True))  # type: ignore[return-value]
 
     def _count(self, state: str, entries: int) -> None:
         self._counts[state] = self._counts.get(state, 0) + entries
