@@ -49,7 +49,7 @@ def cases(operator: str, slices: list[Case]) -> list[Case]:
     "case",
     cases(
         "sessions",
-        [Case(of("sessions", **STORES[2])), Case(of("sessions", provider="rocksdb"), "3.5", "3.5")],
+        [Case(of("sessions", **STORES[2]))],
     ),
     ids=str,
 )

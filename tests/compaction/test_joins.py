@@ -81,8 +81,7 @@ def goes(event: Event) -> bool:
 
 SLICE = [
     Case(joined(join_type="full_outer")),
-    Case(joined(join_type="left_outer", provider="rocksdb", changelog=True)),
-    Case(joined(join_type="right_outer", provider="rocksdb", join_format=3, row_checksum=True)),
+    Case(joined(join_type="left_outer", provider="rocksdb", changelog=True, join_format=3, row_checksum=True)),
     Case(joined(join_type="full_outer", provider="rocksdb", join_format=4)),
     Case(joined(join_format=1), "3.5", "3.5"),
 ]
