@@ -136,6 +136,10 @@ def test_the_error_names_row_field_and_fault(ddl: str, piece: bytes, message: st
         ("a ARRAY<ARRAY<INT>>", b"\x02\x02\x02\x01\x00"),
         ("a ARRAY<ARRAY<INT>>", b"\x02\x02\x02\x02\x00\x01\x00"),
         ("a ARRAY<ARRAY<DOUBLE>>", b"\x02\x02\x02\x02\x00\x00\x00"),
+        # A count that nothing but the end of the row can stop.
+        ("a ARRAY<ARRAY<DOUBLE>>", b"\x02\x02\x02" + plain.number(2**60) + b"\x00"),
+        ("a ARRAY<ARRAY<STRUCT<>>>", b"\x02\x02\x02" + plain.number(2**60) + b"\x00"),
+        ("a ARRAY<ARRAY<BOOLEAN>>", b"\x02\x02\x02" + plain.number(2**60) + b"\x00"),
         ("a ARRAY<STRUCT<n: INT>>", b"\x02\x02\x04\x00"),
         ("a ARRAY<STRUCT<n: INT>>", b"\x02\x02\x02\x03\x00"),
         ("a MAP<STRING, ARRAY<INT>>", b"\x02\x02\x00\x03\x00"),

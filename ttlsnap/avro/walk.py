@@ -184,7 +184,7 @@ def _step(data_type: T.DataType) -> Step:
     data_type = T.physical(data_type)
     size = types.fixed_size(data_type)
     if size is not None:
-        return lambda view, at: at + size
+        return _fixed_step(size)
     if types.is_varint(data_type):
         return lambda view, at: _number(view, at)[1]
     match data_type:
@@ -219,6 +219,14 @@ def _repeated(step: Step) -> Step:
         return at + 1
 
     return array
+
+
+def _fixed_step(size: int) -> Step:
+    def fixed(view: memoryview, at: int) -> int:
+        view[at + size - 1]  # a count that cannot be must end
+        return at + size
+
+    return fixed
 
 
 def _piece_step(view: memoryview, at: int) -> int:
