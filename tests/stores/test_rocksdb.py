@@ -511,6 +511,24 @@ def test_a_database_without_a_merge_operator_is_not_cut_short(tmp_path: Path) ->
         inspect(str(target), entries=1000)
 
 
+def test_a_scan_of_some_finds_these_and_no_others(tmp_path: Path) -> None:
+    """And it does not read the others: to ask rocksdict for a lower bound sets the upper one."""
+    keys = sorted(struct.pack("<h", number % 4 * 2) + b"%05d" % number for number in range(9000))
+    with database.database(tmp_path / "new", database.default_settings(5), "here", new=True) as opened:
+        for key in keys:
+            opened[key] = b"value"
+
+        def found(**options: bytes) -> list[bytes]:
+            return [key for some, _ in database.scan(opened, "here", **options) for key in some]
+
+        assert found() == keys
+        for family in (b"\0\0", b"\2\0", b"\6\0"):
+            assert found(prefix=family) == [key for key in keys if key.startswith(family)]
+        for family in (b"\1\0", b"\7\0"):
+            assert found(prefix=family) == []
+        assert found(before=keys[5000]) == keys[:5000]
+
+
 def test_a_new_zip_has_nothing_of_ours_in_it(tmp_path: Path) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     drop_all(target)

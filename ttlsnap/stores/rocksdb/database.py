@@ -211,18 +211,18 @@ def scan(
     """
     options = _read_options()
     if prefix is not None:
-        options.set_iterate_lower_bound(prefix)
         before = (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")
     if before is not None:
         options.set_iterate_upper_bound(before)
     last = None
     with _no_garbage():
-        items: Iterator[Any] = opened.items(read_opt=options)
+        # Not by a lower bound: in rocksdict 0.3.29 that sets the upper one.
+        items: Iterator[Any] = opened.items(from_key=prefix, read_opt=options)
         while pairs := _some(items):
             keys, values = zip(*pairs, strict=True)
             last = keys[-1]
             yield keys, values
-    _require_end(opened, options, last, where)
+    _require_end(opened, options, prefix, last, where)
 
 
 def _some(items: Iterator[Any]) -> list[Any]:
@@ -246,11 +246,11 @@ def _read_options() -> ReadOptions:
     return options
 
 
-def _require_end(opened: Rdict, options: ReadOptions, last: Any, where: str) -> None:
+def _require_end(opened: Rdict, options: ReadOptions, first: bytes | None, last: Any, where: str) -> None:
     """An iterator does not say why it ended. Another one is asked, at the same place."""
     iterator = opened.iter(options)
     if last is None:
-        iterator.seek_to_first()
+        iterator.seek(first or b"")
     else:
         iterator.seek(last)
         if iterator.valid():
