@@ -51,9 +51,9 @@ class Decisions:
         return cls(~dropped, np.zeros(len(dropped), np.bool_), Rows.none())
 
     @property
-    def change(self) -> bool:
-        """Whether anything is not as it was."""
-        return not bool(self.kept.all()) or bool(self.rewritten.any())
+    def changes(self) -> int:
+        """How many entries are not as they were."""
+        return int(np.count_nonzero(~self.kept)) + int(np.count_nonzero(self.rewritten))
 
     @classmethod
     def join(cls, parts: Sequence[Decisions]) -> Decisions:

@@ -270,7 +270,7 @@ class _Linked:
             results = []
             for store in task.stores:
                 mine = {state: decision for (name, state), decision in final.items() if name == store.name}
-                written = self._write(store.name, mine) if any(d.change for d in mine.values()) else None
+                written = self._write(store.name, mine) if any(d.changes for d in mine.values()) else None
                 results.append(_result(task, store, written, self._states(store.name, deciders, final, outcomes)))
         return tuple(results)
 
@@ -318,7 +318,9 @@ class _Linked:
         described = {place[1]: state for place, state in self._places.items() if place[0] == store}
         lists = {name: state for name, state in described.items() if state.lists}
         moves = {state: decision.moves for state, decision in decisions.items() if decision.moves is not None}
-        with partition.writer(self._staging, self._task.rewrite, described, moves) as writer:
+        # Of lists it is whole ones that change, and how many is seen when they are put together.
+        changes = sum(decision.changes for state, decision in decisions.items() if state not in lists)
+        with partition.writer(self._staging, self._task.rewrite, described, moves, changes) as writer:
             for batch in partition.batches(lists):
                 decision = decisions.get(batch.state)
                 if decision is None:

@@ -529,6 +529,56 @@ def test_a_scan_of_some_finds_these_and_no_others(tmp_path: Path) -> None:
         assert found(before=keys[5000]) == keys[:5000]
 
 
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("room", [0, 1_000, 1 << 26])
+def test_what_is_scanned_again_is_kept_where_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool, room: int
+) -> None:
+    """Kept or read again, it is the same."""
+    monkeypatch.setattr(partition, "_KEEP", room)
+    monkeypatch.setattr(database, "_BATCH_ENTRIES", 5)
+    monkeypatch.setattr(database, "_CHUNK", 5)
+    target = sample("visits-4.2", tmp_path)
+    checkpoint = open_checkpoint(open_directory(str(target)))
+    factory = TtlTransformerFactory(StateTtlConfig(1_000_000), COMPACTABLE["visits-4.2"])
+    plan = plan_compaction(checkpoint, [factory], clock_at(FAR, checkpoint.batch))
+    lineage = max((p.lineage for store in plan.stores for p in store.partitions), key=lambda lineage: lineage.size)
+    scans: list[bytes | None] = []
+
+    def counted(opened: Any, where: str, family: bytes | None = None) -> Iterator[database.Pairs]:
+        scans.append(family)
+        yield from database.scan(opened, where, family)
+
+    monkeypatch.setattr(partition, "scan", counted)
+    with plan.state_store.open(checkpoint.files, lineage, None, again=again) as opened:
+        assert isinstance(opened, partition.RocksDbPartition)
+        first, second = ([_pairs(batch) for batch in opened.batches({})] for _ in range(2))
+        assert first == second and len(first) >= 5 and sum(map(len, first)) > 10
+        for name in opened.families.values():
+            some = [_pairs(batch) for batch in opened.batches({}, only=name) if batch.state == name]
+            assert [pair for batch in some for pair in batch] == [p for batch in first for p in batch if p[0] == name]
+        assert len(scans) == (1 if again and room == 1 << 26 else 2 + len(opened.families))
+
+
+def test_what_hangs_together_fares_the_same_kept_or_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compacted(room: int) -> tuple[int, Any]:
+        monkeypatch.setattr(partition, "_KEEP", room)
+        target = sample("alarms-4.2", tmp_path / str(room))
+        # Each of some keys loses one value of two, and others all they have.
+        factory = TtlTransformerFactory(StateTtlConfig(0), "value.seen:s")
+        report = compact(str(target), [factory], now="2026-11-20T00:00Z", engine=LocalEngine(1), quiet_period=0)
+        return report.totals.dropped, inspect(str(target), entries=1000).samples
+
+    dropped, left = compacted(1 << 26)
+    assert compacted(0) == (dropped, left) and dropped and left
+
+
+def _pairs(batch: partition.Batch) -> list[tuple[str, bytes, bytes]]:
+    return [(batch.state, *pair) for pair in zip(batch.raw_keys, batch.raw_values, strict=True)]
+
+
 def test_a_new_zip_has_nothing_of_ours_in_it(tmp_path: Path) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     drop_all(target)

@@ -53,7 +53,7 @@ class IndexedRows:
         rows = np.bincount(of_value, minlength=int(codes.max(initial=-1)) + 1)
         self._check(index, counts, of_value, of_count, rows)
         decision = decided.get(side.values.place)
-        if decision is None or not decision.change:
+        if decision is None or not decision.changes:
             return Outcome({side.counts.place: Decisions.keep(len(counts))})
         left = np.bincount(of_value[decision.kept], minlength=len(rows))
         stays = index < left[of_value]
@@ -153,7 +153,7 @@ class TimedRows:
                 what = f"the index has {indexed[of[i]]} entries for {rows[of[i]]} rows"
                 raise _misfit(self._where, values, self._keys.shown(place, i, values.key_schema), what)
         decision = decided.get(values.place)
-        if decision is None or not decision.change:
+        if decision is None or not decision.changes:
             return Outcome({times.place: Decisions.keep(len(of_time))})
         self._require_times(decision)
         left = np.bincount(of_value[decision.kept], minlength=count)

@@ -126,10 +126,12 @@ class StoredPartition(Protocol):
         rewrite: Rewrite,
         states: Mapping[str, StateDescriptor],
         moves: Mapping[str, Moves],
+        changes: int = 0,
     ) -> SnapshotWriter:
         """A writer that stages its files, or in a dry run (None) leaves none.
 
         ``states`` are those that may change. Entries that move, by their state, it puts into their new places itself.
+        ``changes`` is how many entries will change, as far as that is known.
         """
         ...
 

@@ -57,6 +57,7 @@ class HdfsPartition:
         rewrite: Rewrite,
         states: Mapping[str, StateDescriptor],
         moves: Mapping[str, Moves],
+        changes: int = 0,
     ) -> HdfsWriter:
         """See ``StoredPartition.writer``; a snapshot is always written whole, and no entry has a place to move from."""
         assert not moves

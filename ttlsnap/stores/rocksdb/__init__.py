@@ -72,5 +72,5 @@ class RocksDbStore:
         """See ``StateStore.open``; without ``scratch`` the work is done in the temporary folder."""
         from ttlsnap.stores.rocksdb.partition import opened
 
-        with opened(self, files, lineage, scratch) as partition:
+        with opened(self, files, lineage, scratch, again) as partition:
             yield partition

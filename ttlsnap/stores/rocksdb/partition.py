@@ -36,6 +36,7 @@ from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.rocksdb import RocksDbStore, changelog
 from ttlsnap.stores.rocksdb.archive import SnapshotMetadata
 from ttlsnap.stores.rocksdb.database import (
+    Pairs,
     Settings,
     assemble,
     database,
@@ -62,6 +63,8 @@ ENCODING = 0  # the first byte of every row that is stored: the version of its e
 _ORDERED_ROW, _ORDERED_AT, _ORDERED_WORD = 32, 16, 16 << 32 | 9
 _NUMBER_AT = FAMILY_SIZE + 4 + 1 + _ORDERED_AT  # behind the size of the prefix and the byte for its encoding
 _AVRO_NUMBER_AT, _AVRO_BETWEEN = FAMILY_SIZE + 4 + 1 + 2, b"\x02\x10"  # see ``ttlsnap.avro.keys``
+_KEEP = 128 << 20  # bytes of entries that are kept rather than read again
+_OBJECTS = 100  # bytes that Python takes for the two objects of an entry, beside what is in them
 _UNPACKED = 10  # bytes of a scratch database for each byte of a changelog
 
 
@@ -91,7 +94,9 @@ class Batch:
 
 
 @contextlib.contextmanager
-def opened(store: RocksDbStore, files: Directory, lineage: Lineage, scratch: str | None) -> Iterator[RocksDbPartition]:
+def opened(
+    store: RocksDbStore, files: Directory, lineage: Lineage, scratch: str | None, again: bool
+) -> Iterator[RocksDbPartition]:
     """Put a partition's database together in a folder of its own below ``scratch``, which goes when the block ends."""
     where = f"{files.root}/{lineage.new_snapshot.rpartition('/')[0]}, version {lineage.version}"
     with _folder(scratch) as folder, storage_errors(str(folder)):
@@ -105,7 +110,7 @@ def opened(store: RocksDbStore, files: Directory, lineage: Lineage, scratch: str
         with database(source, settings, where, new=metadata is None) as base:
             if metadata is not None:
                 _require_tables(base, metadata, f"{files.root}/{lineage.snapshot.path if lineage.snapshot else ''}")
-            partition = RocksDbPartition(store, files, lineage, folder, base, settings, metadata, where)
+            partition = RocksDbPartition(store, files, lineage, folder, base, settings, metadata, where, again)
             partition.replay()
             yield partition
 
@@ -147,11 +152,14 @@ class RocksDbPartition:
         settings: Settings,
         metadata: SnapshotMetadata | None,
         where: str,
+        again: bool,
     ) -> None:
         self.store, self.files, self.lineage, self.folder = store, files, lineage, folder
         self.base, self.settings, self.metadata, self.where = base, settings, metadata, where
         # What a scan must find; None where there is nothing to count by.
         self.expected = metadata.entries if metadata else None
+        self._again = again
+        self._kept: list[Pairs] | None = None
 
     @property
     def families(self) -> dict[int, str]:
@@ -212,7 +220,7 @@ class RocksDbPartition:
         found = 0
         number = next((number for number, name in self.families.items() if name == only), None)
         family = None if number is None else struct.pack("<h", number)
-        for raw_keys, raw_values in scan(self.base, self.where, family):
+        for raw_keys, raw_values in self._pairs(family):
             found += len(raw_keys)
             yield from self._by_state(raw_keys, raw_values, states)
         if self.expected is not None and family is None and found != self.expected:
@@ -220,6 +228,23 @@ class RocksDbPartition:
                 f"{self.where}: {found} entries were found, where its metadata promises {self.expected}. Restore the "
                 "partition from a copy, or go back to an older batch"
             )
+
+    def _pairs(self, family: bytes | None) -> Iterator[Pairs]:
+        """All entries; with ``family`` others may be left out."""
+        if self._kept is not None:
+            for keys, values in self._kept:
+                if family is None or keys[0][:FAMILY_SIZE] <= family <= keys[-1][:FAMILY_SIZE]:
+                    yield keys, values
+            return
+        kept, room = [], _KEEP if self._again and family is None else 0
+        for keys, values in scan(self.base, self.where, family):
+            if room > 0:
+                room -= sum(map(len, keys)) + sum(map(len, values)) + _OBJECTS * len(keys)
+                kept.append((keys, values))
+            if room <= 0:
+                kept.clear()
+            yield keys, values
+        self._kept = kept if room > 0 else None
 
     def _by_state(
         self, raw_keys: Sequence[bytes], raw_values: Sequence[bytes], states: Mapping[str, StateDescriptor]
@@ -370,10 +395,11 @@ class RocksDbPartition:
         rewrite: Rewrite,
         states: Mapping[str, StateDescriptor],
         moves: Mapping[str, Moves],
+        changes: int = 0,
     ) -> RocksDbWriter:
         """See ``StoredPartition.writer``."""
         moved = {name: list(self._moved(states[name], which)) for name, which in moves.items()}
-        return RocksDbWriter(self, staging, rewrite, states, moved)
+        return RocksDbWriter(self, staging, rewrite, states, moved, changes)
 
     def _moved(self, state: StateDescriptor, moves: Moves) -> Iterator[tuple[bytes, bytes]]:
         """Entries as they are to be stored: the same but for the number in order that their keys begin with."""

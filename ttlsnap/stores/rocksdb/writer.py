@@ -3,8 +3,8 @@
 ``full``        the entries that are kept go, in their order, into new tables, and these into a new database
 ``tombstones``  deletes and new values go into one small table over the old ones, which the new snapshot shares
 
-``auto`` begins with tombstones. As soon as more has changed than they are good for, what was passed over so far is
-read once more, with the changes in it, and the partition is written whole.
+``auto`` begins with tombstones, unless it is known that too much will change. As soon as more has changed than they are
+good for, what was passed over so far is read once more, with the changes in it, and the partition is written whole.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class RocksDbWriter:
         rewrite: Rewrite,
         states: Mapping[str, StateDescriptor],
         moved: Mapping[str, list[tuple[bytes, bytes]]],
+        changes: int,
     ) -> None:
+        self._foreseen = changes
         self._partition, self._staging, self._rewrite, self._states = partition, staging, rewrite, states
         self._counts = {state: len(pairs) for state, pairs in moved.items()}
         self._moved, self._next = sorted(chain(*moved.values()), key=itemgetter(0)), 0
@@ -85,6 +87,7 @@ class RocksDbWriter:
         if entries is None:
             entries = partition.base.property_int_value("rocksdb.estimate-num-keys") or 0
         self._limit = entries * TOMBSTONE_SHARE if self._rewrite == "auto" else float("inf")
+        self._full = self._full or self._foreseen > self._limit
         if self._full:
             self._require_room()
         self._digests = xxhash.xxh3_128(), xxhash.xxh3_128()
