@@ -93,6 +93,7 @@ STORES: list[dict[str, Any]] = [
         for n in (2, 3, 4)
     ),
 ]
+NEWEST_FORMAT = {"3.5": 2, "4.0": 2, "4.1": 3}
 EVERYTHING = [
     *(Case(joined(join_type=kind, **settings)) for kind in TYPES for settings in STORES),
     *(Case(joined(join_type=kind, provider="rocksdb", checkpoint_format=2, changelog=True)) for kind in TYPES[:2]),
@@ -103,7 +104,7 @@ EVERYTHING = [
         for version in ("3.5", "4.0", "4.1")
         for kind in TYPES
         for settings in STORES
-        if version == "4.1" or settings.get("join_format") != 3
+        if settings.get("join_format", 2) <= NEWEST_FORMAT[version]
     ),
     *(
         Case(joined(join_type=kind, provider=provider), version, NEWEST)
