@@ -9,7 +9,7 @@ import traceback
 
 import typer
 
-from ttlsnap.cli import compact, history, inspect, recover, rollback, transformers
+from ttlsnap.cli import compact, contract, history, inspect, recover, rollback, transformers
 from ttlsnap.cli.output import print_error
 from ttlsnap.errors import TtlsnapError
 
@@ -27,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (inspect, compact, recover, rollback, history, transformers):
+for _command in (inspect, compact, recover, rollback, history, contract, transformers):
     _command.register(app)
 
 

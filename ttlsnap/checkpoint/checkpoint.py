@@ -52,13 +52,15 @@ class Store:
 class Operator:
     """A stateful operator; ``name`` is None where it is not recorded (Spark before 4.0).
 
-    ``variables`` are those of transformWithState.
+    ``variables``, ``time_mode`` and ``output_mode`` are those of transformWithState.
     """
 
     id: int
     name: str | None
     stores: tuple[Store, ...]
     variables: tuple[StateVariable, ...] = ()
+    time_mode: str | None = None
+    output_mode: str | None = None
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ def _operator(files: Directory, operator: int, batch: Batch) -> Operator:
         return Operator(operator, None, tuple(_store(files, operator, s, partitions, None) for s in listed))
     avro = batch.conf.get(ENCODING) == "avro"
     stores = tuple(_store(files, operator, s, partitions, metadata, avro) for s in metadata.stores)
-    return Operator(operator, metadata.name, stores, metadata.variables)
+    return Operator(operator, metadata.name, stores, metadata.variables, metadata.time_mode, metadata.output_mode)
 
 
 def _listed_stores(files: Directory, operator: int, batch: Batch) -> list[StoreMetadata]:

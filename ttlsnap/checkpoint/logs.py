@@ -34,6 +34,7 @@ class Batch:
     ``watermark_ms`` is the watermark the batch ran with (None before the first one: Spark writes 0),
     ``next_watermark_ms`` the one the following batch will run with. ``conf`` are the pinned settings. ``unique_ids``
     (checkpoint format 2) are those of the state files, for each operator and partition one id per store.
+    ``log_version`` is that of the offset log, ``sources`` how many sources it has offsets of.
     """
 
     id: int
@@ -42,6 +43,8 @@ class Batch:
     next_watermark_ms: int | None
     conf: Mapping[str, str] = field(default_factory=dict)
     unique_ids: Mapping[int, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    log_version: int = 1
+    sources: int = 0
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,8 @@ def read_batch(files: Directory, batch: int) -> Batch:
         next_watermark_ms=_millis(files, commit_path, committed, "nextBatchWatermarkMs") or None,
         conf=conf,
         unique_ids=_unique_ids(files, commit_path, committed.get("stateUniqueIds")),
+        log_version=int(lines[0].strip()[1:]),
+        sources=sum(1 for line in lines[2:] if line.strip()),
     )
 
 

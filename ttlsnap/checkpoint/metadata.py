@@ -48,12 +48,17 @@ class StateVariable:
 
 @dataclass(frozen=True)
 class OperatorMetadata:
-    """Name and stores of an operator, ``version`` being that of the metadata format."""
+    """Name and stores of an operator, ``version`` being that of the metadata format.
+
+    ``time_mode`` and ``output_mode`` are recorded of transformWithState.
+    """
 
     version: int
     name: str
     stores: tuple[StoreMetadata, ...]
     variables: tuple[StateVariable, ...] = ()
+    time_mode: str | None = None
+    output_mode: str | None = None
 
 
 def read_operator_metadata(files: Directory, operator: int, batch: int) -> OperatorMetadata | None:
@@ -107,21 +112,28 @@ def _parse(files: Directory, path: str, version: int) -> OperatorMetadata:
     with _as_spark_writes(where):
         document = parse_json(body)
         info, stores = document["operatorInfo"], document["stateStoreInfo"]
+        properties = typed(parse_json(document.get("operatorPropertiesJson") or "{}"), dict)
         return OperatorMetadata(
             version=version,
             name=typed(info["operatorName"], str),
             stores=tuple(_store(files, store) for store in typed(stores, list)),
-            variables=_variables(document.get("operatorPropertiesJson") or "{}"),
+            variables=_variables(properties),
+            time_mode=_text(properties, "timeMode"),
+            output_mode=_text(properties, "outputMode"),
         )
 
 
-def _variables(text: str) -> tuple[StateVariable, ...]:
+def _variables(properties: dict[str, Any]) -> tuple[StateVariable, ...]:
     """The state variables among the operator's properties, which are JSON within JSON."""
-    found = typed(parse_json(text).get("stateVariables", []), list)
+    found = typed(properties.get("stateVariables", []), list)
     return tuple(
         StateVariable(typed(v["stateName"], str), typed(v["stateVariableType"], str), v.get("ttlEnabled") is True)
         for v in found
     )
+
+
+def _text(properties: dict[str, Any], name: str) -> str | None:
+    return typed(properties[name], str) if name in properties else None
 
 
 def _store(files: Directory, document: dict[str, Any]) -> StoreMetadata:

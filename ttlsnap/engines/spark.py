@@ -13,14 +13,13 @@ import contextlib
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ttlsnap.engines import Done
+from ttlsnap.engines.launch import first_lines, quiet_launch
 from ttlsnap.engines.progress import listener, sender
 from ttlsnap.errors import TtlsnapError
 from ttlsnap.partition import PartitionResult, PartitionResults, PartitionTask, Progress, compact_partition
@@ -58,7 +57,7 @@ class SparkEngine:
                 rows = {row["number"]: row["result"] for row in frame.collect()}
             except Exception as error:
                 raise TtlsnapError(
-                    f"Spark could not run the partitions; nothing was published.\n{_first_lines(error, 20)}"
+                    f"Spark could not run the partitions; nothing was published.\n{first_lines(error, 20)}"
                 ) from error
         # A datagram can be lost, and none comes from another machine.
         for _ in range(len(tasks) - told):
@@ -85,12 +84,12 @@ class SparkEngine:
         if master is not None:
             builder = builder.remote(master) if master.startswith("sc://") else builder.master(master)
         try:
-            with _quiet_launch():
+            with quiet_launch():
                 session = builder.getOrCreate()
         except Exception as error:
             raise TtlsnapError(
                 f"Spark could not be started on {master or 'its default master'}; nothing was changed. Is there a Java "
-                f"17, and can the master be reached? --engine local needs neither.\n{_first_lines(error)}"
+                f"17, and can the master be reached? --engine local needs neither.\n{first_lines(error)}"
             ) from error
         try:
             yield session
@@ -114,34 +113,9 @@ def _work(tasks: list[PartitionTask], port: int | None) -> Any:
     return work
 
 
-def _first_lines(error: Exception, lines: int = 3) -> str:
-    """What an error of Spark's says, without the JVM's stack."""
-    told = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    return "\n".join(told[:lines]) or type(error).__name__
-
-
 def _on_this_machine(session: SparkSession) -> bool:
     """Whether datagrams from a task reach this process: Spark's local mode."""
     try:
         return str(session.conf.get("spark.master", "")).startswith("local")
     except Exception:  # a Connect server may not tell; progress is then shown by partition only
         return False
-
-
-@contextlib.contextmanager
-def _quiet_launch() -> Iterator[None]:
-    """While a JVM starts, let it have a log file as its standard error for good.
-
-    What Spark prints is for its developers: warnings at every start, stack traces of what we report in a sentence.
-    TTLSNAP_SPARK_LOG names the file; by default it is a temporary one, removed with the JVM's last hold on it.
-    """
-    named = os.environ.get("TTLSNAP_SPARK_LOG")
-    with Path(named).open("ab") if named else tempfile.TemporaryFile() as log:
-        sys.stderr.flush()
-        saved = os.dup(2)
-        try:
-            os.dup2(log.fileno(), 2)
-            yield
-        finally:
-            os.dup2(saved, 2)
-            os.close(saved)

@@ -1,0 +1,13 @@
+"""State contracts: what a query's state is, to be compared before the next deployment. See ``docs/contract.md``."""
+
+from ttlsnap.contract.model import Contract, OperatorContract, StateContract, StoreContract, parse_contract
+from ttlsnap.contract.of_checkpoint import contract_of_checkpoint
+
+__all__ = [
+    "Contract",
+    "OperatorContract",
+    "StateContract",
+    "StoreContract",
+    "contract_of_checkpoint",
+    "parse_contract",
+]

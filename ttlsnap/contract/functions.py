@@ -1,0 +1,161 @@
+"""Digests of Python functions and classes, by which a change of what they do is seen.
+
+What counts is the syntax tree: not comments, docstrings nor layout, which change nothing, and not the version of
+Python. A function's digest takes in the functions, classes and plain constants of the same project that it names. Of
+a class each method has a digest of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import sys
+import sysconfig
+import textwrap
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+BODY = "body"
+_PLAIN = (str, bytes, int, float, bool, type(None))
+_LIBRARIES = tuple(
+    {
+        str(Path(path).resolve())
+        for name, path in sysconfig.get_paths().items()
+        if name in ("stdlib", "purelib", "platlib")
+    }
+)
+
+
+def digests(subject: Any) -> dict[str, str]:
+    """A digest of each part: ``body`` of a function, every method of a class (or of the class of an object)."""
+    if isinstance(subject, types.FunctionType | types.MethodType):
+        return {BODY: _digest(subject)}
+    kind = subject if isinstance(subject, type) else type(subject)
+    found = {}
+    for ancestor in reversed(kind.__mro__):
+        if not _is_library(ancestor):
+            for name, member in vars(ancestor).items():
+                function = inspect.unwrap(getattr(member, "__func__", member))
+                if isinstance(function, types.FunctionType):
+                    found[name] = _digest(function)
+    attributes = {} if isinstance(subject, type) else getattr(subject, "__dict__", {})
+    if attributes:
+        found["attributes"] = _hash(_constants(attributes.items()))
+    return found or {BODY: _hash([repr(kind)])}
+
+
+def name_of(subject: Any) -> str:
+    """What a function or a class is called."""
+    named = subject if isinstance(subject, types.FunctionType | types.MethodType | type) else type(subject)
+    return str(named.__qualname__).replace("<locals>.", "")
+
+
+def _digest(function: Any) -> str:
+    parts: list[str] = []
+    _add(function, parts, set())
+    return _hash(parts)
+
+
+def _add(subject: Any, parts: list[str], seen: set[int]) -> None:
+    """What ``subject`` is, and then all it names that is of the user's own."""
+    subject = inspect.unwrap(subject) if callable(subject) else subject
+    if id(subject) in seen:
+        return
+    seen.add(id(subject))
+    if isinstance(subject, types.MethodType):
+        subject = subject.__func__
+    if isinstance(subject, type):
+        for name, member in sorted(vars(subject).items()):
+            if isinstance(member, types.FunctionType | staticmethod | classmethod):
+                parts.append(name)
+                _add(getattr(member, "__func__", member), parts, seen)
+        return
+    if not isinstance(subject, types.FunctionType):
+        return
+    parts.append(_source(subject))
+    parts.extend(_constants((f"default {n}", value) for n, value in enumerate(subject.__defaults__ or ())))
+    for name, value in sorted(_named(subject)):
+        if isinstance(value, _PLAIN):
+            parts.extend(_constants([(name, value)]))
+        elif isinstance(value, types.FunctionType | type) and not _is_library(value):
+            parts.append(name)
+            _add(value, parts, seen)
+
+
+def _source(function: types.FunctionType) -> str:
+    """The syntax tree of a function; of one whose source is not to be had, its byte code."""
+    try:
+        text = textwrap.dedent(inspect.getsource(function))
+        tree = ast.parse(text)
+    except (OSError, TypeError, SyntaxError):
+        # A lambda in the middle of an expression, or what was made without a file.
+        return _code(function.__code__)
+    if function.__name__ == "<lambda>":
+        lambdas = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
+        return ast.dump(lambdas[0]) if len(lambdas) == 1 else _code(function.__code__)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            _without_docstring(node)
+    top = tree.body[0]
+    if isinstance(top, ast.FunctionDef | ast.AsyncFunctionDef):
+        top.name, top.returns = "", None  # a function may be called what one likes
+        top.decorator_list = []
+    return ast.dump(tree)
+
+
+def _without_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
+    first = node.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        node.body = node.body[1:] or [ast.Pass()]
+
+
+def _code(code: types.CodeType) -> str:
+    inner = [_code(c) if isinstance(c, types.CodeType) else repr(c) for c in code.co_consts]
+    return f"{sys.version_info[:2]} {code.co_code.hex()} {code.co_names} {inner}"
+
+
+def _named(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """The globals and the closure that a function, or one within it, names."""
+    for code in _codes(function.__code__):
+        for name in code.co_names:
+            if name in function.__globals__:
+                yield name, function.__globals__[name]
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # not filled yet
+            continue
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+def _constants(pairs: Any) -> list[str]:
+    """Names with their values, where these are plain; of others nothing that stays the same is known but the type."""
+    return [
+        f"{name} = {value!r}" if isinstance(value, _PLAIN) else f"{name}: {type(value).__qualname__}"
+        for name, value in sorted(pairs, key=lambda pair: str(pair[0]))
+    ]
+
+
+def _is_library(subject: Any) -> bool:
+    """Whether something belongs to Python or to an installed package."""
+    module = sys.modules.get(getattr(subject, "__module__", ""))
+    path = getattr(module, "__file__", None)
+    if path is None:
+        return getattr(subject, "__module__", None) != "__main__"
+    return str(Path(path).resolve()).startswith(_LIBRARIES)
+
+
+def _hash(parts: list[str]) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+Digests = Mapping[str, Mapping[str, str]]

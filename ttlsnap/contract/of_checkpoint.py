@@ -1,0 +1,79 @@
+"""A contract from a checkpoint, without a JVM: no state file is opened."""
+
+from __future__ import annotations
+
+from ttlsnap.checkpoint import Checkpoint, Operator, Store, layout, open_checkpoint
+from ttlsnap.checkpoint.checkpoint import Schemas
+from ttlsnap.contract.model import Contract, OperatorContract, StateContract, StoreContract
+from ttlsnap.filesystem import open_directory
+from ttlsnap.inspection import spark_version
+from ttlsnap.operators import states_of
+
+
+def contract_of_checkpoint(target: str, *, batch: int | None = None, schemas: Schemas | None = None) -> Contract:
+    """The contract of the checkpoint ``target`` as of its last committed batch, or of the retained ``batch``.
+
+    ``schemas`` are those of a checkpoint that records none. Raises what ``open_checkpoint`` does.
+    """
+    checkpoint = open_checkpoint(open_directory(target), batch, schemas)
+    facts = checkpoint.batch
+    return Contract(
+        made_from="checkpoint",
+        spark=spark_version(facts.conf),
+        provider=checkpoint.provider,
+        encoding=checkpoint.encoding,
+        codec=checkpoint.codec,
+        checkpoint_format=2 if facts.unique_ids else 1,
+        row_checksums=checkpoint.row_checksums,
+        changelog=_changelog(checkpoint),
+        offset_log=facts.log_version,
+        sources=facts.sources,
+        operators=tuple(_operator(checkpoint, operator) for operator in checkpoint.operators),
+        conf=dict(facts.conf),
+    )
+
+
+def _changelog(checkpoint: Checkpoint) -> bool | None:
+    """Whether the newest version is a changelog; None where a snapshot may stand for it."""
+    if checkpoint.provider != "rocksdb":
+        return None
+    newest: set[str] = set()
+    for operator in checkpoint.operators:
+        for store in operator.stores:
+            for info in checkpoint.files.list(store.directory(store.partitions[0])):
+                parsed = layout.parse_state_file(info.name)
+                if parsed is not None and parsed.version == checkpoint.version:
+                    newest.add(parsed.kind)
+    return None if not newest else "changelog" in newest
+
+
+def _operator(checkpoint: Checkpoint, operator: Operator) -> OperatorContract:
+    return OperatorContract(
+        id=operator.id,
+        name=operator.name,
+        partitions=max((len(store.partitions) for store in operator.stores), default=1),
+        stores=tuple(_store(checkpoint, operator, store) for store in operator.stores),
+        time_mode=operator.time_mode,
+        output_mode=operator.output_mode,
+    )
+
+
+def _store(checkpoint: Checkpoint, operator: Operator, store: Store) -> StoreContract:
+    if not store.families:
+        return StoreContract(store.name, store.num_cols_prefix_key, None)
+    ttl = {variable.name: variable.ttl for variable in operator.variables}
+    encoders = {family.name: (family.key_encoder or {}).get("keyStateEncoderType") for family in store.families}
+    states = [
+        StateContract(
+            name=state.state,
+            kind=state.kind,
+            role=state.role,
+            key=state.key_schema,
+            value=state.value_schema,
+            ttl=ttl.get(state.state),
+            key_encoder=encoders[state.state],
+        )
+        for state in states_of(checkpoint, operator, store)
+    ]
+    # Spark keeps them in no order.
+    return StoreContract(store.name, store.num_cols_prefix_key, tuple(sorted(states, key=lambda state: state.name)))

@@ -1,0 +1,227 @@
+"""What the user's code hands to Spark while it builds a query: functions, output modes and, of scripts, sources and sinks.
+
+PySpark's own methods are wrapped while the code runs, and put back. Nothing is changed of what they do but in
+``intercepted``, where sources are empty ones and a query that is started is only noted down.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from ttlsnap.contract.functions import digests, name_of
+from ttlsnap.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_KAFKA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+_HEADERS = "headers array<struct<key: string, value: binary>>"
+_FIXED = {
+    "rate": "timestamp timestamp, value bigint",
+    "rate-micro-batch": "timestamp timestamp, value bigint",
+    "socket": "value string",
+    "text": "value string",
+}
+_FILES = ("json", "csv", "parquet", "orc", "text", "xml")
+
+
+@dataclass
+class Started:
+    """A query that a script started: what it would have written, and how."""
+
+    frame: DataFrame
+    output_mode: str | None
+    name: str | None
+
+
+@dataclass
+class Recording:
+    """``stateful`` are the functions and processors of stateful operators as they were given, ``others`` those that go by
+    a name in a plan."""
+
+    stateful: list[dict[str, dict[str, str]]] = field(default_factory=list)
+    others: dict[str, dict[str, str]] = field(default_factory=dict)
+    started: list[Started] = field(default_factory=list)
+
+    def note(self, subject: Any) -> None:
+        self.stateful.append({name_of(subject): digests(subject)})
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[Recording]:
+    """Note down the functions that are given to Spark."""
+    from pyspark.sql.classic.dataframe import DataFrame
+    from pyspark.sql.pandas.group_ops import PandasGroupedOpsMixin
+    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.udf import UserDefinedFunction
+
+    recording = Recording()
+
+    def first_argument(method: Callable[..., Any], note: Callable[[Any], None], *names: str) -> Callable[..., Any]:
+        @wraps(method)
+        def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
+            note(args[0] if args else next(kwargs[name] for name in names if name in kwargs))
+            return method(self, *args, **kwargs)
+
+        return noting
+
+    def note_udf(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
+            recording.others[self._name] = digests(self.func)
+            return method(self, *args, **kwargs)
+
+        return noting
+
+    def note_other(subject: Any) -> None:
+        recording.others[name_of(subject)] = digests(subject)
+
+    def note_mode(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def noting(self: Any, mode: str) -> Any:
+            self._ttlsnap_output_mode = mode
+            return method(self, mode)
+
+        return noting
+
+    with contextlib.ExitStack() as stack:
+
+        def wrap(owner: Any, name: str, wrapped: Callable[[Any], Any]) -> None:
+            if hasattr(owner, name):
+                stack.enter_context(patch.object(owner, name, wrapped(getattr(owner, name))))
+
+        for name, argument in (
+            ("applyInPandasWithState", "func"),
+            ("transformWithState", "statefulProcessor"),
+            ("transformWithStateInPandas", "statefulProcessor"),
+        ):
+            wrap(PandasGroupedOpsMixin, name, lambda m, a=argument: first_argument(m, recording.note, a))
+        for name in ("mapInPandas", "mapInArrow"):
+            wrap(DataFrame, name, lambda m: first_argument(m, note_other, "func"))
+        for name in ("applyInPandas", "applyInArrow"):
+            wrap(PandasGroupedOpsMixin, name, lambda m: first_argument(m, note_other, "func"))
+        wrap(UserDefinedFunction, "__call__", note_udf)
+        wrap(DataStreamWriter, "outputMode", note_mode)
+        yield recording
+
+
+@contextlib.contextmanager
+def intercepted(recording: Recording, schemas: Mapping[str, str], empty: Callable[[Any], DataFrame]) -> Iterator[None]:
+    """Give a script ``empty(schema)`` for each of its sources, and note down the queries that it starts."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import DataStreamReader, DataStreamWriter, StreamingQueryManager
+
+    unused = dict(schemas)
+
+    def given(*names: str | None) -> str | None:
+        """The schema that the user gave for a source, by any of its names."""
+        return next((schemas[name] for name in names if name in schemas), schemas.get("") if unused else None)
+
+    def note_format(self: Any, source: str) -> Any:
+        self._ttlsnap_format = source.lower()
+        return self
+
+    def note_schema(self: Any, schema: Any) -> Any:
+        self._ttlsnap_schema = schema
+        return self
+
+    def note_option(self: Any, key: str, value: Any) -> Any:
+        self.__dict__.setdefault("_ttlsnap_options", {})[key.lower()] = value
+        return self
+
+    def note_options(self: Any, **options: Any) -> Any:
+        for key, value in options.items():
+            note_option(self, key, value)
+        return self
+
+    def source(
+        self: Any, path: str | None = None, format: str | None = None, schema: Any = None, **options: Any
+    ) -> Any:
+        kind = (format or getattr(self, "_ttlsnap_format", None) or "parquet").lower()
+        known = schema or getattr(self, "_ttlsnap_schema", None) or given(path, kind)
+        noted = {**getattr(self, "_ttlsnap_options", {}), **{key.lower(): value for key, value in options.items()}}
+        if known is None and kind == "kafka":
+            known = f"{_KAFKA}, {_HEADERS}" if str(noted.get("includeheaders", "")).lower() == "true" else _KAFKA
+        known = known or _FIXED.get(kind)
+        if known is None:
+            names = f"{path}=FILE or --schema {kind}" if path else kind
+            raise UsageError(
+                f"the script reads a {kind} source whose schema only its data tell: give --schema {names}=FILE"
+            )
+        return empty(known)
+
+    def table(self: Any, name: str) -> Any:
+        known = given(name, name.rpartition(".")[2])
+        if known is None:
+            raise UsageError(f"the script reads the table {name}: give its schema by --schema {name}=FILE")
+        return empty(known)
+
+    def start(self: Any, *args: Any, queryName: str | None = None, outputMode: str | None = None, **kw: Any) -> Any:
+        mode = outputMode or getattr(self, "_ttlsnap_output_mode", None)
+        recording.started.append(Started(self._df, mode, queryName or getattr(self, "_ttlsnap_name", None)))
+        return _NotRunning()
+
+    def note_name(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def noting(self: Any, name: str) -> Any:
+            self._ttlsnap_name = name
+            return method(self, name)
+
+        return noting
+
+    def file_source(kind: str) -> Callable[..., Any]:
+        def read(self: Any, path: str, schema: Any = None, **options: Any) -> Any:
+            return source(self, path, kind, schema, **options)
+
+        return read
+
+    nothing = lambda *args, **kwargs: None  # noqa: E731
+    replaced: list[tuple[Any, str, Any]] = [
+        (DataStreamReader, "format", note_format),
+        (DataStreamReader, "schema", note_schema),
+        (DataStreamReader, "option", note_option),
+        (DataStreamReader, "options", note_options),
+        (DataStreamReader, "load", source),
+        (DataStreamReader, "table", table),
+        *((DataStreamReader, kind, file_source(kind)) for kind in _FILES),
+        (DataStreamWriter, "start", start),
+        (DataStreamWriter, "toTable", start),
+        (DataStreamWriter, "queryName", note_name(DataStreamWriter.queryName)),
+        (StreamingQueryManager, "awaitAnyTermination", nothing),
+        (SparkSession, "stop", nothing),
+    ]
+    with contextlib.ExitStack() as stack:
+        for owner, name, new in replaced:
+            if hasattr(owner, name):
+                stack.enter_context(patch.object(owner, name, new))
+        yield
+
+
+class _NotRunning:
+    """What a script holds for a query that was not started: it has ended already."""
+
+    id = runId = "00000000-0000-0000-0000-000000000000"
+    name = None
+    isActive = False
+    lastProgress = None
+    recentProgress: list[Any] = []
+    status: dict[str, Any] = {"message": "not started", "isDataAvailable": False, "isTriggerActive": False}
+
+    def awaitTermination(self, timeout: float | None = None) -> bool:
+        return True
+
+    def stop(self) -> None:
+        return None
+
+    processAllAvailable = stop
+
+    def exception(self) -> None:
+        return None
+
+    def explain(self, extended: bool = False) -> None:
+        return None
