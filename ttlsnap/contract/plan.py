@@ -5,10 +5,12 @@ what it does with the results. No file of a checkpoint tells any of this.
 
     group by user                               aggregate sum((amount * 2))
     group by window(ts, 5 minutes)              key user                      (of a deduplication)
-    join LeftOuter on (user = other)            left total = (amount * 2)     (a column of a join's side)
+    join LeftOuter                              on user = other               (by what rows are found, left and right)
+    where (left.ts >= right.ts)                 left total = (amount * 2)     (a column of a join's side)
     input total = (amount * 2)                  limit 10
     watermark ts, 10 seconds                    filter (amount > 3)
-    after dedupe                                through Union               (any other node that rows come through)
+    after dedupe                                through Union                 (any other node that rows come through)
+    from user string, amount bigint             (a source's columns)
 
 The plan's text differs between versions of Spark; within one it is stable.
 """
@@ -185,8 +187,9 @@ def _own(node: Any, kind: str, walk: _Walk) -> Iterator[str]:
             condition = node.condition()
             both = zip(("left", "right"), children, strict=True)
             sides = {a.exprId().id(): side for side, child in both for a in _items(child.output())}
-            text = f" on {walk.text(condition.get(), sides)}" if condition.isDefined() else ""
-            yield f"join {node.joinType().toString()}{text}"
+            yield f"join {node.joinType().toString()}"
+            if condition.isDefined():
+                yield from _condition(condition.get(), sides, walk)
             for side, child in zip(("left", "right"), children, strict=True):
                 yield from _columns(side, _items(child.output()), walk)
         case "GlobalLimit":
@@ -203,6 +206,26 @@ def _columns(side: str, attributes: Iterable[Any], walk: _Walk) -> Iterator[str]
     for attribute in attributes:
         name, meaning = attribute.name(), walk.text(attribute)
         yield f"{side} {name}" if name == meaning else f"{side} {name} = {meaning}"
+
+
+def _condition(expression: Any, sides: Mapping[int, str], walk: _Walk) -> Iterator[str]:
+    """The parts of a join's condition; those by which Spark finds rows with the left side first."""
+    if _kind(expression) == "And":
+        for child in _items(expression.children()):
+            yield from _condition(child, sides, walk)
+        return
+    if _kind(expression) == "EqualTo":
+        ends = [(_side(child, sides), walk.text(child)) for child in _items(expression.children())]
+        if {side for side, _ in ends} == {"left", "right"}:
+            yield "on {} = {}".format(*(text for _, text in sorted(ends)))
+            return
+    yield f"where {walk.text(expression, sides)}"
+
+
+def _side(expression: Any, sides: Mapping[int, str]) -> str | None:
+    """The one side of a join whose columns an expression has."""
+    found = {sides.get(int(n)) for n in re.findall(r"#(\d+)", expression.toString())}
+    return found.pop() if len(found) == 1 else None
 
 
 def _aggregates(expression: Any) -> Iterator[Any]:
@@ -223,6 +246,9 @@ def _upstream(node: Any, walk: _Walk) -> Iterator[str]:
             text = walk.text(child.condition())
             if not text.startswith("isnotnull("):  # Spark's own, before a window
                 yield f"filter {text}"
+        elif kind.startswith("StreamingRelation"):
+            columns = (f"{a.name()} {a.dataType().simpleString()}" for a in _items(child.output()))
+            yield f"from {', '.join(columns)}"
         elif _is_stateful(child, kind):
             yield f"after {_STATEFUL[kind][0]}"
         elif kind not in _SILENT:
