@@ -105,7 +105,9 @@ def contract(
                 settings.setdefault(name, made.conf.get(name, "200"))
             made = joined(made, _of_query(joined_with, None, [], schemas, settings, output_mode, None))
         elif schemas or settings or output_mode or query or arguments:
-            raise UsageError("--schema, --conf, --output-mode, --arg and --query are for a query: module:function or --script")
+            raise UsageError(
+                "--schema, --conf, --output-mode, --arg and --query are for a query: module:function or --script"
+            )
     if output is None:
         sys.stdout.write(made.dumps())
         return
@@ -154,7 +156,9 @@ def _schema(text: str) -> tuple[str, str]:
         name, rest = "", text
     path = Path(rest)
     if " " not in rest.strip() and not path.is_file():
-        raise UsageError(f"--schema {text}: there is no file {rest}, and it is no DDL such as 'user string, at timestamp'")
+        raise UsageError(
+            f"--schema {text}: there is no file {rest}, and it is no DDL such as 'user string, at timestamp'"
+        )
     if not path.is_file():
         return name, rest
     if path.stat().st_size > _MAX_DDL_BYTES:

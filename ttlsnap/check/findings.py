@@ -60,8 +60,8 @@ class Place:
 class Finding:
     """One difference, and what it means. ``code`` is that of a rule (``ttlsnap.check.rules``).
 
-    ``old`` and ``new`` are what is there, as text, None for what is not. ``spark`` is what Spark itself does: an error class, or
-    the word ``silent`` where it starts and says nothing. ``fix`` is what to do, empty where there is nothing to be done.
+    ``old`` and ``new`` are what is there, as text, None for what is not. ``spark`` is what Spark itself does: an error
+    class, or the word ``silent`` where it starts and says nothing. ``fix`` is what to do, empty where nothing is.
     """
 
     code: str

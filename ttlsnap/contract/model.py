@@ -22,6 +22,7 @@ from ttlsnap.schema.types import StructType
 from ttlsnap.strict_json import parse_json
 
 VERSION = 1
+PARTITIONS = "spark.sql.shuffle.partitions"
 MAX_BYTES = 64 << 20
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ttlsnap.contract.functions import Digests
-from ttlsnap.contract.model import Contract, OperatorContract
+from ttlsnap.contract.model import PARTITIONS, Contract, OperatorContract
 from ttlsnap.contract.of_checkpoint import contract_of_checkpoint
 from ttlsnap.contract.plan import PlannedOperator, stateful_operators
 from ttlsnap.contract.recording import Recording, Started, intercepted, recorded
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 Build = Callable[..., Any]
 """``build(df)`` or ``build(spark, sources)``; gives a streaming DataFrame, or a DataStreamWriter of one."""
 
-PARTITIONS = "spark.sql.shuffle.partitions"
 _FEW = "2"  # partitions that a dry run has: enough to tell an operator that always has one
 _TIMEOUT_S = 300
 
@@ -49,8 +48,8 @@ def contract_of_query(
     """The contract of the query that ``build`` (a function, or ``module:function``) makes of empty streaming sources.
 
     ``schemas`` is the DDL of its one source, or that of each by its name, which ``build(spark, sources)`` gets as a
-    mapping to DataFrames. ``conf`` are the settings of production, ``output_mode`` that of the query where ``build`` gives a
-    DataFrame. Without ``session`` the active one is used, or one is started.
+    mapping to DataFrames. ``conf`` are the settings of production, ``output_mode`` that of the query where ``build``
+    gives a DataFrame. Without ``session`` the active one is used, or one is started.
 
     Raises UsageError, in a sentence, for what cannot be imported, raises, or is no stateful streaming query.
     """
@@ -74,8 +73,8 @@ def contract_of_script(
 ) -> Contract:
     """The contract of the query that a script starts, or of the one named ``query`` if there are several.
 
-    Its streaming sources are replaced by empty ones, and no query is started. ``schemas``, by path, table or format, is for
-    those whose schema only their data tell.
+    Its streaming sources are replaced by empty ones, and no query is started. ``schemas``, by path, table or format,
+    is for those whose schema only their data tell.
     """
     with _session(session, conf or {}) as spark, tempfile.TemporaryDirectory(prefix="ttlsnap-") as folder:
         empty = _empty_sources(spark, Path(folder))
@@ -327,7 +326,7 @@ def _operators(
 
 
 def _functions(planned: Sequence[PlannedOperator], recording: Recording) -> list[Digests]:
-    """The functions of each operator. A query is built from its sources on, and operators are numbered from the sink on."""
+    """The functions of each operator: a query is built from its sources on, and Spark numbers from the sink on."""
     mine = [index for index, operator in enumerate(planned) if operator.runs_python]
     given: list[dict[str, dict[str, str]]] = [{} for _ in planned]
     if len(mine) == len(recording.stateful):

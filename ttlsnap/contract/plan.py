@@ -1,7 +1,7 @@
 """What each stateful operator of a query computes, read off the analyzed plan that Spark has made of it.
 
-A line for each fact, in terms of the sources' own columns: what names a query gives on the way does not matter, nor does
-what it does with the results. No file of a checkpoint tells any of this.
+A line for each fact, in terms of the sources' own columns: what names a query gives on the way does not matter, nor
+does what it does with the results. No file of a checkpoint tells any of this.
 
     group by user                               aggregate sum((amount * 2))
     group by window(ts, 5 minutes)              key user                      (of a deduplication)

@@ -1,4 +1,4 @@
-"""What the user's code hands to Spark while it builds a query: functions, output modes and, of scripts, sources and sinks.
+"""What the user's code hands to Spark while it builds a query: functions, output modes; of scripts sources and sinks.
 
 PySpark's own methods are wrapped while the code runs, and put back. Nothing is changed of what they do but in
 ``intercepted``, where sources are empty ones and a query that is started is only noted down.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -41,8 +42,7 @@ class Started:
 
 @dataclass
 class Recording:
-    """``stateful`` are the functions and processors of stateful operators as they were given, ``others`` those that go by
-    a name in a plan."""
+    """``stateful`` are functions and processors of stateful operators, as they were given; ``others`` go by a name."""
 
     stateful: list[dict[str, dict[str, str]]] = field(default_factory=list)
     others: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -62,10 +62,10 @@ def recorded() -> Iterator[Recording]:
 
     recording = Recording()
 
-    def first_argument(method: Callable[..., Any], note: Callable[[Any], None], *names: str) -> Callable[..., Any]:
+    def first_argument(method: Callable[..., Any], note: Callable[[Any], None], name: str) -> Callable[..., Any]:
         @wraps(method)
         def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
-            note(args[0] if args else next(kwargs[name] for name in names if name in kwargs))
+            note(args[0] if args else kwargs.get(name))
             return method(self, *args, **kwargs)
 
         return noting
@@ -100,11 +100,11 @@ def recorded() -> Iterator[Recording]:
             ("transformWithState", "statefulProcessor"),
             ("transformWithStateInPandas", "statefulProcessor"),
         ):
-            wrap(PandasGroupedOpsMixin, name, lambda m, a=argument: first_argument(m, recording.note, a))
+            wrap(PandasGroupedOpsMixin, name, partial(first_argument, note=recording.note, name=argument))
         for name in ("mapInPandas", "mapInArrow"):
-            wrap(DataFrame, name, lambda m: first_argument(m, note_other, "func"))
+            wrap(DataFrame, name, partial(first_argument, note=note_other, name="func"))
         for name in ("applyInPandas", "applyInArrow"):
-            wrap(PandasGroupedOpsMixin, name, lambda m: first_argument(m, note_other, "func"))
+            wrap(PandasGroupedOpsMixin, name, partial(first_argument, note=note_other, name="func"))
         wrap(UserDefinedFunction, "__call__", note_udf)
         wrap(DataStreamWriter, "outputMode", note_mode)
         yield recording
@@ -116,11 +116,9 @@ def intercepted(recording: Recording, schemas: Mapping[str, str], empty: Callabl
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import DataStreamReader, DataStreamWriter, StreamingQueryManager
 
-    unused = dict(schemas)
-
     def given(*names: str | None) -> str | None:
         """The schema that the user gave for a source, by any of its names."""
-        return next((schemas[name] for name in names if name in schemas), schemas.get("") if unused else None)
+        return next((schemas[name] for name in names if name is not None and name in schemas), schemas.get(""))
 
     def note_format(self: Any, source: str) -> Any:
         self._ttlsnap_format = source.lower()
@@ -209,8 +207,8 @@ class _NotRunning:
     name = None
     isActive = False
     lastProgress = None
-    recentProgress: list[Any] = []
-    status: dict[str, Any] = {"message": "not started", "isDataAvailable": False, "isTriggerActive": False}
+    recentProgress = ()
+    status = MappingProxyType({"message": "not started", "isDataAvailable": False, "isTriggerActive": False})
 
     def awaitTermination(self, timeout: float | None = None) -> bool:
         return True

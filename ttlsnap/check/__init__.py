@@ -1,0 +1,60 @@
+"""``check``: will a new query restore from the state of an old one? See ``docs/checks.md``.
+
+Two contracts are compared by the rules of ``ttlsnap.check.rules``, and the verdict is the worst of what is found. What
+cannot be compared is said, and never taken for fine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from ttlsnap.check.collecting import Comparison
+from ttlsnap.check.findings import CheckReport, Finding, Ignored, Place, Verdict, worst
+from ttlsnap.check.operators import compare_operators
+from ttlsnap.check.settings import compare_settings
+from ttlsnap.contract import Contract
+from ttlsnap.errors import UsageError
+
+__all__ = ["CheckReport", "Finding", "Ignored", "Place", "Verdict", "check", "worst"]
+
+DIRECTIONS = ("backward", "forward", "full")
+_NO_NAMES: Mapping[str, str] = MappingProxyType({})
+
+
+def check(
+    old: Contract,
+    new: Contract,
+    *,
+    direction: str = "backward",
+    renamed: Mapping[str, str] = _NO_NAMES,
+    names: tuple[str, str] = ("old", "new"),
+) -> CheckReport:
+    """Whether the query of ``new`` restores from the state of ``old``.
+
+    ``direction`` is ``backward``, ``forward`` (whether ``old`` restores from the state of ``new``: may the deployment
+    be rolled back?) or ``full``, both. ``renamed`` tells new names of columns and variables by their old ones.
+    ``names`` say in the report what was compared. Raises UsageError for another direction.
+    """
+    if direction not in DIRECTIONS:
+        raise UsageError(f"--direction is {', '.join(DIRECTIONS)}, not {direction!r}")
+    findings: list[Finding] = []
+    unseen: list[str] = []
+    if direction in ("backward", "full"):
+        forth = _compare(old, new, renamed)
+        findings += forth.findings
+        unseen += forth.unseen
+    if direction in ("forward", "full"):
+        back = _compare(new, old, {now: was for was, now in renamed.items()})
+        findings += [replace(finding, message=f"going back: {finding.message}") for finding in back.findings]
+        unseen += [line for line in back.unseen if line not in unseen]
+    findings.sort(key=lambda finding: (-finding.verdict.rank, str(finding.place), finding.code))
+    return CheckReport(*names, direction, tuple(findings), tuple(unseen))
+
+
+def _compare(old: Contract, new: Contract, renamed: Mapping[str, str]) -> Comparison:
+    both = Comparison(old, new, renamed)
+    compare_settings(both)
+    compare_operators(both)
+    return both

@@ -1,0 +1,56 @@
+"""What the parts of a comparison share: the two contracts, the renames, and where findings go."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ttlsnap.check.findings import Finding, Place, Verdict
+from ttlsnap.check.rules import RULES
+from ttlsnap.contract import Contract
+
+SCHEMA_CHECK = "spark.sql.streaming.stateStore.stateSchemaCheck"
+
+
+@dataclass
+class Comparison:
+    """An old contract and a new one. ``renamed`` tells new names of columns that are the same, by the user's word."""
+
+    old: Contract
+    new: Contract
+    renamed: Mapping[str, str]
+    findings: list[Finding] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
+
+    def add(
+        self,
+        code: str,
+        verdict: Verdict,
+        place: Place,
+        old: object,
+        new: object,
+        message: str,
+        spark: str,
+        fix: str = "",
+    ) -> None:
+        """A finding by the rule ``code``."""
+        was, now = (None if value is None else str(value) for value in (old, new))
+        self.findings.append(Finding(RULES[code].code, verdict, place, was, now, message, spark, fix))
+
+    def not_seen(self, line: str) -> None:
+        """Something that could not be compared."""
+        if line not in self.unseen:
+            self.unseen.append(line)
+
+    def in_new_names(self, text: str) -> str:
+        """A text of the old contract with the columns that were renamed called by their new names."""
+        if not self.renamed:
+            return text
+        either = "|".join(re.escape(name) for name in sorted(self.renamed, key=len, reverse=True))
+        return re.sub(rf"(?<!\w)(?:{either})(?!\w)", lambda match: self.renamed[match[0]], text)
+
+    @property
+    def unchecked(self) -> bool:
+        """Whether the new query's session switches Spark's own comparison of schemas off."""
+        return self.new.conf.get(SCHEMA_CHECK, "true").lower() == "false"

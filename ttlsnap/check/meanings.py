@@ -1,0 +1,359 @@
+"""What operators compute, old against new: what only the plans and the Python functions of the queries tell."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ttlsnap.check.collecting import Comparison
+from ttlsnap.check.findings import Place, Verdict
+from ttlsnap.check.rules import SILENT
+from ttlsnap.check.settings import version
+from ttlsnap.contract import OperatorContract
+
+_KEYS = ("group by ", "key ", "on ")
+_WRONG = f"{SILENT}: wrong results"
+_CAST = re.compile(r"\bcast\(((?:[^()]|\([^()]*\))*) as [a-z0-9_(),]+\)")
+# Buffers that are read as well by the one as by the other.
+_AS_WELL = ((r"count\(.*\)", r"count\(.*\)"), (r"collect_list(\(.*\))", r"collect_set(\(.*\))"))
+_FIRST = re.compile(r"^(first|last|first_value|last_value)\(")
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The lines of a plan by what they tell."""
+
+    keys: tuple[str, ...]
+    aggregates: tuple[str, ...]
+    columns: dict[str, str]
+    join: str | None
+    where: tuple[str, ...]
+    limit: str | None
+    watermarks: tuple[str, ...]
+    filters: tuple[str, ...]
+    upstream: tuple[str, ...]
+    sources: str
+
+    @classmethod
+    def of(cls, lines: Sequence[str]) -> _Plan:
+        def having(*heads: str) -> tuple[str, ...]:
+            return tuple(line[len(head) :] for line in lines for head in heads if line.startswith(head))
+
+        columns = {}
+        for side in ("left", "right", "input"):
+            for text in having(f"{side} "):
+                name, _, meaning = text.partition(" = ")
+                columns[f"{side}.{name}"] = meaning or name
+        return cls(
+            keys=having(*_KEYS),
+            aggregates=having("aggregate "),
+            columns=columns,
+            join=next(iter(having("join ")), None),
+            where=having("where "),
+            limit=next(iter(having("limit ")), None),
+            watermarks=having("watermark "),
+            filters=having("filter "),
+            upstream=having("through "),
+            sources=" ".join(having("from ")),
+        )
+
+
+def plans_known(both: Comparison, old: OperatorContract, new: OperatorContract) -> bool:
+    """Whether what two operators compute can be compared; if not, the report says so."""
+    if old.plan is None or new.plan is None:
+        names = [name for name, o in (("old", old), ("new", new)) if o.plan is None]
+        both.not_seen(
+            "what the query computes (input columns, windows, gaps, delays, functions): the "
+            f"{' and the '.join(names)} contract {'has' if len(names) == 1 else 'have'} no plan; make "
+            f"{'it' if len(names) == 1 else 'them'} from the query (ttlsnap contract module:function)"
+        )
+        return False
+    if version(both.old.spark) != version(both.new.spark):
+        both.not_seen(
+            f"what the query computes: plans of Spark {both.old.spark} and {both.new.spark} read differently; compare "
+            "two contracts of the query made by one version"
+        )
+        return False
+    return True
+
+
+def compare_meanings(both: Comparison, place: Place, old: OperatorContract, new: OperatorContract) -> None:
+    """Report what is computed in another way."""
+    before = _Plan.of([both.in_new_names(line) for line in old.plan or ()])
+    after = _Plan.of(new.plan or ())
+    _keys(both, place, before, after)
+    _aggregates(both, place, before, after)
+    _columns(both, place, before, after)
+    if before.join != after.join:
+        both.add(
+            "join-type",
+            Verdict.AS_IS,
+            place,
+            before.join,
+            after.join,
+            "the join is of another type; rows that wait go on to wait, and come out as the new one says",
+            SILENT,
+        )
+    if Counter(before.where) != Counter(after.where):
+        both.add(
+            "join-condition",
+            Verdict.UNKNOWN,
+            place,
+            " and ".join(before.where) or "none",
+            " and ".join(after.where) or "none",
+            "the join's condition is another: if it reaches further back than the old one, what it needs may be gone",
+            SILENT,
+            "if it does not reach further back, ignore this finding",
+        )
+    if before.limit != after.limit:
+        both.add(
+            "limit-changed",
+            Verdict.AS_IS,
+            place,
+            before.limit,
+            after.limit,
+            "what was counted goes on to count",
+            SILENT,
+        )
+    _watermarks(both, place, old, before, after)
+    for code, was, now in (
+        ("filter-changed", before.filters, after.filters),
+        ("upstream-changed", before.upstream, after.upstream),
+    ):
+        if Counter(was) != Counter(now):
+            both.add(
+                code,
+                Verdict.AS_IS,
+                place,
+                "; ".join(was) or "none",
+                "; ".join(now) or "none",
+                "new rows come another way; the state goes on with what the old ones left in it",
+                SILENT,
+            )
+    _functions(both, place, old, new)
+
+
+def _keys(both: Comparison, place: Place, before: _Plan, after: _Plan) -> None:
+    if before.keys == after.keys or len(before.keys) != len(after.keys):
+        return  # of another number Spark's schemas tell
+    if Counter(before.keys) == Counter(after.keys):
+        both.add(
+            "keys-swapped",
+            Verdict.INCOMPATIBLE,
+            place.at(field="key"),
+            ", ".join(before.keys),
+            ", ".join(after.keys),
+            "the key's columns are in another order, by which Spark goes: no old group is met again",
+            _WRONG,
+            "put them into their old order",
+        )
+        return
+    for was, now in zip(before.keys, after.keys, strict=True):
+        if was == now:
+            continue
+        if _is_window(was) and _is_window(now):
+            _windows(both, place, was, now)
+        elif _uncast(was) != _uncast(now):
+            _another(both, place.at(field="key"), "key", was, now, before, after)
+
+
+def _is_window(text: str) -> bool:
+    return text.startswith(("window(", "session_window("))
+
+
+def _windows(both: Comparison, place: Place, was: str, now: str) -> None:
+    session = was.startswith("session_window(") and now.startswith("session_window(")
+    if session:
+        both.add(
+            "session-gap",
+            Verdict.UNKNOWN if _longer(was, now) else Verdict.INCOMPATIBLE,
+            place.at(field="key"),
+            was,
+            now,
+            "sessions that are in the state end where the old gap let them end"
+            + ("" if _longer(was, now) else ", and the new rows of a key may split them"),
+            _WRONG,
+            "let the open sessions end first, or begin a new checkpoint",
+        )
+        return
+    both.add(
+        "window-changed",
+        Verdict.INCOMPATIBLE,
+        place.at(field="key"),
+        was,
+        now,
+        "the windows are others: what was counted in the old ones is not met again, and comes out alone or never",
+        _WRONG,
+        "begin a new checkpoint at a moment when the old windows are closed",
+    )
+
+
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+
+
+def _longer(was: str, now: str) -> bool:
+    """Whether the span at the end of the second is known to be longer than that of the first."""
+    spans = []
+    for text in (was, now):
+        found = re.search(r"(\d+) (second|minute|hour|day|week)s?\)?$", text)
+        if found is None:
+            return False
+        spans.append(int(found[1]) * _SECONDS[found[2]])
+    return spans[1] > spans[0]
+
+
+def _aggregates(both: Comparison, place: Place, before: _Plan, after: _Plan) -> None:
+    if before.aggregates == after.aggregates or len(before.aggregates) != len(after.aggregates):
+        return
+    at = place.at(field="value")
+    if Counter(before.aggregates) == Counter(after.aggregates):
+        both.add(
+            "values-swapped",
+            Verdict.INCOMPATIBLE,
+            at,
+            ", ".join(before.aggregates),
+            ", ".join(after.aggregates),
+            "the aggregates are in another order, by which Spark goes: where types are the same it takes one for another",
+            _WRONG,
+            "put them into their old order",
+        )
+        return
+    for was, now in zip(before.aggregates, after.aggregates, strict=True):
+        if _uncast(was) != _uncast(now) and not _reads_as_well(was, now):
+            _another(both, at, "value", was, now, before, after)
+
+
+def _another(both: Comparison, place: Place, side: str, was: str, now: str, before: _Plan, after: _Plan) -> None:
+    """A key or an aggregate that is computed in another way: of a column that was renamed at the source, or truly."""
+    gone = [name for name in _words(was) if _has(before.sources, name) and not _has(after.sources, name)]
+    come = [name for name in _words(now) if _has(after.sources, name) and not _has(before.sources, name)]
+    if len(gone) == len(come) == 1 and re.sub(rf"\b{re.escape(gone[0])}\b", come[0], was) == now:
+        both.add(
+            f"{side}-renamed",
+            Verdict.UNKNOWN,
+            place,
+            was,
+            now,
+            f"the source has no {gone[0]} any more, and a new {come[0]}: is it the same column?",
+            SILENT,
+            f"if it is the same, say --renamed {gone[0]}={come[0]}; if it is another, begin a new checkpoint",
+        )
+        return
+    both.add(
+        "key-changed" if side == "key" else "aggregate-changed",
+        Verdict.INCOMPATIBLE,
+        place,
+        was,
+        now,
+        f"{now} stands where {was} stood"
+        + (": no old group is met again" if side == "key" else ", and goes on with what that had come to"),
+        _WRONG,
+        f"keep {was}, or begin a new checkpoint",
+    )
+
+
+def _columns(both: Comparison, place: Place, before: _Plan, after: _Plan) -> None:
+    """The columns of a join's rows, or those that a Python function is given."""
+    for name in sorted(before.columns.keys() & after.columns.keys()):
+        was, now = before.columns[name], after.columns[name]
+        if _uncast(was) == _uncast(now):
+            continue
+        side, _, column = name.partition(".")
+        joins = side != "input"
+        both.add(
+            "input-changed",
+            Verdict.INCOMPATIBLE if joins else Verdict.UNKNOWN,
+            place.at(field=f"value.{column}" if joins else column),
+            was,
+            now,
+            f"{column} is {now}, and was {was}: "
+            + ("rows that wait to be joined have the old one" if joins else "the state was made of the old one"),
+            _WRONG if joins else SILENT,
+            f"keep {was}, or begin a new checkpoint" if joins else "if that is meant, ignore this finding",
+        )
+
+
+def _watermarks(both: Comparison, place: Place, old: OperatorContract, before: _Plan, after: _Plan) -> None:
+    if Counter(before.watermarks) == Counter(after.watermarks):
+        return
+    was, now = ("; ".join(plan.watermarks) or "none" for plan in (before, after))
+    if old.name == "dedupeWithinWatermark":
+        longer = len(before.watermarks) == len(after.watermarks) == 1 and _longer(was, now)
+        both.add(
+            "dedup-delay",
+            Verdict.UNKNOWN if longer else Verdict.AS_IS,
+            place,
+            was,
+            now,
+            "keys in the state expire when the old delay lets them"
+            + (", and a duplicate that comes later than that, within the new one, comes out" if longer else ""),
+            SILENT,
+            "if that may be, ignore this finding" if longer else "",
+        )
+        return
+    both.add(
+        "watermark-changed",
+        Verdict.AS_IS,
+        place,
+        was,
+        now,
+        "the watermark is another; the state goes on, and is closed sooner or later than before",
+        SILENT,
+    )
+
+
+def _functions(both: Comparison, place: Place, old: OperatorContract, new: OperatorContract) -> None:
+    if old.functions is None or new.functions is None:
+        return
+    before, after = dict(old.functions), dict(new.functions)
+    for name in sorted(before.keys() & after.keys()):
+        parts = sorted(p for p in before[name].keys() | after[name].keys() if before[name].get(p) != after[name].get(p))
+        if parts:
+            _function(both, place, name, name, parts)
+    gone, come = sorted(before.keys() - after.keys()), sorted(after.keys() - before.keys())
+    for was, now in zip(gone, come, strict=False):
+        if before[was] == after[now]:
+            both.add("function-renamed", Verdict.AS_IS, place, was, now, f"{was} is called {now} now", SILENT)
+        else:
+            _function(both, place, was, now, ["body"])
+
+
+def _function(both: Comparison, place: Place, was: str, now: str, parts: list[str]) -> None:
+    both.add(
+        "function-changed",
+        Verdict.UNKNOWN,
+        place.at(field=f"{now}.{', '.join(parts)}" if parts != ["body"] else now),
+        was,
+        now,
+        f"{now} does something else than it did ({', '.join(parts)}): does it read the old state right?",
+        SILENT,
+        "if it does, ignore this finding; a TTL that is shorter or longer counts for what is written from now on "
+        "(ttlsnap compact --old-ttl changes what is there)",
+    )
+
+
+def _uncast(text: str) -> str:
+    """A text without casts: they do not change which column is meant, and a type that changed is seen by itself."""
+    while (shorter := _CAST.sub(r"\1", text)) != text:
+        text = shorter
+    return text
+
+
+def _reads_as_well(was: str, now: str) -> bool:
+    if _FIRST.match(was) and _FIRST.match(now):
+        return was.partition("(")[2] == now.partition("(")[2]
+    for old, new in _AS_WELL:
+        before, after = re.fullmatch(old, was), re.fullmatch(new, now)
+        if before and after and before.groups() == after.groups():
+            return True
+    return False
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[A-Za-z_]\w*", text))
+
+
+def _has(sources: str, name: str) -> bool:
+    return re.search(rf"(?:^|[ ,]){re.escape(name)} \w", sources) is not None

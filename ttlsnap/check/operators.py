@@ -1,0 +1,252 @@
+"""Operators, stores and state variables, old against new."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ttlsnap.check.collecting import Comparison
+from ttlsnap.check.findings import Place, Verdict
+from ttlsnap.check.meanings import compare_meanings, plans_known
+from ttlsnap.check.rules import REFUSED_CONFIG, REFUSED_OPERATORS, SILENT
+from ttlsnap.check.schemas import How, compare_fields
+from ttlsnap.check.settings import LAYOUTS
+from ttlsnap.contract import OperatorContract, StateContract, StoreContract
+from ttlsnap.operators import aggregation, group_state, session_window, transform_with_state
+
+_AGGREGATIONS = (aggregation.NAME, session_window.NAME)
+_USERS_OWN = (*transform_with_state.NAMES, *group_state.NAMES)  # whose fields are named by the user
+
+
+def compare_operators(both: Comparison) -> None:
+    """All stateful operators: those of one number against each other, where they are of one kind."""
+    old, new = both.old.operators, both.new.operators
+    names = [[operator.name for operator in operators] for operators in (old, new)]
+    if any(name is None for name in (*names[0], *names[1])):
+        both.not_seen("which kind an operator is of: Spark before 4.0 does not record it")
+        if len(old) != len(new):
+            _other_operators(both, names)
+            return
+    elif names[0] != names[1]:
+        _other_operators(both, names)
+        return
+    elif _swapped(both):
+        return
+    for was, now in zip(old, new, strict=True):
+        _operator(both, was, now)
+
+
+def _other_operators(both: Comparison, names: list[list[str | None]]) -> None:
+    before, after = ([name or "unnamed" for name in found] for found in names)
+    gone, come = Counter(before) - Counter(after), Counter(after) - Counter(before)
+    if not gone and not come:
+        code, what = "operators-reordered", "the operators are in another order"
+    elif len(before) == len(after):
+        code, what = "operator-replaced", f"{', '.join(come)} stands where {', '.join(gone)} stood"
+    elif len(before) < len(after):
+        code, what = "operator-added", f"{', '.join(come)} was added"
+    else:
+        code, what = "operator-removed", f"{', '.join(gone)} was removed"
+    both.add(
+        code,
+        Verdict.INCOMPATIBLE,
+        Place(),
+        ", ".join(before),
+        ", ".join(after),
+        f"{what}; Spark knows an operator's state by its number",
+        REFUSED_OPERATORS,
+        "keep the stateful operators as they were, and add others in a query of their own, or begin a new checkpoint",
+    )
+
+
+def _swapped(both: Comparison) -> bool:
+    """Whether operators of one kind have changed places, which Spark does not see."""
+    old = [tuple(map(both.in_new_names, operator.plan or ())) for operator in both.old.operators]
+    new = [operator.plan or () for operator in both.new.operators]
+    if old == new or () in (*old, *new) or Counter(old) != Counter(new):
+        return False
+    both.add(
+        "operators-reordered",
+        Verdict.INCOMPATIBLE,
+        Place(),
+        ", ".join(operator.name or "" for operator in both.old.operators),
+        ", ".join(operator.name or "" for operator in both.new.operators),
+        "operators of one kind have changed places: each gets the other's state",
+        f"{SILENT}: wrong results, where their types are the same",
+        "build the query in the old order, which is that of the branches of a union or a join",
+    )
+    return True
+
+
+def _operator(both: Comparison, old: OperatorContract, new: OperatorContract) -> None:
+    place = Place(operator=new.id, operator_name=new.name or old.name)
+    for code, what, was, now in (
+        ("time-mode", "time mode", old.time_mode, new.time_mode),
+        ("output-mode", "output mode", old.output_mode, new.output_mode),
+    ):
+        if None not in (was, now) and was != now:
+            both.add(
+                code,
+                Verdict.INCOMPATIBLE,
+                place,
+                was,
+                now,
+                f"the {what} is {now}, and was {was}: transformWithState records it",
+                REFUSED_CONFIG,
+                f"keep the {what} {was}, or begin a new checkpoint",
+            )
+    known = plans_known(both, old, new)
+    if known:
+        compare_meanings(both, place, old, new)
+    if any(both.old.conf.get(name) != both.new.conf.get(name) for name in LAYOUTS if _both_have(both, name)):
+        both.not_seen(
+            "schemas: the settings lay state out in different ways; make the new contract with the old settings"
+        )
+        return
+    _stores(both, place, old, new, known)
+
+
+def _both_have(both: Comparison, name: str) -> bool:
+    return name in both.old.conf and name in both.new.conf
+
+
+def _stores(both: Comparison, place: Place, old: OperatorContract, new: OperatorContract, known: bool) -> None:
+    before, after = ({store.name: store for store in operator.stores} for operator in (old, new))
+    if before.keys() != after.keys():
+        both.add(
+            "stores-changed",
+            Verdict.INCOMPATIBLE,
+            place,
+            ", ".join(sorted(before)),
+            ", ".join(sorted(after)),
+            "the state is kept in other stores",
+            "fails in the first batch",
+            "make the new contract with the settings of the old one (--conf), or begin a new checkpoint",
+        )
+        return
+    for name in sorted(before):
+        _store(both, place.at(store=name), before[name], after[name], known)
+
+
+def _store(both: Comparison, place: Place, old: StoreContract, new: StoreContract, known: bool) -> None:
+    if old.states is None or new.states is None:
+        both.add(
+            "state-schema-missing",
+            Verdict.UNKNOWN,
+            place,
+            None if old.states is None else "known",
+            None if new.states is None else "known",
+            "no schema is recorded, so there is nothing to compare",
+            SILENT,
+            "let a newer Spark run one batch, which records it",
+        )
+        return
+    before = {state.name: state for state in old.states}
+    after = {state.name: state for state in new.states}
+    variables = place.operator_name in transform_with_state.NAMES
+    if variables:
+        _variables(both, place, before, after)
+    for name in sorted(before.keys() & after.keys()):
+        # What is derived follows the states that it is derived from.
+        if before[name].role == "primary" or after[name].role == "primary":
+            _state(both, place.at(state=name), before[name], after[name], known)
+
+
+def _variables(
+    both: Comparison, place: Place, before: dict[str, StateContract], after: dict[str, StateContract]
+) -> None:
+    own = [[n for n, s in states.items() if s.role == "primary" and s.kind != "timer"] for states in (before, after)]
+    gone = [name for name in own[0] if name not in after and both.renamed.get(name) is None]
+    renamed = [name for name in own[0] if name not in after and both.renamed.get(name) in after]
+    come = [name for name in own[1] if name not in before and name not in both.renamed.values()]
+    for name in renamed:
+        _lost(both, place, name, both.renamed[name], Verdict.INCOMPATIBLE)
+    for was, now in zip(gone, come, strict=False):
+        _lost(both, place, was, now, Verdict.UNKNOWN)
+    for name in gone[len(come) :]:
+        both.add(
+            "variable-removed",
+            Verdict.AS_IS,
+            place.at(state=name),
+            name,
+            None,
+            f"the variable {name} was removed, and what is in it goes",
+            SILENT,
+        )
+    for name in come[len(gone) :]:
+        both.add(
+            "variable-added",
+            Verdict.AS_IS,
+            place.at(state=name),
+            None,
+            name,
+            f"the variable {name} was added, and is empty for every key",
+            SILENT,
+        )
+
+
+def _lost(both: Comparison, place: Place, was: str, now: str, verdict: Verdict) -> None:
+    asked = ": is it the same?" if verdict is Verdict.UNKNOWN else ", as you say"
+    both.add(
+        "variable-renamed",
+        verdict,
+        place.at(state=now),
+        was,
+        now,
+        f"the variable {was} is gone and {now} is new{asked} Spark does not carry over what was in it",
+        f"{SILENT}: the new variable is empty",
+        f"keep the name {was}; if {now} is another variable, ignore this finding",
+    )
+
+
+def _state(both: Comparison, place: Place, old: StateContract, new: StateContract, known: bool) -> None:
+    if old.kind != new.kind:
+        both.add(
+            "variable-kind",
+            Verdict.INCOMPATIBLE,
+            place,
+            old.kind,
+            new.kind,
+            f"{new.name} was a {old.kind}, and is a {new.kind}",
+            "refuses at the start: STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE",
+            "give the new variable another name",
+        )
+        return
+    if None not in (old.ttl, new.ttl) and old.ttl != new.ttl:
+        both.add(
+            "ttl-on" if new.ttl else "ttl-off",
+            Verdict.INCOMPATIBLE,
+            place,
+            "ttl" if old.ttl else "no ttl",
+            "ttl" if new.ttl else "no ttl",
+            f"{new.name} {'got a TTL' if new.ttl else 'lost its TTL'}, and its values another layout",
+            "refuses at the start, or under Avro fails in the first batch that reads",
+            "give the variable another name (it begins empty), or leave the TTL as it was"
+            + ("; ttlsnap compact drops old entries without one" if new.ttl else ""),
+        )
+        return
+    own = place.operator_name in _USERS_OWN
+    avro = both.old.encoding == "avro" and place.operator_name in transform_with_state.NAMES
+    compare_fields(both, place, How("key", names_count=not known), old.key, new.key)
+    before = len(both.findings)
+    compare_fields(both, place, How("value", own or not known, by_name=avro), old.value, new.value)
+    if place.operator_name in _AGGREGATIONS and not known:
+        _name_functions(both, before)
+
+
+def _name_functions(both: Comparison, start: int) -> None:
+    """The value of an aggregation is named by its functions: another name there is another function."""
+    found, both.findings[start:] = both.findings[start:], []
+    for finding in found:
+        if finding.code != "value-renamed":
+            both.findings.append(finding)
+        else:
+            both.add(
+                "aggregate-changed",
+                Verdict.INCOMPATIBLE,
+                finding.place,
+                finding.old,
+                finding.new,
+                f"{finding.new} stands where {finding.old} stood, and goes on with what that had come to",
+                f"{SILENT}: wrong results",
+                f"keep {finding.old}, or begin a new checkpoint",
+            )

@@ -1,0 +1,227 @@
+"""The fields of a key or of a value, old against new, by the way in which Spark compares them: by position and type.
+
+Spark looks at types and at what may be null, at every depth, and not at names. Under Avro the values of
+transformWithState are matched by name instead, and a schema may evolve.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+from ttlsnap.check.collecting import Comparison
+from ttlsnap.check.findings import Place, Verdict
+from ttlsnap.check.rules import REFUSED_KEY, REFUSED_VALUE, SILENT
+from ttlsnap.schema.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    FloatType,
+    IntegerType,
+    MapType,
+    ShortType,
+    StructField,
+    StructType,
+)
+
+Side = Literal["key", "value"]
+_WIDER = {ByteType: 1, ShortType: 2, IntegerType: 3}
+
+
+@dataclass(frozen=True)
+class How:
+    """How fields are looked at.
+
+    ``names_count`` is whether a name tells which column is meant; where the plan tells what each is, it does not.
+    ``by_name`` is whether Spark itself goes by names (Avro).
+    """
+
+    side: Side
+    names_count: bool
+    by_name: bool = False
+
+    @property
+    def refused(self) -> str:
+        return REFUSED_KEY if self.side == "key" else REFUSED_VALUE
+
+
+def compare_fields(both: Comparison, place: Place, how: How, old: StructType, new: StructType) -> None:
+    """Report every difference between two schemas."""
+    path = place.field or how.side
+    before, after = [both.in_new_names(field.name) for field in old.fields], list(new.names)
+    if how.by_name:
+        _by_name(both, place, how, old, new)
+        return
+    if len(before) != len(after):
+        _other_length(both, place, how, old, new)
+        return
+    if before != after and Counter(before) == Counter(after) and how.names_count:
+        _other_order(both, place, how, old, new)
+        return
+    for number, (was, now) in enumerate(zip(old.fields, new.fields, strict=True)):
+        at = place.at(field=f"{path}.{now.name}")
+        if not _same(was.type, now.type):
+            if isinstance(was.type, StructType) and isinstance(now.type, StructType):
+                compare_fields(both, at, how, was.type, now.type)
+            else:
+                _retyped(both, at, how, was, now)
+        elif before[number] != now.name and how.names_count:
+            _renamed(both, at, how, was, now)
+        elif isinstance(was.type, StructType) and isinstance(now.type, StructType):
+            compare_fields(both, at, how, was.type, now.type)
+        if was.nullable != now.nullable:
+            _nullability(both, at, how, was, now)
+
+
+def _same(old: DataType, new: DataType) -> bool:
+    """Whether Spark takes two types for the same: it compares all but names and metadata."""
+    match old, new:
+        case StructType(), StructType():
+            pairs = zip(old.fields, new.fields, strict=False)
+            return len(old.fields) == len(new.fields) and all(_same(a.type, b.type) for a, b in pairs)
+        case ArrayType(), ArrayType():
+            return _same(old.element, new.element)
+        case MapType(), MapType():
+            return _same(old.key, new.key) and _same(old.value, new.value)
+    return old == new
+
+
+def _other_length(both: Comparison, place: Place, how: How, old: StructType, new: StructType) -> None:
+    before, after = Counter(map(both.in_new_names, old.names)), Counter(new.names)
+    path = place.field or how.side
+    types = {field.name: field.type.simple_string for field in (*new.fields, *old.fields)}
+    words = {"added": "Put the new column into a state of its own", "removed": "Go on keeping the old column"}
+    if how.side == "key":
+        words = {"added": "Begin a new checkpoint", "removed": "Begin a new checkpoint"}
+    for what, names in (("removed", before - after), ("added", after - before)):
+        for name in names:
+            shown = f"{name} {types.get(name, '')}".strip()
+            both.add(
+                f"{how.side}-{what}",
+                Verdict.INCOMPATIBLE,
+                place.at(field=f"{path}.{name}"),
+                shown if what == "removed" else None,
+                shown if what == "added" else None,
+                f"{name} was {what}: the {how.side} had {len(old.fields)} columns, and has {len(new.fields)}",
+                how.refused,
+                f"{words[what]}, or begin a new checkpoint" if how.side == "value" else words[what],
+            )
+
+
+def _other_order(both: Comparison, place: Place, how: How, old: StructType, new: StructType) -> None:
+    silent = all(_same(a.type, b.type) for a, b in zip(old.fields, new.fields, strict=True))
+    both.add(
+        f"{how.side}s-swapped" if silent else f"{how.side}-reordered",
+        Verdict.INCOMPATIBLE,
+        place.at(field=place.field or how.side),
+        ", ".join(old.names),
+        ", ".join(new.names),
+        "the columns are in another order, by which Spark goes"
+        + (": it takes the one for the other, as their types are the same" if silent else ""),
+        f"{SILENT}: wrong results" if silent else how.refused,
+        "put the columns into their old order",
+    )
+
+
+def _retyped(both: Comparison, place: Place, how: How, was: StructField, now: StructField) -> None:
+    wider = type(was.type) in _WIDER and _rank(now.type) > _rank(was.type)
+    floats = isinstance(was.type, FloatType) and now.type.name == "double"
+    code = f"{how.side}-widened" if wider or floats else f"{how.side}-retyped"
+    unchecked = both.unchecked
+    both.add(
+        code,
+        Verdict.INCOMPATIBLE,
+        place,
+        was.type.simple_string,
+        now.type.simple_string,
+        f"{now.name} was {was.type.simple_string}, and is {now.type.simple_string}"
+        + (": a negative number would be read as a large one" if wider and unchecked else ""),
+        f"{SILENT}: wrong results" if unchecked else how.refused,
+        f"cast it back to {was.type.simple_string}, or begin a new checkpoint",
+    )
+
+
+def _rank(kind: DataType) -> int:
+    return _WIDER.get(type(kind), 4 if kind.name == "long" else 0)
+
+
+def _renamed(both: Comparison, place: Place, how: How, was: StructField, now: StructField) -> None:
+    both.add(
+        f"{how.side}-renamed",
+        Verdict.UNKNOWN,
+        place,
+        was.name,
+        now.name,
+        f"{now.name} stands where {was.name} stood, with the same type: is it the same column, or another one?",
+        f"{SILENT}: takes the one for the other",
+        f"if it is the same, say --renamed {was.name}={now.name}; if it is another, begin a new checkpoint",
+    )
+
+
+def _nullability(both: Comparison, place: Place, how: How, was: StructField, now: StructField) -> None:
+    old, new = ("nullable" if field.nullable else "required" for field in (was, now))
+    if now.nullable:
+        verdict = Verdict.AS_IS if both.unchecked else Verdict.RECONFIGURATION
+        both.add(
+            f"{how.side}-nullability",
+            verdict,
+            place,
+            old,
+            new,
+            f"{now.name} was required, and may be null now; the bytes are the same, but Spark compares it",
+            SILENT if both.unchecked else how.refused,
+            ""
+            if both.unchecked
+            else "set spark.sql.streaming.stateStore.stateSchemaCheck=false for the start, or keep it required: "
+            "coalesce(column, a value), or assert_true(column is not null)",
+        )
+        return
+    known = not how.names_count
+    both.add(
+        f"{how.side}-nullability",
+        Verdict.AS_IS if known else Verdict.UNKNOWN,
+        place,
+        old,
+        new,
+        f"{now.name} might be null, and is required now: what was kept for null is not met again",
+        SILENT,
+        "" if known else "if the state has no null there, ignore this finding",
+    )
+
+
+def _by_name(both: Comparison, place: Place, how: How, old: StructType, new: StructType) -> None:
+    """Under Avro: a field that is gone is dropped, a new one is null or its default, and types may widen."""
+    path = place.field or how.side
+    before = {both.in_new_names(field.name): field for field in old.fields}
+    for name in [name for name in new.names if name not in before]:
+        now = next(field for field in new.fields if field.name == name)
+        gone = [n for n, f in before.items() if n not in new.names and _same(f.type, now.type)]
+        if gone:
+            both.add(
+                f"{how.side}-renamed",
+                Verdict.INCOMPATIBLE if len(gone) == 1 else Verdict.UNKNOWN,
+                place.at(field=f"{path}.{name}"),
+                gone[0],
+                name,
+                f"{gone[0]} is gone and {name} is new: Avro goes by names, and reads null for {name}",
+                f"{SILENT}: null for every old entry",
+                f"keep the name {gone[0]}",
+            )
+    for field in new.fields:
+        was = before.get(field.name)
+        if was is None or _same(was.type, field.type):
+            continue
+        at = place.at(field=f"{path}.{field.name}")
+        if isinstance(was.type, StructType) and isinstance(field.type, StructType):
+            _by_name(both, at, how, was.type, field.type)
+        elif _promoted(was.type, field.type):
+            continue
+        else:
+            _retyped(both, at, How(how.side, how.names_count), was, field)
+
+
+def _promoted(old: DataType, new: DataType) -> bool:
+    """Whether Avro reads the one as the other."""
+    order = ["integer", "long", "float", "double"]
+    return old.name in order and new.name in order and order.index(old.name) < order.index(new.name)
