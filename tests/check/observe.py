@@ -16,6 +16,8 @@ import os
 import shutil
 import sys
 import tempfile
+import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
@@ -54,7 +56,7 @@ class Observer:
         checkpoint, source = folder / "checkpoint", folder / "source"
         source.mkdir(parents=True)
         # A query that never ends by itself is run for each batch.
-        steps = [[events] for events in pair.before] if pair.old.once else [list(pair.before)]
+        steps = [(events,) for events in pair.before] if pair.old.once else [pair.before]
         for step in steps:
             _put(source, step)
             done = self._attempt(pair, 0, folder)
@@ -62,7 +64,8 @@ class Observer:
                 raise JudgeError(f"the old query of {pair.name} does not run: {done['text']}")
         if self._keep is not None:
             shutil.copytree(checkpoint, self._keep / pair.name, dirs_exist_ok=True)
-        _put(source, [list(pair.after)])
+        time.sleep(pair.pause_s)
+        _put(source, [pair.after])
         done = self._attempt(pair, 1, folder)
         observed = {"change": pair.change, "old": pair.versions[0], "new": pair.versions[1]}
         if "error" in done:
@@ -93,7 +96,7 @@ class Observer:
             return self._servers[version]
 
 
-def _put(source: Path, batches: list[list[Event]]) -> None:
+def _put(source: Path, batches: Iterable[Iterable[Event]]) -> None:
     count = len(list(source.iterdir()))
     for number, events in enumerate(batches, start=count):
         path = source / f"{number:05d}.json"

@@ -1,7 +1,7 @@
 """Queries whose state is kept by Python code: transformWithState (row by row, from 4.1 on) and applyInPandasWithState.
 
-What the code keeps is given as data, so that a change is a change of that data alone. All that runs on a worker is defined within
-a factory: a worker gets it by value and cannot import this module.
+What the code keeps is given as data, so that a change is a change of that data alone. All that runs on a worker is
+defined within a factory: a worker gets it by value and cannot import this module.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Field:
 
 @dataclass(frozen=True)
 class Variable:
-    """A state variable: a ``value`` of fields, a ``list`` of the amounts, or a ``map`` from ``other`` to the amounts' sum.
+    """A state variable: a ``value`` of fields, a ``list`` of amounts, or a ``map`` from ``key`` to the amounts' sum.
 
-    What it tells is called ``says``, which a rename of the variable leaves alone. ``fresh``: empty at the restart.
+    ``ttl`` in milliseconds. ``fresh``: it begins empty at the restart.
     """
 
     name: str
@@ -80,9 +80,7 @@ def transform(
     ``timer``: in event time, so many minutes behind each event; the row it gives says ``over``.
     ``factor`` stands for the body of the code: what the first field of a value is multiplied with when told.
     """
-    kept = [
-        (v.name, v.kind, [(f.name, f.of, f.type) for f in v.fields], v.ttl, v.key) for v in variables
-    ]
+    kept = [(v.name, v.kind, [(f.name, f.of, f.type) for f in v.fields], v.ttl, v.key) for v in variables]
     ttl = any(variable.ttl is not None for variable in variables)
     times = time_mode or ("ProcessingTime" if ttl else "EventTime" if timer is not None else "None")
 
@@ -108,7 +106,7 @@ def transform(
 
             def handleInputRows(self, key: Any, rows: Iterator[Any], timers: Any) -> Iterator[Any]:
                 for row in rows:
-                    for (_, kind, fields, _, column), state in zip(kept, self.states):
+                    for (_, kind, fields, _, column), state in zip(kept, self.states, strict=True):
                         cast = str if fields[0][2] == "string" else float if fields[0][2] == "double" else int
                         if kind == "list":
                             state.appendValue((cast(row["amount"]),))
@@ -119,10 +117,12 @@ def transform(
                         else:
                             old = state.get() if state.exists() else [0] * len(fields)
                             new = []
-                            for (_, of, type_), value in zip(fields, old):
+                            for (_, of, type_), value in zip(fields, old, strict=True):
                                 step = 1 if of == "n" else row[of]
                                 sum_ = int(value or 0) + step
-                                new.append(str(sum_) if type_ == "string" else float(sum_) if type_ == "double" else sum_)
+                                new.append(
+                                    str(sum_) if type_ == "string" else float(sum_) if type_ == "double" else sum_
+                                )
                             state.update(tuple(new))
                     if timer is not None:
                         for old_timer in list(self.handle.listTimers()):
@@ -135,7 +135,7 @@ def transform(
 
             def _row(self, key: Any, what: str) -> Any:
                 told = []
-                for (_, kind, fields, _, _), state in zip(kept, self.states):
+                for (_, kind, fields, _, _), state in zip(kept, self.states, strict=True):
                     if kind == "list":
                         told.append(",".join(str(int(each[0])) for each in state.get()))
                     elif kind == "map":
@@ -193,9 +193,10 @@ def pandas(
     factor: int = 1,
     name: str = "step",
 ) -> Query:
-    """applyInPandasWithState: a row per key and batch with its fields, and one at a timeout in event time, which forgets them.
+    """applyInPandasWithState: a row per key and batch with its fields, and one at a timeout in event time.
 
-    ``factor`` stands for the body of the code, as in ``transform``.
+    The timeout is so many ``minutes`` behind the last event, and forgets the fields. ``factor`` stands for the body of
+    the code, as in ``transform``.
     """
     kept = [(field.name, field.of, field.type) for field in fields]
 

@@ -1,11 +1,12 @@
 """Streaming queries by the parts that a change can touch, each with a twin in plain Python that says what is right.
 
-A factory gives a ``Query``: ``build`` makes a stateful streaming DataFrame of the streaming ``EVENTS``, ``right`` foretells
-the rows of the query for the events after a restart, if nothing of those before it is forgotten or taken for something else.
-``right`` knows nothing of Spark. Rows are tuples in the order of the columns; a timestamp is its minute since ``START``.
+A factory gives a ``Query``: ``build`` makes a stateful streaming DataFrame of the streaming ``EVENTS``, ``right``
+foretells the rows of the query for the events after a restart, if nothing of those before it is forgotten or taken for
+something else. ``right`` knows nothing of Spark. Rows are tuples in the order of the columns; a timestamp is its minute
+since ``START``.
 
-A column is given as SQL, an aggregate as a function and a column (``sum amount``); ``_OF`` and ``_FUNCTIONS`` say what these are
-of events.
+A column is given as SQL, an aggregate as a function and a column (``sum amount``); ``_OF`` and ``_FUNCTIONS`` say what
+these are of events.
 """
 
 from __future__ import annotations
@@ -46,12 +47,16 @@ class Event:
 Right = Callable[[list[Event], list[Event]], Rows]
 
 
+def _unstated(before: list[Event], after: list[Event]) -> Rows:
+    raise NotImplementedError("the pair has to state its rows")
+
+
 @dataclass(frozen=True)
 class Query:
     """A query and what is right of it; ``once`` if it never ends by itself, and has to be run batch by batch."""
 
     build: Callable[[DataFrame], DataFrame]
-    right: Right | None = None
+    right: Right = _unstated
     mode: str = "update"
     once: bool = False
 
@@ -99,11 +104,13 @@ def aggregate(
     window: tuple[int, int] | None = None,
     gap: int | None = None,
     mode: str = "update",
+    hours: bool = False,
 ) -> Query:
     """Values by keys, or by keys and windows (length and slide) or sessions (gap), all in minutes.
 
-    ``prepare`` are columns made before; a key may be ``COLUMN as ALIAS``. Of windows and sessions, those are right that
-    the watermark has closed after the last event but not before the first one after the restart.
+    ``prepare`` are columns made before; with ``hours`` a window's length is given in these; a key may be
+    ``COLUMN as ALIAS``. In append mode those windows and sessions are right that the watermark has closed after the
+    last event, but not before the first one after the restart.
     """
     made = prepare or {}
 
@@ -116,7 +123,8 @@ def aggregate(
             df = df.withWatermark("ts", f"{delay} minutes")
         times = []
         if window is not None:
-            times = [F.window("ts", *(f"{minutes} minutes" for minutes in window))]
+            spans = (f"{minutes // 60} hours" if hours else f"{minutes} minutes" for minutes in window)
+            times = [F.window("ts", *spans)]
         if gap is not None:
             times = [F.session_window("ts", f"{gap} minutes")]
         aggregates = []
@@ -127,7 +135,7 @@ def aggregate(
         return df.groupBy(*times, *(F.expr(key) for key in keys)).agg(*aggregates)
 
     def key_of(event: Event) -> tuple[Any, ...]:
-        return tuple(_column(key.split(" as ")[0], event, made) for key in keys)
+        return tuple(_column(key if key in _OF else key.rsplit(" as ", 1)[0], event, made) for key in keys)
 
     def told(events: Iterable[Event]) -> Rows:
         row = []
@@ -163,9 +171,7 @@ def _windows(window: tuple[int, int]) -> Callable[[list[Event]], list[tuple[int,
 
     def spans(events: list[Event]) -> list[tuple[int, int, list[Event]]]:
         starts = {
-            start
-            for event in events
-            for start in range(event.minute // slide * slide, event.minute - length, -slide)
+            start for event in events for start in range(event.minute // slide * slide, event.minute - length, -slide)
         }
         return [(s, s + length, [e for e in events if s <= e.minute < s + length]) for s in sorted(starts)]
 
@@ -209,14 +215,10 @@ def dedup(
         def key_of(event: Event) -> tuple[Any, ...]:
             return tuple(_column(column, event, made) for column in columns)
 
-        # A key's time is up once the watermark, which the last batch before has set, passed its first event's and the delay.
+        # A key's time is up once the watermark (set by the last batch before) passed its first event's and the delay.
         watermark = max((event.minute for event in before), default=0) - (delay or 0)
         first = {key_of(event): event for event in reversed(before)}
-        seen = {
-            key
-            for key, event in first.items()
-            if not (within and event.minute + (delay or 0) <= watermark)
-        }
+        seen = {key for key, event in first.items() if not (within and event.minute + (delay or 0) <= watermark)}
         rows = []
         for event in after:
             if key_of(event) not in seen:
@@ -236,11 +238,13 @@ def join(
     within: int | None = None,
     prepare: Mapping[str, str] | None = None,
     sides: tuple[str, str] = ("x", "y"),
+    turned: bool = False,
     delays: tuple[int, int] | None = None,
 ) -> Query:
     """Events whose ``other`` is x joined with those where it is y on ``keys``, with these columns of each side.
 
-    ``within``: no further apart than so many minutes. ``right`` is for inner joins alone.
+    ``within``: no further apart than so many minutes; ``delays``: the watermark's of each side; ``turned``: the
+    condition is written the other way round, which is the same. The twin is for inner joins alone.
     """
     made = prepare or {}
     pairs = list(keys)
@@ -258,12 +262,13 @@ def join(
             return rows.select(*(F.col(column).alias(prefix + column) for column in dict.fromkeys(columns)))
 
         times = ["ts"] if delay is not None or within is not None or delays is not None else []
-        one, two = delays or (delay, delay)
-        a = side(sides[0], "l_", [*(pair[0] for pair in pairs), *left, *times], one)
-        b = side(sides[1], "r_", [*(pair[1] for pair in pairs), *right, *times], two)
+        early, late = delays or (delay, delay)
+        a = side(sides[0], "l_", [*(pair[0] for pair in pairs), *left, *times], early)
+        b = side(sides[1], "r_", [*(pair[1] for pair in pairs), *right, *times], late)
         on = F.lit(True)
         for mine, theirs in pairs:
-            on = on & (F.col("l_" + mine) == F.col("r_" + theirs))
+            one, two = F.col("l_" + mine), F.col("r_" + theirs)
+            on = on & (two == one if turned else one == two)
         if within is not None:
             on = on & F.expr(f"r_ts between l_ts - interval {within} minutes and l_ts + interval {within} minutes")
         shown = [*("l_" + name for name in left), *("r_" + name for name in right if "semi" not in how)]
@@ -279,7 +284,7 @@ def join(
                     found.append((*(_column(n, a, made) for n in left), *(_column(n, b, made) for n in right)))
         return found
 
-    return Query(build, rows if how == "inner" else None, "append")
+    return Query(build, rows if how == "inner" else _unstated, "append")
 
 
 def chain(*keys: Sequence[str]) -> Query:
@@ -311,7 +316,7 @@ def first_rows(limit: int) -> Query:
     return Query(lambda df: df.select("user", "amount").limit(limit), right, "append")
 
 
-def then(first: Query, build: Callable[[DataFrame], DataFrame], right: Right | None = None, mode: str = "") -> Query:
+def then(first: Query, build: Callable[[DataFrame], DataFrame], right: Right = _unstated, mode: str = "") -> Query:
     """A query, and more behind it; whoever adds that says what is right."""
     return Query(lambda df: build(first.build(df)), right, mode or first.mode, first.once)
 
