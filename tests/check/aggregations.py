@@ -48,8 +48,7 @@ pair("agg-key-reordered", "key reordered", aggregate(["user", "price"], TOTAL), 
 pair("agg-keys-swapped", "keys swapped", BOTH_KEYS, aggregate(["other", "user"], TOTAL))
 pair("agg-keys-swapped-rocksdb", "keys swapped", BOTH_KEYS, aggregate(["other", "user"], TOTAL), conf=ROCKSDB)
 pair("agg-keys-swapped-avro", "keys swapped", BOTH_KEYS, aggregate(["other", "user"], TOTAL), conf=AVRO)
-# Only rows of one price in the state can be told from ones that were lost.
-SAME_PRICE = (*AFTER, Event("a", "x", 6, 1, 30))
+SAME_PRICE = (*AFTER, *(Event("a", "x", 6, price, 30) for price in (1, 2, 3, 4)))
 BY_PRICE = aggregate(["price"], TOTAL)
 pair("agg-key-widened", "key retyped", BY_PRICE, aggregate(["price"], TOTAL, LONG_PRICE), after=SAME_PRICE)
 pair(
@@ -278,6 +277,9 @@ SHORT_GAP = aggregate(["user"], TOTAL, delay=60, gap=15, mode="append")
 LONG_GAP = aggregate(["user"], TOTAL, delay=60, gap=50, mode="append")
 pair("session-gap-shorter", "session gap", SESSIONS, SHORT_GAP, after=CLOSING)
 pair("session-gap-longer", "session gap", SESSIONS, LONG_GAP, after=CLOSING)
+# Minute 10 and 50 are one session under the new gap; the old one's ended at 40.
+APART = (Event("a", "x", 20, 7, 50), Event("z", "z", 0, 0, 1440))
+pair("session-gap-longer-apart", "session gap", SESSIONS, LONG_GAP, after=APART)
 pair(
     "session-key-added",
     "key added",

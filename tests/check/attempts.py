@@ -12,6 +12,8 @@ from .queries import EVENTS, START
 
 _PATIENCE_S = 90
 _CODE = re.compile(r"\[([A-Z][A-Z0-9_]{3,}(?:\.[A-Z0-9_]+)*)\]")
+# The machine's fault, not the query's.
+_TOO_BUSY = "Python worker failed to connect back"
 # These say that something else went wrong.
 _WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "FAILED_EXECUTE_UDF", "CANNOT_LOAD_STATE_STORE")
 
@@ -48,12 +50,15 @@ def attempt(spark: Any, pair: str, side: int, checkpoint: str, source: str, out:
     except TimeoutError:
         raise
     except Exception as failure:
+        if _TOO_BUSY in str(failure):
+            raise
         return _refusal(failures[0] if failures else failure, stream)
     finally:
         if stream is not None:
             stream.stop()
     if asked.sinks[side] != "rows":
-        sink = session.read.schema(result.schema).format(asked.sinks[side]).load(out)
+        # The sink's log begins in the middle, which Spark's reader of it does not take: the files are read themselves.
+        sink = session.read.schema(result.schema).format(asked.sinks[side]).load(out + "/part-*")
         rows = [[_plain(value) for value in row] for row in sink.collect()]
     return {"rows": rows}
 

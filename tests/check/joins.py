@@ -110,6 +110,10 @@ pair("join-value-now-nullable", "value nullability", REQUIRED, NULLABLE)
 pair("join-value-now-nullable-unchecked", "value nullability", REQUIRED, NULLABLE, now=UNCHECKED)
 
 pair("join-range-wider", "join range", NEAR, join(["amount"], ["amount"], delay=60, within=90))
+# The watermark, minute 50, has taken a's first row away, which the new range would still join.
+NO_DELAY, WIDE = (join(["amount"], ["amount"], delay=0, within=minutes) for minutes in (30, 90))
+MOVED_ON = (BEFORE[0], (Event("m", "x", 6, 6, 50), Event("n", "y", 7, 7, 50)))
+pair("join-range-wider-gone", "join range", NO_DELAY, WIDE, before=MOVED_ON, after=(Event("a", "y", 9, 9, 60),))
 pair("join-range-narrower", "join range", NEAR, join(["amount"], ["amount"], delay=60, within=12))
 pair("join-range-removed", "join range", NEAR, join(["amount"], ["amount"], delay=60))
 pair("join-range-added", "join range", join(["amount"], ["amount"], delay=60), NEAR)

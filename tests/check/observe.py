@@ -17,7 +17,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
@@ -29,6 +29,7 @@ from .queries import Event
 
 OBSERVED = Path(__file__).with_name("observed.json")
 _AT_ONCE = 3
+_WORDS = 3000
 _FIRST_MTIME = 1_700_000_000
 Observation = dict[str, str]
 
@@ -48,6 +49,18 @@ class Observer:
     def __exit__(self, *_: object) -> None:
         for server in self._servers.values():
             server.close()
+
+    def observe_all(self, pairs: Iterable[Pair]) -> Iterator[tuple[Pair, Observation | None, str]]:
+        """``observe`` for many, some at a time and in their order; nothing where the old query did not run."""
+
+        def look(pair: Pair) -> tuple[Pair, Observation | None, str]:
+            try:
+                return pair, *self.observe(pair)
+            except (JudgeError, SparkFailed) as failure:
+                return pair, None, str(failure)
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            yield from pool.map(look, pairs)
 
     def observe(self, pair: Pair) -> tuple[Observation, str]:
         """What Spark does with a pair, and in words what was wrong with it."""
@@ -139,25 +152,17 @@ def main() -> int:
     chosen = [pair for name, pair in PAIRS.items() if asked.only in name and not (asked.missing and name in observed)]
     failed = 0
     with tempfile.TemporaryDirectory() as folder, Observer(Path(folder), asked.keep) as observer:
-
-        def look(pair: Pair) -> tuple[Pair, Observation | None, str]:
-            try:
-                return pair, *observer.observe(pair)
-            except (JudgeError, SparkFailed) as failure:
-                return pair, None, str(failure)
-
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for pair, seen, words in pool.map(look, chosen):
-                if seen is None:
-                    failed += 1
-                    observed.pop(pair.name, None)
-                else:
-                    observed[pair.name] = seen
-                outcome = " ".join(list(seen.values())[3:]) if seen else "NOT OBSERVED"
-                print(f"{pair.name}: {outcome}", flush=True)
-                if words and (asked.words or seen is None):
-                    print("    " + words[:3000].replace("\n", "\n    "), flush=True)
-                _write(observed)
+        for pair, seen, words in observer.observe_all(chosen):
+            if seen is None:
+                failed += 1
+                observed.pop(pair.name, None)
+            else:
+                observed[pair.name] = seen
+            outcome = " ".join(list(seen.values())[3:]) if seen else "NOT OBSERVED"
+            print(f"{pair.name}: {outcome}", flush=True)
+            if words and (asked.words or seen is None):
+                print("    " + words[:_WORDS].replace("\n", "\n    "), flush=True)
+            _write(observed)
     return 1 if failed else 0
 
 
