@@ -11,6 +11,7 @@ from .pairs import PAIRS
 from .queries import EVENTS, START
 
 _PATIENCE_S = 90
+_DEEPEST = 20
 _CODE = re.compile(r"\[([A-Z][A-Z0-9_]{3,}(?:\.[A-Z0-9_]+)*)\]")
 # The machine's fault, not the query's.
 _TOO_BUSY = "Python worker failed to connect back"
@@ -68,17 +69,17 @@ def _refusal(failure: Exception, stream: Any) -> dict[str, Any]:
     cause = getattr(failure, "java_exception", None) or getattr(failure, "_origin", None)
     if stream is not None and not hasattr(failure, "java_exception") and stream._jsq.exception().isDefined():
         cause = stream._jsq.exception().get()
-    error, texts, in_task = type(failure).__name__, [str(failure)], False
-    depth = 0
-    while cause is not None and depth < 20:
+    code, kind, texts, in_task = "", type(failure).__name__, [str(failure)], False
+    while cause is not None and len(texts) < _DEEPEST:
         message = cause.getMessage() or ""
+        kind = cause.getClass().getSimpleName()
         texts.append(f"{cause.getClass().getName()}: {message}")
-        found = [code for code in _CODE.findall(message) if not code.startswith(_WRAPPERS)]
-        error = found[0] if found else error if _CODE.search(texts[0]) else cause.getClass().getSimpleName()
+        code = next((each for each in _CODE.findall(message) if not each.startswith(_WRAPPERS)), code)
         in_task = in_task or any("TaskRunner" in str(frame) for frame in cause.getStackTrace())
-        cause, depth = cause.getCause(), depth + 1
+        cause = cause.getCause()
     in_task = in_task or any("Lost task" in text for text in texts)
-    return {"error": error, "where": "batch" if in_task else "start", "text": "\n".join(texts)}
+    where = "batch" if in_task else "start"
+    return {"error": code or kind, "where": where, "text": "\n".join(reversed(texts))}
 
 
 def _plain(value: Any) -> Any:

@@ -110,12 +110,6 @@ pair("harmless-processor-renamed", "harmless", KEEPS, transform(Variable("kept")
 pair("harmless-dedup-append-to-update", "harmless", ONCE_EACH, ONCE_EACH, modes=("append", "update"))
 pair("harmless-join-condition-turned", "harmless", NEAR, join(["amount"], ["amount"], delay=60, within=60, turned=True))
 pair(
-    "harmless-join-columns-behind",
-    "harmless",
-    JOINED,
-    then(JOINED, lambda df: df.selectExpr("l_amount"), lambda b, a: [r[:1] for r in JOINED.right(b, a)]),
-)
-pair(
     "harmless-dedup-duplicate-column",
     "harmless",
     BOTH_KEYS,

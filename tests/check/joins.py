@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .pair import AVRO, BEFORE, CLOSING_BOTH, JOINED, NEAR, ROCKSDB, UNCHECKED, pair
-from .queries import Event, Query, join
+from .queries import Event, Query, join, then
 
 LONG_PRICE = {"price": "cast(price as bigint)"}
 # One that finds no match.
@@ -39,6 +39,25 @@ outer("join-left-to-right", "left_outer", "right_outer", RIGHT)
 outer("join-left-to-full", "left_outer", "full_outer", FULL)
 outer("join-right-to-inner", "right_outer", "inner", MATCHED)
 outer("join-full-to-inner", "full_outer", "inner", MATCHED)
+# Not projected, the left side's state says of an inner join's keys that they are never null.
+COLUMNS = ["user", "other", "amount", "price"]
+WHOLE, WHOLE_LEFT = (
+    join(COLUMNS, ["amount"], delay=60, within=60, whole=True, how=how) for how in ("inner", "left_outer")
+)
+FULL_ROWS = [("a", "x", 20, 7, 30), ("b", "x", 1, 9, 20), ("c", "x", 5, 4, 8)]
+LONE_ROW = ("e", "x", 77, 1, None)
+EVENTS: dict[str, Any] = {"before": LONELY, "after": CLOSING_BOTH}
+pair("join-whole-inner-to-left", "join type", WHOLE, WHOLE_LEFT, rows=[*FULL_ROWS, LONE_ROW], **EVENTS)
+pair(
+    "join-whole-inner-to-left-unchecked",
+    "join type",
+    WHOLE,
+    WHOLE_LEFT,
+    rows=[*FULL_ROWS, LONE_ROW],
+    now=UNCHECKED,
+    **EVENTS,
+)
+pair("join-whole-left-to-inner", "join type", WHOLE_LEFT, WHOLE, rows=FULL_ROWS, **EVENTS)
 # A left row is given once, at its first match: a10 was joined with a30 before.
 pair("join-inner-to-semi", "join type", near("inner"), near("left_semi"), after=CLOSING_BOTH, rows=[(20,), (1,), (5,)])
 
@@ -88,6 +107,13 @@ pair("join-value-added", "value added", JOINED, VALUES)
 pair("join-value-added-avro", "value added", JOINED, VALUES, conf=AVRO)
 pair("join-value-removed", "value removed", VALUES, JOINED)
 pair("join-value-removed-avro", "value removed", VALUES, JOINED, conf=AVRO)
+# What is not shown is not kept, either: a select behind the join reaches into its state.
+pair(
+    "join-columns-behind",
+    "value removed",
+    JOINED,
+    then(JOINED, lambda df: df.selectExpr("l_amount"), lambda b, a: [r[:1] for r in JOINED.right(b, a)]),
+)
 pair("join-value-reordered", "value reordered", VALUES, join(["price", "amount"], ["amount"]))
 pair("join-value-shown-reordered", "values swapped", BOTH_LONG, SWAPPED)
 pair("join-value-shown-reordered-rocksdb", "values swapped", BOTH_LONG, SWAPPED, conf=ROCKSDB)

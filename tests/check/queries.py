@@ -239,12 +239,14 @@ def join(
     prepare: Mapping[str, str] | None = None,
     sides: tuple[str, str] = ("x", "y"),
     turned: bool = False,
+    whole: bool = False,
     delays: tuple[int, int] | None = None,
 ) -> Query:
     """Events whose ``other`` is x joined with those where it is y on ``keys``, with these columns of each side.
 
     ``within``: no further apart than so many minutes; ``delays``: the watermark's of each side; ``turned``: the
-    condition is written the other way round, which is the same. The twin is for inner joins alone.
+    condition is written the other way round, which is the same; ``whole``: the left side is not projected, so that its
+    state has all columns, as the source or a filter gives them. The twin is for inner joins alone.
     """
     made = prepare or {}
     pairs = list(keys)
@@ -259,19 +261,23 @@ def join(
             rows = df.where(F.col("other") == value)
             if minutes is not None:
                 rows = rows.withWatermark("ts", f"{minutes} minutes")
+            if not prefix:
+                return rows
             return rows.select(*(F.col(column).alias(prefix + column) for column in dict.fromkeys(columns)))
 
         times = ["ts"] if delay is not None or within is not None or delays is not None else []
         early, late = delays or (delay, delay)
-        a = side(sides[0], "l_", [*(pair[0] for pair in pairs), *left, *times], early)
+        mark = "" if whole else "l_"
+        a = side(sides[0], mark, [*(pair[0] for pair in pairs), *left, *times], early)
         b = side(sides[1], "r_", [*(pair[1] for pair in pairs), *right, *times], late)
         on = F.lit(True)
         for mine, theirs in pairs:
-            one, two = F.col("l_" + mine), F.col("r_" + theirs)
+            one, two = F.col(mark + mine), F.col("r_" + theirs)
             on = on & (two == one if turned else one == two)
         if within is not None:
-            on = on & F.expr(f"r_ts between l_ts - interval {within} minutes and l_ts + interval {within} minutes")
-        shown = [*("l_" + name for name in left), *("r_" + name for name in right if "semi" not in how)]
+            span = f"interval {within} minutes"
+            on = on & F.expr(f"r_ts between {mark}ts - {span} and {mark}ts + {span}")
+        shown = [*(mark + name for name in left), *("r_" + name for name in right if "semi" not in how)]
         return a.join(b, on, how).select(*shown)
 
     def rows(before: list[Event], after: list[Event]) -> Rows:
