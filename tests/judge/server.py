@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 _AT_ONCE = 4
+_LOADING = threading.Lock()
 
 
 def main() -> None:
@@ -53,11 +54,7 @@ def main() -> None:
 
 def _verbs(scratch: str, classes: str) -> dict[str, Callable[..., Any]]:
     here = Path(__file__).parent
-    # The folder is loaded as a package by its place: putting it or a parent on sys.path would let our
-    # modules stand before packages of the same names.
-    spec = importlib.util.spec_from_file_location("judge", here / "__init__.py", submodule_search_locations=[str(here)])
-    assert spec is not None
-    sys.modules["judge"] = importlib.util.module_from_spec(spec)
+    _load(here)
     queries, runs = importlib.import_module("judge.queries"), importlib.import_module("judge.runs")
     spark = _session(scratch, classes)
 
@@ -77,7 +74,25 @@ def _verbs(scratch: str, classes: str) -> dict[str, Callable[..., Any]]:
         if not spark._jvm.scala.tools.nsc.Main.process(args):
             raise RuntimeError(f"{source} does not compile; the log of this server has the compiler's words")
 
-    return {"run": run, "state": state, "compile": compiled, "version": lambda: spark.version}
+    def call(package: str, function: str, order: dict[str, Any]) -> Any:
+        module, name = f"{_load(Path(package))}.{function}".rsplit(".", 1)
+        return getattr(importlib.import_module(module), name)(spark, **order)
+
+    return {"run": run, "state": state, "compile": compiled, "call": call, "version": lambda: spark.version}
+
+
+def _load(folder: Path) -> str:
+    """Loads a folder as a package by its place: its name.
+
+    Putting it or a parent on sys.path would let our modules stand before packages of the same names.
+    """
+    with _LOADING:
+        if folder.name not in sys.modules:
+            place = folder / "__init__.py"
+            spec = importlib.util.spec_from_file_location(folder.name, place, submodule_search_locations=[str(folder)])
+            assert spec is not None
+            sys.modules[folder.name] = importlib.util.module_from_spec(spec)
+    return folder.name
 
 
 def _session(scratch: str, classes: str) -> Any:

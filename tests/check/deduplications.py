@@ -1,0 +1,53 @@
+"""Pairs of deduplications, and of a limit."""
+
+from __future__ import annotations
+
+from .pair import AND_NULL, AVRO, BEFORE, ONCE_EACH, ROCKSDB, UNCHECKED, WITH_NULL, WITHIN, pair
+from .queries import Event, dedup, first_rows
+
+USERS = dedup(["user"])
+
+pair("dedup-column-added", "dedup columns", USERS, ONCE_EACH)
+pair("dedup-column-added-rocksdb", "dedup columns", USERS, ONCE_EACH, conf=ROCKSDB)
+pair("dedup-column-removed", "dedup columns", ONCE_EACH, USERS)
+pair("dedup-column-another", "dedup columns", USERS, dedup(["other"]))
+pair("dedup-column-another-type", "dedup columns", USERS, dedup(["price"]))
+pair("dedup-column-renamed", "key renamed", USERS, dedup(["client"], {"client": "user"}))
+pair("dedup-columns-swapped", "keys swapped", ONCE_EACH, dedup(["other", "user"]))
+pair("dedup-columns-swapped-rocksdb", "keys swapped", ONCE_EACH, dedup(["other", "user"]), conf=ROCKSDB)
+pair("dedup-columns-swapped-avro", "keys swapped", ONCE_EACH, dedup(["other", "user"]), conf=AVRO)
+pair("dedup-columns-reordered", "key reordered", dedup(["user", "price"]), dedup(["price", "user"]))
+SAME_PRICE = tuple(Event("b", "x", 10 + price, price, 20) for price in (1, 2, 3, 4, 9))
+LONG_PRICE = dedup(["price"], {"price": "cast(price as bigint)"})
+pair("dedup-column-widened", "key retyped", dedup(["price"]), LONG_PRICE, after=SAME_PRICE)
+pair("dedup-column-widened-avro", "key retyped", dedup(["price"]), LONG_PRICE, after=SAME_PRICE, conf=AVRO)
+pair("dedup-column-widened-unchecked", "key retyped", dedup(["price"]), LONG_PRICE, after=SAME_PRICE, now=UNCHECKED)
+REQUIRED = dedup(["user"], {"user": "coalesce(user, '-')"})
+pair("dedup-now-required", "key nullability", USERS, REQUIRED)
+pair("dedup-now-required-nulls", "key nullability", USERS, REQUIRED, before=WITH_NULL, after=AND_NULL)
+pair("dedup-now-nullable", "key nullability", REQUIRED, USERS)
+pair("dedup-to-within", "operator replaced", dedup(["user", "other"], delay=60), WITHIN)
+pair("dedup-from-within", "operator replaced", WITHIN, dedup(["user", "other"], delay=60))
+pair("dedup-watermark-added", "watermark added", ONCE_EACH, dedup(["user", "other"], delay=60))
+TIMED = dedup(["user", "other", "ts"], delay=60)
+pair("dedup-time-watermark-shorter", "watermark shorter", TIMED, dedup(["user", "other", "ts"], delay=20))
+pair("dedup-time-watermark-longer", "watermark longer", TIMED, dedup(["user", "other", "ts"], delay=120))
+pair("dedup-time-watermark-removed", "watermark removed", TIMED, dedup(["user", "other", "ts"]))
+
+# Each entry holds the end of its time: the watermark at the restart is that of minute 100, the delay 60 minutes.
+LONGER = (BEFORE[0], (*BEFORE[1], Event("q", "q", 1, 1, 100)))
+AGAIN = (Event("a", "x", 7, 7, 101), Event("q", "q", 8, 7, 102), Event("new", "x", 8, 8, 103))
+SHORT, LONG = (dedup(["user", "other"], delay=minutes, within=True) for minutes in (10, 600))
+pair("within-delay-longer", "dedup delay", WITHIN, LONG)
+pair("within-delay-shorter", "dedup delay", WITHIN, SHORT)
+# Under the new delay minute 0 is not over at minute 101, under the old one it was.
+pair("within-delay-longer-expired", "dedup delay", SHORT, LONG, before=LONGER, after=AGAIN, rows=[("new", "x", 8)])
+# Under the new delay minute 0 is over at minute 101, under the old one it is not.
+GONE = [("a", "x", 7), ("new", "x", 8)]
+pair("within-delay-shorter-expired", "dedup delay", WITHIN, SHORT, before=LONGER, after=AGAIN, rows=GONE)
+pair("within-column-added", "dedup columns", dedup(["user"], delay=60, within=True), WITHIN)
+pair("within-columns-swapped", "keys swapped", WITHIN, dedup(["other", "user"], delay=60, within=True))
+
+pair("limit-higher", "limit", first_rows(5), first_rows(7))
+pair("limit-lower", "limit", first_rows(7), first_rows(5))
+pair("limit-lower-passed", "limit", first_rows(7), first_rows(3))

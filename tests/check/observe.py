@@ -1,0 +1,170 @@
+"""Runs pairs on real Spark and says what came out; ``python -m tests.check.observe`` keeps it in ``observed.json``.
+
+``right``    the rows after the restart are all that a user would call right, and no others
+``ignored``  so they are, but the setting that was changed has had no effect
+``wrong``    Spark went on and gave other rows: state was lost, or taken for something else
+``refused``  Spark did not go on: the error's code, and whether it came at the ``start`` or from a task of a ``batch``
+
+What is right is the pair's word, never Spark's. The old query has at least two batches, one run for all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
+from typing import Any, Self
+
+from ..judge.processes import JudgeError, Server, SparkFailed
+from .pairs import PAIRS, Pair
+from .queries import Event
+
+OBSERVED = Path(__file__).with_name("observed.json")
+_AT_ONCE = 3
+_WORDS = 3000
+_FIRST_MTIME = 1_700_000_000
+Observation = dict[str, str]
+
+
+class Observer:
+    """Real Spark in several versions, one process each; use as a context manager."""
+
+    def __init__(self, folder: Path, keep: Path | None = None) -> None:
+        self._folder = folder
+        self._keep = keep
+        self._servers: dict[str, Server] = {}
+        self._lock = Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for server in self._servers.values():
+            server.close()
+
+    def observe_all(self, pairs: Iterable[Pair]) -> Iterator[tuple[Pair, Observation | None, str]]:
+        """``observe`` for many, some at a time and in their order; nothing where the old query did not run."""
+
+        def look(pair: Pair) -> tuple[Pair, Observation | None, str]:
+            try:
+                return pair, *self.observe(pair)
+            except (JudgeError, SparkFailed) as failure:
+                return pair, None, str(failure)
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            yield from pool.map(look, pairs)
+
+    def observe(self, pair: Pair) -> tuple[Observation, str]:
+        """What Spark does with a pair, and in words what was wrong with it."""
+        folder = self._folder / pair.name
+        shutil.rmtree(folder, ignore_errors=True)
+        checkpoint, source = folder / "checkpoint", folder / "source"
+        source.mkdir(parents=True)
+        # A query that never ends by itself is run for each batch.
+        steps = [(events,) for events in pair.before] if pair.old.once else [pair.before]
+        for step in steps:
+            _put(source, step)
+            done = self._attempt(pair, 0, folder)
+            if "error" in done:
+                raise JudgeError(f"the old query of {pair.name} does not run: {done['text']}")
+        if self._keep is not None:
+            shutil.copytree(checkpoint, self._keep / pair.name, dirs_exist_ok=True)
+        time.sleep(pair.pause_s)
+        _put(source, [pair.after])
+        done = self._attempt(pair, 1, folder)
+        observed = {"change": pair.change, "old": pair.versions[0], "new": pair.versions[1]}
+        if "error" in done:
+            observed |= {"outcome": "refused", "error": done["error"], "where": done["where"]}
+            return observed, str(done["text"])
+        got, wanted = _sorted(done["rows"]), _sorted(pair.right())
+        if got == wanted:
+            took = pair.effect is None or pair.effect(checkpoint)
+            return observed | {"outcome": "right" if took else "ignored"}, ""
+        if pair.unchanged is not None and got == _sorted(pair.unchanged):
+            return observed | {"outcome": "ignored"}, ""
+        return observed | {"outcome": "wrong"}, f"got    {got}\nwanted {wanted}"
+
+    def _attempt(self, pair: Pair, side: int, folder: Path) -> dict[str, Any]:
+        paths = {"checkpoint": str(folder / "checkpoint"), "source": str(folder / "source"), "out": str(folder / "out")}
+        order = {"pair": pair.name, "side": side, **paths}
+        package = str(Path(__file__).parent)
+        done: dict[str, Any] = self._server(pair.versions[side]).ask(
+            "call", package=package, function="attempts.attempt", order=order
+        )
+        return done
+
+    def _server(self, version: str) -> Server:
+        with self._lock:
+            if version not in self._servers:
+                folder = self._folder / "servers" / version
+                self._servers[version] = Server(version, len(self._servers), folder, folder / "classes")
+            return self._servers[version]
+
+
+def _put(source: Path, batches: Iterable[Iterable[Event]]) -> None:
+    count = len(list(source.iterdir()))
+    for number, events in enumerate(batches, start=count):
+        path = source / f"{number:05d}.json"
+        path.write_text("".join(json.dumps(event.row()) + "\n" for event in events))
+        # The source takes files by their modification times.
+        os.utime(path, (_FIRST_MTIME + number,) * 2)
+
+
+def _sorted(rows: Any) -> list[str]:
+    """Rows as text, in an order; a tuple is a list there, and 2.0 is 2."""
+    return sorted(json.dumps(_numbers(row)) for row in rows)
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_numbers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def read_observed() -> dict[str, Observation]:
+    """The table that is kept, by the pairs' names."""
+    observed: dict[str, Observation] = json.loads(OBSERVED.read_text()) if OBSERVED.exists() else {}
+    return observed
+
+
+def _write(observed: dict[str, Observation]) -> None:
+    lines = [f"  {json.dumps(name)}: {json.dumps(observed[name])}" for name in sorted(observed) if name in PAIRS]
+    OBSERVED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def main() -> int:
+    """Observes all pairs, or those with a text in their name, and keeps what came out."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--only", default="", metavar="SUBSTRING", help="only pairs with this in their name")
+    parser.add_argument("--missing", action="store_true", help="only pairs that observed.json does not have")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the old query's checkpoint as DIR/<pair's name>")
+    parser.add_argument("--words", action="store_true", help="say what Spark said, and which rows were wrong")
+    asked = parser.parse_args()
+    observed = read_observed()
+    chosen = [pair for name, pair in PAIRS.items() if asked.only in name and not (asked.missing and name in observed)]
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder, Observer(Path(folder), asked.keep) as observer:
+        for pair, seen, words in observer.observe_all(chosen):
+            if seen is None:
+                failed += 1
+                observed.pop(pair.name, None)
+            else:
+                observed[pair.name] = seen
+            outcome = " ".join(list(seen.values())[3:]) if seen else "NOT OBSERVED"
+            print(f"{pair.name}: {outcome}", flush=True)
+            if words and (asked.words or seen is None):
+                print("    " + words[:_WORDS].replace("\n", "\n    "), flush=True)
+            _write(observed)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,9 @@
+"""All pairs, by their names: ``PAIRS``."""
+
+from __future__ import annotations
+
+from . import aggregations, deduplications, harmless, joins, operators, processing, settings, versions
+from .pair import CHANGES, PAIRS, Pair
+
+__all__ = ["CHANGES", "PAIRS", "Pair", "aggregations", "deduplications", "harmless", "joins"]
+__all__ += ["operators", "processing", "settings", "versions"]

@@ -1,0 +1,58 @@
+"""What ``observed.json`` says is what real Spark does: a slice is run anew, with the whole matrix all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ..matrix import FULL
+from .observe import Observation, Observer, read_observed
+from .pairs import CHANGES, PAIRS
+
+SLICE = (
+    "nothing-join-near",
+    "agg-min-to-max",
+    "agg-key-added",
+    "agg-key-added-unchecked",
+    "set-partitions-more",
+    "tws-variable-renamed",
+)
+CHOSEN = tuple(PAIRS) if FULL else SLICE
+
+
+@pytest.fixture(scope="module")
+def anew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Observation | None, str]]]:
+    """What Spark does with the chosen pairs now."""
+    with Observer(tmp_path_factory.mktemp("check")) as observer:
+        yield {pair.name: (seen, words) for pair, seen, words in observer.observe_all(PAIRS[name] for name in CHOSEN)}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_spark_does_what_was_observed(anew: dict[str, tuple[Observation | None, str]], name: str) -> None:
+    seen, words = anew[name]
+    assert seen == read_observed()[name], words
+
+
+def test_the_slice_has_every_outcome() -> None:
+    observed = read_observed()
+    seen = {(observed[name]["outcome"], observed[name].get("where")) for name in SLICE}
+    assert seen == {("right", None), ("wrong", None), ("ignored", None), ("refused", "start"), ("refused", "batch")}
+
+
+def test_every_pair_was_observed() -> None:
+    observed = read_observed()
+    assert list(observed) == sorted(PAIRS)
+    assert {name: (seen["change"], seen["old"], seen["new"]) for name, seen in observed.items()} == {
+        name: (pair.change, *pair.versions) for name, pair in PAIRS.items()
+    }
+
+
+def test_every_kind_of_change_has_a_pair() -> None:
+    assert {pair.change for pair in PAIRS.values()} == set(CHANGES)
+
+
+def test_what_is_called_harmless_is() -> None:
+    unharmed = [name for name, pair in PAIRS.items() if pair.change in ("nothing", "harmless")]
+    assert len(unharmed) >= 25
+    assert {read_observed()[name]["outcome"] for name in unharmed} == {"right"}

@@ -1,0 +1,117 @@
+"""Pairs of two versions of Spark: the same query, and changed ones."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from .pair import (
+    AFTER,
+    AVRO,
+    BOTH_KEYS,
+    BY_USER,
+    CLOSING,
+    JOINED,
+    KEEPS,
+    NEAR,
+    ONCE_EACH,
+    ROCKSDB,
+    SESSIONS,
+    STEPS,
+    WINDOWS,
+    WITHIN,
+    Conf,
+    pair,
+)
+from .processing import ALL, HOUR, SUMS
+from .processors import transform
+from .queries import Query, aggregate, first_rows, join
+
+EVERYWHERE: dict[str, tuple[Query, Conf]] = {
+    "agg": (BY_USER, {}),
+    "agg-rocksdb": (BY_USER, ROCKSDB),
+    "windows": (WINDOWS, {}),
+    "sessions": (SESSIONS, {}),
+    "dedup": (ONCE_EACH, {}),
+    "within": (WITHIN, {}),
+    "join": (NEAR, {}),
+    "join-rocksdb": (JOINED, ROCKSDB),
+    "pandas": (STEPS, {}),
+}
+SINCE_41: dict[str, tuple[Query, Conf]] = {
+    "transform": (KEEPS, ROCKSDB),
+    "transform-list": (transform(ALL), ROCKSDB),
+    "transform-map": (transform(SUMS), ROCKSDB),
+    "transform-ttl": (transform(HOUR), ROCKSDB),
+    "transform-avro": (KEEPS, AVRO),
+}
+ALL_VERSIONS = ("3.5", "4.0", "4.1", "4.2")
+
+
+def across(change: str, queries: dict[str, tuple[Query, Conf]], old: str, new: str) -> None:
+    """The same queries, restarted on another version."""
+    for name, (query, conf) in queries.items():
+        after = CLOSING if name in ("windows", "sessions") else AFTER
+        pair(f"{change}-{name}-{old}-{new}", change, query, query, conf=conf, versions=(old, new), after=after)
+
+
+across("upgrade", EVERYWHERE, "3.5", "4.2")
+across("downgrade", EVERYWHERE, "4.2", "3.5")
+across("upgrade", SINCE_41, "4.1", "4.2")
+across("downgrade", SINCE_41, "4.2", "4.1")
+FEW = {name: EVERYWHERE[name] for name in ("agg", "join", "agg-rocksdb")}
+for one, two in [*pairwise(ALL_VERSIONS), ("4.0", "4.2")]:
+    across("upgrade", FEW, one, two)
+    across("downgrade", FEW, two, one)
+
+# Both at once: the new version, and a changed query.
+for version in ("3.5", "4.0", "4.1"):
+    pair(f"agg-key-added-{version}-4.2", "key added", BY_USER, BOTH_KEYS, versions=(version, "4.2"))
+    pair(
+        f"agg-min-to-max-{version}-4.2",
+        "aggregate replaced",
+        aggregate(["user"], {"m": "min amount"}),
+        aggregate(["user"], {"m": "max amount"}),
+        versions=(version, "4.2"),
+    )
+# Changes on the older versions themselves.
+for version in ("3.5", "4.0", "4.1"):
+    pair(f"agg-key-added-{version}", "key added", BY_USER, BOTH_KEYS, versions=(version, version))
+    pair(
+        f"agg-keys-swapped-{version}",
+        "keys swapped",
+        BOTH_KEYS,
+        aggregate(["other", "user"], {"total": "sum amount"}),
+        versions=(version, version),
+    )
+    pair(
+        f"join-inner-to-left-{version}",
+        "join type",
+        NEAR,
+        join(["amount"], ["amount"], delay=60, within=60, how="left_outer"),
+        versions=(version, version),
+        rows=[(20, 30), (1, 20), (5, 8)],
+    )
+
+OLD_JOIN = {"spark.sql.streaming.join.stateFormatVersion": "1"}
+pair("upgrade-join-format-1-3.5-4.2", "upgrade", NEAR, NEAR, conf=OLD_JOIN, versions=("3.5", "4.2"))
+ROW_CHECKSUM = {"spark.sql.streaming.stateStore.rowChecksum.enabled": "true"}
+pair("downgrade-row-checksum-4.2-4.1", "downgrade", BY_USER, BY_USER, conf=ROW_CHECKSUM, versions=("4.2", "4.1"))
+pair(
+    "downgrade-row-checksum-rocksdb-4.2-4.1",
+    "downgrade",
+    BY_USER,
+    BY_USER,
+    conf={**ROCKSDB, **ROW_CHECKSUM},
+    versions=("4.2", "4.1"),
+)
+IDS = {**ROCKSDB, "spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}
+pair("upgrade-checkpoint-format-2-4.1-4.2", "upgrade", BY_USER, BY_USER, conf=IDS, versions=("4.1", "4.2"))
+pair("downgrade-checkpoint-format-2-4.2-4.1", "downgrade", BY_USER, BY_USER, conf=IDS, versions=("4.2", "4.1"))
+pair("downgrade-checkpoint-format-2-4.2-3.5", "downgrade", BY_USER, BY_USER, conf=IDS, versions=("4.2", "3.5"))
+pair("downgrade-avro-4.2-3.5", "downgrade", BY_USER, BY_USER, conf=AVRO, versions=("4.2", "3.5"))
+JOIN_3 = {**ROCKSDB, "spark.sql.streaming.join.stateFormatVersion": "3"}
+pair("downgrade-join-format-3-4.2-4.0", "downgrade", NEAR, NEAR, conf=JOIN_3, versions=("4.2", "4.0"))
+MERGE_1 = {**ROCKSDB, "spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion": "1"}
+LISTS = transform(ALL)
+pair("downgrade-transform-list-merge-1-4.2-4.1", "downgrade", LISTS, LISTS, conf=MERGE_1, versions=("4.2", "4.1"))
+pair("upgrade-limit-3.5-4.2", "upgrade", first_rows(7), first_rows(7), versions=("3.5", "4.2"))
