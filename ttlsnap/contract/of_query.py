@@ -120,24 +120,32 @@ def _session(session: SparkSession | None, conf: Mapping[str, str]) -> Iterator[
     from pyspark.sql import SparkSession
 
     session = session or SparkSession.getActiveSession()
-    if session is None:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.appName("ttlsnap").config("spark.ui.enabled", "false")
-        for name, value in {"spark.master": "local[2]", **conf}.items():
-            builder = builder.config(name, value)
-        try:
-            with quiet_launch():
-                made = builder.getOrCreate()
-        except Exception as error:
-            raise TtlsnapError(f"Spark could not be started. Is there a Java 17?\n{first_lines(error)}") from error
-        try:
-            with _settings(made, {}):
-                yield made
-        finally:
-            made.stop()
+    if session is not None:
+        with _settings(session, conf):
+            yield session
         return
-    with _settings(session, conf):
+    with started_session(conf) as session, _settings(session, {}):
         yield session
+
+
+@contextlib.contextmanager
+def started_session(conf: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session of our own on this machine, stopped when the block ends."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("ttlsnap").config("spark.ui.enabled", "false")
+    for name, value in {"spark.master": "local[2]", **conf}.items():
+        builder = builder.config(name, value)
+    try:
+        with quiet_launch():
+            session = builder.getOrCreate()
+    except Exception as error:
+        raise TtlsnapError(f"Spark could not be started. Is there a Java 17?\n{first_lines(error)}") from error
+    try:
+        yield session
+    finally:
+        session.stop()
 
 
 @contextlib.contextmanager
