@@ -1,21 +1,27 @@
 """How good the checker is: its verdict on every pair, against what real Spark was seen to do.
 
-    python -m tests.check.quality [--only SUBSTRING] [--contracts DIR]
+    python -m tests.check.quality contracts DIR      make the contracts of all pairs with real Spark, and keep them here
+    python -m tests.check.quality                    the verdicts, a line for each pair, and the figures
+    python -m tests.check.quality document           the table of docs/checks.md
 
-``DIR`` keeps the contracts of both queries of every pair, so that a second run needs no Spark.
+``contracts.json.gz`` has the contracts of both queries of every pair, so that the verdicts need no Spark. ``DIR`` keeps
+them while they are made; what is there is not made again.
 """
 
 from __future__ import annotations
 
-import argparse
+import gzip
 import json
-import re
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ttlsnap.check import CheckReport, Verdict, check
+from ttlsnap.check.rules import RULES
 from ttlsnap.contract import Contract, parse_contract
 from ttlsnap.errors import TtlsnapError
 
@@ -24,80 +30,192 @@ from .pairs import PAIRS
 from .queries import EVENTS
 
 OBSERVED = Path(__file__).parent / "observed.json"
+KEPT = Path(__file__).parent / "contracts.json.gz"
+PAGE = Path(__file__).parents[2] / "docs" / "checks.md"
+_BASICS = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
 
 
-def observed() -> dict[str, dict[str, Any]]:
-    """What Spark did with each pair."""
-    found: dict[str, dict[str, Any]] = json.loads(OBSERVED.read_text())
-    return found
+@dataclass(frozen=True)
+class Judged:
+    """A pair with what Spark did and what the checker says; ``report`` is None where Spark does not plan a query."""
+
+    name: str
+    seen: dict[str, Any]
+    verdict: Verdict
+    report: CheckReport | None
+
+    @property
+    def works(self) -> bool:
+        """Whether the old state goes on as it was."""
+        return self.seen["outcome"] == "right"
+
+    @property
+    def breaks(self) -> bool:
+        """Whether Spark refuses it, or goes on with wrong results."""
+        return self.seen["outcome"] in ("wrong", "refused")
+
+    @property
+    def spark(self) -> str:
+        """What Spark did, in words."""
+        error = self.seen.get("error")
+        return f"{self.seen['outcome']} ({error}, {self.seen['where']})" if error else str(self.seen["outcome"])
+
+    @property
+    def codes(self) -> str:
+        """The rules that fitted."""
+        if self.report is None:
+            return "no contract"
+        return ", ".join(dict.fromkeys(finding.code for finding in self.report.findings)) or "none"
 
 
-def contracts(pair: Pair, spark: Any, folder: Path) -> tuple[Contract | str, Contract | str]:
-    """Those of both queries; instead of one that Spark refuses to plan, what it says."""
-    return contract(pair, 0, spark, folder), contract(pair, 1, spark, folder)
+@cache
+def judged() -> tuple[Judged, ...]:
+    """Every pair of the newest Spark that was observed and has contracts."""
+    return tuple(_judged())
 
 
-def contract(pair: Pair, side: int, spark: Any, folder: Path) -> Contract | str:
-    kept = folder / f"{pair.name}.{('old', 'new')[side]}.json"
-    if not kept.exists():
-        from ttlsnap.contract.of_query import contract_of_query
-
-        query = (pair.old, pair.new)[side]
-        settings = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC", **pair.settings[side]}
-        mode = pair.modes[side] or query.mode
-        try:
-            made = contract_of_query(query.build, EVENTS, conf=settings, output_mode=mode, session=spark().newSession())
-            kept.write_text(made.dumps())
-        except TtlsnapError as error:
-            kept.write_text(json.dumps({"error": str(error)}))
-    text = kept.read_text()
-    if text.startswith('{"error"'):
-        return str(json.loads(text)["error"])
-    return parse_contract(text, str(kept))
+def _judged() -> Iterator[Judged]:
+    kept = json.loads(gzip.decompress(KEPT.read_bytes()))
+    contracts = {key: _read(document, key) for key, document in kept["contracts"].items()}
+    for name, seen in json.loads(OBSERVED.read_text()).items():
+        if name not in kept["pairs"]:
+            continue
+        old, new = (contracts[key] for key in kept["pairs"][name])
+        if isinstance(old, str) or isinstance(new, str):
+            yield Judged(name, seen, Verdict.INCOMPATIBLE, None)
+        else:
+            report = check(old, new)
+            yield Judged(name, seen, report.verdict, report)
 
 
-def verdict_on(pair: Pair, spark: Any, folder: Path) -> tuple[Verdict, CheckReport | str]:
-    """The checker's verdict on a pair, and why."""
-    old, new = contracts(pair, spark, folder)
-    for made in (old, new):
-        if isinstance(made, str):
-            return Verdict.INCOMPATIBLE, made
-    assert isinstance(old, Contract)
-    assert isinstance(new, Contract)
-    report = check(old, new)
-    return report.verdict, report
+def _read(document: Any, key: str) -> Contract | str:
+    return str(document["error"]) if "error" in document else parse_contract(json.dumps(document), key)
+
+
+def figures() -> dict[str, int]:
+    """The counts that the quality is stated in."""
+    pairs = judged()
+    works = [one for one in pairs if one.works]
+    return {
+        "pairs": len(pairs),
+        "that break": sum(one.breaks for one in pairs),
+        "that break, called as is": sum(one.breaks and one.verdict is Verdict.AS_IS for one in pairs),
+        "that work": len(works),
+        "that work, called anything else": sum(one.verdict is not Verdict.AS_IS for one in works),
+        "called unknown": sum(one.verdict is Verdict.UNKNOWN for one in pairs),
+    }
+
+
+def table() -> str:
+    """The pairs as a table for the docs."""
+    lines = ["| " + " | ".join(f"{name}: {count}" for name, count in figures().items()) + " |"]
+    lines += [
+        "|" + "---|" * len(figures()),
+        "",
+        "| pair | what changed | Spark | verdict | rules |",
+        "|---|---|---|---|---|",
+    ]
+    for one in judged():
+        cells = (f"`{one.name}`", one.seen["change"], one.spark, one.verdict.value, one.codes)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def rules() -> str:
+    """The rules, each with what its findings say and the pairs that it fitted."""
+    sections = []
+    for rule in RULES.values():
+        found = [
+            (one, f) for one in judged() if one.report is not None for f in one.report.findings if f.code == rule.code
+        ]
+        lines = [f"### `{rule.code}`", "", f"{rule.title[0].upper()}{rule.title[1:]}. {rule.why}", ""]
+        for name in ("verdict", "spark", "fix"):
+            told = dict.fromkeys(str(getattr(finding, name)) for _, finding in found if getattr(finding, name))
+            what = {"verdict": "Verdict", "spark": "Spark", "fix": "What to do"}[name]
+            lines += [f"* {what}: {'; or '.join(told)}"] if told else []
+        names = dict.fromkeys(f"`{one.name}`" for one, _ in found)
+        if names:
+            lines.append(f"* Pairs: {', '.join(list(names)[:6])}{' and others' if len(names) > 6 else ''}")
+        sections.append("\n".join(lines).rstrip())
+    return "\n\n".join(sections)
+
+
+def page() -> str:
+    """``docs/checks.md`` with the table and the rules as they are now."""
+    text = PAGE.read_text()
+    for name, filling in (("pairs", table()), ("rules", rules())):
+        begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+        head, _, rest = text.partition(begin)
+        text = f"{head}{begin}\n{filling}\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+def make(folder: Path) -> None:
+    """Make the contracts that are not in ``folder`` yet, and keep those of all pairs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    spark = cache(_session)
+    contracts: dict[str, Any] = {}
+    pairs: dict[str, list[str]] = {}
+    for name, pair in sorted(PAIRS.items()):
+        if pair.versions != (NEWEST, NEWEST):
+            continue
+        pairs[name] = []
+        for side in (0, 1):
+            document = _document(pair, side, spark, folder)
+            text = json.dumps(document, sort_keys=True)
+            key = next((key for key, known in contracts.items() if json.dumps(known, sort_keys=True) == text), None)
+            key = key or f"{name}.{('old', 'new')[side]}"
+            contracts[key] = document
+            pairs[name].append(key)
+    packed = gzip.compress(json.dumps({"contracts": contracts, "pairs": pairs}, sort_keys=True).encode(), mtime=0)
+    KEPT.write_bytes(packed)
+
+
+def _document(pair: Pair, side: int, spark: Callable[[], Any], folder: Path) -> Any:
+    path = folder / f"{pair.name}.{('old', 'new')[side]}.json"
+    if not path.exists():
+        path.write_text(json.dumps(document_of(pair, side, spark())))
+        print(path.name, flush=True)
+    return json.loads(path.read_text())
+
+
+def document_of(pair: Pair, side: int, spark: Any) -> Any:
+    """The contract of a pair's old or new query; what Spark says instead where it does not plan it."""
+    from ttlsnap.contract.of_query import contract_of_query
+
+    query = (pair.old, pair.new)[side]
+    settings = {**_BASICS, **pair.settings[side]}
+    mode = pair.modes[side] or query.mode
+    try:
+        made = contract_of_query(query.build, EVENTS, conf=settings, output_mode=mode, session=spark.newSession())
+        return made.to_json()
+    except TtlsnapError as error:
+        return {"error": str(error)}
+
+
+def _session() -> Any:
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--contracts", type=Path, required=True)
-    options = parser.parse_args()
-    options.contracts.mkdir(parents=True, exist_ok=True)
-    session: list[Any] = []
-
-    def spark() -> Any:
-        if not session:
-            from pyspark.sql import SparkSession
-
-            builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-            session.append(builder.getOrCreate())
-            session[0].sparkContext.setLogLevel("OFF")
-        return session[0]
-
-    counts: Counter[tuple[str, str]] = Counter()
-    for name, seen in observed().items():
-        pair = PAIRS.get(name)
-        if pair is None or not re.search(options.only, name) or (seen["old"], seen["new"]) != (NEWEST, NEWEST):
-            continue
-        verdict, why = verdict_on(pair, spark, options.contracts)
-        counts[seen["outcome"], verdict.value] += 1
-        works, fine = seen["outcome"] in ("right", "ignored"), verdict is Verdict.AS_IS
-        mark = "  " if works == fine or (seen["outcome"] == "ignored" and not fine) else "!!" if fine else "? "
-        codes = why if isinstance(why, str) else "; ".join(f"{f.code}({f.verdict})" for f in why.findings)
-        print(f"{mark} {seen['outcome']:8} {verdict.value:16} {name:44} {codes[:150]}")
-        sys.stdout.flush()
-    print(dict(counts))
+    match sys.argv[1:]:
+        case ["contracts", folder]:
+            make(Path(folder))
+        case ["document"]:
+            PAGE.write_text(page())
+        case []:
+            for one in judged():
+                fine = one.verdict is Verdict.AS_IS
+                mark = "!!" if one.breaks and fine else "? " if one.works and not fine else "  "
+                print(f"{mark} {one.seen['outcome']:8} {one.verdict.value:16} {one.name:44} {one.codes}")
+            for name, count in figures().items():
+                print(f"{count:4} {name}")
+        case _:
+            sys.exit(__doc__)
 
 
 if __name__ == "__main__":

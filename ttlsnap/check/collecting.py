@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from ttlsnap.check.findings import Finding, Place, Verdict
 from ttlsnap.check.rules import RULES
 from ttlsnap.contract import Contract
-
-SCHEMA_CHECK = "spark.sql.streaming.stateStore.stateSchemaCheck"
+from ttlsnap.contract.model import SCHEMA_CHECK
 
 
 @dataclass

@@ -15,7 +15,7 @@ from ttlsnap.contract import OperatorContract
 
 _KEYS = ("group by ", "key ", "on ")
 _WRONG = f"{SILENT}: wrong results"
-_CAST = re.compile(r"\bcast\(((?:[^()]|\([^()]*\))*) as [a-z0-9_(),]+\)")
+_CAST = re.compile(r"\bcast\(((?:[^()]|\([^()]*\))*) as [a-z0-9_ ]+(?:\(\d+(?:,\d+)?\))?\)")
 # Buffers that are read as well by the one as by the other.
 _AS_WELL = ((r"count\(.*\)", r"count\(.*\)"), (r"collect_list(\(.*\))", r"collect_set(\(.*\))"))
 _FIRST = re.compile(r"^(first|last|first_value|last_value)\(")

@@ -23,6 +23,7 @@ from ttlsnap.strict_json import parse_json
 
 VERSION = 1
 PARTITIONS = "spark.sql.shuffle.partitions"
+SCHEMA_CHECK = "spark.sql.streaming.stateStore.stateSchemaCheck"
 MAX_BYTES = 64 << 20
 
 

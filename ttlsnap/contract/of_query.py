@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ttlsnap.contract.functions import Digests
-from ttlsnap.contract.model import PARTITIONS, Contract, OperatorContract
+from ttlsnap.contract.model import PARTITIONS, SCHEMA_CHECK, Contract, OperatorContract
 from ttlsnap.contract.of_checkpoint import contract_of_checkpoint
 from ttlsnap.contract.plan import PlannedOperator, stateful_operators
 from ttlsnap.contract.recording import Recording, Started, intercepted, recorded
@@ -291,9 +291,15 @@ def _contract(spark: SparkSession, query: Started, recording: Recording, folder:
         made_from="query",
         spark=spark.version,
         output_mode=mode.lower(),
-        conf={**found.conf, PARTITIONS: str(wanted)},
+        conf={**found.conf, PARTITIONS: str(wanted), **_unchecked(spark)},
         operators=_operators(found.operators, planned, recording, few, int(str(wanted))),
     )
+
+
+def _unchecked(spark: SparkSession) -> dict[str, str]:
+    """That Spark shall not compare schemas, which it does not pin, but which decides what it refuses."""
+    value = str(spark.conf.get(SCHEMA_CHECK, "true")).lower()
+    return {} if value == "true" else {SCHEMA_CHECK: value}
 
 
 def _run_once(frame: DataFrame, mode: str, checkpoint: Path, once: bool) -> None:

@@ -1,0 +1,119 @@
+"""Contracts of checkpoints and as documents: what is written is read again, and what is none is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap.check.targets import load_contract
+from ttlsnap.cli.app import run
+from ttlsnap.contract import contract_of_checkpoint, parse_contract
+from ttlsnap.errors import TtlsnapError, UnsupportedError, UsageError
+
+from ..samples import SAMPLES, bytes_of, sample
+
+ALL = sorted(path.name for path in SAMPLES.iterdir() if (path / "state").is_dir())
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_checkpoints_contract_is_read_as_it_was_written(tmp_path: Path, name: str) -> None:
+    target = sample(name, tmp_path)
+    before = bytes_of(target)
+    made = contract_of_checkpoint(str(target))
+    assert parse_contract(made.dumps(), "here") == made == load_contract(str(target))
+    assert made.dumps() == parse_contract(made.dumps(), "here").dumps()
+    assert bytes_of(target) == before
+
+
+def test_what_a_checkpoint_tells() -> None:
+    made = contract_of_checkpoint(str(SAMPLES / "lists-4.2"))
+    (operator,) = made.operators
+    (store,) = operator.stores
+    assert (made.provider, made.spark, made.sources, made.changelog) == ("rocksdb", ">=4.2", 1, False)
+    assert (operator.time_mode, operator.output_mode, operator.plan) == ("ProcessingTime", "Update", None)
+    kinds = {state.name: (state.kind, state.role, state.ttl) for state in store.states or ()}
+    assert kinds["recent"] == ("list", "primary", True)
+    assert kinds["all"] == ("list", "primary", False)
+    assert kinds["$ttl_recent"] == ("index", "derived", None)
+
+
+def test_changelogs_are_seen() -> None:
+    assert contract_of_checkpoint(str(SAMPLES / "rocksdb-changelog-3.5")).changelog is True
+    assert contract_of_checkpoint(str(SAMPLES / "join-4.2")).changelog is None
+
+
+def test_without_schemas_there_are_no_states() -> None:
+    made = contract_of_checkpoint(str(SAMPLES / "no-schema-3.0"))
+    assert [store.states for operator in made.operators for store in operator.stores] == [None]
+
+
+def document() -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(contract_of_checkpoint(str(SAMPLES / "rocksdb-4.2")).dumps())
+    return made
+
+
+@pytest.mark.parametrize(
+    ("edit", "kind", "match"),
+    [
+        (lambda d: d.update(version=2), UnsupportedError, "version 2.*newer ttlsnap"),
+        (lambda d: d.pop("operators"), UsageError, "is no contract"),
+        (lambda d: d.update(operators={}), UsageError, r"operators must be array"),
+        (lambda d: d.update(surprise=1), UsageError, "surprise"),
+        (lambda d: d["operators"][0].update(id=-1), UsageError, r"operators\[0\].id"),
+        (
+            lambda d: d["operators"][0]["stores"][0]["states"][0]["key"][0].update(type="nosuch"),
+            UnsupportedError,
+            "nosuch",
+        ),
+        (lambda d: d["operators"][0]["stores"][0]["states"][0].update(role="odd"), UsageError, "role"),
+        (lambda d: d["conf"].update(a=1), UsageError, "conf"),
+    ],
+)
+def test_what_is_no_contract(edit: Any, kind: type[TtlsnapError], match: str) -> None:
+    found = document()
+    edit(found)
+    with pytest.raises(kind, match=match) as raised:
+        parse_contract(json.dumps(found), "old.json")
+    assert "old.json" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "3", '{"version": 1, "version": 1}', "\0", '{"version": true}', "null"]
+)
+def test_what_is_no_json_of_ours(text: str) -> None:
+    with pytest.raises(UsageError, match="is no contract"):
+        parse_contract(text, "here")
+
+
+def test_the_command_prints_and_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = str(SAMPLES / "rocksdb-4.2")
+    assert run(["contract", target]) == 0
+    printed = capsys.readouterr().out
+    assert run(["contract", target, "--output", str(tmp_path / "c.json")]) == 0
+    told = capsys.readouterr()
+    assert not told.out
+    assert "1 stateful operators (stateStoreSave)" in told.err
+    assert (tmp_path / "c.json").read_text() == printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ([], "give a checkpoint"),
+        (["CK", "--script", "x.py"], "one of them"),
+        (["CK", "--schema", "a int"], "are for a query"),
+        (["CK", "--conf", "novalue"], "NAME=VALUE"),
+        (["/nowhere/at/all"], "does not exist"),
+        (["CK", "--batch", "99"], "not retained"),
+        (["CK", "--output", "/nowhere/at/all/c.json"], "cannot write"),
+        (["jobs:build", "--schema", "nosuch.ddl"], "there is no file nosuch.ddl"),
+        (["CK", "--properties-file", "/nowhere/conf"], "properties-file"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], match: str, capsys: pytest.CaptureFixture[str]) -> None:
+    target = str(SAMPLES / "rocksdb-4.2")
+    assert run(["contract", *(target if a == "CK" else a for a in arguments)]) == 2
+    assert match in capsys.readouterr().err

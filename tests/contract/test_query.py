@@ -1,0 +1,153 @@
+"""Contracts that real Spark makes of queries without data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ttlsnap.contract import Contract
+from ttlsnap.contract.of_query import contract_of_query, contract_of_script, joined
+from ttlsnap.errors import UsageError
+
+from . import jobs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROCKSDB = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    )
+}
+
+
+def made(spark: SparkSession, build: Any, schemas: Any = jobs.EVENTS, **options: Any) -> Contract:
+    return contract_of_query(build, schemas, session=spark.newSession(), **options)
+
+
+def test_what_a_query_computes(spark: SparkSession) -> None:
+    found = made(spark, jobs.totals, output_mode="update", conf={"spark.sql.shuffle.partitions": "64"})
+    (operator,) = found.operators
+    assert (found.made_from, found.output_mode, found.spark) == ("query", "update", spark.version)
+    assert (operator.name, operator.partitions, found.conf["spark.sql.shuffle.partitions"]) == (
+        "stateStoreSave",
+        64,
+        "64",
+    )
+    assert operator.plan == (
+        "group by user",
+        "group by window(ts, 1 hour)",
+        "aggregate sum((amount * cast(2 as bigint)))",
+        "watermark ts, 10 minutes",
+        "filter (amount > cast(0 as bigint))",
+        "from user string, other string, amount bigint, ts timestamp",
+    )
+    assert operator.functions == {}
+
+
+def test_sessions(spark: SparkSession) -> None:
+    (operator,) = made(spark, "tests.contract.jobs:sessions").operators
+    assert (operator.plan or ())[:3] == (
+        "group by user",
+        "group by session_window(ts, 5 minutes)",
+        "aggregate count(1)",
+    )
+
+
+def test_several_sources_and_a_writer(spark: SparkSession) -> None:
+    found = made(spark, jobs.joined, {"clicks": jobs.EVENTS, "views": "viewer string, at timestamp"})
+    (operator,) = found.operators
+    assert (found.sources, found.output_mode, operator.name) == (2, "append", "symmetricHashJoin")
+    assert (operator.plan or ())[:2] == ("join Inner", "on user = viewer")
+    assert "right viewer" in (operator.plan or ())
+
+
+def test_a_processor_with_a_ttl(spark: SparkSession) -> None:
+    """Its ``init`` runs, and says which variables there are; no row is handled."""
+    found = made(spark, jobs.last, output_mode="update", conf=ROCKSDB)
+    (operator,) = found.operators
+    states = {state.name: state.ttl for store in operator.stores for state in store.states or ()}
+    assert states["last"] is True
+    assert operator.time_mode == "ProcessingTime"
+    assert set(operator.functions or {}) == {"Last"}
+    assert {"init", "handleInputRows", "close"} <= set((operator.functions or {})["Last"])
+
+
+def test_a_udf_on_the_way_to_the_key(spark: SparkSession) -> None:
+    (operator,) = made(spark, jobs.by_udf, output_mode="update").operators
+    assert (operator.plan or ())[0] == "group by initial(user)"
+    assert list(operator.functions or {}) == ["initial"]
+
+
+@pytest.mark.parametrize(
+    ("build", "options", "match"),
+    [
+        ("tests.contract.jobs:nosuch", {}, "cannot be loaded: AttributeError"),
+        ("no_such_module:build", {}, "cannot be loaded: ModuleNotFoundError"),
+        ("tests.contract.jobs:A_NUMBER", {}, "is int, and no function"),
+        (jobs.no_state, {}, "keeps no state"),
+        (jobs.nothing, {}, "returned NoneType"),
+        (jobs.raises, {}, r"raised ValueError at jobs.py:\d+: out of order"),
+        (jobs.no_column, {}, "nosuch"),
+        (jobs.three, {}, "takes 3 arguments"),
+        (jobs.no_stream, {}, "does not stream"),
+        (jobs.totals, {"output_mode": "sometimes"}, "output mode|output-mode"),
+        (jobs.totals, {"schemas": {}}, "needs the schema"),
+        (jobs.totals, {"schemas": {"a": "a int", "b": "b int"}}, "takes one DataFrame, and 2 schemas"),
+        (jobs.totals, {"schemas": "user strin"}, "the schema 'user strin' is none"),
+        (jobs.last, {"output_mode": "update"}, "Spark (cannot run|refuses) the query"),
+        (jobs.joined, {"schemas": {"clicks": jobs.EVENTS, "views": "viewer string, at timestamp"}, "output_mode": "update"},
+         "the query's own append"),
+        (jobs.totals, {"conf": {"spark.sql.shuffle.partitions": "many"}}, "does not take --conf"),
+    ],
+)  # fmt: skip
+def test_what_is_no_stateful_query(spark: SparkSession, build: Any, options: dict[str, Any], match: str) -> None:
+    with pytest.raises(UsageError, match=match):
+        made(spark, build, options.pop("schemas", jobs.EVENTS), **options)
+
+
+SCRIPT = """
+import sys
+from pyspark.sql import SparkSession, functions as F
+
+spark = SparkSession.builder.appName("job").getOrCreate()
+events = spark.readStream.format("kafka").option("subscribe", sys.argv[1]).load()
+counts = events.withWatermark("timestamp", "5 minutes").dropDuplicates(["key", "timestamp"])
+query = counts.writeStream.queryName("once").format("kafka").option("checkpointLocation", "/nowhere").start()
+lines = spark.readStream.table("lines").groupBy("word").count()
+lines.writeStream.queryName("words").outputMode("complete").toTable("counts")
+spark.streams.awaitAnyTermination()
+query.awaitTermination()
+spark.stop()
+"""
+
+
+def test_a_script_that_opens_its_own_sources(spark: SparkSession, tmp_path: Path) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(SCRIPT)
+
+    def of(query: str | None) -> Contract:
+        session = spark.newSession()
+        return contract_of_script(str(script), ["topic"], {"lines": "word string"}, query=query, session=session)
+
+    once = of("once")
+    assert [operator.name for operator in once.operators] == ["dedupe"]
+    assert (once.operators[0].plan or ())[:2] == ("key key", "key timestamp")
+    assert of("words").output_mode == "complete"
+    with pytest.raises(UsageError, match="starts 2 queries"):
+        of(None)
+    with pytest.raises(UsageError, match="table lines: give its schema"):
+        contract_of_script(str(script), ["topic"], session=spark.newSession())
+    with pytest.raises(UsageError, match="raised IndexError"):
+        contract_of_script(str(script), session=spark.newSession())
+    # All is as it was.
+    assert made(spark, jobs.totals).output_mode == "append"
+
+
+def test_a_checkpoint_with_its_query(spark: SparkSession) -> None:
+    query = made(spark, jobs.totals, output_mode="update")
+    assert joined(query, query).made_from == "checkpoint and query"
+    with pytest.raises(UsageError, match="do not belong together"):
+        joined(query, made(spark, jobs.sessions))
