@@ -137,8 +137,10 @@ def _of_query(
     from ttlsnap.contract.of_query import contract_of_query, contract_of_script
     from ttlsnap.errors import UsageError
 
-    # As python -m does: the user's modules are looked for where the command runs.
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - sys.path takes text
+    # As python -m does: the user's modules are looked for where the command runs, by Spark's workers, too.
+    here = str(Path.cwd() if script is None else script.resolve().parent)
+    sys.path.insert(0, here)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
     if script is not None:
         if output_mode is not None:
             raise UsageError("--output-mode goes with a function; a script says it itself")

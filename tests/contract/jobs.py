@@ -47,7 +47,7 @@ def last(df: DataFrame) -> DataFrame:
 
 def by_udf(df: DataFrame) -> DataFrame:
     @F.udf("string")
-    def initial(user: str) -> str:
+    def initial(user):  # type: ignore[no-untyped-def]  # PySpark would read hints for its own ends
         raise AssertionError("there are no rows")
 
     return df.groupBy(initial("user").alias("i")).count()

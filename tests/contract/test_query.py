@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.cloudpickle import register_pickle_by_value
 
 from ttlsnap.contract import Contract
 from ttlsnap.contract.of_query import contract_of_query, contract_of_script, joined
@@ -21,6 +22,9 @@ ROCKSDB = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     )
 }
+
+
+register_pickle_by_value(jobs)  # Spark's workers do not find this package
 
 
 def made(spark: SparkSession, build: Any, schemas: Any = jobs.EVENTS, **options: Any) -> Contract:
