@@ -193,4 +193,4 @@ def _properties(path: Path | None) -> dict[str, str]:
 
 def _summary(made: Contract) -> str:
     names = ", ".join(operator.name or "unnamed" for operator in made.operators)
-    return f"the state contract of {len(made.operators)} stateful operators ({names}), from a {made.made_from}"
+    return f"the state contract of {names}, made from {made.made_from}"

@@ -13,7 +13,6 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache

@@ -95,7 +95,7 @@ def test_the_command_prints_and_writes_it(tmp_path: Path, capsys: pytest.Capture
     assert run(["contract", target, "--output", str(tmp_path / "c.json")]) == 0
     told = capsys.readouterr()
     assert not told.out
-    assert "1 stateful operators (stateStoreSave)" in told.err
+    assert "the state contract of stateStoreSave, made from checkpoint" in told.err
     assert (tmp_path / "c.json").read_text() == printed
 
 

@@ -24,6 +24,8 @@ ROCKSDB = {
 }
 
 
+TWO = {"clicks": jobs.EVENTS, "views": "viewer string, at timestamp"}
+
 register_pickle_by_value(jobs)  # Spark's workers do not find this package
 
 
@@ -61,7 +63,7 @@ def test_sessions(spark: SparkSession) -> None:
 
 
 def test_several_sources_and_a_writer(spark: SparkSession) -> None:
-    found = made(spark, jobs.joined, {"clicks": jobs.EVENTS, "views": "viewer string, at timestamp"})
+    found = made(spark, jobs.joined, TWO)
     (operator,) = found.operators
     assert (found.sources, found.output_mode, operator.name) == (2, "append", "symmetricHashJoin")
     assert (operator.plan or ())[:2] == ("join Inner", "on user = viewer")
@@ -102,8 +104,7 @@ def test_a_udf_on_the_way_to_the_key(spark: SparkSession) -> None:
         (jobs.totals, {"schemas": {"a": "a int", "b": "b int"}}, "takes one DataFrame, and 2 schemas"),
         (jobs.totals, {"schemas": "user strin"}, "the schema 'user strin' is none"),
         (jobs.last, {"output_mode": "update"}, "Spark (cannot run|refuses) the query"),
-        (jobs.joined, {"schemas": {"clicks": jobs.EVENTS, "views": "viewer string, at timestamp"}, "output_mode": "update"},
-         "the query's own append"),
+        (jobs.joined, {"schemas": TWO, "output_mode": "update"}, "the query's own append"),
         (jobs.totals, {"conf": {"spark.sql.shuffle.partitions": "many"}}, "does not take --conf"),
     ],
 )  # fmt: skip

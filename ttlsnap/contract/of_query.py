@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import inspect
 import os
+import re
 import runpy
 import sys
 import tempfile
@@ -296,6 +297,14 @@ def _contract(spark: SparkSession, query: Started, recording: Recording, folder:
     )
 
 
+def _cause(error: Exception) -> str:
+    """Why a query ended, without what Spark says of it in every case."""
+    text = first_lines(error, 12).partition("=== Streaming Query ===")[0].strip()
+    text = re.sub(r"^\[STREAM_FAILED\] .*? terminated with exception: ", "", text)
+    hint = "\nGive the settings of production by --conf" if "NOT_SUPPORTED" in text else ""
+    return text + hint
+
+
 def _unchecked(spark: SparkSession) -> dict[str, str]:
     """That Spark shall not compare schemas, which it does not pin, but which decides what it refuses."""
     value = str(spark.conf.get(SCHEMA_CHECK, "true")).lower()
@@ -314,7 +323,7 @@ def _run_once(frame: DataFrame, mode: str, checkpoint: Path, once: bool) -> None
     try:
         ended = query.awaitTermination(_TIMEOUT_S)
     except Exception as error:
-        raise UsageError(f"Spark cannot run the query, even without data: {first_lines(error, 6)}") from error
+        raise UsageError(f"Spark cannot run the query, even without data: {_cause(error)}") from error
     if not ended:
         query.stop()
         raise UsageError(f"the query did not end within {_TIMEOUT_S} seconds, although it has no data")
