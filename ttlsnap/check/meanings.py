@@ -17,8 +17,12 @@ _KEYS = ("group by ", "key ", "on ")
 _WRONG = f"{SILENT}: wrong results"
 _CAST = re.compile(r"\bcast\(((?:[^()]|\([^()]*\))*) as [a-z0-9_ ]+(?:\(\d+(?:,\d+)?\))?\)")
 # Buffers that are read as well by the one as by the other.
-_AS_WELL = ((r"count\(.*\)", r"count\(.*\)"), (r"collect_list(\(.*\))", r"collect_set(\(.*\))"))
-_FIRST = re.compile(r"^(first|last|first_value|last_value)\(")
+_AS_WELL = (
+    (r"count\(.*\)", r"count\(.*\)"),
+    (r"collect_list(\(.*\))", r"collect_set(\(.*\))"),
+    (r"first(\(.*\))", r"last(\(.*\))"),
+)
+_NULLS = re.compile(r"\b(?:coalesce|nullif|nvl|ifnull)\(((?:[^(),]|\([^()]*\))+), (?:[^(),]|\([^()]*\))+\)")
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class _Plan:
     join: str | None
     where: tuple[str, ...]
     limit: str | None
+    timeout: str | None
     watermarks: tuple[str, ...]
     filters: tuple[str, ...]
     upstream: tuple[str, ...]
@@ -53,6 +58,7 @@ class _Plan:
             join=next(iter(having("join ")), None),
             where=having("where "),
             limit=next(iter(having("limit ")), None),
+            timeout=next(iter(having("timeout ")), None),
             watermarks=having("watermark "),
             filters=having("filter "),
             upstream=having("through "),
@@ -116,6 +122,17 @@ def compare_meanings(both: Comparison, place: Place, old: OperatorContract, new:
             after.limit,
             "what was counted goes on to count",
             SILENT,
+        )
+    if before.timeout != after.timeout:
+        both.add(
+            "timeout",
+            Verdict.UNKNOWN,
+            place,
+            before.timeout,
+            after.timeout,
+            f"the timeout is {after.timeout}, and was {before.timeout}: what is in the state was set by the old clock",
+            SILENT,
+            "if every key sets its timeout anew before the old moment comes, ignore this finding",
         )
     _watermarks(both, place, old, before, after)
     for code, was, now in (
@@ -215,7 +232,7 @@ def _aggregates(both: Comparison, place: Place, before: _Plan, after: _Plan) -> 
             at,
             ", ".join(before.aggregates),
             ", ".join(after.aggregates),
-            "the aggregates are in another order, by which Spark goes: where types are the same it takes one for another",
+            "the aggregates are in another order, by which Spark goes: of one type, it takes one for another",
             _WRONG,
             "put them into their old order",
         )
@@ -239,6 +256,18 @@ def _another(both: Comparison, place: Place, side: str, was: str, now: str, befo
             f"the source has no {gone[0]} any more, and a new {come[0]}: is it the same column?",
             SILENT,
             f"if it is the same, say --renamed {gone[0]}={come[0]}; if it is another, begin a new checkpoint",
+        )
+        return
+    if _uncast(_NULLS.sub(r"\1", was)) == _uncast(_NULLS.sub(r"\1", now)):
+        both.add(
+            f"{side}-nullability",
+            Verdict.UNKNOWN,
+            place,
+            was,
+            now,
+            f"{now} stands where {was} stood, and differs for null only: does the state have any?",
+            SILENT,
+            "if it has no null there, ignore this finding",
         )
         return
     both.add(
@@ -280,17 +309,15 @@ def _watermarks(both: Comparison, place: Place, old: OperatorContract, before: _
         return
     was, now = ("; ".join(plan.watermarks) or "none" for plan in (before, after))
     if old.name == "dedupeWithinWatermark":
-        longer = len(before.watermarks) == len(after.watermarks) == 1 and _longer(was, now)
         both.add(
             "dedup-delay",
-            Verdict.UNKNOWN if longer else Verdict.AS_IS,
+            Verdict.UNKNOWN,
             place,
             was,
             now,
-            "keys in the state expire when the old delay lets them"
-            + (", and a duplicate that comes later than that, within the new one, comes out" if longer else ""),
+            "keys in the state expire when the old delay lets them: until then the new one does not hold for them",
             SILENT,
-            "if that may be, ignore this finding" if longer else "",
+            "if that may be, ignore this finding",
         )
         return
     both.add(
@@ -342,8 +369,6 @@ def _uncast(text: str) -> str:
 
 
 def _reads_as_well(was: str, now: str) -> bool:
-    if _FIRST.match(was) and _FIRST.match(now):
-        return was.partition("(")[2] == now.partition("(")[2]
     for old, new in _AS_WELL:
         before, after = re.fullmatch(old, was), re.fullmatch(new, now)
         if before and after and before.groups() == after.groups():

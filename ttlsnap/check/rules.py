@@ -109,6 +109,7 @@ RULES = _rules(
     Rule("ttl-off", "a state variable lost its TTL", "Old values have one field more."),
     Rule("time-mode", "transformWithState has another time mode", "Spark compares it at the start."),
     Rule("output-mode", "the output mode is another", "What was closed before does not come out again."),
+    Rule("timeout", "a timeout is of another kind", "What is in the state is a moment on the old clock."),
     Rule("sources", "the query has another number of sources", "Spark matches the offsets of the log by their number."),
     Rule("provider-ignored", "another state store provider is set", "The checkpoint pins the old one."),
     Rule("partitions-ignored", "another number of partitions is set", "The checkpoint pins the old one."),

@@ -128,17 +128,19 @@ def _retyped(both: Comparison, place: Place, how: How, was: StructField, now: St
     wider = type(was.type) in _WIDER and _rank(now.type) > _rank(was.type)
     floats = isinstance(was.type, FloatType) and now.type.name == "double"
     code = f"{how.side}-widened" if wider or floats else f"{how.side}-retyped"
-    unchecked = both.unchecked
+    unchecked = both.unchecked and wider
     both.add(
         code,
-        Verdict.INCOMPATIBLE,
+        Verdict.UNKNOWN if unchecked else Verdict.INCOMPATIBLE,
         place,
         was.type.simple_string,
         now.type.simple_string,
         f"{now.name} was {was.type.simple_string}, and is {now.type.simple_string}"
-        + (": a negative number would be read as a large one" if wider and unchecked else ""),
-        f"{SILENT}: wrong results" if unchecked else how.refused,
-        f"cast it back to {was.type.simple_string}, or begin a new checkpoint",
+        + (": a negative number in the state would be read as a large one" if unchecked else ""),
+        f"{SILENT}: wrong results for negative numbers" if unchecked else how.refused,
+        "if there is no negative number, ignore this finding"
+        if unchecked
+        else f"cast it back to {was.type.simple_string}, or begin a new checkpoint",
     )
 
 

@@ -7,7 +7,8 @@ does what it does with the results. No file of a checkpoint tells any of this.
     group by window(ts, 5 minutes)              key user                      (of a deduplication)
     join LeftOuter                              on user = other               (by what rows are found, left and right)
     where (left.ts >= right.ts)                 left total = (amount * 2)     (a column of a join's side)
-    input total = (amount * 2)                  limit 10
+    input total = (amount * 2)                  timeout ProcessingTimeTimeout
+    limit 10
     watermark ts, 10 seconds                    filter (amount > 3)
     after dedupe                                through Union                 (any other node that rows come through)
     from user string, amount bigint             (a source's columns)
@@ -200,6 +201,8 @@ def _own(node: Any, kind: str, walk: _Walk) -> Iterator[str]:
             for key in output[:count] or _items(node.groupingAttributes()):
                 yield f"group by {walk.text(key)}"
             yield from _columns("input", output[count:], walk)
+            if kind.startswith("FlatMapGroups"):
+                yield f"timeout {node.timeout().toString()}"
 
 
 def _columns(side: str, attributes: Iterable[Any], walk: _Walk) -> Iterator[str]:
