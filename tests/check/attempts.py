@@ -16,7 +16,13 @@ _CODE = re.compile(r"\[([A-Z][A-Z0-9_]{3,}(?:\.[A-Z0-9_]+)*)\]")
 # The machine's fault, not the query's.
 _TOO_BUSY = "Python worker failed to connect back"
 # These say that something else went wrong.
-_WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "FAILED_EXECUTE_UDF", "CANNOT_LOAD_STATE_STORE")
+_WRAPPERS = (
+    "STREAM_FAILED",
+    "FOREACH_BATCH_USER_FUNCTION_ERROR",
+    "FAILED_EXECUTE_UDF",
+    "CANNOT_LOAD_STATE_STORE",
+    "CANNOT_WRITE_STATE_STORE",
+)
 
 
 def attempt(spark: Any, pair: str, side: int, checkpoint: str, source: str, out: str) -> dict[str, Any]:

@@ -199,9 +199,10 @@ pair(
 )
 LONGER = pandas(TOTAL, N, timeout="EventTimeTimeout", minutes=120, delay=0)
 pair("pandas-timeout-longer-passed", "timeout", TIMED, LONGER, after=ONE, rows=A_SEEN, unchanged=B_AND_C_OVER)
-pair("pandas-timeout-to-processing", "timeout", TIMED, pandas(TOTAL, N, timeout="ProcessingTimeTimeout"))
-pair(
-    "pandas-timeout-from-processing", "timeout", pandas(TOTAL, N, timeout="ProcessingTimeTimeout"), TIMED, after=CLOSING
-)
+BY_CLOCK = pandas(TOTAL, N, timeout="ProcessingTimeTimeout")
+pair("pandas-timeout-to-processing", "timeout", TIMED, BY_CLOCK)
+# The state's timeouts are moments of the events, long past by the clock.
+pair("pandas-timeout-to-processing-passed", "timeout", TIMED, BY_CLOCK, after=ONE, rows=A_SEEN)
+pair("pandas-timeout-from-processing", "timeout", BY_CLOCK, TIMED, after=CLOSING)
 pair("pandas-body", "function body", STEPS, pandas(TOTAL, N, factor=2))
 pair("pandas-body-of-another", "function body", STEPS, pandas(Field("total", "price"), N))
