@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from .pair import (
-    AFTER,
     AND_NULL,
     BEFORE,
     BOTH_KEYS,
     BY_USER,
     CLOSING,
+    PRICES,
     ROCKSDB,
+    SAME_PRICES,
     SESSIONS,
     TOTAL,
     UNCHECKED,
@@ -44,17 +45,10 @@ pair("agg-key-expression-alias", "harmless", aggregate(["upper(user)"], TOTAL), 
 pair("agg-key-reordered", "key reordered", aggregate(["user", "price"], TOTAL), aggregate(["price", "user"], TOTAL))
 pair("agg-keys-swapped", "keys swapped", BOTH_KEYS, aggregate(["other", "user"], TOTAL))
 pair("agg-keys-swapped-rocksdb", "keys swapped", BOTH_KEYS, aggregate(["other", "user"], TOTAL), conf=ROCKSDB)
-SAME_PRICE = (*AFTER, *(Event("a", "x", 6, price, 30) for price in (1, 2, 3, 4)))
 BY_PRICE = aggregate(["price"], TOTAL)
-pair("agg-key-widened", "key retyped", BY_PRICE, aggregate(["price"], TOTAL, LONG_PRICE), after=SAME_PRICE)
-pair(
-    "agg-key-widened-unchecked",
-    "key retyped",
-    BY_PRICE,
-    aggregate(["price"], TOTAL, LONG_PRICE),
-    after=SAME_PRICE,
-    now=UNCHECKED,
-)
+LONG = aggregate(["price"], TOTAL, LONG_PRICE)
+pair("agg-key-widened", "key retyped", BY_PRICE, LONG, before=PRICES, after=SAME_PRICES)
+pair("agg-key-widened-unchecked", "key retyped", BY_PRICE, LONG, before=PRICES, after=SAME_PRICES, now=UNCHECKED)
 pair("agg-key-int-to-string", "key retyped", BY_PRICE, aggregate(["price"], TOTAL, {"price": "cast(price as string)"}))
 REQUIRED = aggregate(["user"], TOTAL, {"user": "coalesce(user, '-')"})
 pair("agg-key-now-required", "key nullability", BY_USER, REQUIRED, before=WITH_NULL, after=AND_NULL)
