@@ -153,12 +153,15 @@ UNCHECKED: Conf = {_STORE + "stateSchemaCheck": "false"}
 def pair(
     name: str, change: str, old: Query, new: Query, *, conf: Conf | None = None, now: Conf | None = None, **rest: Any
 ) -> None:
-    """Enters a pair; ``conf`` are the settings of both queries, ``now`` those that the new one has besides."""
+    """Enters a pair; ``conf`` are the settings of both queries, ``now`` those that the new one has besides.
+
+    What else a ``Pair`` has goes by its own name.
+    """
     assert name not in PAIRS, name
     assert change in CHANGES, change
     shared = conf or {}
-    given = {"before": BEFORE, "after": AFTER, **rest}
-    PAIRS[name] = Pair(name, change, old, new, settings=(shared, {**shared, **(now or {})}), **given)
+    usual = {"before": BEFORE, "after": AFTER, "settings": (shared, {**shared, **(now or {})})}
+    PAIRS[name] = Pair(name, change, old, new, **{**usual, **rest})
 
 
 TOTAL = {"total": "sum amount"}

@@ -110,7 +110,7 @@ pair("upgrade-checkpoint-format-2-4.1-4.2", "upgrade", BY_USER, BY_USER, conf=ID
 pair("downgrade-checkpoint-format-2-4.2-4.1", "downgrade", BY_USER, BY_USER, conf=IDS, versions=("4.2", "4.1"))
 pair("downgrade-checkpoint-format-2-4.2-3.5", "downgrade", BY_USER, BY_USER, conf=IDS, versions=("4.2", "3.5"))
 JOIN_3 = {**ROCKSDB, "spark.sql.streaming.join.stateFormatVersion": "3"}
-pair("downgrade-join-format-3-4.2-4.0", "downgrade", NEAR, NEAR, conf=JOIN_3, versions=("4.2", "4.0"))
+pair("downgrade-join-format-3-4.2-4.0", "downgrade", NEAR, NEAR, settings=(JOIN_3, ROCKSDB), versions=("4.2", "4.0"))
 MERGE_1 = {**ROCKSDB, "spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion": "1"}
 LISTS = transform(ALL)
 # Two of one key in one batch are merged when they are written, others only when they are read.
