@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from .pair import (
-    AFTER,
     AND_NULL,
-    AVRO,
     BEFORE,
     BOTH_KEYS,
     BY_USER,
     CLOSING,
+    PRICES,
     ROCKSDB,
+    SAME_PRICES,
     SESSIONS,
     TOTAL,
     UNCHECKED,
@@ -36,29 +36,19 @@ pair("agg-key-added", "key added", BY_USER, BOTH_KEYS)
 pair("agg-key-added-rocksdb", "key added", BY_USER, BOTH_KEYS, conf=ROCKSDB)
 pair("agg-key-added-unchecked", "key added", BY_USER, BOTH_KEYS, now=UNCHECKED)
 pair("agg-key-removed", "key removed", BOTH_KEYS, BY_USER)
-pair("agg-key-removed-avro", "key removed", BOTH_KEYS, BY_USER, conf=AVRO)
 pair("agg-key-alias", "harmless", BY_USER, aggregate(["user as client"], TOTAL))
 pair("agg-key-renamed", "key renamed", BY_USER, aggregate(["client"], TOTAL, {"client": "user"}))
 pair("agg-key-renamed-rocksdb", "key renamed", BY_USER, aggregate(["client"], TOTAL, {"client": "user"}), conf=ROCKSDB)
-pair("agg-key-renamed-avro", "key renamed", BY_USER, aggregate(["client"], TOTAL, {"client": "user"}), conf=AVRO)
 pair("agg-key-another", "key renamed", BY_USER, aggregate(["other"], TOTAL))
 pair("agg-key-expression", "key retyped", BY_USER, aggregate(["upper(user)"], TOTAL))
 pair("agg-key-expression-alias", "harmless", aggregate(["upper(user)"], TOTAL), aggregate(["upper(user) as u"], TOTAL))
 pair("agg-key-reordered", "key reordered", aggregate(["user", "price"], TOTAL), aggregate(["price", "user"], TOTAL))
 pair("agg-keys-swapped", "keys swapped", BOTH_KEYS, aggregate(["other", "user"], TOTAL))
 pair("agg-keys-swapped-rocksdb", "keys swapped", BOTH_KEYS, aggregate(["other", "user"], TOTAL), conf=ROCKSDB)
-pair("agg-keys-swapped-avro", "keys swapped", BOTH_KEYS, aggregate(["other", "user"], TOTAL), conf=AVRO)
-SAME_PRICE = (*AFTER, *(Event("a", "x", 6, price, 30) for price in (1, 2, 3, 4)))
 BY_PRICE = aggregate(["price"], TOTAL)
-pair("agg-key-widened", "key retyped", BY_PRICE, aggregate(["price"], TOTAL, LONG_PRICE), after=SAME_PRICE)
-pair(
-    "agg-key-widened-unchecked",
-    "key retyped",
-    BY_PRICE,
-    aggregate(["price"], TOTAL, LONG_PRICE),
-    after=SAME_PRICE,
-    now=UNCHECKED,
-)
+LONG = aggregate(["price"], TOTAL, LONG_PRICE)
+pair("agg-key-widened", "key retyped", BY_PRICE, LONG, before=PRICES, after=SAME_PRICES)
+pair("agg-key-widened-unchecked", "key retyped", BY_PRICE, LONG, before=PRICES, after=SAME_PRICES, now=UNCHECKED)
 pair("agg-key-int-to-string", "key retyped", BY_PRICE, aggregate(["price"], TOTAL, {"price": "cast(price as string)"}))
 REQUIRED = aggregate(["user"], TOTAL, {"user": "coalesce(user, '-')"})
 pair("agg-key-now-required", "key nullability", BY_USER, REQUIRED, before=WITH_NULL, after=AND_NULL)
@@ -72,12 +62,8 @@ pair("agg-key-struct-swapped", "keys swapped", aggregate([STRUCT], TOTAL), aggre
 pair("agg-value-added", "value added", BY_USER, by_user(total="sum amount", n="count *"))
 pair("agg-value-added-rocksdb", "value added", BY_USER, by_user(total="sum amount", n="count *"), conf=ROCKSDB)
 pair("agg-value-added-unchecked", "value added", BY_USER, by_user(total="sum amount", n="count *"), now=UNCHECKED)
-# What is new begins at the restart; nobody could ask for more.
-NEW_MOST = [("a", 60, 7), ("b", 21, 9), ("c", 13, 5), ("d", 50, 6)]
-pair("agg-value-added-avro", "value added", BY_USER, by_user(**TWO), conf=AVRO, rows=NEW_MOST)
 pair("agg-value-removed", "value removed", by_user(**TWO), BY_USER)
 pair("agg-value-removed-rocksdb", "value removed", by_user(**TWO), BY_USER, conf=ROCKSDB)
-pair("agg-value-removed-avro", "value removed", by_user(**TWO), BY_USER, conf=AVRO)
 pair("agg-value-alias", "harmless", BY_USER, by_user(sum_of_all="sum amount"))
 pair("agg-value-column-renamed", "value renamed", BY_USER, aggregate(["user"], {"total": "sum fee"}, {"fee": "amount"}))
 pair(
@@ -86,32 +72,16 @@ pair(
     by_user(total="sum amount", low="min price"),
     by_user(low="min price", total="sum amount"),
 )
-pair(
-    "agg-value-reordered-avro",
-    "value reordered",
-    by_user(total="sum amount", low="min price"),
-    by_user(low="min price", total="sum amount"),
-    conf=AVRO,
-)
 pair("agg-values-swapped", "values swapped", by_user(**SWAPPABLE), by_user(**SWAPPED))
 pair("agg-values-swapped-rocksdb", "values swapped", by_user(**SWAPPABLE), by_user(**SWAPPED), conf=ROCKSDB)
-pair("agg-values-swapped-avro", "values swapped", by_user(**SWAPPABLE), by_user(**SWAPPED), conf=AVRO)
 pair(
     "agg-values-min-max-swapped",
     "values swapped",
     by_user(a="min amount", b="max amount"),
     by_user(b="max amount", a="min amount"),
 )
-pair(
-    "agg-values-min-max-swapped-avro",
-    "values swapped",
-    by_user(a="min amount", b="max amount"),
-    by_user(b="max amount", a="min amount"),
-    conf=AVRO,
-)
 MOST = by_user(most="max price")
 pair("agg-value-widened", "value widened", MOST, aggregate(["user"], {"most": "max price"}, LONG_PRICE))
-pair("agg-value-widened-avro", "value widened", MOST, aggregate(["user"], {"most": "max price"}, LONG_PRICE), conf=AVRO)
 pair(
     "agg-value-widened-unchecked",
     "value widened",
@@ -136,13 +106,6 @@ pair(
     aggregate(["user"], {"paid": "sum price"}, LONG_PRICE),
 )
 pair("agg-value-to-double", "value retyped", BY_USER, aggregate(["user"], TOTAL, {"amount": "cast(amount as double)"}))
-pair(
-    "agg-value-to-double-avro",
-    "value retyped",
-    BY_USER,
-    aggregate(["user"], TOTAL, {"amount": "cast(amount as double)"}),
-    conf=AVRO,
-)
 pair(
     "agg-value-to-string",
     "value retyped",
@@ -174,7 +137,6 @@ pair("agg-buffer-now-nullable", "value nullability", by_user(total="count *"), B
 LOW, HIGH = by_user(m="min amount"), by_user(m="max amount")
 pair("agg-min-to-max", "aggregate replaced", LOW, HIGH)
 pair("agg-min-to-max-rocksdb", "aggregate replaced", LOW, HIGH, conf=ROCKSDB)
-pair("agg-min-to-max-avro", "aggregate replaced", LOW, HIGH, conf=AVRO)
 pair("agg-max-to-min", "aggregate replaced", HIGH, LOW)
 pair("agg-sum-to-max", "aggregate replaced", BY_USER, by_user(total="max amount"))
 pair("agg-sum-of-another", "aggregate replaced", BY_USER, by_user(total="sum price"))

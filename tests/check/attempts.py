@@ -16,7 +16,13 @@ _CODE = re.compile(r"\[([A-Z][A-Z0-9_]{3,}(?:\.[A-Z0-9_]+)*)\]")
 # The machine's fault, not the query's.
 _TOO_BUSY = "Python worker failed to connect back"
 # These say that something else went wrong.
-_WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "FAILED_EXECUTE_UDF", "CANNOT_LOAD_STATE_STORE")
+_WRAPPERS = (
+    "STREAM_FAILED",
+    "FOREACH_BATCH_USER_FUNCTION_ERROR",
+    "FAILED_EXECUTE_UDF",
+    "CANNOT_LOAD_STATE_STORE",
+    "CANNOT_WRITE_STATE_STORE",
+)
 
 
 def attempt(spark: Any, pair: str, side: int, checkpoint: str, source: str, out: str) -> dict[str, Any]:
@@ -53,7 +59,8 @@ def attempt(spark: Any, pair: str, side: int, checkpoint: str, source: str, out:
     except Exception as failure:
         if _TOO_BUSY in str(failure):
             raise
-        return _refusal(failures[0] if failures else failure, stream)
+        # Spark has planned a batch, and compared schemas, before it gives the sink its rows.
+        return _refusal(failures[0] if failures else failure, stream, in_batch=bool(failures))
     finally:
         if stream is not None:
             stream.stop()
@@ -64,21 +71,20 @@ def attempt(spark: Any, pair: str, side: int, checkpoint: str, source: str, out:
     return {"rows": rows}
 
 
-def _refusal(failure: Exception, stream: Any) -> dict[str, Any]:
-    """The code of the deepest cause that has one, or its class; and whether a task had already begun."""
+def _refusal(failure: Exception, stream: Any, in_batch: bool) -> dict[str, Any]:
+    """The code of the deepest cause that has one, or its class; and whether the batch had already begun."""
     cause = getattr(failure, "java_exception", None) or getattr(failure, "_origin", None)
     if stream is not None and not hasattr(failure, "java_exception") and stream._jsq.exception().isDefined():
         cause = stream._jsq.exception().get()
-    code, kind, texts, in_task = "", type(failure).__name__, [str(failure)], False
+    code, kind, texts = "", type(failure).__name__, [str(failure)]
     while cause is not None and len(texts) < _DEEPEST:
         message = cause.getMessage() or ""
         kind = cause.getClass().getSimpleName()
         texts.append(f"{cause.getClass().getName()}: {message}")
         code = next((each for each in _CODE.findall(message) if not each.startswith(_WRAPPERS)), code)
-        in_task = in_task or any("TaskRunner" in str(frame) for frame in cause.getStackTrace())
+        in_batch = in_batch or any("TaskRunner" in str(frame) for frame in cause.getStackTrace())
         cause = cause.getCause()
-    in_task = in_task or any("Lost task" in text for text in texts)
-    where = "batch" if in_task else "start"
+    where = "batch" if in_batch or any("Lost task" in text for text in texts) else "start"
     return {"error": code or kind, "where": where, "text": "\n".join(reversed(texts))}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .pair import AND_NULL, AVRO, BEFORE, ONCE_EACH, ROCKSDB, UNCHECKED, WITH_NULL, WITHIN, pair
+from .pair import AND_NULL, BEFORE, ONCE_EACH, PRICES, ROCKSDB, SAME_PRICES, UNCHECKED, WITH_NULL, WITHIN, pair
 from .queries import Event, dedup, first_rows
 
 USERS = dedup(["user"])
@@ -15,13 +15,18 @@ pair("dedup-column-another-type", "dedup columns", USERS, dedup(["price"]))
 pair("dedup-column-renamed", "key renamed", USERS, dedup(["client"], {"client": "user"}))
 pair("dedup-columns-swapped", "keys swapped", ONCE_EACH, dedup(["other", "user"]))
 pair("dedup-columns-swapped-rocksdb", "keys swapped", ONCE_EACH, dedup(["other", "user"]), conf=ROCKSDB)
-pair("dedup-columns-swapped-avro", "keys swapped", ONCE_EACH, dedup(["other", "user"]), conf=AVRO)
 pair("dedup-columns-reordered", "key reordered", dedup(["user", "price"]), dedup(["price", "user"]))
-SAME_PRICE = tuple(Event("b", "x", 10 + price, price, 20) for price in (1, 2, 3, 4, 9))
 LONG_PRICE = dedup(["price"], {"price": "cast(price as bigint)"})
-pair("dedup-column-widened", "key retyped", dedup(["price"]), LONG_PRICE, after=SAME_PRICE)
-pair("dedup-column-widened-avro", "key retyped", dedup(["price"]), LONG_PRICE, after=SAME_PRICE, conf=AVRO)
-pair("dedup-column-widened-unchecked", "key retyped", dedup(["price"]), LONG_PRICE, after=SAME_PRICE, now=UNCHECKED)
+pair("dedup-column-widened", "key retyped", dedup(["price"]), LONG_PRICE, before=PRICES, after=SAME_PRICES)
+pair(
+    "dedup-column-widened-unchecked",
+    "key retyped",
+    dedup(["price"]),
+    LONG_PRICE,
+    before=PRICES,
+    after=SAME_PRICES,
+    now=UNCHECKED,
+)
 REQUIRED = dedup(["user"], {"user": "coalesce(user, '-')"})
 pair("dedup-now-required", "key nullability", USERS, REQUIRED)
 pair("dedup-now-required-nulls", "key nullability", USERS, REQUIRED, before=WITH_NULL, after=AND_NULL)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 for name, query, rest in (
     ("agg", BY_USER, {}),
     ("agg-rocksdb", BY_USER, {"conf": ROCKSDB}),
-    ("agg-avro", BY_USER, {"conf": AVRO}),
     ("agg-many", aggregate(["user"], {"n": "count *", "v": "avg price", "all": "collect_list amount"}), {}),
     ("agg-expression", aggregate(["upper(user)", "cast(price as bigint)"], TOTAL), {}),
     ("windows", WINDOWS, {"after": CLOSING}),

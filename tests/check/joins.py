@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .pair import AVRO, BEFORE, CLOSING_BOTH, JOINED, NEAR, ROCKSDB, UNCHECKED, pair
+from .pair import BEFORE, CLOSING_BOTH, JOINED, NEAR, ROCKSDB, UNCHECKED, pair
 from .queries import Event, Query, join, then
 
 LONG_PRICE = {"price": "cast(price as bigint)"}
@@ -104,9 +104,7 @@ VALUES = join(["amount", "price"], ["amount"])
 BOTH_LONG = join(["amount", "price"], ["amount"], prepare=LONG_PRICE)
 SWAPPED = join(["price", "amount"], ["amount"], prepare=LONG_PRICE)
 pair("join-value-added", "value added", JOINED, VALUES)
-pair("join-value-added-avro", "value added", JOINED, VALUES, conf=AVRO)
 pair("join-value-removed", "value removed", VALUES, JOINED)
-pair("join-value-removed-avro", "value removed", VALUES, JOINED, conf=AVRO)
 # What is not shown is not kept, either: a select behind the join reaches into its state.
 pair(
     "join-columns-behind",
@@ -120,9 +118,7 @@ pair("join-value-shown-reordered-rocksdb", "values swapped", BOTH_LONG, SWAPPED,
 pair("join-value-another", "value renamed", join(["price"], ["amount"], prepare=LONG_PRICE), JOINED)
 FEE = join(["fee"], ["amount"], prepare={"fee": "amount"})
 pair("join-value-renamed", "value renamed", JOINED, FEE)
-pair("join-value-renamed-avro", "value renamed", JOINED, FEE, conf=AVRO)
 pair("join-value-widened", "value widened", VALUES, BOTH_LONG)
-pair("join-value-widened-avro", "value widened", VALUES, BOTH_LONG, conf=AVRO)
 pair(
     "join-value-retyped",
     "value retyped",

@@ -23,12 +23,13 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Self
 
-from ..judge.processes import JudgeError, Server, SparkFailed
+from ..judge.processes import JudgeError, Server
 from .pairs import PAIRS, Pair
 from .queries import Event
 
 OBSERVED = Path(__file__).with_name("observed.json")
 _AT_ONCE = 3
+_TRIES = 2
 _WORDS = 3000
 _FIRST_MTIME = 1_700_000_000
 Observation = dict[str, str]
@@ -54,10 +55,14 @@ class Observer:
         """``observe`` for many, some at a time and in their order; nothing where the old query did not run."""
 
         def look(pair: Pair) -> tuple[Pair, Observation | None, str]:
-            try:
-                return pair, *self.observe(pair)
-            except (JudgeError, SparkFailed) as failure:
-                return pair, None, str(failure)
+            words = ""
+            # On a busy machine a Python worker may come up too late.
+            for _ in range(_TRIES):
+                try:
+                    return pair, *self.observe(pair)
+                except JudgeError as failure:
+                    words = str(failure)
+            return pair, None, words
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             yield from pool.map(look, pairs)

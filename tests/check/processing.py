@@ -7,7 +7,7 @@ from typing import Any
 
 from .pair import AVRO, CLOSING, KEEPS, ROCKSDB, STEPS, pair
 from .processors import DAY_MS, Field, Variable, pandas, transform
-from .queries import Query
+from .queries import Event, Query
 
 TOTAL, N, PAID = Field("total"), Field("n", "n"), Field("paid", "price")
 NEW_PAID = replace(PAID, fresh=True)
@@ -111,7 +111,9 @@ tws(
     transform(DAY, Variable("more", ttl=DAY_MS)),
 )
 tws("ttl-off", "ttl off", transform(DAY), KEEPS, both=True)
-tws("ttl-off-same-time-mode", "ttl off", transform(DAY), transform(KEPT, time_mode="ProcessingTime"))
+PLAIN = transform(KEPT, time_mode="ProcessingTime")
+tws("ttl-on-same-time-mode", "ttl on", PLAIN, transform(DAY), both=True)
+tws("ttl-off-same-time-mode", "ttl off", transform(DAY), PLAIN, both=True)
 tws("ttl-shorter", "ttl shorter", transform(DAY), transform(HOUR))
 tws("ttl-longer", "ttl longer", transform(HOUR), transform(DAY))
 tws(
@@ -134,7 +136,9 @@ tws(
 )
 tws("ttl-list-on", "ttl on", transform(ALL), transform(replace(ALL, ttl=DAY_MS)))
 tws("ttl-map-off", "ttl off", transform(replace(SUMS, ttl=DAY_MS)), transform(SUMS))
-tws("ttl-variable-added", "variable added", KEEPS, transform(KEPT, replace(SUMS, fresh=True, ttl=DAY_MS)))
+LIVING = replace(SUMS, fresh=True, ttl=DAY_MS)
+tws("ttl-variable-added-same-time-mode", "variable added", PLAIN, transform(KEPT, LIVING), both=True)
+tws("ttl-variable-added", "variable added", KEEPS, transform(KEPT, LIVING))
 
 # Time modes and timers.
 ALARM = transform(KEPT, timer=60, delay=0)
@@ -147,10 +151,16 @@ tws(
     transform(KEPT, time_mode="EventTime", delay=60),
 )
 tws("time-mode-to-none", "time mode", transform(KEPT, time_mode="EventTime", delay=60), KEEPS)
-# Of those before the restart nobody has set a timer, but c, d, a and b all come again after it.
+# Those before the restart have no timer, but a, b and c come again after it.
 tws("timers-added", "timers", transform(KEPT, time_mode="EventTime", delay=0), ALARM, after=CLOSING)
 tws("timers-removed", "timers", ALARM, transform(KEPT, time_mode="EventTime", delay=0), after=CLOSING)
 tws("timers-later", "timers", ALARM, transform(KEPT, timer=120, delay=0), after=CLOSING)
+# A timer goes off when the old query said: at minute 65 for b, at 72 for c.
+ONE = (Event("a", "x", 20, 7, 100),)
+A_SEEN: list[tuple[Any, ...]] = [("a", "seen", "60,3")]
+B_AND_C_OVER: list[tuple[Any, ...]] = [*A_SEEN, ("b", "over", "20,1"), ("c", "over", "5,1")]
+LATER = transform(KEPT, timer=120, delay=0)
+tws("timers-later-passed", "timers", ALARM, LATER, after=ONE, rows=A_SEEN, unchanged=B_AND_C_OVER)
 tws("output-mode", "output mode", KEEPS, transform(KEPT, mode="Append"))
 tws("body", "function body", KEEPS, transform(KEPT, factor=2))
 tws("value-of-another", "function body", KEEPS, fields(Field("total", "price"), N))
@@ -158,12 +168,9 @@ tws("value-of-another", "function body", KEEPS, fields(Field("total", "price"), 
 # applyInPandasWithState.
 pair("pandas-field-added", "field added", STEPS, pandas(TOTAL, N, NEW_PAID))
 pair("pandas-field-added-rocksdb", "field added", STEPS, pandas(TOTAL, N, NEW_PAID), conf=ROCKSDB)
-pair("pandas-field-added-avro", "field added", STEPS, pandas(TOTAL, N, NEW_PAID), conf=AVRO)
 pair("pandas-field-removed", "field removed", pandas(TOTAL, N, PAID), STEPS)
 pair("pandas-field-renamed", "field renamed", STEPS, pandas(Field("sum"), N))
-pair("pandas-field-renamed-avro", "field renamed", STEPS, pandas(Field("sum"), N), conf=AVRO)
 pair("pandas-fields-swapped", "fields swapped", pandas(TOTAL, PAID), pandas(PAID, TOTAL))
-pair("pandas-fields-swapped-avro", "fields swapped", pandas(TOTAL, PAID), pandas(PAID, TOTAL), conf=AVRO)
 pair("pandas-field-widened", "field retyped", pandas(Field("total", type="int")), pandas(TOTAL))
 pair("pandas-field-to-string", "field retyped", pandas(TOTAL), pandas(Field("total", type="string")))
 pair("pandas-field-now-required", "field nullability", pandas(TOTAL), pandas(Field("total", type="bigint not null")))
@@ -190,9 +197,12 @@ pair(
     pandas(TOTAL, N, timeout="EventTimeTimeout", minutes=120, delay=0),
     after=CLOSING,
 )
-pair("pandas-timeout-to-processing", "timeout", TIMED, pandas(TOTAL, N, timeout="ProcessingTimeTimeout"))
-pair(
-    "pandas-timeout-from-processing", "timeout", pandas(TOTAL, N, timeout="ProcessingTimeTimeout"), TIMED, after=CLOSING
-)
+LONGER = pandas(TOTAL, N, timeout="EventTimeTimeout", minutes=120, delay=0)
+pair("pandas-timeout-longer-passed", "timeout", TIMED, LONGER, after=ONE, rows=A_SEEN, unchanged=B_AND_C_OVER)
+BY_CLOCK = pandas(TOTAL, N, timeout="ProcessingTimeTimeout")
+pair("pandas-timeout-to-processing", "timeout", TIMED, BY_CLOCK)
+# The state's timeouts are moments of the events, long past by the clock.
+pair("pandas-timeout-to-processing-passed", "timeout", TIMED, BY_CLOCK, after=ONE, rows=A_SEEN)
+pair("pandas-timeout-from-processing", "timeout", BY_CLOCK, TIMED, after=CLOSING)
 pair("pandas-body", "function body", STEPS, pandas(TOTAL, N, factor=2))
 pair("pandas-body-of-another", "function body", STEPS, pandas(Field("total", "price"), N))

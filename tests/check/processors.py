@@ -150,6 +150,8 @@ def transform(
             def close(self) -> None:
                 pass
 
+        if timer is None:
+            del Keeps.handleExpiredTimer
         Keeps.__name__ = name
         for column, sql in (prepare or {}).items():
             df = df.withColumn(column, F.expr(sql))

@@ -44,6 +44,8 @@ class Event:
         return {"user": self.user, "other": self.other, "amount": self.amount, "price": self.price, "ts": ts}
 
 
+# Start, end, and what lies between.
+Spans = Callable[[list[Event]], list[tuple[int, int, list[Event]]]]
 Right = Callable[[list[Event], list[Event]], Rows]
 
 
@@ -67,8 +69,6 @@ _OF: dict[str, Callable[[Event], Any]] = {
     "upper(user)": lambda event: event.user and event.user.upper(),
     "cast(price as bigint)": attrgetter("price"),
     "cast(price as string)": lambda event: str(event.price),
-    "cast(price as double)": lambda event: float(event.price),
-    "cast(price as decimal(10,2))": lambda event: f"{event.price}.00",
     "cast(amount as int)": attrgetter("amount"),
     "cast(amount as double)": lambda event: float(event.amount),
     "coalesce(user, '-')": lambda event: "-" if event.user is None else event.user,
@@ -137,21 +137,18 @@ def aggregate(
     def key_of(event: Event) -> tuple[Any, ...]:
         return tuple(_column(key if key in _OF else key.rsplit(" as ", 1)[0], event, made) for key in keys)
 
-    def told(events: Iterable[Event]) -> Rows:
+    def told(events: list[Event]) -> tuple[Any, ...]:
         row = []
-        kept = list(events)
         for words in values.values():
             function, sql = words.split(" ", 1)
-            row.append(_FUNCTIONS[function]([_column(sql, event, made) for event in kept]))
-        return [tuple(row)]
+            row.append(_FUNCTIONS[function]([_column(sql, event, made) for event in events]))
+        return tuple(row)
 
     def right(before: list[Event], after: list[Event]) -> Rows:
-        rows: Rows = []
         if window is None and gap is None:
             touched = {key_of(event) for event in (before + after if mode == "complete" else after)}
-            for key in touched:
-                rows += [key + row for row in told(e for e in before + after if key_of(e) == key)]
-            return rows
+            return [key + told([event for event in before + after if key_of(event) == key]) for key in touched]
+        rows: Rows = []
         spans = _windows(window) if window is not None else _sessions(gap or 0)
         now, then = (max((e.minute for e in events), default=0) - (delay or 0) for events in (before + after, before))
         for key in {key_of(event) for event in before + after}:
@@ -160,13 +157,13 @@ def aggregate(
                 closed = then < end <= now
                 touched_now = any(event in after for event in members)
                 if closed if mode == "append" else touched_now or mode == "complete":
-                    rows += [((start, end), *key, *row) for row in told(members)]
+                    rows.append(((start, end), *key, *told(members)))
         return rows
 
     return Query(build, right, mode)
 
 
-def _windows(window: tuple[int, int]) -> Callable[[list[Event]], list[tuple[int, int, list[Event]]]]:
+def _windows(window: tuple[int, int]) -> Spans:
     length, slide = window
 
     def spans(events: list[Event]) -> list[tuple[int, int, list[Event]]]:
@@ -178,7 +175,7 @@ def _windows(window: tuple[int, int]) -> Callable[[list[Event]], list[tuple[int,
     return spans
 
 
-def _sessions(gap: int) -> Callable[[list[Event]], list[tuple[int, int, list[Event]]]]:
+def _sessions(gap: int) -> Spans:
     def spans(events: list[Event]) -> list[tuple[int, int, list[Event]]]:
         found: list[list[Event]] = []
         for event in sorted(events, key=lambda event: event.minute):

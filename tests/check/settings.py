@@ -47,7 +47,7 @@ changed("partitions-rocksdb", "partitions", KEEPS, "spark.sql.shuffle.partitions
 changed("codec-zstd", "codec", BY_USER, STORE + "compression.codec", "lz4", "zstd")
 changed("codec-snappy", "codec", JOINED, STORE + "compression.codec", "zstd", "snappy")
 changed("encoding-avro", "encoding", BY_USER, STORE + "encodingFormat", "unsaferow", "avro", ROCKSDB)
-changed("encoding-unsaferow", "encoding", BY_USER, STORE + "encodingFormat", "avro", "unsaferow", ROCKSDB)
+changed("encoding-unsaferow-transform", "encoding", KEEPS, STORE + "encodingFormat", "avro", "unsaferow", ROCKSDB)
 changed("encoding-avro-transform", "encoding", KEEPS, STORE + "encodingFormat", "unsaferow", "avro", ROCKSDB)
 changed("encoding-avro-on-hdfs", "encoding", BY_USER, STORE + "encodingFormat", "unsaferow", "avro")
 changed("row-checksum-on", "row checksum", BY_USER, STORE + "rowChecksum.enabled", "false", "true")
@@ -98,6 +98,4 @@ changed(
 )
 changed("checkpoint-format-2-hdfs", "checkpoint format", BY_USER, FORMAT, "1", "2", effect=None)
 changed("schema-check-off", "schema check", BY_USER, STORE + "stateSchemaCheck", "true", "false", effect=None)
-changed(
-    "schema-check-off-avro", "schema check", BY_USER, STORE + "stateSchemaCheck", "true", "false", AVRO, effect=None
-)
+changed("schema-check-off-avro", "schema check", KEEPS, STORE + "stateSchemaCheck", "true", "false", AVRO, effect=None)

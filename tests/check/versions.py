@@ -7,6 +7,7 @@ from itertools import pairwise
 from .pair import (
     AFTER,
     AVRO,
+    BEFORE,
     BOTH_KEYS,
     BY_USER,
     CLOSING,
@@ -24,7 +25,7 @@ from .pair import (
 )
 from .processing import ALL, HOUR, SUMS
 from .processors import transform
-from .queries import Query, aggregate, first_rows, join
+from .queries import Event, Query, aggregate, first_rows, join
 
 EVERYWHERE: dict[str, tuple[Query, Conf]] = {
     "agg": (BY_USER, {}),
@@ -108,10 +109,21 @@ IDS = {**ROCKSDB, "spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}
 pair("upgrade-checkpoint-format-2-4.1-4.2", "upgrade", BY_USER, BY_USER, conf=IDS, versions=("4.1", "4.2"))
 pair("downgrade-checkpoint-format-2-4.2-4.1", "downgrade", BY_USER, BY_USER, conf=IDS, versions=("4.2", "4.1"))
 pair("downgrade-checkpoint-format-2-4.2-3.5", "downgrade", BY_USER, BY_USER, conf=IDS, versions=("4.2", "3.5"))
-pair("downgrade-avro-4.2-3.5", "downgrade", BY_USER, BY_USER, conf=AVRO, versions=("4.2", "3.5"))
 JOIN_3 = {**ROCKSDB, "spark.sql.streaming.join.stateFormatVersion": "3"}
-pair("downgrade-join-format-3-4.2-4.0", "downgrade", NEAR, NEAR, conf=JOIN_3, versions=("4.2", "4.0"))
+pair("downgrade-join-format-3-4.2-4.0", "downgrade", NEAR, NEAR, settings=(JOIN_3, ROCKSDB), versions=("4.2", "4.0"))
 MERGE_1 = {**ROCKSDB, "spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion": "1"}
 LISTS = transform(ALL)
+# Two of one key in one batch are merged when they are written, others only when they are read.
+MERGED = ((*BEFORE[0], *BEFORE[1]), (Event("a", "x", 40, 1, 15), Event("a", "x", 50, 1, 16)))
+for conf, name in ((ROCKSDB, ""), (MERGE_1, "-merge-1")):
+    pair(
+        f"downgrade-transform-list-same-batch{name}-4.2-4.1",
+        "downgrade",
+        LISTS,
+        LISTS,
+        conf=conf,
+        versions=("4.2", "4.1"),
+        before=MERGED,
+    )
 pair("downgrade-transform-list-merge-1-4.2-4.1", "downgrade", LISTS, LISTS, conf=MERGE_1, versions=("4.2", "4.1"))
 pair("upgrade-limit-3.5-4.2", "upgrade", first_rows(7), first_rows(7), versions=("3.5", "4.2"))
