@@ -1,0 +1,170 @@
+"""What check finds in two contracts, where the pairs of queries do not show it: settings, versions, checkpoints, renames."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ttlsnap.check import CheckReport, Verdict, check
+from ttlsnap.check.rules import RULES
+from ttlsnap.check.settings import version
+from ttlsnap.contract import Contract, contract_of_checkpoint, parse_contract
+from ttlsnap.errors import UsageError
+
+from ..samples import SAMPLES
+from .quality import judged
+
+Edit = Callable[[dict[str, Any]], object]
+ALL = sorted(path.name for path in SAMPLES.iterdir() if (path / "state").is_dir() and path.name != "no-schema-3.0")
+
+
+def contract(name: str, edit: Edit | None = None) -> Contract:
+    """The contract of a sample, changed."""
+    document = json.loads(contract_of_checkpoint(str(SAMPLES / name)).dumps())
+    if edit is not None:
+        edit(document)
+    return parse_contract(json.dumps(document), name)
+
+
+def found(name: str, edit: Edit, **options: Any) -> CheckReport:
+    return check(contract(name), contract(name, edit), **options)
+
+
+def codes(report: CheckReport) -> dict[str, str]:
+    return {finding.code: finding.verdict.value for finding in report.findings}
+
+
+def state(document: dict[str, Any], number: int = 0) -> dict[str, Any]:
+    made: dict[str, Any] = document["operators"][0]["stores"][0]["states"][number]
+    return made
+
+
+def named(document: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(s for store in document["operators"][0]["stores"] for s in store["states"] if s["name"] == name)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_checkpoint_restores_from_itself(name: str) -> None:
+    report = check(contract(name), contract(name), direction="full")
+    assert report.findings == ()
+    assert report.verdict is Verdict.AS_IS
+    assert any("computes" in line for line in report.unseen)
+
+
+CONF = "spark.sql.streaming.stateStore."
+
+
+@pytest.mark.parametrize(
+    ("edit", "wanted"),
+    [
+        (lambda d: d["conf"].update({"spark.sql.shuffle.partitions": "9"}), {"partitions-ignored": "reconfiguration"}),
+        (lambda d: d["conf"].update({CONF + "providerClass": "x"}), {"provider-ignored": "reconfiguration"}),
+        (lambda d: d["conf"].update({CONF + "compression.codec": "x"}), {"setting-ignored": "reconfiguration"}),
+        (lambda d: d["conf"].update({"spark.sql.function.protobufExtensions.enabled": "true"}), {}),
+        (lambda d: d["conf"].pop(CONF + "compression.codec"), {}),
+        (lambda d: d.update(checkpoint_format=2), {"checkpoint-format": "reconfiguration"}),
+        (lambda d: d.update(offset_log=2), {"offset-log": "reconfiguration"}),
+        (lambda d: d.update(changelog=True), {"changelog": "as_is"}),
+        (lambda d: d.update(changelog=None), {}),
+        (lambda d: d.update(sources=2), {"sources": "incompatible"}),
+        (lambda d: d.update(sources=0), {}),
+        (lambda d: d.update(spark="4.1.1"), {"spark-downgraded": "as_is"}),
+        (lambda d: d.update(spark="4.3.0"), {}),
+        (lambda d: d["operators"].append(d["operators"][0]), {"operator-added": "incompatible"}),
+        (lambda d: d["operators"].clear(), {"operator-removed": "incompatible"}),
+        (lambda d: d["operators"][0].update(name="dedupe"), {"operator-replaced": "incompatible"}),
+        (lambda d: d["operators"][0]["stores"][0].update(name="other"), {"stores-changed": "incompatible"}),
+        (lambda d: d["operators"][0]["stores"][0].update(states=None), {"state-schema-missing": "unknown"}),
+        (lambda d: state(d)["key"][0].update(name="other"), {"key-renamed": "unknown"}),
+        (lambda d: state(d)["value"][0].update(name="other"), {"aggregate-changed": "incompatible"}),
+        (lambda d: state(d)["value"].append(dict(state(d)["value"][0], name="more")), {"value-added": "incompatible"}),
+        (lambda d: state(d)["key"][0].update(nullable=False), {"key-nullability": "unknown"}),
+    ],
+)
+def test_what_is_found_in_an_aggregation(edit: Edit, wanted: dict[str, str]) -> None:
+    report = found("rocksdb-4.2", edit)
+    assert codes(report) == wanted
+    for finding in report.findings:
+        assert finding.message
+        assert finding.spark
+        assert finding.fix or finding.verdict is Verdict.AS_IS
+        assert finding.code in RULES
+
+
+@pytest.mark.parametrize(
+    ("edit", "wanted"),
+    [
+        (lambda d: named(d, "last").update(name="latest"), {"variable-renamed": "unknown"}),
+        (lambda d: d["operators"][0]["stores"][0]["states"].remove(named(d, "last")), {"variable-removed": "as_is"}),
+        (
+            lambda d: d["operators"][0]["stores"][0]["states"].append(dict(named(d, "last"), name="more")),
+            {"variable-added": "as_is"},
+        ),
+        (lambda d: named(d, "last").update(kind="map"), {"variable-kind": "incompatible"}),
+        (lambda d: named(d, "last").update(ttl=True), {"ttl-on": "incompatible"}),
+        (lambda d: named(d, "last")["value"][0].update(name="seen2"), {"value-renamed": "unknown"}),
+        (lambda d: d["operators"][0].update(time_mode="EventTime"), {"time-mode": "incompatible"}),
+        (lambda d: d["operators"][0].update(output_mode="Append"), {"output-mode": "incompatible"}),
+    ],
+)
+def test_what_is_found_in_transform_with_state(edit: Edit, wanted: dict[str, str]) -> None:
+    assert codes(found("visits-4.2", edit)) == wanted
+
+
+def test_a_rename_by_the_users_word() -> None:
+    def edit(document: dict[str, Any]) -> None:
+        state(document)["key"][0]["name"] = "user"
+
+    old = state(json.loads(contract("rocksdb-4.2").dumps()))["key"][0]["name"]
+    assert codes(found("rocksdb-4.2", edit)) == {"key-renamed": "unknown"}
+    assert codes(found("rocksdb-4.2", edit, renamed={old: "user"})) == {}
+    assert codes(found("rocksdb-4.2", edit, renamed={old: "other"})) == {"key-renamed": "unknown"}
+
+
+def test_directions() -> None:
+    def edit(document: dict[str, Any]) -> None:
+        state(document)["value"].append(dict(state(document)["value"][0], name="more"))
+
+    assert codes(found("rocksdb-4.2", edit)) == {"value-added": "incompatible"}
+    assert codes(found("rocksdb-4.2", edit, direction="forward")) == {"value-removed": "incompatible"}
+    both = found("rocksdb-4.2", edit, direction="full")
+    assert [finding.code for finding in both.findings] == ["value-added", "value-removed"]
+    assert both.findings[1].message.startswith("going back: ")
+    with pytest.raises(UsageError, match="--direction"):
+        found("rocksdb-4.2", edit, direction="sideways")
+
+
+def test_what_an_older_spark_does_not_know() -> None:
+    old = contract("agg-rowchecksum-deletes-4.2")
+    report = check(old, contract("agg-rowchecksum-deletes-4.2", lambda d: d.update(spark="4.1.1")))
+    assert codes(report) == {"spark-downgraded": "incompatible"}
+    assert "row checksums" in report.findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("4.2.0", (4, 2)), (">=4.0,<4.2", (4, 0)), (">=4.2", (4, 2)), ("<4.0", (3, 5)), ("odd", (0, 0))],
+)
+def test_versions(text: str, wanted: tuple[int, int]) -> None:
+    assert version(text) == wanted
+
+
+def test_a_checkpoint_against_its_query_says_what_is_not_seen() -> None:
+    one = next(one for one in judged() if one.name == "nothing-agg")
+    assert one.report is not None
+    assert one.report.unseen == ()
+
+
+def test_the_worst_is_the_verdict() -> None:
+    def edit(document: dict[str, Any]) -> None:
+        document["sources"] = 2
+        document["changelog"] = True
+        document["checkpoint_format"] = 2
+
+    report = found("rocksdb-4.2", edit)
+    assert report.verdict is Verdict.INCOMPATIBLE
+    assert [f.verdict for f in report.findings] == [Verdict.INCOMPATIBLE, Verdict.RECONFIGURATION, Verdict.AS_IS]
+    assert report.to_json()["verdict"] == "incompatible"
