@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class Judged:
     @property
     def works(self) -> bool:
         """Whether the old state goes on as it was."""
-        return self.seen["outcome"] == "right"
+        return bool(self.seen["outcome"] == "right")
 
     @property
     def breaks(self) -> bool:
@@ -195,6 +196,7 @@ def document_of(pair: Pair, side: int, spark: Any) -> Any:
 def _session() -> Any:
     from pyspark.sql import SparkSession
 
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     return session

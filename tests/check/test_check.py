@@ -1,4 +1,4 @@
-"""What check finds in two contracts, where the pairs of queries do not show it: settings, versions, checkpoints, renames."""
+"""What check finds in two contracts, where the pairs do not show it: settings, versions, checkpoints, renames."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def joined(spark: SparkSession, sources: Mapping[str, DataFrame]) -> DataStreamW
     ).writeStream.outputMode("append")
 
 
-class Last(StatefulProcessor):
+class Last(StatefulProcessor):  # type: ignore[misc]  # of a package without types
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.last = handle.getValueState("last", "n long", LIMIT_MS)
 

@@ -15,6 +15,7 @@ from ttlsnap.contract import OperatorContract
 
 _KEYS = ("group by ", "key ", "on ")
 _WRONG = f"{SILENT}: wrong results"
+_SIDES = re.compile(r"((?:(?:left|right): )*)(.*)", re.DOTALL)
 _CAST = re.compile(r"\bcast\(((?:[^()]|\([^()]*\))*) as [a-z0-9_ ]+(?:\(\d+(?:,\d+)?\))?\)")
 # Buffers that are read as well by the one as by the other.
 _AS_WELL = (
@@ -26,7 +27,7 @@ _NULLS = re.compile(r"\b(?:coalesce|nullif|nvl|ifnull)\(((?:[^(),]|\([^()]*\))+)
 
 
 @dataclass(frozen=True)
-class _Plan:
+class Plan:
     """The lines of a plan by what they tell."""
 
     keys: tuple[str, ...]
@@ -40,11 +41,14 @@ class _Plan:
     filters: tuple[str, ...]
     upstream: tuple[str, ...]
     sources: str
+    sides: dict[str, tuple[str, ...]]
 
     @classmethod
-    def of(cls, lines: Sequence[str]) -> _Plan:
+    def of(cls, lines: Sequence[str]) -> Plan:
+        parts = [match.groups() for line in lines if (match := _SIDES.match(line))]
+
         def having(*heads: str) -> tuple[str, ...]:
-            return tuple(line[len(head) :] for line in lines for head in heads if line.startswith(head))
+            return tuple(side + line[len(head) :] for side, line in parts for head in heads if line.startswith(head))
 
         columns = {}
         for side in ("left", "right", "input"):
@@ -63,6 +67,7 @@ class _Plan:
             filters=having("filter "),
             upstream=having("through "),
             sources=" ".join(having("from ")),
+            sides={side: tuple(line for head, line in parts if head.startswith(side)) for side in ("left", "right")},
         )
 
 
@@ -85,13 +90,66 @@ def plans_known(both: Comparison, old: OperatorContract, new: OperatorContract) 
     return True
 
 
+def plans(both: Comparison, old: OperatorContract, new: OperatorContract) -> tuple[Plan, Plan]:
+    """What both compute, in the new names."""
+    return Plan.of([both.in_new_names(line) for line in old.plan or ()]), Plan.of(new.plan or ())
+
+
+def compare_rows(
+    both: Comparison, place: Place, side: str, before: tuple[Plan, Sequence[str]], after: tuple[Plan, Sequence[str]]
+) -> None:
+    """The rows of one side of a join: what their columns mean, by position. Each is a plan, and the columns' names."""
+    (plan, names), (new_plan, new_names) = before, after
+    was = [plan.columns.get(f"{side}.{both.in_new_names(name)}", name) for name in names]
+    now = [new_plan.columns.get(f"{side}.{name}", name) for name in new_names]
+    if was == now or len(was) != len(now):
+        return
+    if Counter(was) == Counter(now):
+        both.add(
+            "values-swapped",
+            Verdict.INCOMPATIBLE,
+            place.at(field="value"),
+            ", ".join(names),
+            ", ".join(new_names),
+            "the columns of the rows that wait are in another order, by which Spark goes",
+            _WRONG,
+            "put the columns into their old order: that of the select before the join",
+        )
+        return
+    for name, old_meaning, new_meaning in zip(new_names, was, now, strict=True):
+        if _uncast(old_meaning) != _uncast(new_meaning):
+            nulls = _but_nulls(old_meaning) == _but_nulls(new_meaning)
+            both.add(
+                "input-changed",
+                Verdict.UNKNOWN if nulls else Verdict.INCOMPATIBLE,
+                place.at(field=f"value.{name}"),
+                old_meaning,
+                new_meaning,
+                f"{name} is {new_meaning}, where {old_meaning} stood: rows that wait to be joined have the old one",
+                _WRONG,
+                f"keep {old_meaning}, or begin a new checkpoint",
+            )
+
+
 def compare_meanings(both: Comparison, place: Place, old: OperatorContract, new: OperatorContract) -> None:
     """Report what is computed in another way."""
-    before = _Plan.of([both.in_new_names(line) for line in old.plan or ()])
-    after = _Plan.of(new.plan or ())
+    before, after = plans(both, old, new)
     _keys(both, place, before, after)
     _aggregates(both, place, before, after)
     _columns(both, place, before, after)
+    (left, right), turned = before.sides.values(), tuple(after.sides.values())[::-1]
+    if before.join and left != right and (left, right) == turned:
+        both.add(
+            "join-sides",
+            Verdict.INCOMPATIBLE,
+            place,
+            "; ".join(before.sides["left"]),
+            "; ".join(after.sides["left"]),
+            "the sides of the join have changed places: each gets the other's rows",
+            _WRONG,
+            "join in the old order",
+        )
+        return
     if before.join != after.join:
         both.add(
             "join-type",
@@ -152,7 +210,7 @@ def compare_meanings(both: Comparison, place: Place, old: OperatorContract, new:
     _functions(both, place, old, new)
 
 
-def _keys(both: Comparison, place: Place, before: _Plan, after: _Plan) -> None:
+def _keys(both: Comparison, place: Place, before: Plan, after: Plan) -> None:
     if before.keys == after.keys or len(before.keys) != len(after.keys):
         return  # of another number Spark's schemas tell
     if Counter(before.keys) == Counter(after.keys):
@@ -221,7 +279,7 @@ def _longer(was: str, now: str) -> bool:
     return spans[1] > spans[0]
 
 
-def _aggregates(both: Comparison, place: Place, before: _Plan, after: _Plan) -> None:
+def _aggregates(both: Comparison, place: Place, before: Plan, after: Plan) -> None:
     if before.aggregates == after.aggregates or len(before.aggregates) != len(after.aggregates):
         return
     at = place.at(field="value")
@@ -242,7 +300,7 @@ def _aggregates(both: Comparison, place: Place, before: _Plan, after: _Plan) -> 
             _another(both, at, "value", was, now, before, after)
 
 
-def _another(both: Comparison, place: Place, side: str, was: str, now: str, before: _Plan, after: _Plan) -> None:
+def _another(both: Comparison, place: Place, side: str, was: str, now: str, before: Plan, after: Plan) -> None:
     """A key or an aggregate that is computed in another way: of a column that was renamed at the source, or truly."""
     gone = [name for name in _words(was) if _has(before.sources, name) and not _has(after.sources, name)]
     come = [name for name in _words(now) if _has(after.sources, name) and not _has(before.sources, name)]
@@ -258,7 +316,7 @@ def _another(both: Comparison, place: Place, side: str, was: str, now: str, befo
             f"if it is the same, say --renamed {gone[0]}={come[0]}; if it is another, begin a new checkpoint",
         )
         return
-    if _uncast(_NULLS.sub(r"\1", was)) == _uncast(_NULLS.sub(r"\1", now)):
+    if _but_nulls(was) == _but_nulls(now):
         both.add(
             f"{side}-nullability",
             Verdict.UNKNOWN,
@@ -283,28 +341,25 @@ def _another(both: Comparison, place: Place, side: str, was: str, now: str, befo
     )
 
 
-def _columns(both: Comparison, place: Place, before: _Plan, after: _Plan) -> None:
-    """The columns of a join's rows, or those that a Python function is given."""
+def _columns(both: Comparison, place: Place, before: Plan, after: Plan) -> None:
+    """The columns that a Python function is given."""
     for name in sorted(before.columns.keys() & after.columns.keys()):
         was, now = before.columns[name], after.columns[name]
-        if _uncast(was) == _uncast(now):
-            continue
         side, _, column = name.partition(".")
-        joins = side != "input"
-        both.add(
-            "input-changed",
-            Verdict.INCOMPATIBLE if joins else Verdict.UNKNOWN,
-            place.at(field=f"value.{column}" if joins else column),
-            was,
-            now,
-            f"{column} is {now}, and was {was}: "
-            + ("rows that wait to be joined have the old one" if joins else "the state was made of the old one"),
-            _WRONG if joins else SILENT,
-            f"keep {was}, or begin a new checkpoint" if joins else "if that is meant, ignore this finding",
-        )
+        if side == "input" and _uncast(was) != _uncast(now):
+            both.add(
+                "input-changed",
+                Verdict.UNKNOWN,
+                place.at(field=column),
+                was,
+                now,
+                f"{column} is {now}, and was {was}: the state was made of the old one",
+                SILENT,
+                "if that is meant, ignore this finding",
+            )
 
 
-def _watermarks(both: Comparison, place: Place, old: OperatorContract, before: _Plan, after: _Plan) -> None:
+def _watermarks(both: Comparison, place: Place, old: OperatorContract, before: Plan, after: Plan) -> None:
     if Counter(before.watermarks) == Counter(after.watermarks):
         return
     was, now = ("; ".join(plan.watermarks) or "none" for plan in (before, after))
@@ -366,6 +421,11 @@ def _uncast(text: str) -> str:
     while (shorter := _CAST.sub(r"\1", text)) != text:
         text = shorter
     return text
+
+
+def _but_nulls(text: str) -> str:
+    """A text without what it makes of nulls."""
+    return _uncast(_NULLS.sub(r"\1", text))
 
 
 def _reads_as_well(was: str, now: str) -> bool:

@@ -6,12 +6,15 @@ from collections import Counter
 
 from ttlsnap.check.collecting import Comparison
 from ttlsnap.check.findings import Place, Verdict
-from ttlsnap.check.meanings import compare_meanings, plans_known
+from ttlsnap.check.meanings import Plan, compare_meanings, compare_rows, plans, plans_known
 from ttlsnap.check.rules import REFUSED_CONFIG, REFUSED_OPERATORS, SILENT
 from ttlsnap.check.schemas import How, compare_fields
 from ttlsnap.check.settings import LAYOUTS
 from ttlsnap.contract import OperatorContract, StateContract, StoreContract
-from ttlsnap.operators import aggregation, group_state, session_window, transform_with_state
+from ttlsnap.operators import aggregation, group_state, join, session_window, transform_with_state
+
+Plans = tuple[Plan, Plan] | None
+"""What the old and the new operator compute, where that is known."""
 
 _AGGREGATIONS = (aggregation.NAME, session_window.NAME)
 _USERS_OWN = (*transform_with_state.NAMES, *group_state.NAMES)  # whose fields are named by the user
@@ -94,7 +97,7 @@ def _operator(both: Comparison, old: OperatorContract, new: OperatorContract) ->
                 REFUSED_CONFIG,
                 f"keep the {what} {was}, or begin a new checkpoint",
             )
-    known = plans_known(both, old, new)
+    known = plans(both, old, new) if plans_known(both, old, new) else None
     if known:
         compare_meanings(both, place, old, new)
     if any(both.old.conf.get(name) != both.new.conf.get(name) for name in LAYOUTS if _both_have(both, name)):
@@ -109,7 +112,7 @@ def _both_have(both: Comparison, name: str) -> bool:
     return name in both.old.conf and name in both.new.conf
 
 
-def _stores(both: Comparison, place: Place, old: OperatorContract, new: OperatorContract, known: bool) -> None:
+def _stores(both: Comparison, place: Place, old: OperatorContract, new: OperatorContract, known: Plans) -> None:
     before, after = ({store.name: store for store in operator.stores} for operator in (old, new))
     if before.keys() != after.keys():
         both.add(
@@ -127,7 +130,7 @@ def _stores(both: Comparison, place: Place, old: OperatorContract, new: Operator
         _store(both, place.at(store=name), before[name], after[name], known)
 
 
-def _store(both: Comparison, place: Place, old: StoreContract, new: StoreContract, known: bool) -> None:
+def _store(both: Comparison, place: Place, old: StoreContract, new: StoreContract, known: Plans) -> None:
     if old.states is None or new.states is None:
         both.add(
             "state-schema-missing",
@@ -198,7 +201,7 @@ def _lost(both: Comparison, place: Place, was: str, now: str, verdict: Verdict) 
     )
 
 
-def _state(both: Comparison, place: Place, old: StateContract, new: StateContract, known: bool) -> None:
+def _state(both: Comparison, place: Place, old: StateContract, new: StateContract, known: Plans) -> None:
     if old.kind != new.kind:
         both.add(
             "variable-kind",
@@ -226,11 +229,14 @@ def _state(both: Comparison, place: Place, old: StateContract, new: StateContrac
         return
     own = place.operator_name in _USERS_OWN
     avro = both.old.encoding == "avro" and place.operator_name in transform_with_state.NAMES
-    compare_fields(both, place, How("key", names_count=not known), old.key, new.key)
+    compare_fields(both, place, How("key", names_count=known is None), old.key, new.key)
     before = len(both.findings)
-    compare_fields(both, place, How("value", own or not known, by_name=avro), old.value, new.value)
-    if place.operator_name in _AGGREGATIONS and not known:
+    compare_fields(both, place, How("value", own or known is None, by_name=avro), old.value, new.value)
+    if place.operator_name in _AGGREGATIONS and known is None:
         _name_functions(both, before)
+    if place.operator_name == join.NAME and known is not None and old.kind == "row":
+        side = (old.name if old.name != "default" else place.store or "").partition("-")[0]
+        compare_rows(both, place, side, (known[0], old.value.names), (known[1], new.value.names))
 
 
 def _name_functions(both: Comparison, start: int) -> None:

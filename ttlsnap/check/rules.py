@@ -78,6 +78,7 @@ RULES = _rules(
     Rule(
         "input-changed", "a column that is kept is computed in another way", "Old rows have what was computed before."
     ),
+    Rule("join-sides", "the sides of a join changed places", "Spark knows a side as the left or the right one."),
     Rule("join-type", "the join is of another type", "Rows that were kept go on, with the new type's results."),
     Rule(
         "join-condition",

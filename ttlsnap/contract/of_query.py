@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 from ttlsnap.contract.functions import Digests
 from ttlsnap.contract.model import PARTITIONS, SCHEMA_CHECK, Contract, OperatorContract
 from ttlsnap.contract.of_checkpoint import contract_of_checkpoint
-from ttlsnap.contract.plan import PlannedOperator, stateful_operators
-from ttlsnap.contract.recording import Recording, Started, intercepted, recorded
+from ttlsnap.contract.plan import SOURCE, PlannedOperator, stateful_operators
+from ttlsnap.contract.recording import Empty, Recording, Started, intercepted, recorded
 from ttlsnap.engines.launch import first_lines, quiet_launch
 from ttlsnap.errors import NotACheckpointError, TtlsnapError, UsageError
 
@@ -168,14 +168,15 @@ def _settings(session: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
                 session.conf.set(name, old)
 
 
-def _empty_sources(spark: SparkSession, folder: Path) -> Callable[[Any], DataFrame]:
+def _empty_sources(spark: SparkSession, folder: Path) -> Empty:
     """Makes streaming DataFrames of a schema over one file of no bytes: a batch runs, and has no row."""
-    source = folder / "source"
-    source.mkdir()
-    (source / "empty.json").touch()
     read, json = type(spark.readStream).schema, type(spark.readStream).json
 
-    def empty(schema: Any) -> DataFrame:
+    def empty(schema: Any, name: str = "") -> DataFrame:
+        # The plan shows the folder's name, by which sources of one schema are told apart.
+        source = folder / f"{SOURCE}{re.sub(r'[^A-Za-z0-9_.-]', '-', name)}"
+        source.mkdir(exist_ok=True)
+        (source / "empty.json").touch()
         try:
             return json(read(spark.readStream, schema), str(source))
         except Exception as error:
@@ -198,7 +199,7 @@ def _load(name: str) -> Build:
     return loaded
 
 
-def _call(build: Build, spark: SparkSession, schemas: Mapping[str, str], empty: Callable[[Any], DataFrame]) -> Any:
+def _call(build: Build, spark: SparkSession, schemas: Mapping[str, str], empty: Empty) -> Any:
     name = getattr(build, "__qualname__", str(build))
     try:
         parameters = inspect.signature(build).parameters.values()
@@ -213,7 +214,7 @@ def _call(build: Build, spark: SparkSession, schemas: Mapping[str, str], empty: 
         raise UsageError(
             f"{name} needs the schema of its source: --schema FILE, or --schema NAME=FILE for each of several"
         )
-    sources = {source: empty(schema) for source, schema in schemas.items()}
+    sources = {source: empty(schema, source) for source, schema in schemas.items()}
     if len(required) == 1 and len(sources) != 1:
         raise UsageError(f"{name} takes one DataFrame, and {len(sources)} schemas were given: {', '.join(sources)}")
     try:
@@ -299,8 +300,11 @@ def _contract(spark: SparkSession, query: Started, recording: Recording, folder:
 
 def _cause(error: Exception) -> str:
     """Why a query ended, without what Spark says of it in every case."""
-    text = first_lines(error, 12).partition("=== Streaming Query ===")[0].strip()
+    text = first_lines(error, 60).partition("=== Streaming Query ===")[0].strip()
     text = re.sub(r"^\[STREAM_FAILED\] .*? terminated with exception: ", "", text)
+    if "Traceback" in text:  # of Python, where the last line counts
+        told = [line for line in text.splitlines() if not line.startswith((" ", "SQLSTATE"))]
+        text = told[0].partition(" Traceback")[0] + (f" {told[-1]}" if len(told) > 1 else "")
     hint = "\nGive the settings of production by --conf" if "NOT_SUPPORTED" in text else ""
     return text + hint
 

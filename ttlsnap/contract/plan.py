@@ -11,7 +11,8 @@ does what it does with the results. No file of a checkpoint tells any of this.
     limit 10
     watermark ts, 10 seconds                    filter (amount > 3)
     after dedupe                                through Union                 (any other node that rows come through)
-    from user string, amount bigint             (a source's columns)
+    from clicks: user string, amount bigint     (a source, with its name where it has one)
+    left: filter (amount > 3)                   (of a join, what the rows of a side come through)
 
 The plan's text differs between versions of Spark; within one it is stable.
 """
@@ -23,6 +24,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+SOURCE = "source-"
+"""How the folders of empty sources begin; the source's name follows."""
+
+_SOURCE_NAME = re.compile(rf"/{SOURCE}([A-Za-z0-9_.-]+)[\],]")
 _STATEFUL = {
     "Aggregate": ("stateStoreSave", "sessionWindowStateStoreSaveExec"),
     "Distinct": ("stateStoreSave",),
@@ -222,7 +227,9 @@ def _condition(expression: Any, sides: Mapping[int, str], walk: _Walk) -> Iterat
         if {side for side, _ in ends} == {"left", "right"}:
             yield "on {} = {}".format(*(text for _, text in sorted(ends)))
             return
-    yield f"where {walk.text(expression, sides)}"
+    text = walk.text(expression, sides)
+    if text != "true":
+        yield f"where {text}"
 
 
 def _side(expression: Any, sides: Mapping[int, str]) -> str | None:
@@ -240,23 +247,33 @@ def _aggregates(expression: Any) -> Iterator[Any]:
 
 
 def _upstream(node: Any, walk: _Walk) -> Iterator[str]:
-    """What the rows come through before they reach an operator."""
+    """What the rows come through before they reach an operator; of a join, for each side."""
+    if _is_stateful(node, kind := _kind(node)) and kind == "Join":
+        for side, child in zip(("left", "right"), _items(node.children()), strict=True):
+            yield from (f"{side}: {line}" for line in _through(child, walk))
+        return
     for child in _items(node.children()):
-        kind = _kind(child)
-        if kind == "EventTimeWatermark":
-            yield f"watermark {walk.text(child.eventTime())}, {child.delay().toString()}"
-        elif kind == "Filter":
-            text = walk.text(child.condition())
-            if not text.startswith("isnotnull("):  # Spark's own, before a window
-                yield f"filter {text}"
-        elif kind.startswith("StreamingRelation"):
-            columns = (f"{a.name()} {a.dataType().simpleString()}" for a in _items(child.output()))
-            yield f"from {', '.join(columns)}"
-        elif _is_stateful(child, kind):
-            yield f"after {_STATEFUL[kind][0]}"
-        elif kind not in _SILENT:
-            yield f"through {kind}"
-        yield from _upstream(child, walk)
+        yield from _through(child, walk)
+
+
+def _through(child: Any, walk: _Walk) -> Iterator[str]:
+    """What a node and those below it do to the rows that come through."""
+    kind = _kind(child)
+    if kind == "EventTimeWatermark":
+        yield f"watermark {walk.text(child.eventTime())}, {child.delay().toString()}"
+    elif kind == "Filter":
+        text = walk.text(child.condition())
+        if not text.startswith("isnotnull("):  # Spark's own, before a window
+            yield f"filter {text}"
+    elif kind.startswith("StreamingRelation"):
+        columns = ", ".join(f"{a.name()} {a.dataType().simpleString()}" for a in _items(child.output()))
+        named = _SOURCE_NAME.search(child.toString())
+        yield f"from {named[1]}: {columns}" if named else f"from {columns}"
+    elif _is_stateful(child, kind):
+        yield f"after {_STATEFUL[kind][0]}"
+    elif kind not in _SILENT:
+        yield f"through {kind}"
+    yield from _upstream(child, walk)
 
 
 def _items(sequence: Any) -> Iterator[Any]:

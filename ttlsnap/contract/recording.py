@@ -31,6 +31,10 @@ _FIXED = {
 _FILES = ("json", "csv", "parquet", "orc", "text", "xml")
 
 
+Empty = Callable[..., Any]
+"""``empty(schema, name)``: a streaming DataFrame of the schema, without a row."""
+
+
 @dataclass
 class Started:
     """A query that a script started: what it would have written, and how."""
@@ -111,8 +115,8 @@ def recorded() -> Iterator[Recording]:
 
 
 @contextlib.contextmanager
-def intercepted(recording: Recording, schemas: Mapping[str, str], empty: Callable[[Any], DataFrame]) -> Iterator[None]:
-    """Give a script ``empty(schema)`` for each of its sources, and note down the queries that it starts."""
+def intercepted(recording: Recording, schemas: Mapping[str, str], empty: Empty) -> Iterator[None]:
+    """Give a script ``empty(schema, name)`` for each of its sources, and note down the queries that it starts."""
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import DataStreamReader, DataStreamWriter, StreamingQueryManager
 
@@ -151,13 +155,14 @@ def intercepted(recording: Recording, schemas: Mapping[str, str], empty: Callabl
             raise UsageError(
                 f"the script reads a {kind} source whose schema only its data tell: give --schema {names}=FILE"
             )
-        return empty(known)
+        topics = next((str(noted[n]) for n in ("subscribe", "subscribepattern", "assign") if n in noted), None)
+        return empty(known, topics or (path and path.rstrip("/").rpartition("/")[2]) or kind)
 
     def table(self: Any, name: str) -> Any:
         known = given(name, name.rpartition(".")[2])
         if known is None:
             raise UsageError(f"the script reads the table {name}: give its schema by --schema {name}=FILE")
-        return empty(known)
+        return empty(known, name)
 
     def start(self: Any, *args: Any, queryName: str | None = None, outputMode: str | None = None, **kw: Any) -> Any:
         mode = outputMode or getattr(self, "_ttlsnap_output_mode", None)
