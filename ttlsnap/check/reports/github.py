@@ -26,10 +26,8 @@ def render(report: CheckReport, fail_on: Verdict = MILDEST) -> str:
     """The annotations, worst first, and a last line for the log."""
     file = contract_file(report)
     annotations = {each: [_annotation(f, file) for f in _of(report, each)] for each in Level}
-    annotations[Level.WARNING] += [
-        _command("warning", f"unused ignore: {line}", "ttlsnap", file) for line in report.unused
-    ]
-    annotations[Level.NOTE] += [_command("notice", f"not compared: {line}", "ttlsnap", file) for line in report.unseen]
+    annotations[Level.WARNING] += [_remark("warning", f"unused ignore: {line}", file) for line in report.unused]
+    annotations[Level.NOTE] += [_remark("notice", f"not compared: {line}", file) for line in report.unseen]
     lines = [line for each, made in annotations.items() for line in _limited(each, made, file)]
     return "".join(f"{line}\n" for line in [*lines, _data(printable(summary(report, fail_on)))])
 
