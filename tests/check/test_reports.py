@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -296,6 +297,17 @@ def test_places_have_their_lines_in_the_contract(contract: str) -> None:
         assert (number == 1) if line is None else (shown[number - 1].strip() == line), place
     found = [file.line(place) for place in (Place(0), Place(0, "default"), COUNT.at(field=None), COUNT)]
     assert found == sorted(set(found))
+
+
+def test_a_line_is_not_looked_for_in_the_next_operator(root: Path) -> None:
+    made = contract_of_checkpoint(str(SAMPLES / "agg-deltas-lz4-4.2"))
+    (operator,) = made.operators
+    others = (replace(operator.stores[0], name="other"),)
+    (root / "new.json").write_text(replace(made, operators=(operator, replace(operator, id=1, stores=others))).dumps())
+    file = contract_file(report())
+    assert file is not None
+    assert file.line(Place(0)) == file.line(Place(0, "other")) < file.line(Place(0, "default"))
+    assert file.line(Place(1)) == file.line(Place(1, "default")) < file.line(Place(1, "other"))
 
 
 def test_a_contract_elsewhere_is_not_named(root: Path, monkeypatch: pytest.MonkeyPatch, contract: str) -> None:
