@@ -105,8 +105,8 @@ def test_the_text_has_the_worst_first_and_the_rest_at_the_end() -> None:
         "ignored: changelog at query: it was on (reason: known since May)",
         "unused ignore: value-added:3 (--ignore): fits nothing",
         "",
-        "verdict: incompatible (1 incompatible, 1 unknown, 1 after_migration, 1 reconfiguration, 1 as_is, 1 ignored), "
-        "old.json -> new.json, backward",
+        "verdict: incompatible (1 incompatible, 1 unknown, 1 after_migration, 1 reconfiguration, 1 as_is, 1 ignored, "
+        "1 not compared), old.json -> new.json, backward",
     ]
 
 
@@ -123,6 +123,11 @@ def test_text_of_several_lines_stays_within_its_frame() -> None:
 
 def test_an_empty_report_says_that_all_is_well() -> None:
     assert REPORTS["text"](report()) == "verdict: as_is (no findings), old.json -> new.json, backward\n"
+
+
+def test_the_verdict_says_that_not_all_was_looked_at() -> None:
+    shown = REPORTS["text"](report(unseen=("a", "b")))
+    assert shown.splitlines()[-1].startswith("verdict: as_is (no findings, 2 not compared), ")
 
 
 def test_what_passes_says_why() -> None:

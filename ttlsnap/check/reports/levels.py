@@ -36,11 +36,14 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def counts(report: CheckReport) -> str:
-    """``1 incompatible, 2 after_migration, 1 ignored``."""
+    """``1 incompatible, 2 after_migration, 1 ignored, 1 not compared``."""
     verdicts = [finding.verdict for finding in report.findings]
     found = [f"{verdicts.count(verdict)} {verdict}" for verdict in reversed(Verdict) if verdict in verdicts]
+    found = found or ["no findings"]
     found += [f"{len(report.ignored)} ignored"] if report.ignored else []
-    return ", ".join(found) or "no findings"
+    # The best of verdicts says less where not all was looked at.
+    found += [f"{len(report.unseen)} not compared"] if report.unseen else []
+    return ", ".join(found)
 
 
 def summary(report: CheckReport, fail_on: Verdict) -> str:
