@@ -6,7 +6,6 @@ import os
 import stat
 import sys
 from contextlib import suppress
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
@@ -125,7 +124,7 @@ def check(
     ignores = _ignores(ignored or (), ignore_file)
     contracts = load_contract(old), load_contract(new)
     compared = compare(*contracts, direction=direction.value, renamed=_renames(renamed or ()), names=(old, new))
-    report = apply(compared, ignores, datetime.now(UTC).date())
+    report = apply(compared, ignores)
     threshold = Verdict(fail_on.value)
     _print(report, output_format, threshold)
     _write(report, files, threshold)
@@ -171,13 +170,12 @@ def _distinct(files: Sequence[tuple[CheckFormat, Path]]) -> None:
 
 
 def _ignores(options: Sequence[str], path: Path | None) -> list[Ignore]:
-    from ttlsnap.check.ignores import DEFAULT_FILE, parse_option, read_file
-    from ttlsnap.check.rules import RULES
+    from ttlsnap.check.ignores import DEFAULT_FILE, parse_ignore, read_ignores
 
     if path is None and Path(DEFAULT_FILE).is_file():
         path = Path(DEFAULT_FILE)
-    given = [parse_option(text, RULES) for text in options]
-    return given + (read_file(path, RULES) if path is not None else [])
+    given = [parse_ignore(text) for text in options]
+    return given + (read_ignores(path) if path is not None else [])
 
 
 def _renames(options: Sequence[str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ttlsnap.check.findings import CheckReport, Finding, Place, Verdict
-from ttlsnap.check.ignores import Ignore, apply, parse_option, read_file
+from ttlsnap.check.ignores import Ignore, apply, parse_ignore, read_ignores
 from ttlsnap.errors import StorageError, TtlsnapError, UsageError
 
 CODES = ("value-added", "value-removed", "key-added", "changelog")
@@ -82,17 +82,23 @@ def test_an_ignore_holds_through_its_last_day(until: date | None, holds: bool) -
     assert done.unused == (() if holds else ("value-added (--ignore): expired on 2026-11-21",))
 
 
+def test_today_is_the_day_if_none_is_given() -> None:
+    done = apply(report(finding(Place(0))), [ignore(until=date(2020, 2, 29))])
+    assert done.unused == ("value-added (--ignore): expired on 2020-02-29",)
+    assert apply(report(finding(Place(0))), [ignore(until=date.max)]).ignored
+
+
 def test_unused_ignores_are_named() -> None:
     done = apply(report(finding(Place(0))), [ignore(), ignore("0"), ignore("3")], TODAY)
     assert done.unused == ("value-added:3 (--ignore): fits nothing",)
 
 
 def test_an_option_is_a_code_and_perhaps_a_place() -> None:
-    assert parse_option("value-added", CODES).where is None
-    parsed = parse_option("value-added:0.default", CODES)
+    assert parse_ignore("value-added", CODES).where is None
+    parsed = parse_ignore("value-added:0.default", CODES)
     assert (parsed.code, parsed.where, str(parsed)) == ("value-added", "0.default", "value-added:0.default (--ignore)")
     # A store's or a field's name may have a colon itself.
-    assert parse_option("value-added:0.a:b", CODES).where == "0.a:b"
+    assert parse_ignore("value-added:0.a:b", CODES).where == "0.a:b"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +112,7 @@ def test_an_option_is_a_code_and_perhaps_a_place() -> None:
 )
 def test_a_wrong_option_is_explained(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        parse_option(text, CODES)
+        parse_ignore(text, CODES)
 
 
 def write(folder: Path, text: str | bytes) -> Path:
@@ -130,11 +136,11 @@ def test_a_file_has_reasons_and_dates(tmp_path: Path) -> None:
         reason = "both are read"
         """,
     )
-    assert read_file(path, CODES) == [
+    assert read_ignores(path, CODES) == [
         Ignore("value-added", "0.default", "rolled out in May", date(2027, 1, 31), f"{path}, ignore 1"),
         Ignore("changelog", None, "both are read", None, f"{path}, ignore 2"),
     ]
-    assert read_file(write(tmp_path, "# none yet\n"), CODES) == []
+    assert read_ignores(write(tmp_path, "# none yet\n"), CODES) == []
 
 
 @pytest.mark.parametrize(
@@ -162,11 +168,11 @@ def test_a_file_has_reasons_and_dates(tmp_path: Path) -> None:
 def test_a_wrong_file_is_explained(tmp_path: Path, text: str | bytes, said: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(UsageError, match=said) as raised:
-        read_file(path, CODES)
+        read_ignores(path, CODES)
     assert str(path) in str(raised.value)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("gone.toml", UsageError), ("", StorageError)])
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, kind: type[TtlsnapError]) -> None:
     with pytest.raises(kind, match=str(tmp_path / name)):
-        read_file(tmp_path / name, CODES)
+        read_ignores(tmp_path / name, CODES)

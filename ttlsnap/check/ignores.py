@@ -14,12 +14,13 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from ttlsnap.check.findings import CheckReport, Finding, Ignored
+from ttlsnap.check.rules import RULES
 from ttlsnap.errors import StorageError, UsageError
 
 DEFAULT_FILE = ".ttlsnap-ignore.toml"
@@ -49,8 +50,9 @@ class Ignore:
         return f"{self.code}{f':{self.where}' if self.where is not None else ''} ({self.source})"
 
 
-def apply(report: CheckReport, ignores: Iterable[Ignore], today: date) -> CheckReport:
-    """The report with the findings that are ignored apart from the others."""
+def apply(report: CheckReport, ignores: Iterable[Ignore], today: date | None = None) -> CheckReport:
+    """The report with the findings that are ignored apart from the others. ``today`` is that of UTC if left out."""
+    today = today or datetime.now(UTC).date()
     ignores = list(ignores)
     live = [ignore for ignore in ignores if not ignore.expired(today)]
     kept, ignored = [], []
@@ -73,7 +75,7 @@ def apply(report: CheckReport, ignores: Iterable[Ignore], today: date) -> CheckR
     )
 
 
-def parse_option(text: str, codes: Collection[str]) -> Ignore:
+def parse_ignore(text: str, codes: Collection[str] = RULES) -> Ignore:
     """``CODE`` or ``CODE:where``; raises UsageError where there is no such code."""
     code, colon, where = (part.strip() for part in text.partition(":"))
     _known(code, codes, f"--ignore {text}")
@@ -82,7 +84,7 @@ def parse_option(text: str, codes: Collection[str]) -> Ignore:
     return Ignore(code, where or None, "--ignore on the command line", None, "--ignore")
 
 
-def read_file(path: Path, codes: Collection[str]) -> list[Ignore]:
+def read_ignores(path: Path, codes: Collection[str] = RULES) -> list[Ignore]:
     """The ignores in a file; raises UsageError for what cannot be meant."""
     try:
         with path.open("rb") as file:
