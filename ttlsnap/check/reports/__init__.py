@@ -1,0 +1,31 @@
+"""What a check found, in the forms in which people and build servers read it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Protocol
+
+from ttlsnap.check.findings import CheckReport, Verdict
+from ttlsnap.check.reports import github, junit, sarif, text
+from ttlsnap.check.reports.levels import MILDEST
+
+
+class Render(Protocol):
+    """A report as text; ``fail_on`` is the mildest verdict that makes the check fail."""
+
+    def __call__(self, report: CheckReport, fail_on: Verdict = ...) -> str: ...
+
+
+def _json(report: CheckReport, fail_on: Verdict = MILDEST) -> str:
+    # Escaped, the document is the same in every encoding, and a name that is no valid text can be said, too.
+    return json.dumps(report.to_json(), indent=2, ensure_ascii=True) + "\n"
+
+
+REPORTS: Mapping[str, Render] = {
+    "text": text.render,
+    "json": _json,
+    "junit": junit.render,
+    "sarif": sarif.render,
+    "github": github.render,
+}

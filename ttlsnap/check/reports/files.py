@@ -1,0 +1,94 @@
+"""Where in which file a finding is shown: the line of the contract that has the place, if a contract is a file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ttlsnap.check.findings import CheckReport, Place
+
+# Larger ones are named without a line; a contract of a hundred operators has a hundredth of that.
+_MAX_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class ContractFile:
+    """A contract below the root of the repository: its path from there, and its lines."""
+
+    path: str
+    lines: tuple[str, ...]
+
+    def line(self, place: Place) -> int:
+        """The line (from 1) that names the place, or as much of it as there is.
+
+        `ttlsnap contract` indents by two, so depth tells an operator's key from a store's without parsing; a file that
+        was formatted in another way gives line 1.
+        """
+        at = 0
+        for depth, wanted in _steps(place):
+            found = self._find(at, depth, wanted)
+            if found is None:
+                break
+            at = found
+        return at or 1
+
+    def _find(self, start: int, depth: int, wanted: tuple[str, ...]) -> int | None:
+        """The number of the next line so indented that is one of those, within what began before ``start``."""
+        outer = _depth(self.lines[start - 1]) if start else 0
+        for number, line in enumerate(self.lines[start:], start + 1):
+            if start and _depth(line) < outer:
+                return None
+            if _depth(line) == depth and line.strip().rstrip(",") in wanted:
+                return number
+        return None
+
+
+def contract_file(report: CheckReport) -> ContractFile | None:
+    """The new contract, or else the old one, that is a file below the repository's root: what a reviewer can open."""
+    root = _root()
+    for name in (report.new, report.old):
+        path = Path(name)
+        try:
+            if not path.is_file() or not path.resolve().is_relative_to(root):
+                continue
+            small = path.stat().st_size <= _MAX_BYTES
+            lines = path.read_text(errors="replace").splitlines() if small else []
+        except (OSError, ValueError):
+            continue
+        return ContractFile(path.resolve().relative_to(root).as_posix(), tuple(lines))
+    return None
+
+
+def _root() -> Path:
+    """Where the build server has the repository, or else the current folder."""
+    for name in ("GITHUB_WORKSPACE", "CI_PROJECT_DIR"):
+        if folder := os.environ.get(name):
+            return Path(folder).resolve()
+    return Path.cwd().resolve()
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _steps(place: Place) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """For each part of a place, how deep its line is indented and how it reads."""
+    if place.operator is None:
+        return
+    yield 6, (f'"id": {place.operator}',)
+    for depth, name in ((10, place.store), (14, place.state)):
+        if name is None:
+            return
+        yield depth, (_named(name),)
+    side, _, name = (place.field or "").partition(".")
+    if side in ("key", "value"):
+        yield 14, (f'"{side}": [',)
+        # A field's name may have a dot in it, or be followed by those of fields within it.
+        yield 18, (_named(name), _named(name.partition(".")[0]))
+
+
+def _named(name: str) -> str:
+    return f'"name": {json.dumps(name, ensure_ascii=False)}'

@@ -1,0 +1,34 @@
+"""Findings in words. Names come from contracts and checkpoints, so nothing in them may reach a terminal unescaped."""
+
+from __future__ import annotations
+
+from ttlsnap.check.findings import Finding, Place
+
+
+def printable(text: str) -> str:
+    """One line without control characters: what cannot be printed is escaped as Python does it."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def printable_lines(text: str) -> list[str]:
+    """Text of several lines, each of them printable."""
+    return [printable(line.removesuffix("\r")) for line in text.split("\n")]
+
+
+def spelled(place: Place) -> str:
+    """``operator 0 (stateStoreSave), store default, state default, value.count``."""
+    parts = []
+    if place.operator is not None:
+        name = f" ({place.operator_name})" if place.operator_name else ""
+        parts.append(f"operator {place.operator}{name}")
+    parts += [f"store {place.store}"] if place.store is not None else []
+    parts += [f"state {place.state}"] if place.state is not None else []
+    parts += [place.field] if place.field is not None else []
+    return printable(", ".join(parts) or "the query")
+
+
+def spark_does(finding: Finding) -> str:
+    """What Spark does, as a clause."""
+    return "silent: it starts and says nothing" if finding.spark == "silent" else printable(finding.spark)
