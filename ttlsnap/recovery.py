@@ -155,7 +155,7 @@ def rollback(target: str, *, quiet_period: float = QUIET_PERIOD) -> RollbackRepo
     with locked(files):
         refuse_if_cut_off(files)
         last = next((j for j in reversed(read_journals(files)) if j.status == "done"), None)
-        if last is None or last.kind != "compact":
+        if last is None or last.kind == "rollback":
             raise RefusedError(f"{files.root}: there is no run to roll back")
         logs = read_logs(files)
         if not logs.offsets:

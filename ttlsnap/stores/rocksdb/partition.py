@@ -28,7 +28,7 @@ import numpy as np
 from rocksdict import Rdict, WriteBatch
 
 from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
-from ttlsnap.errors import CorruptionError, StorageError
+from ttlsnap.errors import CorruptionError, CountError, StorageError
 from ttlsnap.filesystem import Directory
 from ttlsnap.state import StateDescriptor
 from ttlsnap.stores import Moves, Rewrite, Staging
@@ -224,7 +224,7 @@ class RocksDbPartition:
             found += len(raw_keys)
             yield from self._by_state(raw_keys, raw_values, states)
         if self.expected is not None and family is None and found != self.expected:
-            raise CorruptionError(
+            raise CountError(
                 f"{self.where}: {found} entries were found, where its metadata promises {self.expected}. Restore the "
                 "partition from a copy, or go back to an older batch"
             )
