@@ -9,12 +9,12 @@ import traceback
 
 import typer
 
-from ttlsnap.cli import compact, history, inspect, recover, rollback, transformers
+from ttlsnap.cli import compact, doctor, history, inspect, recover, rollback, transformers
 from ttlsnap.cli.output import print_error
 from ttlsnap.errors import TtlsnapError
 
 EXIT_CODES = (
-    "Exit codes: 0 done; 2 wrong usage, or not a checkpoint; 3 undecided: an unknown or unsupported format, feature "
+    "Exit codes: 0 done; 1 doctor found a problem; 2 wrong usage, or not a checkpoint; 3 undecided: an unknown or unsupported format, feature "
     "or version; 4 refused for safety: the query runs, the checkpoint moved on, a fence stands; 5 damage or I/O."
 )
 
@@ -27,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (inspect, compact, recover, rollback, history, transformers):
+for _command in (inspect, doctor, compact, recover, rollback, history, transformers):
     _command.register(app)
 
 

@@ -560,9 +560,7 @@ def test_what_is_scanned_again_is_kept_where_there_is_room(
         assert len(scans) == (1 if again and room == 1 << 26 else 2 + len(opened.families))
 
 
-def test_what_hangs_together_fares_the_same_kept_or_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_hangs_together_fares_the_same_kept_or_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def compacted(room: int) -> tuple[int, Any]:
         monkeypatch.setattr(partition, "_KEEP", room)
         target = sample("alarms-4.2", tmp_path / str(room))

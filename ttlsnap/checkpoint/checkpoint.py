@@ -194,9 +194,7 @@ def _operator(files: Directory, operator: int, batch: Batch, logs: Logs, spare: 
 
 def partition_folders(files: Directory, operator: int) -> tuple[int, ...]:
     """The partitions that an operator has folders of."""
-    found = (
-        layout.parse_number(info.name) for info in files.list(layout.operator_directory(operator)) if info.is_dir
-    )
+    found = (layout.parse_number(info.name) for info in files.list(layout.operator_directory(operator)) if info.is_dir)
     return tuple(sorted(p for p in found if p is not None))
 
 
