@@ -68,6 +68,10 @@ def _verbs(scratch: str, classes: str) -> dict[str, Callable[..., Any]]:
     def state(**order: Any) -> Any:
         return runs.dump_state(spark, **order)
 
+    def repartition(query: dict[str, Any], **order: Any) -> None:
+        conf = tuple((name, value) for name, value in query.pop("conf"))
+        runs.repartition(spark, queries.Query(conf=conf, **query), **order)
+
     def compiled(source: str) -> None:
         # Spark's shell brings the compiler along.
         words = ["-usejavacp", "-d", classes, str(here / source)]
@@ -77,7 +81,13 @@ def _verbs(scratch: str, classes: str) -> dict[str, Callable[..., Any]]:
         if not spark._jvm.scala.tools.nsc.Main.process(args):
             raise RuntimeError(f"{source} does not compile; the log of this server has the compiler's words")
 
-    return {"run": run, "state": state, "compile": compiled, "version": lambda: spark.version}
+    return {
+        "run": run,
+        "state": state,
+        "compile": compiled,
+        "repartition": repartition,
+        "version": lambda: spark.version,
+    }
 
 
 def _session(scratch: str, classes: str) -> Any:
