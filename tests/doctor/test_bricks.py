@@ -1,4 +1,4 @@
-"""Each brick as real Spark, a crash or an operator makes it: Spark refuses, doctor finds it, and after --fix it goes on."""
+"""Each brick as real Spark, a crash or an operator makes it; doctor finds it, and after --fix the query goes on."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cut_off(judge: Judge, checkpoint: Checkpoint, partitions: int) -> None:
     """A repartition that fails when it comes to write its last partition."""
     obstacle = checkpoint.path / f"state/0/{partitions - 1}"
     obstacle.write_text("in the way")
-    with pytest.raises(Exception, match="CANNOT_WRITE_STATE_STORE|FileAlreadyExists|ParentNotDirectory"):
+    with pytest.raises(Exception, match=r"CANNOT_WRITE_STATE_STORE|FileAlreadyExists|ParentNotDirectory"):
         judge.repartition(checkpoint, partitions)
     obstacle.unlink()
 
@@ -116,14 +116,14 @@ def test_a_query_that_went_on_over_an_abandoned_repartition(judge: Judge) -> Non
 
 
 def test_a_checkpoint_that_moved(judge: Judge) -> None:
-    written = judge.write(rocksdb("visits", True), VISITS[:3])
+    written = judge.write(rocksdb("visits", True), VISITS[:3], layout="both")
     settled(written.path)
     assert doctor(written.path).code == 0
     new = written.path.with_name(f"{written.path.name}-new place")
     written.path.rename(new)
     moved = judge.at(written, new)
-    assert "_stateSchema" in judge.refusal(moved, fresh=True)
-    settled(new)
+    assert "_stateSchema" in judge.refusal(judge.copy(moved), VISITS[3:4], fresh=True)
+    shutil.rmtree(written.path)  # Spark has made folders where it looked for the files
     found = doctor(new)
     assert (found.code, set(found.codes)) == (1, {"moved-schema-paths"})
     assert fix(new, "moved-schema-paths").code == 0
@@ -181,5 +181,8 @@ def test_a_torn_offset(judge: Judge) -> None:
     found = doctor(written.path)
     assert (found.code, found.codes) == (1, ["torn-offset"])
     assert fix(written.path, "torn-offset").code == 0
-    wanted = written.expected.run(MORE[1:])
-    assert judge.restart(written, MORE[1:], fresh=True) == wanted
+    written.expected.run(MORE[1:])
+    # The input of the batch that was cut off comes in one with what is new.
+    (batch,) = judge.restart(written, MORE[1:], fresh=True)
+    assert batch.batch == 3
+    assert judge.state(written) == written.expected.state()
