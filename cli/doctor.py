@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ttlsnap.doctor import DoctorReport, Problem, VersionReport
+    from ttlsnap.diagnosis import DoctorReport, Problem, VersionReport
 
 EXAMPLES = """[bold]Examples[/bold]
 
@@ -55,7 +55,7 @@ def doctor(
     Needs no JVM, and writes nothing without --fix.
     """
     from ttlsnap.cli.progress import ReadingProgress
-    from ttlsnap.doctor import doctor as look
+    from ttlsnap.diagnosis import doctor as look
 
     with ReadingProgress() as shown:
         report = look(

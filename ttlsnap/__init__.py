@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ttlsnap.checkpoint import Checkpoint, open_checkpoint
     from ttlsnap.clock import Clock, TimeCharacteristic, clock_at
     from ttlsnap.compaction import Listener, SilentListener, compact
-    from ttlsnap.doctor import DoctorReport, doctor
+    from ttlsnap.diagnosis import DoctorReport, doctor
     from ttlsnap.engines import Engine
     from ttlsnap.engines.local import LocalEngine
     from ttlsnap.engines.spark import SparkEngine
@@ -50,7 +50,7 @@ _HOMES = {
     "checkpoint": ("Checkpoint", "open_checkpoint"),
     "clock": ("Clock", "TimeCharacteristic", "clock_at"),
     "compaction": ("Listener", "SilentListener", "compact"),
-    "doctor": ("DoctorReport", "doctor"),
+    "diagnosis": ("DoctorReport", "doctor"),
     "engines": ("Engine",),
     "engines.local": ("LocalEngine",),
     "engines.spark": ("SparkEngine",),

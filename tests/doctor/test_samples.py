@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -163,6 +165,40 @@ def test_a_cut_off_run_is_told_and_left_to_recover(tmp_path: Path) -> None:
     assert refused.code == 4 and "ttlsnap recover" in refused.error
     assert run(["recover", str(target)]) == 0
     assert doctor(target).code == 0
+
+
+_KILLED = """
+import os, sys
+import ttlsnap.publish as publish
+from ttlsnap import doctor
+
+def die(*_):
+    os._exit(9)
+
+setattr(publish, sys.argv[2], die)
+doctor(sys.argv[1], fix=["torn-offset", "moved-schema-paths"], quiet_period=0, parallelism=1)
+"""
+
+
+@pytest.mark.parametrize("step", ["lower_fence", "_require_targets", "_require_sources"])
+def test_a_repair_that_is_killed_is_one_that_recover_ends(step: str, tmp_path: Path) -> None:
+    target = sample("visits-4.2", tmp_path)
+    (target / "offsets/4").write_bytes(b"")
+    (target / "state/0/0/5.zip").write_bytes(b"what the batch left")
+    before = bytes_of(target)
+    undone = Path(shutil.copytree(target, tmp_path / "undone"))
+    for each in (target, undone):
+        killed = subprocess.run([sys.executable, "-c", _KILLED, str(each), step], capture_output=True, check=False)
+        assert killed.returncode == 9, killed.stderr
+        assert doctor(each).codes[0] == "fence"
+    assert run(["recover", str(undone), "--undo"]) == 0
+    assert {p: d for p, d in bytes_of(undone).items() if not p.startswith("_ttlsnap")} == before
+    assert run(["recover", str(target)]) == 0
+    assert doctor(target).code == 0
+    assert not (target / "offsets/4").exists() and not (target / "state/0/0/5.zip").exists()
+    assert run(["history", str(target)]) == 0
+    assert run(["rollback", str(target), "--quiet-period", "0"]) == 0
+    assert {p: d for p, d in bytes_of(target).items() if not p.startswith("_ttlsnap")} == before
 
 
 def test_mistakes_have_their_exit_codes(tmp_path: Path) -> None:

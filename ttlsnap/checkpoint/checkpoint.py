@@ -293,7 +293,8 @@ def _check_partitions(
         lost = sorted(set(range(expected)) - set(partitions)) or sorted(set(partitions) - set(range(expected)))
         raise CorruptionError(
             f"{files.root}/{layout.operator_directory(operator)}: {expected} partitions expected, "
-            f"{len(partitions)} found; partition {lost[0]} is the first that does not fit"
+            f"{len(partitions)} found; partition {lost[0]} is the first that does not fit. ttlsnap doctor tells "
+            "whether a repartition left it so"
         )
 
 

@@ -17,9 +17,9 @@ from ttlsnap.checkpoint import layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import partition_folders, state_files
 from ttlsnap.checkpoint.logs import read_conf, read_logs
 from ttlsnap.checkpoint.metadata import relocated
-from ttlsnap.doctor.folders import leftovers, operator_metadata
-from ttlsnap.doctor.logs import examine_logs
-from ttlsnap.doctor.problems import CODES, Problem
+from ttlsnap.diagnosis.folders import leftovers, operator_metadata
+from ttlsnap.diagnosis.logs import examine_logs
+from ttlsnap.diagnosis.problems import CODES, Problem
 from ttlsnap.errors import RefusedError, TtlsnapError, UsageError
 from ttlsnap.filesystem import LocalDirectory
 from ttlsnap.journal import Journal, Move, next_number, read_journal, report_path, staged_path
@@ -29,7 +29,7 @@ from ttlsnap.publish import fence_file, set_aside, swap
 from ttlsnap.recovery import discard_leftovers, discard_run, refuse_if_cut_off
 
 if TYPE_CHECKING:
-    from ttlsnap.doctor.examination import DoctorReport
+    from ttlsnap.diagnosis.examination import DoctorReport
 
 
 def refuse_unknown(names: Sequence[str]) -> None:

@@ -10,11 +10,11 @@ from typing import Any, Literal, Protocol
 from ttlsnap.checkpoint import Batch, Checkpoint, Operator, layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import query_id
 from ttlsnap.checkpoint.logs import read_logs, shuffle_partitions
-from ttlsnap.doctor.fixing import refuse_unknown, repair
-from ttlsnap.doctor.folders import examine_folders, examine_schema_paths
-from ttlsnap.doctor.logs import LogFindings, examine_logs
-from ttlsnap.doctor.problems import Problem, Severity, problem
-from ttlsnap.doctor.reading import PartitionCheck, PartitionFindings, examine_partition
+from ttlsnap.diagnosis.fixing import refuse_unknown, repair
+from ttlsnap.diagnosis.folders import examine_folders, examine_schema_paths
+from ttlsnap.diagnosis.logs import LogFindings, examine_logs
+from ttlsnap.diagnosis.problems import Problem, Severity, problem
+from ttlsnap.diagnosis.reading import PartitionCheck, PartitionFindings, examine_partition
 from ttlsnap.engines.local import spread, useful_processes
 from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError
 from ttlsnap.filesystem import Directory, open_directory

@@ -16,8 +16,8 @@ from ttlsnap.checkpoint import Checkpoint, Operator, layout
 from ttlsnap.checkpoint.checkpoint import partition_folders, state_files
 from ttlsnap.checkpoint.logs import shuffle_partitions
 from ttlsnap.checkpoint.metadata import schema_paths
-from ttlsnap.doctor.logs import LogFindings
-from ttlsnap.doctor.problems import Problem, problem
+from ttlsnap.diagnosis.logs import LogFindings
+from ttlsnap.diagnosis.problems import Problem, problem
 from ttlsnap.errors import CorruptionError, TtlsnapError
 from ttlsnap.filesystem import Directory
 

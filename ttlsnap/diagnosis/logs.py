@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ttlsnap.checkpoint import Batch, Logs, layout
 from ttlsnap.checkpoint.logs import read_batch, read_conf, read_logs, shuffle_partitions
-from ttlsnap.doctor.problems import Problem, Severity, problem
+from ttlsnap.diagnosis.problems import Problem, Severity, problem
 from ttlsnap.errors import CorruptionError, NotACheckpointError, TtlsnapError, UnsupportedError
 from ttlsnap.filesystem import Directory
 from ttlsnap.journal import read_journals

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.doctor.problems import Problem, Severity, problem
+from ttlsnap.diagnosis.problems import Problem, Severity, problem
 from ttlsnap.errors import CorruptionError, CountError, StorageError, TtlsnapError, UnsupportedError
 from ttlsnap.filesystem import FileInfo, LocalDirectory
 from ttlsnap.links import Link, Place

@@ -8,7 +8,7 @@ examination   all of it put together, on all cores
 fixing        what ``--fix`` does, through the journal and the fence of publishing
 """
 
-from ttlsnap.doctor.examination import DoctorReport, VersionReport, doctor
-from ttlsnap.doctor.problems import CODES, Problem
+from ttlsnap.diagnosis.examination import DoctorReport, VersionReport, doctor
+from ttlsnap.diagnosis.problems import CODES, Problem
 
 __all__ = ["CODES", "DoctorReport", "Problem", "VersionReport", "doctor"]
