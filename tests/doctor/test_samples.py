@@ -79,6 +79,10 @@ def _stale_checksum(target: Path) -> None:
     shutil.copy(target / "state/0/0/.4.delta.crc", target / "state/0/0/.5.delta.crc")
 
 
+def _to_come(target: Path) -> None:
+    (target / "state/0/0/9.snapshot").write_bytes(b"")
+
+
 def _extra(target: Path) -> None:
     shutil.copytree(target / "state/0/1", target / "state/0/2")
 
@@ -108,6 +112,7 @@ WRECKS: dict[str, _Wreck] = {
     "an older zip": (ROCKSDB, _flip("state/0/0/1.zip"), ["damaged-file"], "state/0/0/1.zip", {2}),
     "a changelog": (
         CHANGELOG, _cut("state/0/0/2.changelog"), ["damaged-file", "last-batch-lost"], "state/0/0/2.changelog", {1}),
+    "a snapshot to come": (LZ4, _to_come, ["stale-snapshot"], "state/0/0/9.snapshot", ALL),
     "a torn offset": (
         "uncommitted-batch-4.2", _empty("offsets/4"), ["torn-offset"], "offsets/4", {1, 2, 3, 4}),
 }  # fmt: skip
@@ -124,8 +129,12 @@ def test_damage_is_found_and_named(case: str, tmp_path: Path) -> None:
     found = doctor(target)
     assert found.code == 1, found.document
     assert sorted(set(found.codes)) == sorted(codes)
-    assert any(named in problem["message"] for problem in found.document["problems"])
+    assert any(named in problem["message"] + problem["where"] for problem in found.document["problems"])
     assert {version for version, whole in found.restorable.items() if whole} == left
+    fixable = [problem["code"] for problem in found.document["problems"] if problem["fixable"]]
+    if fixable:
+        fixed = doctor(target, "--fix", fixable[0], "--quiet-period", "0")
+        assert fixed.code == 0, (fixed.document, fixed.error)
     for problem in found.document["problems"]:
         assert problem["fix"] and problem["where"] and not problem["where"].startswith("/")
 

@@ -21,6 +21,7 @@ from ttlsnap.filesystem import Directory, open_directory
 from ttlsnap.locking import QUIET_PERIOD, locked
 from ttlsnap.operators import links_of, states_of
 from ttlsnap.stores import state_store
+from ttlsnap.stores.rocksdb import RocksDbStore
 
 Restorable = Literal["yes", "no", "cleaned up", "unknown"]
 """Whether a version can be restored; of one that was ``cleaned up`` nothing is left, nor need be."""
@@ -205,6 +206,9 @@ def _newest_that_opens(
 
 def _tasks(checkpoint: Checkpoint, logs: LogFindings, problems: list[Problem], scratch: str) -> list[PartitionCheck]:
     tasks = []
+    reader = state_store(checkpoint)
+    if isinstance(reader, RocksDbStore):
+        reader = replace(reader, before_4_2=False)  # who could read what is written anew does not matter here
     for operator in checkpoint.operators:
         stores = tuple(store.name for store in operator.stores)
         described = [state for store in operator.stores for state in states_of(checkpoint, operator, store)]
@@ -226,8 +230,9 @@ def _tasks(checkpoint: Checkpoint, logs: LogFindings, problems: list[Problem], s
                     stores=stores,
                     states=states,
                     links=links_of(checkpoint, operator),
-                    state_store=state_store(checkpoint),
+                    state_store=reader,
                     versions=versions,
+                    newest=checkpoint.version,
                     without_state=frozenset(batch + 1 for batch in logs.skipped),
                     size=_size(checkpoint.files, operator.id, partition),
                     scratch=scratch,
@@ -287,6 +292,7 @@ def _versions(
         for version, words in each.lost.items():
             lost.setdefault(version, []).extend(words)
     cleaned_up = {version for each in results for version in each.cleaned_up}
+    unknown = {version for each in results for version in each.unknown}
     found = []
     for batch in reversed(logs.logs.commits):
         version = batch + 1
@@ -297,7 +303,9 @@ def _versions(
             first = logs.logs.offsets[0] if logs.logs.offsets else 0
             restorable = "cleaned up" if batch < first and batch != logs.logs.commits[-1] else "no"
         else:
-            restorable = "no" if version in lost else "cleaned up" if version in cleaned_up else "yes"
+            restorable = "no" if version in lost else "unknown" if version in unknown else "yes"
+            if restorable == "yes" and version in cleaned_up:
+                restorable = "cleaned up"
         found.append(VersionReport(version, batch, restorable, tuple(dict.fromkeys(lost.get(version, ())))))
     return found
 

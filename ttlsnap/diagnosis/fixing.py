@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ttlsnap.checkpoint import layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import partition_folders, state_files
-from ttlsnap.checkpoint.logs import read_conf, read_logs
+from ttlsnap.checkpoint.logs import read_conf, read_logs, shuffle_partitions
 from ttlsnap.checkpoint.metadata import relocated
 from ttlsnap.diagnosis.folders import leftovers, operator_metadata
 from ttlsnap.diagnosis.logs import examine_logs
@@ -65,7 +65,7 @@ def repair(files: LocalDirectory, found: DoctorReport, names: Sequence[str], qui
     try:
         for name in dict.fromkeys(names):
             if name == "last-batch-lost":
-                _go_back(moves, batch, keep_next=_is_readable(files, batch + 1))
+                _go_back(moves, batch, keep_next=_can_run_again(files, batch + 1))
             elif name in ("unfinished-repartition", "torn-offset"):
                 _go_back(moves, batch, keep_next=False)
             elif name in ("abandoned-repartition", "stale-snapshot"):
@@ -108,13 +108,12 @@ def _discard_unless_open(files: LocalDirectory, run: str) -> None:
         discard_run(files, run)
 
 
-def _is_readable(files: LocalDirectory, batch: int) -> bool:
-    """Whether a batch can run again over the input that its offsets name."""
+def _can_run_again(files: LocalDirectory, batch: int) -> bool:
+    """Whether Spark can run a batch again over the input that its offsets name; a repartition it cannot."""
     try:
-        read_conf(files, batch)
+        return shuffle_partitions(read_conf(files, batch)) == shuffle_partitions(read_conf(files, batch - 1))
     except TtlsnapError:
         return False
-    return True
 
 
 class _Moves:

@@ -31,7 +31,7 @@ class PartitionCheck:
     """A partition to look at. ``states`` are those of its rows that can be read, by store and name.
 
     ``versions`` has for each version to look at, newest first, the ids of its files by store (None where files have
-    none). ``without_state`` are those of which no file need be there.
+    none); ``newest`` is the checkpoint's newest one. ``without_state`` are those of which no file need be there.
     """
 
     root: str
@@ -42,6 +42,7 @@ class PartitionCheck:
     links: tuple[Link, ...]
     state_store: StateStore
     versions: Mapping[int, Mapping[str, str | None]]
+    newest: int
     without_state: frozenset[int]
     size: int
     scratch: str | None = None
@@ -55,12 +56,13 @@ class PartitionCheck:
 class PartitionFindings:
     """What was found: ``lost`` says of each version that cannot be restored why; ``entries`` the newest one's.
 
-    ``cleaned_up`` are versions that Spark, or a copy, has left nothing of.
+    ``cleaned_up`` are versions that Spark, or a copy, has left nothing of; of ``unknown`` ones it cannot be told.
     """
 
     problems: list[Problem] = field(default_factory=list)
     lost: dict[int, list[str]] = field(default_factory=dict)
     cleaned_up: set[int] = field(default_factory=set)
+    unknown: set[int] = field(default_factory=set)
     entries: int = 0
 
 
@@ -126,8 +128,11 @@ class _Examination:
                 # Many versions lack one file: it is told of once, with the newest of them.
                 if (words := str(reason).partition(" is missing")[0]) not in told:
                     self._tell(version, self._task.directory(store), reason, "missing-delta")
-                self._lose(version, str(reason))
                 told.add(words)
+                if isinstance(reason, UnsupportedError):
+                    self._found.unknown.add(version)
+                else:
+                    self._lose(version, str(reason))
 
     def _is_there(self, version: int) -> bool:
         """Whether there is a file of just this version."""
@@ -136,18 +141,18 @@ class _Examination:
         return any(name is not None and name.version == version for name in names)
 
     def _read_newest(self) -> set[str]:
-        """The files of the newest version if all is well with it, else none."""
+        """The files of the newest version, all read; none if one of them is missing."""
         lineages = self._lineages[self._newest]
         if len(lineages) < len(self._task.stores):
             return set()
+        read = {file.path for lineage in lineages.values() for file in lineage.files}
         try:
             self._scan(lineages)
         except StorageError:
             raise
         except TtlsnapError as error:
-            self._blame(lineages, error)
-            return {file.path for lineage in lineages.values() for file in lineage.files}
-        return {file.path for lineage in lineages.values() for file in lineage.files}
+            self._blame(lineages, error, read)
+        return read
 
     def _scan(self, lineages: Mapping[str, Lineage]) -> None:
         task = self._task
@@ -172,13 +177,11 @@ class _Examination:
                 with _told_as("broken-links"):
                     work.resolve({}, _fetch_nothing)
 
-    def _blame(self, lineages: Mapping[str, Lineage], error: TtlsnapError) -> None:
+    def _blame(self, lineages: Mapping[str, Lineage], error: TtlsnapError, read: set[str]) -> None:
         """Say what is wrong with the newest version: a file, or several that do not fit together."""
         code = _code_of(error)
-        if code in ("damaged-file", "row-does-not-fit-schema"):
-            bad = self._damaged(lineages, {file.path for lineage in lineages.values() for file in lineage.files})
-            if bad:
-                return
+        if code in ("damaged-file", "row-does-not-fit-schema") and self._damaged(lineages, read):
+            return
         where = self._task.directory(self._task.stores[0])
         self._tell(self._newest, where, error, code)
         if code not in ("broken-links", "wrong-count"):
@@ -215,7 +218,7 @@ class _Examination:
         self._found.lost.setdefault(version, []).append(words)
 
     def _tell(self, version: int, where: str, error: TtlsnapError, code: str) -> None:
-        severity: Severity = "error" if version == self._newest else "warning"
+        severity: Severity = "error" if version == self._task.newest else "warning"
         if isinstance(error, UnsupportedError):
             code, severity = "unsupported", "unknown"
         words = str(error)
