@@ -8,13 +8,13 @@ and none of them is damaged.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.diagnosis.problems import Problem, Severity, problem
 from ttlsnap.errors import CorruptionError, CountError, StorageError, TtlsnapError, UnsupportedError
-from ttlsnap.filesystem import FileInfo, LocalDirectory
+from ttlsnap.filesystem import Directory, FileInfo, LocalDirectory
 from ttlsnap.links import Link, Place
 from ttlsnap.partition import Progress
 from ttlsnap.state import StateDescriptor
@@ -147,35 +147,15 @@ class _Examination:
             return set()
         read = {file.path for lineage in lineages.values() for file in lineage.files}
         try:
-            self._scan(lineages)
+            task = self._task
+            self._found.entries = scan_version(
+                self._files, lineages, task.state_store, task.states, task.links, task.scratch, self._progress
+            )
         except StorageError:
             raise
         except TtlsnapError as error:
             self._blame(lineages, error, read)
         return read
-
-    def _scan(self, lineages: Mapping[str, Lineage]) -> None:
-        task = self._task
-        works = [(link, link.begin(f"{task.root}/{task.directory(task.stores[0])}")) for link in task.links]
-        with contextlib.ExitStack() as stack:
-            for store, lineage in lineages.items():
-                stored = stack.enter_context(task.state_store.open(self._files, lineage, task.scratch))
-                states = {name: state for (of, name), state in task.states.items() if of == store}
-                for batch in stored.batches(states):
-                    self._found.entries += len(batch)
-                    self._progress(len(batch), 0)
-                    state = states.get(batch.state)
-                    if state is None:
-                        continue
-                    keys, values = batch.keys, batch.values
-                    _check_rows(state, keys, values)
-                    for link, work in works:
-                        if state.place in link.places:
-                            with _told_as("broken-links"):
-                                work.look(state.place, keys, values)
-            for _, work in works:
-                with _told_as("broken-links"):
-                    work.resolve({}, _fetch_nothing)
 
     def _blame(self, lineages: Mapping[str, Lineage], error: TtlsnapError, read: set[str]) -> None:
         """Say what is wrong with the newest version: a file, or several that do not fit together."""
@@ -225,6 +205,44 @@ class _Examination:
         if self._task.root not in words:
             words = f"{self._task.root}/{where}, version {version}: {words}"
         self._found.problems.append(problem(self._task.root, code, where, words, severity))
+
+
+def scan_version(
+    files: Directory,
+    lineages: Mapping[str, Lineage],
+    state_store: StateStore,
+    states: Mapping[Place, StateDescriptor],
+    links: Sequence[Link],
+    scratch: str | None = None,
+    progress: Progress = lambda entries, dropped: None,
+) -> int:
+    """Read one version of a partition whole, its stores by name, and follow all links; how many entries it has.
+
+    Raises CorruptionError where a row does not fit its schema, or entries that hang together do not.
+    """
+    home = next(iter(lineages.values())).new_snapshot.rpartition("/")[0]
+    works = [(link, link.begin(f"{files.root}/{home}")) for link in links]
+    entries = 0
+    with contextlib.ExitStack() as stack:
+        for store, lineage in lineages.items():
+            stored = stack.enter_context(state_store.open(files, lineage, scratch))
+            mine = {name: state for (of, name), state in states.items() if of == store}
+            for batch in stored.batches(mine):
+                entries += len(batch)
+                progress(len(batch), 0)
+                state = mine.get(batch.state)
+                if state is None:
+                    continue
+                keys, values = batch.keys, batch.values
+                _check_rows(state, keys, values)
+                for link, work in works:
+                    if state.place in link.places:
+                        with _told_as("broken-links"):
+                            work.look(state.place, keys, values)
+        for _, work in works:
+            with _told_as("broken-links"):
+                work.resolve({}, _fetch_nothing)
+    return entries
 
 
 def _code_of(error: TtlsnapError) -> str:
