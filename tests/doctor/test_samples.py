@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from ttlsnap.filesystem import open_directory
 from ttlsnap.journal import Journal, write_journal
 from ttlsnap.publish import raise_fence
 
+from ..operators.test_join import rewrite
 from ..samples import SAMPLES, bytes_of, sample
 from .asked import doctor
 
@@ -241,3 +243,40 @@ def test_people_are_told_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixtur
     for words in ("3 to 7", "1 to 2", "error: missing-delta", "--fix last-batch-lost", "the sink has already seen"):
         assert words in told
     assert look(str(target), parallelism=2).to_json() == json.loads(json.dumps(look(str(target)).to_json()))
+
+
+def _codes(target: Path) -> tuple[int, set[str]]:
+    found = doctor(target)
+    return found.code, set(found.codes)
+
+
+def test_entries_that_do_not_hang_together(tmp_path: Path) -> None:
+    target = sample("join-4.2", tmp_path)
+    rewrite(target, "left-keyToNumValues", lambda entries: entries[:-1])
+    assert _codes(target) == (1, {"broken-links"})
+    assert "left side do not fit together" in doctor(target).problem("broken-links")["message"]
+
+
+def test_a_count_that_is_not_the_count(tmp_path: Path) -> None:
+    target = sample(ROCKSDB, tmp_path)
+    (path,) = target.glob("state/0/0/2.zip")
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    head, _, body = members["metadata"].partition(b"\n")
+    document = json.loads(body)
+    document["numKeys"] += 1
+    members["metadata"] = head + b"\n" + json.dumps(document).encode()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    assert _codes(target) == (1, {"wrong-count"})
+
+
+def test_rows_that_do_not_fit_their_schema(tmp_path: Path) -> None:
+    target, other = sample(LZ4, tmp_path), SAMPLES / "window-append-snappy-4.0"
+    for name in ("schema", ".schema.crc"):
+        shutil.copy(other / "state/0/0/_metadata" / name, target / "state/0/0/_metadata" / name)
+    found = doctor(target)
+    assert (found.code, set(found.codes)) == (1, {"row-does-not-fit-schema", "nothing-restorable"})
+    assert len(found.codes) == 3, "once in each partition"

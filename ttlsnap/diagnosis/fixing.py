@@ -19,7 +19,7 @@ from ttlsnap.checkpoint.logs import read_conf, read_logs, shuffle_partitions
 from ttlsnap.checkpoint.metadata import relocated
 from ttlsnap.diagnosis.folders import leftovers, operator_metadata
 from ttlsnap.diagnosis.logs import examine_logs
-from ttlsnap.diagnosis.problems import CODES, Problem
+from ttlsnap.diagnosis.problems import CODES
 from ttlsnap.errors import RefusedError, TtlsnapError, UsageError
 from ttlsnap.filesystem import LocalDirectory
 from ttlsnap.journal import Journal, Move, next_number, read_journal, report_path, staged_path
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def refuse_unknown(names: Sequence[str]) -> None:
-    """Raise UsageError for a name that is no code, RefusedError for one whose way out is not doctor's to go."""
+    """Raise UsageError for a name that is no code."""
     for name in names:
         if name not in CODES:
             known = ", ".join(sorted(code for code, kind in CODES.items() if kind.fixable))
@@ -51,7 +51,7 @@ def repair(files: LocalDirectory, found: DoctorReport, names: Sequence[str], qui
                 f"--fix {name}: that is not safe for doctor to do. Nothing was changed. {there[name].fix}"
             )
     refuse_if_cut_off(files)
-    _refuse_out_of_order(names, there)
+    _refuse_out_of_order(names)
     refuse_if_alive(files, found.query_id, quiet_period)
     discard_leftovers(files)
     logs = read_logs(files)
@@ -90,7 +90,7 @@ def repair(files: LocalDirectory, found: DoctorReport, names: Sequence[str], qui
     return run
 
 
-def _refuse_out_of_order(names: Sequence[str], there: dict[str, Problem]) -> None:
+def _refuse_out_of_order(names: Sequence[str]) -> None:
     """Going back further makes what only concerns later batches meaningless."""
     if "last-batch-lost" in names and len(set(names) - {"moved-schema-paths"}) > 1:
         raise UsageError("--fix last-batch-lost sets aside all that later batches left; give it alone")

@@ -18,7 +18,7 @@ from ttlsnap.checkpoint.logs import shuffle_partitions
 from ttlsnap.checkpoint.metadata import schema_paths
 from ttlsnap.diagnosis.logs import LogFindings
 from ttlsnap.diagnosis.problems import Problem, problem
-from ttlsnap.errors import CorruptionError, TtlsnapError
+from ttlsnap.errors import CorruptionError
 from ttlsnap.filesystem import Directory
 
 StateFiles = Sequence[tuple[str, layout.StateFileName]]
@@ -137,9 +137,8 @@ def examine_schema_paths(checkpoint: Checkpoint) -> Iterator[Problem]:
     for path in operator_metadata(files):
         try:
             paths = schema_paths(files, path)
-        except TtlsnapError as error:
-            severity = "error" if isinstance(error, CorruptionError) else "unknown"
-            yield problem(root, "damaged-metadata" if severity == "error" else "unsupported", path, error)
+        except CorruptionError as error:
+            yield problem(root, "damaged-metadata", path, error)
             continue
         moved = next((old for old in paths if is_elsewhere(old, root)), None)
         if moved is not None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from ttlsnap.checkpoint import Batch, Logs, layout
 from ttlsnap.checkpoint.logs import read_batch, read_conf, read_logs, shuffle_partitions
 from ttlsnap.diagnosis.problems import Problem, Severity, problem
-from ttlsnap.errors import CorruptionError, NotACheckpointError, TtlsnapError, UnsupportedError
+from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError
 from ttlsnap.filesystem import Directory
 from ttlsnap.journal import read_journals
 
@@ -79,7 +79,7 @@ def _committed(files: Directory, batch: int, found: LogFindings) -> None:
         found.batches[batch] = read_batch(files, batch)
     except UnsupportedError as error:
         found.problems.append(problem(files.root, "unsupported", layout.offset_file(batch), error))
-    except TtlsnapError as error:
+    except CorruptionError as error:
         severity: Severity = "error" if newest else "warning"
         where = layout.commit_file(batch) if layout.commit_file(batch) in str(error) else layout.offset_file(batch)
         found.problems.append(problem(files.root, "damaged-log", where, error, severity))

@@ -201,6 +201,9 @@ class _Examination:
         severity: Severity = "error" if version == self._task.newest else "warning"
         if isinstance(error, UnsupportedError):
             code, severity = "unsupported", "unknown"
+        # A schema that is not the state's fits none of the rows: once is enough.
+        if code == "row-does-not-fit-schema" and any(found.code == code for found in self._found.problems):
+            return
         words = str(error)
         if self._task.root not in words:
             words = f"{self._task.root}/{where}, version {version}: {words}"
