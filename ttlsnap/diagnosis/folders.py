@@ -18,7 +18,7 @@ from ttlsnap.checkpoint.logs import shuffle_partitions
 from ttlsnap.checkpoint.metadata import schema_paths
 from ttlsnap.diagnosis.logs import LogFindings
 from ttlsnap.diagnosis.problems import Problem, problem
-from ttlsnap.errors import CorruptionError
+from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.filesystem import Directory
 
 StateFiles = Sequence[tuple[str, layout.StateFileName]]
@@ -139,6 +139,9 @@ def examine_schema_paths(checkpoint: Checkpoint) -> Iterator[Problem]:
             paths = schema_paths(files, path)
         except CorruptionError as error:
             yield problem(root, "damaged-metadata", path, error)
+            continue
+        except UnsupportedError as error:
+            yield problem(root, "unsupported", path, error)
             continue
         moved = next((old for old in paths if is_elsewhere(old, root)), None)
         if moved is not None:
