@@ -9,14 +9,14 @@ import traceback
 
 import typer
 
-from ttlsnap.cli import check, compact, contract, history, inspect, recover, rollback, transformers
+from ttlsnap.cli import check, compact, contract, doctor, history, inspect, recover, rollback, transformers
 from ttlsnap.cli.output import print_error
 from ttlsnap.errors import TtlsnapError
 
 EXIT_CODES = (
-    "Exit codes: 0 done, or compatible; 1 findings of check; 2 wrong usage, or not a checkpoint; 3 undecided: an "
-    "unknown or unsupported format, feature or version; 4 refused for safety: the query runs, the checkpoint moved on, "
-    "a fence stands; 5 damage or I/O."
+    "Exit codes: 0 done, or compatible; 1 findings of check or doctor; 2 wrong usage, or not a checkpoint; 3 undecided: "
+    "an unknown or unsupported format, feature or version; 4 refused for safety: the query runs, the checkpoint moved "
+    "on, a fence stands; 5 damage or I/O."
 )
 
 app = typer.Typer(
@@ -28,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (inspect, compact, recover, rollback, history, contract, check, transformers):
+for _command in (inspect, compact, recover, rollback, history, doctor, contract, check, transformers):
     _command.register(app)
 
 

@@ -81,3 +81,39 @@ class TerminalListener:
     def _stop(self) -> None:
         if self._progress is not None:
             self._progress.stop()
+
+
+class ReadingProgress:
+    """Shows how far a reading has come; see ``DoctorListener``."""
+
+    def __init__(self) -> None:
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+        self._entries = 0
+        if sys.stderr.isatty():
+            columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[counts]}"))
+            self._progress = Progress(*columns, console=console(stderr=True), transient=True)
+
+    def __enter__(self) -> ReadingProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def planned(self, partitions: int) -> None:
+        self._entries = 0
+        if self._progress is not None:
+            if self._task is not None:
+                self._progress.remove_task(self._task)
+            self._progress.start()
+            self._task = self._progress.add_task("reading", total=partitions, counts="")
+
+    def progress(self, entries: int, dropped: int) -> None:
+        self._entries += entries
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, counts=f"{number(self._entries)} entries")
+
+    def partition_done(self) -> None:
+        if self._progress is not None and self._task is not None:
+            self._progress.advance(self._task)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ttlsnap.checkpoint import Checkpoint, open_checkpoint
     from ttlsnap.clock import Clock, TimeCharacteristic, clock_at
     from ttlsnap.compaction import Listener, SilentListener, compact
+    from ttlsnap.diagnosis import DoctorReport, doctor
     from ttlsnap.engines import Engine
     from ttlsnap.engines.local import LocalEngine
     from ttlsnap.engines.spark import SparkEngine
@@ -49,6 +50,7 @@ _HOMES = {
     "checkpoint": ("Checkpoint", "open_checkpoint"),
     "clock": ("Clock", "TimeCharacteristic", "clock_at"),
     "compaction": ("Listener", "SilentListener", "compact"),
+    "diagnosis": ("DoctorReport", "doctor"),
     "engines": ("Engine",),
     "engines.local": ("LocalEngine",),
     "engines.spark": ("SparkEngine",),
@@ -79,6 +81,7 @@ __all__ = [
     "CollectionStrategy",
     "CompactionReport",
     "Counts",
+    "DoctorReport",
     "Drop",
     "Engine",
     "EntryTransformerFactory",
@@ -103,6 +106,7 @@ __all__ = [
     "TtlsnapError",
     "clock_at",
     "compact",
+    "doctor",
     "history",
     "inspect",
     "open_checkpoint",

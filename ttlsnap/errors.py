@@ -6,6 +6,7 @@
     ├── UnsupportedError         3  unknown or unsupported: format, version, codec, operator, type
     ├── RefusedError             4  refused for safety: the query runs, the checkpoint moved on, a fence stands
     ├── CorruptionError          5  damage: bytes that contradict their format, files that are missing
+    │   └── CountError           5  fewer or more entries than their files promise
     ├── StorageError             5  the file system refused: permission, no space, I/O
     └── TransformerError         5  a user's transformer raised, or returned what it may not
 
@@ -45,6 +46,10 @@ class CorruptionError(TtlsnapError):
 
     exit_code = 5
     advice = "ttlsnap does not guess around damage. Restore what is named above from a copy of the checkpoint."
+
+
+class CountError(CorruptionError):
+    """A store holds another number of entries than it says (exit code 5)."""
 
 
 class NotACheckpointError(UsageError):

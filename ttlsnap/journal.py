@@ -41,7 +41,7 @@ class Journal:
 
     run: str
     number: int
-    kind: Literal["compact", "rollback"]
+    kind: Literal["compact", "rollback", "repair"]
     batch: int
     fence: str
     moves: tuple[Move, ...]
@@ -142,7 +142,7 @@ def _check_facts(journal: Journal, run: str, where: str) -> None:
     numbers = (journal.number, journal.batch)
     facts = {
         "run": journal.run == run,
-        "kind": journal.kind in ("compact", "rollback"),
+        "kind": journal.kind in ("compact", "rollback", "repair"),
         "status": journal.status in ("open", "done", "undone"),
         "number": all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in numbers),
         "undoes": isinstance(journal.undoes, str) if journal.kind == "rollback" else journal.undoes is None,
@@ -154,16 +154,24 @@ def _check_facts(journal: Journal, run: str, where: str) -> None:
 
 
 def _check_moves(journal: Journal, where: str) -> None:
-    """Only state files are ever moved: from staged to their place, from there to the backup, and back from one."""
+    """Only state files and logs are ever moved: from staged to their place, from there to the backup, and back."""
     for move in journal.moves:
-        live = move.source if move.source.startswith(f"{layout.STATE}/") else move.target
+        live = move.source if not move.source.startswith(f"{layout.RUNS}/") else move.target
         allowed = [
             Move(live, backup_path(journal.run, live)),
             Move(staged_path(journal.run, live), live),
             *([Move(backup_path(journal.undoes, live), live)] if journal.undoes else []),
         ]
         parts = live.split("/")
-        if move not in allowed or parts[0] != layout.STATE or not {"", ".", ".."}.isdisjoint(parts):
+        if not (move in allowed and _may_move(journal, parts) and {"", ".", ".."}.isdisjoint(parts)):
             raise CorruptionError(
                 f"{where} moves {move.source!r} to {move.target!r}, as no run of ttlsnap's does. Nothing was changed"
             )
+
+
+def _may_move(journal: Journal, parts: list[str]) -> bool:
+    """A compaction moves state files alone, a repair and its rollback a batch's logs as well."""
+    if parts[0] == layout.STATE:
+        return True
+    is_log = len(parts) == 2 and parts[0] in (layout.OFFSETS, layout.COMMITS)
+    return journal.kind != "compact" and is_log and layout.parse_number(layout.checksummed(parts[1])) is not None

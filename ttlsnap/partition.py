@@ -242,22 +242,17 @@ class _Linked:
         self._places |= {state.place: state for store in task.stores for state in store.states}
 
     @contextlib.contextmanager
-    def _open(self, again: bool) -> Iterator[None]:
+    def _open(self) -> Iterator[None]:
         source = open_directory(self._task.root)
         with contextlib.ExitStack() as stack:
             for store in self._task.stores:
-                opened = self._task.state_store.open(source, store.lineage, self._task.scratch, again=again)
+                opened = self._task.state_store.open(source, store.lineage, self._task.scratch, again=True)
                 self._partitions[store.name] = stack.enter_context(opened)
             yield
 
-    def check(self) -> None:
-        """Look at everything, and decide nothing."""
-        with self._open(again=False):
-            self._decide({})
-
     def run(self) -> PartitionResults:
         task = self._task
-        with self._open(again=True):
+        with self._open():
             deciders = {
                 (store.name, state.state): _State(state, task.factories, task.clock)
                 for store in task.stores
@@ -385,11 +380,6 @@ def _followed(state: str, decision: Decisions) -> StateResult:
     entries, kept, new = len(decision.kept), int(decision.kept.sum()), int(decision.rewritten.sum())
     moved = 0 if decision.moves is None else len(decision.moves.numbers)
     return StateResult(state, entries, kept - new, entries - kept - moved, new + moved)
-
-
-def check_partition(task: PartitionTask) -> None:
-    """Scan what hangs together in a partition; raises CorruptionError where it does not fit."""
-    _Linked(task, None, lambda entries, dropped: None).check()
 
 
 def settle(task: PartitionTask, result: PartitionResult) -> PartitionResult:

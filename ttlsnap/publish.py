@@ -76,9 +76,11 @@ def set_aside(files: Directory, run: str, paths: Sequence[str]) -> list[Move]:
     return moves
 
 
-def fence_file(logs: Logs) -> str:
-    """The offset file that is one past the newest."""
-    return layout.offset_file(logs.offsets[-1] + 1)
+def fence_file(logs: Logs, moves: Sequence[Move] = ()) -> str:
+    """The offset file that is one past the newest, and past those that ``moves`` bring back."""
+    back = [layout.parse_number(name) for _, _, name in (m.target.rpartition(f"{layout.OFFSETS}/") for m in moves)]
+    newest = logs.offsets[-1] if logs.offsets else logs.commits[-1]
+    return layout.offset_file(max([newest, *(number for number in back if number is not None)]) + 1)
 
 
 def swap(files: Directory, journal: Journal, check: Callable[[], None] = lambda: None) -> Journal:

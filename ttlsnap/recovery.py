@@ -155,7 +155,7 @@ def rollback(target: str, *, quiet_period: float = QUIET_PERIOD) -> RollbackRepo
     with locked(files):
         refuse_if_cut_off(files)
         last = next((j for j in reversed(read_journals(files)) if j.status == "done"), None)
-        if last is None or last.kind != "compact":
+        if last is None or last.kind == "rollback":
             raise RefusedError(f"{files.root}: there is no run to roll back")
         logs = read_logs(files)
         if not logs.offsets:
@@ -173,13 +173,14 @@ def rollback(target: str, *, quiet_period: float = QUIET_PERIOD) -> RollbackRepo
             raise RefusedError(f"{files.root}: the backup of run {last.run} has been removed; it cannot be rolled back")
         refuse_if_alive(files, query_id(files), quiet_period)
         run = new_run_id()
+        moves = _back(files, last, run)
         journal = Journal(
             run=run,
             number=next_number(files),
             kind="rollback",
             batch=last.batch,
-            fence=fence_file(logs),
-            moves=tuple(_back(files, last, run)),
+            fence=fence_file(logs, moves),
+            moves=tuple(moves),
             status="open",
             undoes=last.run,
         )

@@ -171,6 +171,16 @@ def dump_state(
     return entries
 
 
+def repartition(root: SparkSession, query: Query, checkpoint: str, partitions: int) -> None:
+    """Spark's own offline repartition (Spark 4.2 and later, RocksDB alone)."""
+    session = root.newSession()
+    for name, value in query.settings().items():
+        session.conf.set(name, value)
+    # See dump_state.
+    _ = session.streams.active
+    session._streamingCheckpointManager.repartition(checkpoint, partitions)
+
+
 def _stores(checkpoint: Path) -> list[Any]:
     state = checkpoint / "state"
     places = {folder.relative_to(state).parts for folder in store_folders(checkpoint)}

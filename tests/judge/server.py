@@ -65,6 +65,10 @@ def _verbs(scratch: str, classes: str) -> dict[str, Callable[..., Any]]:
     def state(**order: Any) -> Any:
         return runs.dump_state(spark, **order)
 
+    def repartition(query: dict[str, Any], **order: Any) -> None:
+        conf = tuple((name, value) for name, value in query.pop("conf"))
+        runs.repartition(spark, queries.Query(conf=conf, **query), **order)
+
     def compiled(source: str) -> None:
         # Spark's shell brings the compiler along.
         words = ["-usejavacp", "-d", classes, str(here / source)]
@@ -78,7 +82,14 @@ def _verbs(scratch: str, classes: str) -> dict[str, Callable[..., Any]]:
         module, name = f"{_load(Path(package))}.{function}".rsplit(".", 1)
         return getattr(importlib.import_module(module), name)(spark, **order)
 
-    return {"run": run, "state": state, "compile": compiled, "call": call, "version": lambda: spark.version}
+    return {
+        "run": run,
+        "state": state,
+        "compile": compiled,
+        "call": call,
+        "repartition": repartition,
+        "version": lambda: spark.version,
+    }
 
 
 def _load(folder: Path) -> str:

@@ -131,13 +131,26 @@ class Judge:
         """
         return self._run(checkpoint, batches, version=version, fresh=fresh, snapshot=snapshot)
 
-    def refusal(self, checkpoint: Checkpoint, batches: Sequence[Events] = (), version: str | None = None) -> str:
+    def refusal(
+        self,
+        checkpoint: Checkpoint,
+        batches: Sequence[Events] = (),
+        version: str | None = None,
+        fresh: bool = False,
+    ) -> str:
         """What Spark says when it will not go on; an error if it does go on."""
         try:
-            done = self._run(checkpoint, batches, version=version)
+            done = self._run(checkpoint, batches, version=version, fresh=fresh)
         except SparkFailed as failure:
             return str(failure)
         raise JudgeError(f"Spark went on with {checkpoint.path}: {done}")
+
+    def repartition(self, checkpoint: Checkpoint, partitions: int) -> None:
+        """Spark's offline repartition, which adds a batch to the checkpoint."""
+        server = self._server(checkpoint.version, checkpoint.query.checkpoint_format, checkpoint.ran_on)
+        checkpoint.ran_on.add(server.number)
+        query = asdict(checkpoint.query)
+        server.ask("repartition", query=query, checkpoint=str(checkpoint.path), partitions=partitions)
 
     def state(self, checkpoint: Checkpoint, version: str = NEWEST, batch: int | None = None) -> list[Entry]:
         """The state's entries after the last committed batch (or an older one), by Spark's reader; sorted."""

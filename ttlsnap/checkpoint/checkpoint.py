@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import read_checked
-from ttlsnap.checkpoint.logs import Batch, Logs, read_batch, read_logs
+from ttlsnap.checkpoint.logs import Batch, Logs, read_batch, read_conf, read_logs, shuffle_partitions
 from ttlsnap.checkpoint.metadata import OperatorMetadata, StateVariable, StoreMetadata, read_operator_metadata
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema, read_state_schema
 from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError, UsageError
@@ -127,8 +127,12 @@ Schemas = Mapping[tuple[int, str], tuple[StructType, StructType]]
 """Schemas a user gives where a checkpoint has none: (operator, store) to (key, value)."""
 
 
-def open_checkpoint(files: Directory, batch: int | None = None, schemas: Schemas | None = None) -> Checkpoint:
+def open_checkpoint(
+    files: Directory, batch: int | None = None, schemas: Schemas | None = None, *, spare: bool = False
+) -> Checkpoint:
     """Read the checkpoint in ``files`` as of its last committed batch, or as of the retained ``batch``.
+
+    With ``spare``, partitions beyond the number there should be are passed over.
 
     Raises NotACheckpointError, CorruptionError or UnsupportedError; UsageError when ``batch`` is not retained
     or ``schemas`` names a store that does not exist.
@@ -150,7 +154,7 @@ def open_checkpoint(files: Directory, batch: int | None = None, schemas: Schemas
         )
     facts = read_batch(files, wanted)
     operators = tuple(
-        _operator(files, operator, facts)
+        _operator(files, operator, facts, logs, spare)
         for info in files.list(layout.STATE)
         if info.is_dir and (operator := layout.parse_number(info.name)) is not None
     )
@@ -171,19 +175,62 @@ def query_id(files: Directory) -> str | None:
         raise CorruptionError(f"{files.root}/metadata: not the query metadata Spark writes ({error!r})") from error
 
 
-def _operator(files: Directory, operator: int, batch: Batch) -> Operator:
+def _operator(files: Directory, operator: int, batch: Batch, logs: Logs, spare: bool) -> Operator:
     directory = layout.operator_directory(operator)
-    present = [layout.parse_number(info.name) for info in files.list(directory) if info.is_dir]
-    partitions = tuple(sorted(p for p in present if p is not None))
+    partitions = partition_folders(files, operator)
     if not partitions:
         raise CorruptionError(f"{files.root}/{directory} has no partition folder")
     metadata = read_operator_metadata(files, operator, batch.id)
+    count = _partition_count(metadata, batch)
+    if count is not None and len(partitions) > count > 0 and partitions[0] == 0:
+        within = tuple(p for p in partitions if p < count)
+        if spare or all(_is_left_over(files, operator, p, count, batch, logs) for p in partitions[len(within) :]):
+            partitions = within
     if metadata is None:
         listed = _listed_stores(files, operator, batch)
-        return Operator(operator, None, tuple(_store(files, operator, s, partitions, None) for s in listed))
+        return Operator(operator, None, tuple(_store(files, operator, s, partitions, None, batch) for s in listed))
     avro = batch.conf.get(ENCODING) == "avro"
-    stores = tuple(_store(files, operator, s, partitions, metadata, avro) for s in metadata.stores)
+    stores = tuple(_store(files, operator, s, partitions, metadata, batch, avro) for s in metadata.stores)
     return Operator(operator, metadata.name, stores, metadata.variables, metadata.time_mode, metadata.output_mode)
+
+
+def partition_folders(files: Directory, operator: int) -> tuple[int, ...]:
+    """The partitions that an operator has folders of."""
+    found = (layout.parse_number(info.name) for info in files.list(layout.operator_directory(operator)) if info.is_dir)
+    return tuple(sorted(p for p in found if p is not None))
+
+
+def _partition_count(metadata: OperatorMetadata | None, batch: Batch) -> int | None:
+    """How many partitions there should be. Operator metadata v1 is not written anew when Spark repartitions."""
+    if metadata is None or metadata.version == 1:
+        pinned = shuffle_partitions(batch.conf)
+        return pinned if pinned or metadata is None else metadata.stores[0].num_partitions if metadata.stores else None
+    return metadata.stores[0].num_partitions if metadata.stores else None
+
+
+def _is_left_over(files: Directory, operator: int, partition: int, count: int, batch: Batch, logs: Logs) -> bool:
+    """Whether a partition is one of before a repartition to fewer, which Spark leaves where they are."""
+    since = batch.id
+    for earlier in reversed([b for b in logs.offsets if b < batch.id]):
+        if shuffle_partitions(read_conf(files, earlier)) != count:
+            break
+        since = earlier
+    return all(name.version <= since for _, name in state_files(files, operator, partition))
+
+
+def state_files(files: Directory, operator: int, partition: int) -> list[tuple[str, layout.StateFileName]]:
+    """The paths of all state files of a partition, of whatever store and version."""
+    folder = layout.store_directory(operator, partition, layout.DEFAULT_STORE)
+    listed = files.list(folder)
+    found = [(f"{folder}/{info.name}", info) for info in listed]
+    for store in listed:
+        if store.is_dir and store.name not in layout.SHARED:
+            found += [(f"{folder}/{store.name}/{info.name}", info) for info in files.list(f"{folder}/{store.name}")]
+    return [
+        (path, name)
+        for path, info in found
+        if not info.is_dir and (name := layout.parse_state_file(info.name)) is not None
+    ]
 
 
 def _listed_stores(files: Directory, operator: int, batch: Batch) -> list[StoreMetadata]:
@@ -211,6 +258,7 @@ def _store(
     store: StoreMetadata,
     partitions: tuple[int, ...],
     metadata: OperatorMetadata | None,
+    batch: Batch,
     avro: bool = False,
 ) -> Store:
     base = layout.store_directory(operator, 0, store.name)
@@ -221,7 +269,7 @@ def _store(
         families = tuple(
             replace(family, older=tuple(old for old in before if old.name == family.name)) for family in families
         )
-    _check_partitions(files, operator, store, partitions, families, metadata)
+    _check_partitions(files, operator, store, partitions, families, metadata, batch)
     return Store(operator, store.name, partitions, families, store.num_cols_prefix_key)
 
 
@@ -232,9 +280,11 @@ def _check_partitions(
     partitions: tuple[int, ...],
     families: tuple[ColumnFamilySchema, ...],
     metadata: OperatorMetadata | None,
+    batch: Batch,
 ) -> None:
     """Every partition must be there, or the rewritten state would be a part of the state."""
-    expected = store.num_partitions or len(partitions)
+    pinned = metadata.version == 1 and shuffle_partitions(batch.conf) if metadata else None
+    expected = pinned or store.num_partitions or len(partitions)
     # Without grouping columns, and under a global limit, Spark runs the operator in one partition.
     # A global limit's key is one void field, by which it is known before Spark 4.0 too.
     void = any(all(isinstance(physical(field.type), NullType) for field in family.key.fields) for family in families)
@@ -245,7 +295,8 @@ def _check_partitions(
         lost = sorted(set(range(expected)) - set(partitions)) or sorted(set(partitions) - set(range(expected)))
         raise CorruptionError(
             f"{files.root}/{layout.operator_directory(operator)}: {expected} partitions expected, "
-            f"{len(partitions)} found; partition {lost[0]} is the first that does not fit"
+            f"{len(partitions)} found; partition {lost[0]} is the first that does not fit. ttlsnap doctor tells "
+            "whether a repartition left it so"
         )
 
 

@@ -74,25 +74,41 @@ def read_batch(files: Directory, batch: int) -> Batch:
     Raises CorruptionError for a torn or malformed file, UnsupportedError for an unknown log version.
     """
     offset_path, commit_path = layout.offset_file(batch), layout.commit_file(batch)
-    lines = _lines(files, offset_path)
-    if len(lines) < 2 or (len(lines) == 2 and not lines[1]):
-        raise CorruptionError(f"{files.root}/{offset_path} is torn: it ends after its first line")
-    metadata = _json_object(files, offset_path, lines[1]) if lines[1].strip() else {}
+    metadata = _offset_metadata(files, offset_path)
     commit = _lines(files, commit_path)
     committed = _json_object(files, commit_path, commit[1]) if len(commit) > 1 and commit[1] else {}
-    conf = metadata.get("conf", {})
-    if not isinstance(conf, dict) or not all(isinstance(v, str) for v in conf.values()):
-        raise CorruptionError(f"{files.root}/{offset_path}: 'conf' is not an object of strings")
     return Batch(
         id=batch,
         watermark_ms=_millis(files, offset_path, metadata, "batchWatermarkMs") or None,
         timestamp_ms=_millis(files, offset_path, metadata, "batchTimestampMs"),
         next_watermark_ms=_millis(files, commit_path, committed, "nextBatchWatermarkMs") or None,
-        conf=conf,
+        conf=metadata.get("conf", {}),
         unique_ids=_unique_ids(files, commit_path, committed.get("stateUniqueIds")),
         log_version=int(lines[0].strip()[1:]),
         sources=sum(1 for line in lines[2:] if line.strip()),
     )
+
+
+def read_conf(files: Directory, batch: int) -> Mapping[str, str]:
+    """The settings that a batch pinned, be it committed or not; raises as ``read_batch`` does."""
+    conf: Mapping[str, str] = _offset_metadata(files, layout.offset_file(batch)).get("conf", {})
+    return conf
+
+
+def shuffle_partitions(conf: Mapping[str, str]) -> int | None:
+    """How many partitions a batch's state has; None where it is not pinned."""
+    return layout.parse_number(conf.get("spark.sql.shuffle.partitions", ""))
+
+
+def _offset_metadata(files: Directory, path: str) -> dict[str, Any]:
+    lines = _lines(files, path)
+    if len(lines) < 2 or (len(lines) == 2 and not lines[1]):
+        raise CorruptionError(f"{files.root}/{path} is torn: it ends after its first line")
+    metadata = _json_object(files, path, lines[1]) if lines[1].strip() else {}
+    conf = metadata.get("conf", {})
+    if not isinstance(conf, dict) or not all(isinstance(v, str) for v in conf.values()):
+        raise CorruptionError(f"{files.root}/{path}: 'conf' is not an object of strings")
+    return metadata
 
 
 def _unique_ids(files: Directory, path: str, found: Any) -> dict[int, tuple[tuple[str, ...], ...]]:

@@ -95,6 +95,14 @@ def relocated(files: Directory, path: str, home: str) -> bytes:
     return head + b"\n" + json.dumps(document, separators=(",", ":")).encode()
 
 
+def schema_paths(files: Directory, path: str) -> list[str]:
+    """The state schema files that an operator metadata file v2 names, as it names them."""
+    _, _, body = read_checked(files, path, _MAX_METADATA_BYTES).partition(b"\n")
+    with _as_spark_writes(f"{files.root}/{path}"):
+        stores = typed(parse_json(body)["stateStoreInfo"], list)
+        return [old for store in stores for old in _recorded(store)]
+
+
 @contextlib.contextmanager
 def _as_spark_writes(where: str) -> Iterator[None]:
     try:
@@ -152,9 +160,13 @@ def _store(files: Directory, document: dict[str, Any]) -> StoreMetadata:
 
 
 def _schema_files(store: dict[str, Any]) -> list[str]:
+    return [_relative(path) for path in _recorded(store)]
+
+
+def _recorded(store: dict[str, Any]) -> list[str]:
     # Spark 4.0.0 wrote one path, later versions a list.
     paths = store.get("stateSchemaFilePaths") or [store.get("stateSchemaFilePath")]
-    return [_relative(typed(path, str)) for path in paths if path is not None]
+    return [typed(path, str) for path in paths if path is not None]
 
 
 def _relative(path: str) -> str:

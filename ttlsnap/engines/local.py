@@ -9,8 +9,9 @@ single task, or a parallelism of 1, runs in the calling thread.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import as_completed
+from typing import TypeVar
 
 from loky import ProcessPoolExecutor
 from loky.process_executor import TerminatedWorkerError
@@ -19,6 +20,9 @@ from ttlsnap.engines import Done
 from ttlsnap.engines.progress import listener, sender
 from ttlsnap.errors import TtlsnapError
 from ttlsnap.partition import PartitionResults, PartitionTask, Progress, compact_partition
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 
 _progress: Progress = sender(None)
 
@@ -37,36 +41,47 @@ class LocalEngine:
 
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
         """See ``Engine.run``."""
-        workers = min(self.parallelism or _useful_processes(tasks), len(tasks))
-        if workers <= 1:
-            return [_finished(compact_partition(task, progress), done) for task in tasks]
-        # loky's processes are fresh ones, not forks (Arrow and a JVM's gateway have threads, which a fork would cut
-        # in two), and do not run the caller's main module again, so that scripts and notebooks need no guard.
-        with (
-            listener(progress) as port,
-            ProcessPoolExecutor(workers, initializer=_start, initargs=(port,)) as pool,
-        ):
-            futures = {pool.submit(_run, task): number for number, task in enumerate(tasks)}
-            results: dict[int, PartitionResults] = {}
-            try:
-                for future in as_completed(futures):
-                    results[futures[future]] = _finished(future.result(), done)
-            except TerminatedWorkerError as error:
-                raise TtlsnapError(
-                    "a worker process died (out of memory?); nothing was published. Try a smaller --parallelism"
-                ) from error
-            except BaseException:
-                pool.shutdown(kill_workers=True)
-                raise
-        return [results[number] for number in range(len(tasks))]
+        workers = self.parallelism or useful_processes(sum(task.size * task.state_store.effort for task in tasks))
+        return spread(compact_partition, tasks, workers, done, progress)
 
 
-def _useful_processes(tasks: Sequence[PartitionTask]) -> int:
-    size = sum(task.size * task.state_store.effort for task in tasks)
+def spread(
+    work: Callable[[Task, Progress], Result], tasks: Sequence[Task], workers: int, done: Done, progress: Progress
+) -> list[Result]:
+    """What ``work``, a function of a module, makes of each task, on so many processes.
+
+    Raises what a worker raises, and TtlsnapError for one that died.
+    """
+    workers = min(workers, len(tasks))
+    if workers <= 1:
+        return [_finished(work(task, progress), done) for task in tasks]
+    # loky's processes are fresh ones, not forks (Arrow and a JVM's gateway have threads, which a fork would cut
+    # in two), and do not run the caller's main module again, so that scripts and notebooks need no guard.
+    with (
+        listener(progress) as port,
+        ProcessPoolExecutor(workers, initializer=_start, initargs=(port,)) as pool,
+    ):
+        futures = {pool.submit(_run, work, task): number for number, task in enumerate(tasks)}
+        results: dict[int, Result] = {}
+        try:
+            for future in as_completed(futures):
+                results[futures[future]] = _finished(future.result(), done)
+        except TerminatedWorkerError as error:
+            raise TtlsnapError(
+                "a worker process died (out of memory?); nothing was published. Try a smaller --parallelism"
+            ) from error
+        except BaseException:
+            pool.shutdown(kill_workers=True)
+            raise
+    return [results[number] for number in range(len(tasks))]
+
+
+def useful_processes(size: int) -> int:
+    """How many processes are worth starting for the work on as many bytes of HDFS-backed state."""
     return min(len(os.sched_getaffinity(0)), 1 + size // _WORTH_A_PROCESS)
 
 
-def _finished(result: PartitionResults, done: Done) -> PartitionResults:
+def _finished(result: Result, done: Done) -> Result:
     done()
     return result
 
@@ -76,5 +91,5 @@ def _start(port: int | None) -> None:
     _progress = sender(port)
 
 
-def _run(task: PartitionTask) -> PartitionResults:
-    return compact_partition(task, _progress)
+def _run(work: Callable[[Task, Progress], Result], task: Task) -> Result:
+    return work(task, _progress)

@@ -7,12 +7,12 @@ a partition can cross to another process or machine.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
-from ttlsnap.errors import UnsupportedError
+from ttlsnap.errors import TtlsnapError, UnsupportedError
 from ttlsnap.stores.lineage import Lineage
 
 if TYPE_CHECKING:
@@ -159,6 +159,19 @@ class StateStore(Protocol):
         ``again`` says that it will be scanned more than once, so that what was read may be worth keeping.
         """
         ...
+
+    def damaged(
+        self, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look, scratch: str | None
+    ) -> Iterator[tuple[str, TtlsnapError]]:
+        """Read those files of a lineage that are ``wanted``, each by itself: the damaged ones, and what is wrong.
+
+        ``look`` is shown the entries where a file's can be told without the others; what it raises is damage, too.
+        """
+        ...
+
+
+Look = Callable[[str, "Rows", "Rows"], None]
+"""Shown some entries of a state, their keys and values; may raise CorruptionError."""
 
 
 def state_store(checkpoint: Checkpoint) -> StateStore:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,8 +12,9 @@ from ttlsnap.stores.codec_names import codec_name
 
 if TYPE_CHECKING:
     from ttlsnap.checkpoint import Checkpoint
+    from ttlsnap.errors import TtlsnapError
     from ttlsnap.filesystem import Directory
-    from ttlsnap.stores import StoredPartition
+    from ttlsnap.stores import Look, StoredPartition
     from ttlsnap.stores.lineage import Lineage
 
 
@@ -46,3 +47,11 @@ class HdfsStore:
         from ttlsnap.stores.hdfs.partition import HdfsPartition
 
         yield HdfsPartition(self, files, lineage, again)
+
+    def damaged(
+        self, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look, scratch: str | None
+    ) -> Iterator[tuple[str, TtlsnapError]]:
+        """See ``StateStore.damaged``; every record is looked at."""
+        from ttlsnap.stores.hdfs.partition import damaged_files
+
+        return damaged_files(self, files, lineage, wanted, look)

@@ -51,7 +51,7 @@ def read_entries(files: Directory, lineage: Lineage, form: HdfsStore) -> Iterato
     yield from deltas.live()
     if lineage.snapshot is None:
         return
-    for batch in _read(files, lineage.snapshot, form):
+    for batch in read_file(files, lineage.snapshot, form):
         yield _take(batch, ~deltas.written.has(batch.keys)) if len(deltas.written) else batch
 
 
@@ -65,7 +65,7 @@ class _Deltas:
         size = 0
         for number, delta in enumerate(deltas):
             kept: list[Batch] | None = []
-            for batch in _read(files, delta, form):
+            for batch in read_file(files, delta, form):
                 chunks.append(batch.keys.to_arrow())
                 size += len(batch.records.data)
                 if kept is not None and size <= _KEEP_DELTAS:
@@ -85,13 +85,14 @@ class _Deltas:
         position = 0
         for number, delta in enumerate(self._deltas):
             batches = self._kept.pop(number, None)
-            for batch in _read(self._files, delta, self._form) if batches is None else batches:
+            for batch in read_file(self._files, delta, self._form) if batches is None else batches:
                 is_last = self._is_last[position : position + len(batch.keys)]
                 position += len(batch.keys)
                 yield _take(batch, is_last & (batch.records.value_size != DELETED))
 
 
-def _read(files: Directory, file: StateFile, form: HdfsStore) -> Iterator[Batch]:
+def read_file(files: Directory, file: StateFile, form: HdfsStore) -> Iterator[Batch]:
+    """All records of one file, deletes among them."""
     where = f"{files.root}/{file.path}"
     snapshot = file.path.endswith(".snapshot")
     with open_checked(files, file.path) as stream:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
 import xxhash
 
-from ttlsnap.errors import CorruptionError
+from ttlsnap.errors import CorruptionError, TtlsnapError, UnsupportedError
 from ttlsnap.filesystem import Directory, scratch_name
 from ttlsnap.state import StateDescriptor
-from ttlsnap.stores import Moves, Rewrite, StagedFile, Staging, Written
+from ttlsnap.stores import Look, Moves, Rewrite, StagedFile, Staging, Written
 from ttlsnap.stores.codecs import decompress
 from ttlsnap.stores.hdfs import HdfsStore
-from ttlsnap.stores.hdfs.entries import Batch, read_entries
-from ttlsnap.stores.hdfs.records import read_records
+from ttlsnap.stores.hdfs.entries import Batch, read_entries, read_file
+from ttlsnap.stores.hdfs.records import DELETED, read_records
 from ttlsnap.stores.hdfs.snapshot_writer import CountingSink, SnapshotWriter
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.unsaferow.gather import Int64s, Mask
@@ -131,3 +131,19 @@ class HdfsWriter:
                 f"{where}: {self._writer.entries} entries were staged and {count} read back, or their bytes differ; "
                 "the disk or the memory of this machine cannot be trusted. Nothing was published"
             )
+
+
+def damaged_files(
+    store: HdfsStore, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look
+) -> Iterator[tuple[str, TtlsnapError]]:
+    """See ``StateStore.damaged``."""
+    for file in lineage.files:
+        if file.path not in wanted:
+            continue
+        try:
+            for batch in read_file(files, file, store):
+                put = np.flatnonzero(batch.records.value_size != DELETED)
+                # A delete has no value that could be shown, and its key is that of a put.
+                look(batch.state, batch.keys.take(put), batch.values.take(put))
+        except (CorruptionError, UnsupportedError) as error:
+            yield file.path, error

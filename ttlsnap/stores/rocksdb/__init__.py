@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.errors import UnsupportedError
+from ttlsnap.errors import TtlsnapError, UnsupportedError
 from ttlsnap.stores.codec_names import codec_name
 
 if TYPE_CHECKING:
     from ttlsnap.checkpoint import Checkpoint
     from ttlsnap.filesystem import Directory
-    from ttlsnap.stores import StoredPartition
+    from ttlsnap.stores import Look, StoredPartition
     from ttlsnap.stores.lineage import Lineage
 
 _CONF = "spark.sql.streaming.stateStore."
@@ -74,3 +74,11 @@ class RocksDbStore:
 
         with opened(self, files, lineage, scratch, again) as partition:
             yield partition
+
+    def damaged(
+        self, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look, scratch: str | None
+    ) -> Iterator[tuple[str, TtlsnapError]]:
+        """See ``StateStore.damaged``; changelogs are parsed, tables read block by block, and no entry is shown."""
+        from ttlsnap.stores.rocksdb.verify import damaged_files
+
+        return damaged_files(self, files, lineage, wanted, scratch)

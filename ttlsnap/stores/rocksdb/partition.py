@@ -28,7 +28,7 @@ import numpy as np
 from rocksdict import Rdict, WriteBatch
 
 from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
-from ttlsnap.errors import CorruptionError, StorageError
+from ttlsnap.errors import CorruptionError, CountError, StorageError
 from ttlsnap.filesystem import Directory
 from ttlsnap.state import StateDescriptor
 from ttlsnap.stores import Moves, Rewrite, Staging
@@ -99,7 +99,7 @@ def opened(
 ) -> Iterator[RocksDbPartition]:
     """Put a partition's database together in a folder of its own below ``scratch``, which goes when the block ends."""
     where = f"{files.root}/{lineage.new_snapshot.rpartition('/')[0]}, version {lineage.version}"
-    with _folder(scratch) as folder, storage_errors(str(folder)):
+    with scratch_folder(scratch) as folder, storage_errors(str(folder)):
         changes = sum(file.size for file in lineage.deltas)
         require_room(folder, _UNPACKED * (changes + (lineage.snapshot.size if lineage.snapshot else 0)))
         source = folder / "source"
@@ -116,7 +116,8 @@ def opened(
 
 
 @contextlib.contextmanager
-def _folder(scratch: str | None) -> Iterator[Path]:
+def scratch_folder(scratch: str | None) -> Iterator[Path]:
+    """A folder of its own below ``scratch``, which goes when the block ends."""
     try:
         if scratch is not None:
             Path(scratch).mkdir(parents=True, exist_ok=True)
@@ -183,7 +184,7 @@ class RocksDbPartition:
     def _apply(self, changes: changelog.Changes, where: str) -> None:
         keys = changes.keys
         if self.store.row_checksums:
-            keys = _verified_keys(changes, self.store.delimiter, where)
+            keys = verified_keys(changes, self.store.delimiter, where)
         if changelog.MERGE in changes.kinds:
             pending = self._merged(changes, keys)
         else:
@@ -224,7 +225,7 @@ class RocksDbPartition:
             found += len(raw_keys)
             yield from self._by_state(raw_keys, raw_values, states)
         if self.expected is not None and family is None and found != self.expected:
-            raise CorruptionError(
+            raise CountError(
                 f"{self.where}: {found} entries were found, where its metadata promises {self.expected}. Restore the "
                 "partition from a copy, or go back to an older batch"
             )
@@ -431,7 +432,7 @@ class RocksDbPartition:
         return [struct.pack("<Ii", c, len(value)) + value for c, value in zip(sums, payload, strict=True)]
 
 
-def _verified_keys(changes: changelog.Changes, delimiter: bytes, where: str) -> list[bytes]:
+def verified_keys(changes: changelog.Changes, delimiter: bytes, where: str) -> list[bytes]:
     """The keys of records with checksums: a delete's stands before its key, the others' before their values."""
     deletes = [i for i, kind in enumerate(changes.kinds) if kind == changelog.DELETE]
     keys = list(changes.keys)

@@ -1,0 +1,119 @@
+"""``ttlsnap doctor``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from ttlsnap.cli.options import Format, FormatOption, QuietPeriodOption, Target
+from ttlsnap.cli.output import console, number, print_json, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from ttlsnap.diagnosis import DoctorReport, Problem, VersionReport
+
+EXAMPLES = """[bold]Examples[/bold]
+
+ttlsnap doctor ck                              what is wrong, which versions can be restored, and the way out
+
+ttlsnap doctor ck --fix moved-schema-paths     repair what was found under that name; rollback takes it back
+
+[bold]Exit codes[/bold]: 0 nothing found; 1 a problem, damage included; 2 wrong usage, or not a checkpoint; 3 an unknown
+format or version, and nothing worse; 4 --fix was refused; 5 the disk kept doctor itself from reading.
+"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("doctor", epilog=EXAMPLES)(doctor)
+
+
+def doctor(
+    target: Target,
+    fix: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--fix", metavar="NAME", help="Repair the problem of this name, with a backup. Repeatable."),
+    ] = None,
+    parallelism: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            "--parallelism", metavar="N", min=1, help="Processes that read; left out: as many as are worth it."
+        ),
+    ] = None,
+    scratch: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--scratch", metavar="DIR", help="A local folder for the work on RocksDB, rather than TMPDIR."),
+    ] = None,
+    quiet_period: QuietPeriodOption = 5.0,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Read all that a checkpoint retains: what is damaged, which versions can be restored, and the way out.
+
+    Needs no JVM, and writes nothing without --fix.
+    """
+    from ttlsnap.cli.progress import ReadingProgress
+    from ttlsnap.diagnosis import doctor as look
+
+    with ReadingProgress() as shown:
+        report = look(
+            target,
+            fix=fix or (),
+            parallelism=parallelism,
+            scratch=scratch,
+            quiet_period=quiet_period,
+            listener=shown,
+        )
+    if output_format is Format.JSON:
+        print_json(report.to_json())
+    else:
+        _show(console(), report)
+    if report.exit_code:
+        raise typer.Exit(report.exit_code)
+
+
+def _show(out: Console, report: DoctorReport) -> None:
+    out.print(report.target, markup=False)
+    out.print(
+        f"  query {report.query_id or 'unknown'}, batch {report.batch} committed, {number(report.entries)} entries",
+        markup=False,
+    )
+    if report.fixed:
+        out.print(f"  repaired by run {report.run}: {', '.join(report.fixed)}", markup=False)
+        out.print(
+            f"  ttlsnap rollback {report.target} takes it back, as long as no newer batch is committed", markup=False
+        )
+    out.print()
+    rows = table("versions", "batches", "restorable", right=("versions", "batches"))
+    for run in _runs(report.versions):
+        rows.add_row(_span([v.version for v in run]), _span([v.batch for v in run]), run[0].restorable)
+    out.print(rows)
+    for severity in ("error", "warning", "unknown", "note"):
+        for problem in report.problems:
+            if problem.severity == severity:
+                _show_problem(out, problem)
+    if not any(problem.severity != "note" for problem in report.problems):
+        out.print("\nNothing is wrong.")
+
+
+def _show_problem(out: Console, problem: Problem) -> None:
+    out.print(f"\n{problem.severity}: {problem.code}", markup=False)
+    out.print(f"  {problem.message}", markup=False)
+    out.print(f"  {problem.fix}", markup=False)
+
+
+def _runs(versions: Sequence[VersionReport]) -> list[list[VersionReport]]:
+    """Consecutive versions of which the same is to be said."""
+    runs: list[list[VersionReport]] = []
+    for version in versions:
+        if runs and runs[-1][0].restorable == version.restorable and runs[-1][-1].version - 1 == version.version:
+            runs[-1].append(version)
+        else:
+            runs.append([version])
+    return runs
+
+
+def _span(numbers: list[int]) -> str:
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[-1]} to {numbers[0]}"

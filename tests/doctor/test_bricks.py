@@ -1,0 +1,177 @@
+"""Each brick as real Spark, a crash or an operator makes it; doctor finds it, and after --fix the query goes on."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ttlsnap.cli.app import run
+
+from ..compaction.stories import BATCHES, MORE, VISITS, digest, rocksdb, settled
+from ..judge.queries import Query
+from ..judge.spark import Checkpoint, Judge
+from ..matrix import FULL
+from .asked import Answer, doctor
+
+
+def fix(target: Path, name: str) -> Answer:
+    """Repair, and take that back in a copy: every byte is what it was."""
+    before = digest(target)
+    back = target.with_name(f"{target.name}-back")
+    shutil.copytree(target, back)
+    if name != "moved-schema-paths":  # a copy is one that moved
+        for place in (back, target):
+            answer = doctor(place, "--fix", name, "--quiet-period", "0")
+            assert answer.document["fixed"] == [name], answer.error
+        assert run(["rollback", str(back), "--quiet-period", "0"]) == 0
+        assert digest(back) == before
+        return answer
+    return doctor(target, "--fix", name, "--quiet-period", "0")
+
+
+def cut_off(judge: Judge, checkpoint: Checkpoint, partitions: int) -> None:
+    """A repartition that fails when it comes to write its last partition."""
+    obstacle = checkpoint.path / f"state/0/{partitions - 1}"
+    obstacle.write_text("in the way")
+    with pytest.raises(Exception, match=r"CANNOT_WRITE_STATE_STORE|FileAlreadyExists|ParentNotDirectory"):
+        judge.repartition(checkpoint, partitions)
+    obstacle.unlink()
+
+
+@pytest.mark.parametrize(
+    ("changelog", "checkpoint_format"), [(True, 1), *([(False, 1), (True, 2), (False, 2)] if FULL else [])]
+)
+def test_a_repartition(judge: Judge, changelog: bool, checkpoint_format: int) -> None:
+    written = judge.write(
+        rocksdb("agg_update", changelog, checkpoint_format), BATCHES, layout="deltas" if changelog else "snapshot"
+    )
+    settled(written.path)
+    finished, shrunk = judge.copy(written), judge.copy(written)
+    for each in (written, finished):
+        cut_off(judge, each, 4)
+    settled(written.path)
+    assert "STREAMING_UNFINISHED_REPARTITION_DETECTED" in judge.refusal(written)
+    settled(written.path)
+    found = doctor(written.path)
+    assert (found.code, found.codes) == (1, ["unfinished-repartition"])
+    assert "repartition(checkpoint, 4)" in found.problem("unfinished-repartition")["fix"]
+    assert set(found.restorable.values()) == {True}
+
+    given_up = judge.copy(written)
+    # What one reads to do by hand: the file that Spark's message is about is removed.
+    for name in ("3", ".3.crc"):
+        (given_up.path / "offsets" / name).unlink()
+    found = doctor(given_up.path)
+    assert (found.code, found.codes) == (1, ["abandoned-repartition"])
+    went_on = judge.copy(given_up)
+
+    assert fix(written.path, "unfinished-repartition").code == 0
+    assert fix(given_up.path, "abandoned-repartition").code == 0
+    for each in (written, given_up):
+        wanted = each.expected.run(MORE)
+        # The second process reads what the first one left: there a stale snapshot would do harm.
+        assert judge.restart(each, MORE[:1]) + judge.restart(each, MORE[1:], fresh=True) == wanted
+        assert doctor(each.path).code == 0
+
+    if changelog and FULL:
+        wanted = went_on.expected.run(MORE)
+        assert judge.restart(went_on, MORE[:1]) == wanted[:1]
+        settled(went_on.path)
+        found = doctor(went_on.path)
+        assert (found.code, found.codes) == (1, ["abandoned-repartition"])
+        assert fix(went_on.path, "abandoned-repartition").code == 0
+        assert judge.restart(went_on, MORE[1:], fresh=True) == wanted[1:]
+
+    judge.repartition(finished, 4)
+    judge.repartition(shrunk, 1)
+    for each in (finished, shrunk):
+        settled(each.path)
+        found = doctor(each.path)
+        assert (found.code, found.codes) == (0, [])
+        assert set(found.restorable.values()) == {True}
+        wanted = each.expected.run(MORE[:1])
+        got = judge.restart(each, MORE[:1])
+        assert [batch.rows for batch in got] == [batch.rows for batch in wanted]
+        settled(each.path)
+        assert doctor(each.path).code == 0
+
+
+def test_a_query_that_went_on_over_an_abandoned_repartition(judge: Judge) -> None:
+    written = judge.write(rocksdb("agg_update", True), BATCHES)
+    settled(written.path)
+    cut_off(judge, written, 4)
+    for name in ("3", ".3.crc"):
+        (written.path / "offsets" / name).unlink()
+    wanted = written.expected.run(MORE)
+    assert judge.restart(written, MORE[:1]) == wanted[:1]
+    assert judge.restart(written, MORE[1:], fresh=True) != wanted[1:], "Spark has lost state without a word"
+    settled(written.path)
+    found = doctor(written.path)
+    assert (found.code, found.codes) == (1, ["resumed-repartition"])
+    answer = doctor(written.path, "--fix", "resumed-repartition", "--quiet-period", "0")
+    assert answer.code == 4 and "not safe" in answer.error
+
+
+def test_a_checkpoint_that_moved(judge: Judge) -> None:
+    written = judge.write(rocksdb("visits", True), VISITS[:3], layout="both")
+    settled(written.path)
+    assert doctor(written.path).code == 0
+    new = written.path.with_name(f"{written.path.name}-new place")
+    written.path.rename(new)
+    moved = judge.at(written, new)
+    assert "_stateSchema" in judge.refusal(judge.copy(moved), VISITS[3:4], fresh=True)
+    shutil.rmtree(written.path)  # Spark has made folders where it looked for the files
+    found = doctor(new)
+    assert (found.code, set(found.codes)) == (1, {"moved-schema-paths"})
+    assert fix(new, "moved-schema-paths").code == 0
+    wanted = moved.expected.run(VISITS[3:])
+    assert judge.restart(moved, VISITS[3:], fresh=True) == wanted
+    assert not written.path.exists()
+
+
+@pytest.mark.parametrize(
+    "query", [Query(), *([rocksdb("agg_update", True), rocksdb("agg_update", True, 2)] if FULL else [])]
+)
+def test_a_missing_delta(judge: Judge, query: Query) -> None:
+    written = judge.write(query, BATCHES[:2])
+    model = copy.deepcopy(written.expected)
+    last = written.expected.run(BATCHES[2:])
+    assert judge.restart(written, BATCHES[2:]) == last
+    settled(written.path)
+    for path in [*written.path.glob("state/0/1/3*.delta"), *written.path.glob("state/0/1/3*.changelog")]:
+        path.unlink()
+        path.with_name(f".{path.name}.crc").unlink()
+    found = doctor(written.path)
+    assert (found.code, found.codes) == (1, ["missing-delta", "last-batch-lost"])
+    assert found.restorable == {3: False, 2: True, 1: True}
+    assert "state/0/1/3" in found.problem("missing-delta")["message"]
+    assert judge.refusal(judge.copy(written), MORE[:1], fresh=True)
+    fixed = fix(written.path, "last-batch-lost")
+    assert (fixed.code, fixed.codes) == (0, ["uncommitted-batch"])
+    assert (fixed.document["batch"], fixed.restorable) == (1, {2: True, 1: True})
+    got = judge.restart(written, MORE, fresh=True)
+    # The batch that was lost runs again over the same input, and what comes after it as if nothing had been.
+    assert model.run(BATCHES[2:]) == last
+    assert got == last + model.run(MORE)
+    assert judge.state(written) == model.state()
+    assert doctor(written.path).code == 0
+
+
+def test_a_torn_offset(judge: Judge) -> None:
+    written = judge.write(Query(), BATCHES, uncommitted=MORE[0])
+    settled(written.path)
+    # What a power cut leaves of a file whose name was synced, and whose bytes were not.
+    (written.path / "offsets/3").write_bytes(b"")
+    (written.path / "offsets/.3.crc").unlink()
+    assert judge.refusal(judge.copy(written))
+    found = doctor(written.path)
+    assert (found.code, found.codes) == (1, ["torn-offset"])
+    assert fix(written.path, "torn-offset").code == 0
+    written.expected.run(MORE[1:])
+    # The input of the batch that was cut off comes in one with what is new.
+    (batch,) = judge.restart(written, MORE[1:], fresh=True)
+    assert batch.batch == 3
+    assert judge.state(written) == written.expected.state()

@@ -1,0 +1,187 @@
+"""What ``doctor --fix`` does: files are set aside, or written anew, behind the journal and the fence of publishing.
+
+Four of the repairs are one: go back to the state after a batch. Whatever later batches left (their logs, their state
+files, operator metadata that they wrote) goes to the run's backup, from where ``rollback`` brings it back.
+
+``last-batch-lost`` keeps the offsets of the first batch after the one it goes back to, so that Spark runs that batch
+again over the very same input; those after it are planned anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ttlsnap.checkpoint import layout, open_checkpoint
+from ttlsnap.checkpoint.checkpoint import partition_folders, state_files
+from ttlsnap.checkpoint.logs import read_conf, read_logs, shuffle_partitions
+from ttlsnap.checkpoint.metadata import relocated
+from ttlsnap.diagnosis.folders import leftovers, operator_metadata
+from ttlsnap.diagnosis.logs import examine_logs
+from ttlsnap.diagnosis.problems import CODES
+from ttlsnap.errors import RefusedError, TtlsnapError, UsageError
+from ttlsnap.filesystem import LocalDirectory
+from ttlsnap.journal import Journal, Move, next_number, read_journal, report_path, staged_path
+from ttlsnap.locking import refuse_if_alive
+from ttlsnap.plan import new_run_id
+from ttlsnap.publish import fence_file, set_aside, swap
+from ttlsnap.recovery import discard_leftovers, discard_run, refuse_if_cut_off
+
+if TYPE_CHECKING:
+    from ttlsnap.diagnosis.examination import DoctorReport
+
+
+def refuse_unknown(names: Sequence[str]) -> None:
+    """Raise UsageError for a name that is no code."""
+    for name in names:
+        if name not in CODES:
+            known = ", ".join(sorted(code for code, kind in CODES.items() if kind.fixable))
+            raise UsageError(f"--fix {name}: there is no such problem; what can be fixed is: {known}")
+
+
+def repair(files: LocalDirectory, found: DoctorReport, names: Sequence[str], quiet_period: float) -> str:
+    """Repair the problems ``names`` of what was ``found``; the run's name. The checkpoint is locked by the caller."""
+    there = {problem.code: problem for problem in found.problems}
+    for name in names:
+        if name not in there:
+            raise UsageError(f"--fix {name}: {files.root} has no such problem. Nothing was changed")
+        if not there[name].fixable:
+            raise RefusedError(
+                f"--fix {name}: that is not safe for doctor to do. Nothing was changed. {there[name].fix}"
+            )
+    refuse_if_cut_off(files)
+    _refuse_out_of_order(names)
+    refuse_if_alive(files, found.query_id, quiet_period)
+    discard_leftovers(files)
+    logs = read_logs(files)
+    if logs.commits[-1] != found.batch:
+        raise RefusedError(f"{files.root}: batch {logs.commits[-1]} was committed meanwhile: the query runs")
+    run = new_run_id()
+    moves = _Moves(files, run)
+    batch = found.batch
+    if "last-batch-lost" in names:
+        batch = next(version.batch for version in found.versions if version.restorable == "yes")
+    try:
+        for name in dict.fromkeys(names):
+            if name == "last-batch-lost":
+                _go_back(moves, batch, keep_next=_can_run_again(files, batch + 1))
+            elif name in ("unfinished-repartition", "torn-offset"):
+                _go_back(moves, batch, keep_next=False)
+            elif name in ("abandoned-repartition", "stale-snapshot"):
+                _set_leftovers_aside(moves, name)
+        if "moved-schema-paths" in names:
+            _relocate(moves)
+        journal = Journal(
+            run=run,
+            number=next_number(files),
+            kind="repair",
+            batch=batch,
+            fence=fence_file(logs),
+            moves=tuple(moves.all),
+            status="open",
+        )
+        files.mkdirs(layout.run_directory(run))
+        files.replace(report_path(run), json.dumps({"fixed": list(dict.fromkeys(names))}, indent=1).encode())
+        swap(files, journal, check=lambda: _refuse_if_moved_on(files, logs.offsets, logs.commits))
+    except BaseException:
+        _discard_unless_open(files, run)
+        raise
+    return run
+
+
+def _refuse_out_of_order(names: Sequence[str]) -> None:
+    """Going back further makes what only concerns later batches meaningless."""
+    if "last-batch-lost" in names and len(set(names) - {"moved-schema-paths"}) > 1:
+        raise UsageError("--fix last-batch-lost sets aside all that later batches left; give it alone")
+
+
+def _refuse_if_moved_on(files: LocalDirectory, offsets: tuple[int, ...], commits: tuple[int, ...]) -> None:
+    now = read_logs(files)
+    if (now.offsets, now.commits) != (offsets, commits):
+        raise RefusedError(f"{files.root}: its logs are changing: the query runs. Nothing was changed; stop it first")
+
+
+def _discard_unless_open(files: LocalDirectory, run: str) -> None:
+    journal = read_journal(files, run)
+    if journal is None or journal.status == "undone":
+        discard_run(files, run)
+
+
+def _can_run_again(files: LocalDirectory, batch: int) -> bool:
+    """Whether Spark can run a batch again over the input that its offsets name; a repartition it cannot."""
+    try:
+        return shuffle_partitions(read_conf(files, batch)) == shuffle_partitions(read_conf(files, batch - 1))
+    except TtlsnapError:
+        return False
+
+
+class _Moves:
+    """The moves of a repair: each file is moved once, whichever of the repairs wants it."""
+
+    def __init__(self, files: LocalDirectory, run: str) -> None:
+        self.files, self.run = files, run
+        self._aside: dict[str, Move] = {}
+        self._new: dict[str, Move] = {}
+
+    def aside(self, path: str) -> None:
+        """Set a file aside, with its checksum files."""
+        for move in set_aside(self.files, self.run, [path]):
+            self._aside.setdefault(move.source, move)
+        self._new.pop(path, None)
+
+    def new(self, path: str, data: bytes) -> None:
+        """Put new content in a file's place."""
+        if path in self._aside:
+            return  # it goes
+        staged = staged_path(self.run, path)
+        self.files.mkdirs(staged.rpartition("/")[0])
+        with self.files.writer(staged) as file:
+            file.write(data)
+        self.aside(path)
+        self._new[path] = Move(staged, path)
+
+    @property
+    def all(self) -> list[Move]:
+        return [*self._aside.values(), *self._new.values()]
+
+
+def _go_back(moves: _Moves, batch: int, *, keep_next: bool) -> None:
+    """Set aside all that batches after ``batch`` left; with ``keep_next`` not the plan of the first of them."""
+    files = moves.files
+    for folder, kept in ((layout.COMMITS, batch), (layout.OFFSETS, batch + keep_next)):
+        for info in files.list(folder):
+            number = layout.parse_number(info.name)
+            if number is not None and number > kept:
+                moves.aside(f"{folder}/{info.name}")
+    for operator in _operators(files):
+        for partition in partition_folders(files, operator):
+            for path, name in state_files(files, operator, partition):
+                if name.version > batch + 1:
+                    moves.aside(path)
+    for path in operator_metadata(files):
+        if int(path.rpartition("/")[2]) > batch + keep_next:
+            moves.aside(path)
+
+
+def _set_leftovers_aside(moves: _Moves, code: str) -> None:
+    """Set aside the snapshots that no batch has written."""
+    logs = examine_logs(moves.files)
+    checkpoint = open_checkpoint(moves.files, spare=True)
+    for left in leftovers(checkpoint, logs):
+        for path in left.files if left.code == code else ():
+            moves.aside(path)
+    begun = max(logs.logs.offsets[-1], logs.logs.commits[-1])
+    for path in operator_metadata(moves.files):
+        if int(path.rpartition("/")[2]) > begun:
+            moves.aside(path)
+
+
+def _relocate(moves: _Moves) -> None:
+    for path in operator_metadata(moves.files):
+        moves.new(path, relocated(moves.files, path, moves.files.root))
+
+
+def _operators(files: LocalDirectory) -> list[int]:
+    found = (layout.parse_number(info.name) for info in files.list(layout.STATE) if info.is_dir)
+    return [operator for operator in found if operator is not None]

@@ -1,0 +1,132 @@
+"""The offset log and the commit log: which batches are retained, and what was begun and not ended.
+
+An offline repartition of Spark 4.2 (``OfflineStateRepartitionRunner``) adds a batch without input: it writes
+``offsets/<N+1>``, a copy of ``offsets/<N>`` with another ``spark.sql.shuffle.partitions``, then a snapshot of version
+N + 2 in every new partition, then operator metadata v2 for the batch, and ``commits/<N+1>`` last. Cut off before that,
+Spark 4.2 refuses to start (STREAMING_UNFINISHED_REPARTITION_DETECTED); it goes by the two numbers alone, and so does
+this module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ttlsnap.checkpoint import Batch, Logs, layout
+from ttlsnap.checkpoint.logs import read_batch, read_conf, read_logs, shuffle_partitions
+from ttlsnap.diagnosis.problems import Problem, Severity, problem
+from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError
+from ttlsnap.filesystem import Directory
+from ttlsnap.journal import read_journals
+
+
+@dataclass
+class LogFindings:
+    """What the logs say: ``batches`` are the committed ones that can be read.
+
+    ``unfinished`` is whether the last batch is a repartition that was not committed. ``skipped`` are batches that a
+    repartition was told to pass over: they are committed and have no state.
+    """
+
+    logs: Logs
+    batches: dict[int, Batch] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    unfinished: bool = False
+    skipped: set[int] = field(default_factory=set)
+
+    @property
+    def uncommitted(self) -> list[int]:
+        """The batches that were begun after the last commit."""
+        return [batch for batch in self.logs.offsets if batch > self.logs.commits[-1]]
+
+
+def examine_logs(files: Directory) -> LogFindings:
+    """Read all of both logs; raises NotACheckpointError where there is nothing to look at."""
+    logs = read_logs(files)
+    if not logs.commits:
+        raise NotACheckpointError(f"{files.root}: no batch was committed yet, so there is no state to look at")
+    found = LogFindings(logs)
+    _own_runs(files, found)
+    first = logs.offsets[0] if logs.offsets else 0
+    for batch in logs.commits:
+        # Spark cleans up offsets first: a commit older than all of them is one it did not come to.
+        if batch >= first or batch == logs.commits[-1]:
+            _committed(files, batch, found)
+    _gaps(files, found)
+    if found.uncommitted:
+        _uncommitted(files, found)
+    _skipped(found)
+    return found
+
+
+def _own_runs(files: Directory, found: LogFindings) -> None:
+    if found.logs.fence is not None:
+        fence = layout.offset_file(found.logs.offsets[-1] + 1 if found.logs.offsets else 0)
+        found.problems.append(problem(files.root, "fence", fence, f"Spark refuses to start: {found.logs.fence}"))
+        return
+    try:
+        cut_off = [journal for journal in read_journals(files) if journal.status == "open"]
+    except CorruptionError as error:
+        found.problems.append(problem(files.root, "damaged-log", layout.RUNS, error))
+        return
+    for journal in cut_off:
+        words = f"run {journal.run} was cut off while it published, and its fence is gone"
+        found.problems.append(problem(files.root, "cut-off-run", journal.path, words))
+
+
+def _committed(files: Directory, batch: int, found: LogFindings) -> None:
+    newest = batch == found.logs.commits[-1]
+    try:
+        found.batches[batch] = read_batch(files, batch)
+    except UnsupportedError as error:
+        found.problems.append(problem(files.root, "unsupported", layout.offset_file(batch), error))
+    except CorruptionError as error:
+        severity: Severity = "error" if newest else "warning"
+        where = layout.commit_file(batch) if layout.commit_file(batch) in str(error) else layout.offset_file(batch)
+        found.problems.append(problem(files.root, "damaged-log", where, error, severity))
+
+
+def _gaps(files: Directory, found: LogFindings) -> None:
+    """Commits that are missing between others."""
+    commits = set(found.logs.commits)
+    for batch in found.logs.offsets:
+        if found.logs.commits[0] < batch < found.logs.commits[-1] and batch not in commits:
+            path = layout.commit_file(batch)
+            words = f"{files.root}/{path} is missing, and later batches are committed"
+            found.problems.append(problem(files.root, "missing-commit", path, words, "warning"))
+
+
+def _uncommitted(files: Directory, found: LogFindings) -> None:
+    last, committed = found.uncommitted[-1], found.logs.commits[-1]
+    path = layout.offset_file(last)
+    if len(found.uncommitted) > 1:
+        words = f"batches {found.uncommitted[0]} to {last} were begun, and batch {committed} is the last committed one"
+        found.problems.append(problem(files.root, "missing-commit", layout.commit_file(last - 1), words))
+    try:
+        count = shuffle_partitions(read_conf(files, last))
+    except UnsupportedError as error:
+        found.problems.append(problem(files.root, "unsupported", path, error))
+        return
+    except CorruptionError as error:
+        words = f"{error}. Batch {last} was begun and not committed"
+        found.problems.append(problem(files.root, "torn-offset", path, words))
+        return
+    before = found.batches.get(committed)
+    then = shuffle_partitions(before.conf) if before else None
+    if None not in (count, then) and count != then:
+        found.unfinished = True
+        words = (
+            f"batch {last} is a repartition from {then} to {count} partitions that was not finished; "
+            "Spark refuses to start"
+        )
+        found.problems.append(problem(files.root, "unfinished-repartition", path, words, count=count))
+    elif len(found.uncommitted) == 1:
+        words = f"batch {last} was begun and not committed"
+        found.problems.append(problem(files.root, "uncommitted-batch", path, words))
+
+
+def _skipped(found: LogFindings) -> None:
+    counts = {number: shuffle_partitions(batch.conf) for number, batch in found.batches.items()}
+    for number, count in counts.items():
+        before = counts.get(number - 1)
+        if None not in (count, before) and count != before:
+            found.skipped.add(number - 1)
