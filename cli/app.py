@@ -14,9 +14,9 @@ from ttlsnap.cli.output import print_error
 from ttlsnap.errors import TtlsnapError
 
 EXIT_CODES = (
-    "Exit codes: 0 done, or compatible; 1 findings of check or doctor; 2 wrong usage, or not a checkpoint; 3 undecided: "
-    "an unknown or unsupported format, feature or version; 4 refused for safety: the query runs, the checkpoint moved "
-    "on, a fence stands; 5 damage or I/O."
+    "Exit codes: 0 done, or compatible; 1 findings of check or doctor; 2 wrong usage, or not a checkpoint; "
+    "3 undecided: an unknown or unsupported format, feature or version; 4 refused for safety: the query runs, the "
+    "checkpoint moved on, a fence stands; 5 damage or I/O."
 )
 
 app = typer.Typer(

@@ -74,7 +74,8 @@ def read_batch(files: Directory, batch: int) -> Batch:
     Raises CorruptionError for a torn or malformed file, UnsupportedError for an unknown log version.
     """
     offset_path, commit_path = layout.offset_file(batch), layout.commit_file(batch)
-    metadata = _offset_metadata(files, offset_path)
+    lines = _offset_lines(files, offset_path)
+    metadata = _offset_metadata(files, offset_path, lines)
     commit = _lines(files, commit_path)
     committed = _json_object(files, commit_path, commit[1]) if len(commit) > 1 and commit[1] else {}
     return Batch(
@@ -91,7 +92,8 @@ def read_batch(files: Directory, batch: int) -> Batch:
 
 def read_conf(files: Directory, batch: int) -> Mapping[str, str]:
     """The settings that a batch pinned, be it committed or not; raises as ``read_batch`` does."""
-    conf: Mapping[str, str] = _offset_metadata(files, layout.offset_file(batch)).get("conf", {})
+    path = layout.offset_file(batch)
+    conf: Mapping[str, str] = _offset_metadata(files, path, _offset_lines(files, path)).get("conf", {})
     return conf
 
 
@@ -100,10 +102,14 @@ def shuffle_partitions(conf: Mapping[str, str]) -> int | None:
     return layout.parse_number(conf.get("spark.sql.shuffle.partitions", ""))
 
 
-def _offset_metadata(files: Directory, path: str) -> dict[str, Any]:
+def _offset_lines(files: Directory, path: str) -> list[str]:
     lines = _lines(files, path)
     if len(lines) < 2 or (len(lines) == 2 and not lines[1]):
         raise CorruptionError(f"{files.root}/{path} is torn: it ends after its first line")
+    return lines
+
+
+def _offset_metadata(files: Directory, path: str, lines: list[str]) -> dict[str, Any]:
     metadata = _json_object(files, path, lines[1]) if lines[1].strip() else {}
     conf = metadata.get("conf", {})
     if not isinstance(conf, dict) or not all(isinstance(v, str) for v in conf.values()):
