@@ -131,6 +131,41 @@ def test_lambdas_and_closures(tmp_path: Path) -> None:
     assert name_of(made(1)).endswith("<lambda>")
 
 
+class Given:
+    def __init__(self, column: str, made: Any = None) -> None:
+        self.column, self.made = column, made
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ([Given("a")], [Given("b")]),
+        ({"x": ("a", 1)}, {"x": ("a", 2)}),
+        ((Given("a", len), 1), (Given("a", len), 2)),
+        ({"a", "b"}, {"a", "c"}),
+        (Given("a", made=lambda x: x), Given("a", made=lambda x: -x)),
+    ],
+)
+def test_what_a_closure_holds_counts(one: Any, two: Any) -> None:
+    def made(held: Any) -> Any:
+        def work(rows: Any) -> Any:
+            return [held, rows]
+
+        return work
+
+    assert digests(made(one)) == digests(made(one)) != digests(made(two))
+
+
+def test_what_holds_itself_ends() -> None:
+    held: dict[str, Any] = {}
+    held["self"] = held
+
+    def work() -> Any:
+        return held
+
+    assert digests(work)
+
+
 def test_two_lambdas_in_a_line_are_told_apart() -> None:
     one, two = (lambda x: x + 1), (lambda x: x + 2)
     assert digests(one) != digests(two)

@@ -128,7 +128,7 @@ def _retyped(both: Comparison, place: Place, how: How, was: StructField, now: St
     wider = type(was.type) in _WIDER and _rank(now.type) > _rank(was.type)
     floats = isinstance(was.type, FloatType) and now.type.name == "double"
     code = f"{how.side}-widened" if wider or floats else f"{how.side}-retyped"
-    unchecked = both.unchecked and wider
+    unchecked = both.unchecked and wider and how.side == "value"  # a wider key has another hash, and another partition
     both.add(
         code,
         Verdict.UNKNOWN if unchecked else Verdict.INCOMPATIBLE,

@@ -43,7 +43,10 @@ def digests(subject: Any) -> dict[str, str]:
                     found[name] = _digest(function)
     attributes = {} if isinstance(subject, type) else getattr(subject, "__dict__", {})
     if attributes:
-        found["attributes"] = _hash(_constants(attributes.items()))
+        parts: list[str] = []
+        for name, value in sorted(attributes.items()):
+            _add_value(name, value, parts, set())
+        found["attributes"] = _hash(parts)
     return found or {BODY: _hash([repr(kind)])}
 
 
@@ -76,13 +79,41 @@ def _add(subject: Any, parts: list[str], seen: set[int]) -> None:
     if not isinstance(subject, types.FunctionType):
         return
     parts.append(_source(subject))
-    parts.extend(_constants((f"default {n}", value) for n, value in enumerate(subject.__defaults__ or ())))
-    for name, value in sorted(_named(subject)):
-        if isinstance(value, _PLAIN):
-            parts.extend(_constants([(name, value)]))
-        elif isinstance(value, types.FunctionType | type) and not _is_library(value):
+    for number, value in enumerate(subject.__defaults__ or ()):
+        _add_value(f"default {number}", value, parts, seen)
+    for name, value in sorted(_named(subject), key=lambda pair: pair[0]):
+        _add_value(name, value, parts, seen)
+
+
+def _add_value(name: str, value: Any, parts: list[str], seen: set[int]) -> None:
+    """What goes by a name in a function: a constant, something of the user's own, or a collection of such."""
+    if isinstance(value, _PLAIN):
+        parts.append(f"{name} = {value!r}")
+    elif isinstance(value, types.FunctionType | types.MethodType | type):
+        if not _is_library(value):
             parts.append(name)
             _add(value, parts, seen)
+    elif isinstance(value, types.ModuleType):
+        return
+    elif id(value) not in seen:
+        seen.add(id(value))
+        parts.append(f"{name}: {type(value).__qualname__}")
+        for key, inner in _inside(value):
+            _add_value(f"{name}.{key}", inner, parts, seen)
+
+
+def _inside(value: Any) -> list[tuple[str, Any]]:
+    """What a collection or an object of the user's own consists of; of others only the type stays the same."""
+    if isinstance(value, Mapping):
+        pairs = [(repr(key), inner) for key, inner in value.items() if isinstance(key, _PLAIN)]
+        return sorted(pairs, key=lambda pair: pair[0])
+    if isinstance(value, list | tuple):
+        return [(str(number), inner) for number, inner in enumerate(value)]
+    if isinstance(value, set | frozenset):
+        return [(str(n), inner) for n, inner in enumerate(sorted(v for v in value if isinstance(v, str)))]
+    if _is_library(type(value)):
+        return []
+    return sorted(getattr(value, "__dict__", {}).items())
 
 
 def _source(function: types.FunctionType) -> str:
@@ -135,14 +166,6 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _codes(constant)
-
-
-def _constants(pairs: Any) -> list[str]:
-    """Names with their values, where these are plain; of others nothing that stays the same is known but the type."""
-    return [
-        f"{name} = {value!r}" if isinstance(value, _PLAIN) else f"{name}: {type(value).__qualname__}"
-        for name, value in sorted(pairs, key=lambda pair: str(pair[0]))
-    ]
 
 
 def _is_library(subject: Any) -> bool:
