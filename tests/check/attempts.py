@@ -20,6 +20,7 @@ _WRAPPERS = (
     "STREAM_FAILED",
     "FOREACH_BATCH_USER_FUNCTION_ERROR",
     "FAILED_EXECUTE_UDF",
+    "PYTHON_EXCEPTION",
     "CANNOT_LOAD_STATE_STORE",
     "CANNOT_WRITE_STATE_STORE",
 )
@@ -74,7 +75,8 @@ def attempt(spark: Any, pair: str, side: int, checkpoint: str, source: str, out:
 def _refusal(failure: Exception, stream: Any, in_batch: bool) -> dict[str, Any]:
     """The code of the deepest cause that has one, or its class; and whether the batch had already begun."""
     cause = getattr(failure, "java_exception", None) or getattr(failure, "_origin", None)
-    if stream is not None and not hasattr(failure, "java_exception") and stream._jsq.exception().isDefined():
+    # Of what the sink raised, the stream itself knows the text alone.
+    if stream is not None and not in_batch and stream._jsq.exception().isDefined():
         cause = stream._jsq.exception().get()
     code, kind, texts = "", type(failure).__name__, [str(failure)]
     while cause is not None and len(texts) < _DEEPEST:

@@ -109,7 +109,7 @@ pair("harmless-processor-renamed", "harmless", KEEPS, transform(Variable("kept")
 pair("harmless-dedup-append-to-update", "harmless", ONCE_EACH, ONCE_EACH, modes=("append", "update"))
 pair("harmless-join-condition-turned", "harmless", NEAR, join(["amount"], ["amount"], delay=60, within=60, turned=True))
 pair(
-    "harmless-dedup-duplicate-column",
+    "harmless-select-all-behind",
     "harmless",
     BOTH_KEYS,
     then(BOTH_KEYS, lambda df: df.select("*"), BOTH_KEYS.right),
@@ -128,10 +128,10 @@ pair(
     then(SESSIONS, lambda df: df.select("user", "total"), lambda b, a: [r[1:] for r in SESSIONS.right(b, a)]),
     after=CLOSING,
 )
-SHUFFLE = {"spark.sql.adaptive.enabled": "false", "spark.sql.codegen.wholeStage": "false"}
-pair("harmless-settings", "harmless", BY_USER, BY_USER, now=SHUFFLE)
-CASE = {"spark.sql.session.timeZone": "America/New_York"}
-pair("harmless-time-zone", "harmless", BY_USER, BY_USER, now=CASE)
+RUN_OTHERWISE = {"spark.sql.adaptive.enabled": "false", "spark.sql.codegen.wholeStage": "false"}
+pair("harmless-settings", "harmless", BY_USER, BY_USER, now=RUN_OTHERWISE)
+ELSEWHERE = {"spark.sql.session.timeZone": "America/New_York"}
+pair("harmless-time-zone", "harmless", BY_USER, BY_USER, now=ELSEWHERE)
 pair(
     "harmless-upstream-name",
     "harmless",
