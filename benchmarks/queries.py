@@ -78,3 +78,8 @@ def variables(read: Read) -> tuple[DataFrame, str]:
 QUERIES: dict[str, Callable[[Read], tuple[DataFrame, str]]] = {
     query.__name__: query for query in (aggregation, join, sessions, variables)
 }
+
+
+def by_user(df: DataFrame) -> DataFrame:
+    """A small query, for its contract."""
+    return df.groupBy("user").sum("amount")

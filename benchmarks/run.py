@@ -3,7 +3,8 @@
     python benchmarks/run.py                     everything; what it needs is written with Spark first
     python benchmarks/run.py --cache DIR         keep the checkpoints in DIR for the next time
     python benchmarks/run.py --markdown FILE     also put the tables into FILE, between the marks of each part
-    python benchmarks/run.py --only engines      one part: engines, large, states, memory, rocksdb, operators or inspect
+    python benchmarks/run.py --only engines      one part: engines, large, states, memory, rocksdb, operators, inspect
+                                             or check
 
 Nothing is judged here: goals stand beside the figures, and whoever reads them decides.
 """
@@ -360,6 +361,33 @@ def inspect(cache: Path, runs: int) -> list[Table]:
     return [("`ttlsnap inspect`, from start to exit", rows)]
 
 
+def checking(cache: Path, runs: int) -> list[Table]:
+    """``check`` and ``contract`` as whole processes, and ``doctor`` against a dry run of ``compact``."""
+    checkpoints = make_checkpoints(cache, ["main", "many", "rocksdb"])
+    with tempfile.TemporaryDirectory(dir=cache) as folder:
+        many = many_files(checkpoints["many"], Path(folder, "checkpoint"), 100)
+        contract = Path(folder, "contract.json")
+        _run("contract", many, "--output", contract)
+        build = ("--schema", "user string, amount bigint", "--output-mode", "update")
+        subjects: dict[str, tuple[tuple[Any, ...], str]] = {
+            "check, two contracts": (("check", contract, contract), "wall under 0.5"),
+            "check, two checkpoints, 200 partitions": (("check", many, many), "wall under 0.5"),
+            "contract of a function": (("contract", "queries:by_user", *build), "a Spark start, and some seconds"),
+        }
+        done = compare({name: _later(_run, *command) for name, (command, _) in subjects.items()}, runs)
+        rows: list[Row] = [("command", "wall, s", "CPU, s", "goal")]
+        for name, (_, goal) in subjects.items():
+            rows.append((name, f"{done.wall(name):.2f}", f"{done.cpu(name):.2f}", goal))
+    scans: list[Row] = [("checkpoint", "doctor, wall s", "a dry run of compact, wall s", "ratio", "goal")]
+    for name, title in (("main", "2M entries, HDFS-backed"), ("rocksdb", "2M entries, RocksDB")):
+        drop = ("--ttl", TTL, "--timestamp", TIMESTAMP, "--now", NOW, "--dry-run", "--engine", "local")
+        ways = {"doctor": ("doctor", checkpoints[name]), "compact": ("compact", checkpoints[name], *drop)}
+        done = compare({way: _later(_run, *command) for way, command in ways.items()}, runs)
+        walls = (f"{done.wall(way):.2f}" for way in ways)
+        scans.append((title, *walls, f"{done.wall_ratio('doctor', 'compact'):.2f}", "about 1"))
+    return [("`ttlsnap check` and `contract`, from start to exit", rows), ("`ttlsnap doctor`, on all cores", scans)]
+
+
 PARTS: dict[str, Callable[[Path, int], list[Table]]] = {
     "engines": engines,
     "large": large,
@@ -368,6 +396,7 @@ PARTS: dict[str, Callable[[Path, int], list[Table]]] = {
     "rocksdb": rocksdb,
     "operators": operators,
     "inspect": inspect,
+    "check": checking,
 }
 
 
@@ -425,8 +454,16 @@ def _worker(checkpoint: Path, partition: int, *way: str) -> dict[str, Any]:
 
 
 def _inspect(checkpoint: Path) -> None:
+    _run("inspect", checkpoint)
+
+
+def _run(*arguments: Any) -> None:
+    """A command as a process of its own; doctor's finding something is no failure."""
     script = "from ttlsnap.cli import main; main()"
-    subprocess.run([sys.executable, "-c", script, "inspect", str(checkpoint)], check=True, stdout=subprocess.DEVNULL)
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=HERE)
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{arguments[0]} ended with {done.returncode}: {done.stderr.decode()}")
 
 
 def _ratio(what: str, done: Comparison, name: str, base: str, goal: str) -> Row:

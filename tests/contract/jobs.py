@@ -78,3 +78,11 @@ def three(a: Any, b: Any, c: Any) -> None:
 
 
 A_NUMBER = 3
+
+
+def timed_out(df: DataFrame) -> DataFrame:
+    def work(key: Any, frames: Any, state: Any) -> Any:
+        raise AssertionError("there are no rows")
+
+    schema = "user string"
+    return df.groupBy("user").applyInPandasWithState(work, schema, "n long", "update", "ProcessingTimeTimeout")

@@ -81,6 +81,12 @@ def test_a_processor_with_a_ttl(spark: SparkSession) -> None:
     assert {"init", "handleInputRows", "close"} <= set((operator.functions or {})["Last"])
 
 
+def test_a_timeout_in_processing_time(spark: SparkSession) -> None:
+    """Such a query always has more to do."""
+    (operator,) = made(spark, jobs.timed_out, output_mode="update").operators
+    assert "timeout ProcessingTimeTimeout" in (operator.plan or ())
+
+
 def test_a_udf_on_the_way_to_the_key(spark: SparkSession) -> None:
     (operator,) = made(spark, jobs.by_udf, output_mode="update").operators
     assert (operator.plan or ())[0] == "group by initial(user)"

@@ -35,6 +35,7 @@ Build = Callable[..., Any]
 """``build(df)`` or ``build(spark, sources)``; gives a streaming DataFrame, or a DataStreamWriter of one."""
 
 _FEW = "2"  # partitions that a dry run has: enough to tell an operator that always has one
+_UNENDING = re.compile("transformWithState|flatMapGroupsWithState|applyInPandasWithState")
 _TIMEOUT_S = 300
 
 
@@ -283,7 +284,7 @@ def _contract(spark: SparkSession, query: Started, recording: Recording, folder:
     few = wanted if wanted == "1" else _FEW
     checkpoint = folder / "checkpoint"
     with _settings(spark, {PARTITIONS: few}):
-        _run_once(query.frame, mode, checkpoint, any("transformWithState" in name for p in planned for name in p.names))
+        _run_once(query.frame, mode, checkpoint, any(_UNENDING.search(name) for p in planned for name in p.names))
     try:
         found = contract_of_checkpoint(str(checkpoint))
     except NotACheckpointError as error:
@@ -316,7 +317,7 @@ def _unchecked(spark: SparkSession) -> dict[str, str]:
 
 
 def _run_once(frame: DataFrame, mode: str, checkpoint: Path, once: bool) -> None:
-    # With a TTL in processing time a query has always more to do, and never ends under availableNow.
+    # With a TTL or a timeout in processing time a query has always more to do, and never ends under availableNow.
     trigger: dict[str, Any] = {"once": True} if once else {"availableNow": True}
     try:
         writer = frame.writeStream.format("noop").outputMode(mode).option("checkpointLocation", str(checkpoint))
