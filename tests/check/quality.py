@@ -14,7 +14,7 @@ import gzip
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -154,6 +154,7 @@ def make(folder: Path) -> None:
     """Make the contracts that are not in ``folder`` yet, and keep those of all pairs."""
     folder.mkdir(parents=True, exist_ok=True)
     spark = cache(_session)
+    made: dict[Any, Path] = {}
     contracts: dict[str, Any] = {}
     pairs: dict[str, list[str]] = {}
     for name, pair in sorted(PAIRS.items()):
@@ -161,7 +162,13 @@ def make(folder: Path) -> None:
             continue
         pairs[name] = []
         for side in (0, 1):
-            document = _document(pair, side, spark, folder)
+            query, mode, settings = (pair.old, pair.new)[side], pair.modes[side], sorted(pair.settings[side].items())
+            same = (query.build, mode or query.mode, str(settings))
+            path = made.setdefault(same, folder / f"{name}.{('old', 'new')[side]}.json")
+            if not path.exists():
+                path.write_text(json.dumps(document_of(pair, side, spark())))
+                print(path.name, flush=True)
+            document = json.loads(path.read_text())
             text = json.dumps(document, sort_keys=True)
             key = next((key for key, known in contracts.items() if json.dumps(known, sort_keys=True) == text), None)
             key = key or f"{name}.{('old', 'new')[side]}"
@@ -169,14 +176,6 @@ def make(folder: Path) -> None:
             pairs[name].append(key)
     packed = gzip.compress(json.dumps({"contracts": contracts, "pairs": pairs}, sort_keys=True).encode(), mtime=0)
     KEPT.write_bytes(packed)
-
-
-def _document(pair: Pair, side: int, spark: Callable[[], Any], folder: Path) -> Any:
-    path = folder / f"{pair.name}.{('old', 'new')[side]}.json"
-    if not path.exists():
-        path.write_text(json.dumps(document_of(pair, side, spark())))
-        print(path.name, flush=True)
-    return json.loads(path.read_text())
 
 
 def document_of(pair: Pair, side: int, spark: Any) -> Any:
