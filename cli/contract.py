@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 if TYPE_CHECKING:
-    from ttlsnap.contract import Contract
+    from ttlsnap.contract import Contract, TableContract
 
 EXAMPLES = """[bold]Examples[/bold]
 
@@ -21,6 +21,8 @@ ttlsnap contract jobs.sessions:build --schema events.ddl                of the q
 ttlsnap contract --script jobs/sessions.py --conf spark.sql.shuffle.partitions=64
 
 ttlsnap contract ck --with jobs.sessions:build --schema events.ddl      what production has, and what its code says
+
+ttlsnap contract tables/sessions --key user_id                          of a Delta state table: no JVM
 """
 _MAX_DDL_BYTES = 1 << 20
 
@@ -32,7 +34,9 @@ def register(app: typer.Typer) -> None:
 def contract(
     target: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Argument(metavar="CHECKPOINT|MODULE:FUNCTION", help="A checkpoint, or the function that builds a query."),
+        typer.Argument(
+            metavar="TARGET|MODULE:FUNCTION", help="A checkpoint or a Delta table, or the function that builds a query."
+        ),
     ] = None,
     script: Annotated[
         Optional[Path],  # noqa: UP045
@@ -74,6 +78,10 @@ def contract(
         Optional[int],  # noqa: UP045
         typer.Option("--batch", metavar="N", help="An older batch of the checkpoint that is still retained."),
     ] = None,
+    key: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--key", metavar="COLUMN", help="A column of a Delta table's key; repeatable."),
+    ] = None,
     output: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option("--output", "-o", metavar="FILE", help="Write it there, and not to stdout."),
@@ -84,19 +92,28 @@ def contract(
     A checkpoint is read without a JVM. A function or a script is run, on empty sources: its code is executed. See
     docs/contract.md.
     """
+    from ttlsnap.contract import contract_of_checkpoint, contract_of_table
+    from ttlsnap.delta import is_table
     from ttlsnap.errors import UsageError
+    from ttlsnap.filesystem import open_directory
 
     if (target is None) == (script is None):
-        raise UsageError("give a checkpoint, a module:function, or --script FILE, and one of them")
+        raise UsageError("give a checkpoint or a table, a module:function, or --script FILE, and one of them")
     settings = {**_properties(properties_file), **dict(_pair("--conf", text) for text in conf or [])}
     schemas = dict(_schema(text) for text in schema or [])
     if target is None or is_function(target):
-        if joined_with is not None or batch is not None:
-            raise UsageError("--with and --batch go with a checkpoint")
-        made = _of_query(target, script, arguments or [], schemas, settings, output_mode, query)
+        if joined_with is not None or batch is not None or key:
+            raise UsageError("--with and --batch go with a checkpoint, and --key with a Delta table")
+        made: Contract | TableContract = _of_query(
+            target, script, arguments or [], schemas, settings, output_mode, query
+        )
+    elif is_table(open_directory(target)):
+        if joined_with is not None or batch is not None or schemas or settings or output_mode or query or arguments:
+            raise UsageError(f"{target} is a Delta table: of the options only --key and --output go with it")
+        made = contract_of_table(target, key or ())
     else:
-        from ttlsnap.contract import contract_of_checkpoint
-
+        if key:
+            raise UsageError(f"--key goes with a Delta table, and {target} is none")
         made = contract_of_checkpoint(target, batch=batch)
         if joined_with is not None:
             from ttlsnap.contract.of_query import joined
@@ -191,6 +208,10 @@ def _properties(path: Path | None) -> dict[str, str]:
     return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2 and not pair[0].startswith("#")}
 
 
-def _summary(made: Contract) -> str:
+def _summary(made: Contract | TableContract) -> str:
+    from ttlsnap.contract import TableContract
+
+    if isinstance(made, TableContract):
+        return f"the contract of a Delta table of {len(made.columns)} columns"
     names = ", ".join(operator.name or "unnamed" for operator in made.operators)
     return f"the state contract of {names}, made from {made.made_from}"

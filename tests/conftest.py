@@ -29,6 +29,7 @@ os.environ["TTLSNAP_QUIET_PERIOD"] = "0"
 _OLDER = re.compile(r"[\[-](3\.5|4\.0|4\.1)[\]-]")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Side by side, tests of a file stay together, and older versions of Spark are started by one process alone."""
     for item in items:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from ttlsnap.contract import Contract
+    from ttlsnap.contract import Contract, TableContract
 
 
 @pytest.fixture(scope="session")
@@ -38,8 +38,8 @@ def state_contract() -> Iterator[Callable[..., Contract]]:
 
 
 def assert_restorable(
-    old: Contract | str,
-    new: Contract | str,
+    old: Contract | TableContract | str,
+    new: Contract | TableContract | str,
     *,
     direction: str = "backward",
     renamed: Mapping[str, str] | None = None,
@@ -47,8 +47,8 @@ def assert_restorable(
 ) -> None:
     """Raise AssertionError, with the report, unless the query of ``new`` goes on with the state of ``old`` as it is.
 
-    Each is a contract, the path of one, or that of a checkpoint. ``ignore`` are codes whose findings do not count, or
-    ``code:where``, as ``check --ignore`` takes them.
+    Each is a contract, the path of one, or that of a checkpoint or a Delta table. ``ignore`` are codes whose findings
+    do not count, or ``code:where``, as ``check --ignore`` takes them.
     """
     from ttlsnap.check import Verdict, check
     from ttlsnap.check.ignores import apply, parse_ignore

@@ -23,6 +23,7 @@ _WRAPPERS = (
     "PYTHON_EXCEPTION",
     "CANNOT_LOAD_STATE_STORE",
     "CANNOT_WRITE_STATE_STORE",
+    "TASK_WRITE_FAILED",
 )
 
 
@@ -61,7 +62,7 @@ def attempt(spark: Any, pair: str, side: int, checkpoint: str, source: str, out:
         if _TOO_BUSY in str(failure):
             raise
         # Spark has planned a batch, and compared schemas, before it gives the sink its rows.
-        return _refusal(failures[0] if failures else failure, stream, in_batch=bool(failures))
+        return refusal(failures[0] if failures else failure, stream, in_batch=bool(failures))
     finally:
         if stream is not None:
             stream.stop()
@@ -72,7 +73,7 @@ def attempt(spark: Any, pair: str, side: int, checkpoint: str, source: str, out:
     return {"rows": rows}
 
 
-def _refusal(failure: Exception, stream: Any, in_batch: bool) -> dict[str, Any]:
+def refusal(failure: Exception, stream: Any, in_batch: bool = False) -> dict[str, Any]:
     """The code of the deepest cause that has one, or its class; and whether the batch had already begun."""
     cause = getattr(failure, "java_exception", None) or getattr(failure, "_origin", None)
     # Of what the sink raised, the stream itself knows the text alone.

@@ -38,9 +38,8 @@ Observation = dict[str, str]
 class Observer:
     """Real Spark in several versions, one process each; use as a context manager."""
 
-    def __init__(self, folder: Path, keep: Path | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._keep = keep
         self._servers: dict[str, Server] = {}
         self._lock = Lock()
 
@@ -69,33 +68,37 @@ class Observer:
 
     def observe(self, pair: Pair) -> tuple[Observation, str]:
         """What Spark does with a pair, and in words what was wrong with it."""
-        folder = self._folder / pair.name
-        shutil.rmtree(folder, ignore_errors=True)
-        checkpoint, source = folder / "checkpoint", folder / "source"
-        source.mkdir(parents=True)
-        # A query that never ends by itself is run for each batch.
-        steps = [(events,) for events in pair.before] if pair.old.once else [pair.before]
-        for step in steps:
-            _put(source, step)
-            done = self._attempt(pair, 0, folder)
-            if "error" in done:
-                raise JudgeError(f"the old query of {pair.name} does not run: {done['text']}")
-        if self._keep is not None:
-            shutil.copytree(checkpoint, self._keep / pair.name, dirs_exist_ok=True)
+        checkpoint = self.checkpoint_of(pair, 0)
+        folder = checkpoint.parent
         time.sleep(pair.pause_s)
-        _put(source, [pair.after])
+        put(folder / "source", [pair.after])
         done = self._attempt(pair, 1, folder)
         observed = {"change": pair.change, "old": pair.versions[0], "new": pair.versions[1]}
         if "error" in done:
             observed |= {"outcome": "refused", "error": done["error"], "where": done["where"]}
             return observed, str(done["text"])
-        got, wanted = _sorted(done["rows"]), _sorted(pair.right())
+        got, wanted = normal(done["rows"]), normal(pair.right())
         if got == wanted:
             took = pair.effect is None or pair.effect(checkpoint)
             return observed | {"outcome": "right" if took else "ignored"}, ""
-        if pair.unchanged is not None and got == _sorted(pair.unchanged):
+        if pair.unchanged is not None and got == normal(pair.unchanged):
             return observed | {"outcome": "ignored"}, ""
         return observed | {"outcome": "wrong"}, f"got    {got}\nwanted {wanted}"
+
+    def checkpoint_of(self, pair: Pair, side: int) -> Path:
+        """What the old query of a pair leaves, or the new one (1) if it had run from the beginning."""
+        folder = self._folder / pair.name
+        shutil.rmtree(folder, ignore_errors=True)
+        source = folder / "source"
+        source.mkdir(parents=True)
+        # A query that never ends by itself is run for each batch.
+        steps = [(events,) for events in pair.before] if (pair.old, pair.new)[side].once else [pair.before]
+        for step in steps:
+            put(source, step)
+            done = self._attempt(pair, side, folder)
+            if "error" in done:
+                raise JudgeError(f"the query of {pair.name} does not run: {done['text']}")
+        return folder / "checkpoint"
 
     def _attempt(self, pair: Pair, side: int, folder: Path) -> dict[str, Any]:
         paths = {"checkpoint": str(folder / "checkpoint"), "source": str(folder / "source"), "out": str(folder / "out")}
@@ -114,7 +117,8 @@ class Observer:
             return self._servers[version]
 
 
-def _put(source: Path, batches: Iterable[Iterable[Event]]) -> None:
+def put(source: Path, batches: Iterable[Iterable[Event]]) -> None:
+    """Give a source a file of events for each batch."""
     count = len(list(source.iterdir()))
     for number, events in enumerate(batches, start=count):
         path = source / f"{number:05d}.json"
@@ -123,7 +127,7 @@ def _put(source: Path, batches: Iterable[Iterable[Event]]) -> None:
         os.utime(path, (_FIRST_MTIME + number,) * 2)
 
 
-def _sorted(rows: Any) -> list[str]:
+def normal(rows: Any) -> list[str]:
     """Rows as text, in an order; a tuple is a list there, and 2.0 is 2."""
     return sorted(json.dumps(_numbers(row)) for row in rows)
 
@@ -150,13 +154,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--only", default="", metavar="SUBSTRING", help="only pairs with this in their name")
     parser.add_argument("--missing", action="store_true", help="only pairs that observed.json does not have")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the old query's checkpoint as DIR/<pair's name>")
     parser.add_argument("--words", action="store_true", help="say what Spark said, and which rows were wrong")
     asked = parser.parse_args()
     observed = read_observed()
     chosen = [pair for name, pair in PAIRS.items() if asked.only in name and not (asked.missing and name in observed)]
     failed = 0
-    with tempfile.TemporaryDirectory() as folder, Observer(Path(folder), asked.keep) as observer:
+    with tempfile.TemporaryDirectory() as folder, Observer(Path(folder)) as observer:
         for pair, seen, words in observer.observe_all(chosen):
             if seen is None:
                 failed += 1

@@ -64,6 +64,11 @@ class Variable:
         )
 
 
+def _steps(fields: Sequence[Field]) -> list[tuple[str, str]]:
+    """What code has to know of fields: what each sums up, and what it is to Python."""
+    return [(field.of, field.type if field.type in ("string", "double") else "number") for field in fields]
+
+
 def transform(
     *variables: Variable,
     keys: Sequence[str] = ("user",),
@@ -80,11 +85,16 @@ def transform(
     ``timer``: in event time, so many minutes behind each event; the row it gives says ``over``.
     ``factor`` stands for the body of the code: what the first field of a value is multiplied with when told.
     """
-    kept = [(v.name, v.kind, [(f.name, f.of, f.type) for f in v.fields], v.ttl, v.key) for v in variables]
+    # What is said to Spark of the variables is for ``init``, and what is done with them for the rest, as in real code.
+    declared = [(v.name, v.kind, [(f.name, f.type) for f in v.fields], v.ttl) for v in variables]
+    order = sorted(range(len(variables)), key=lambda place: variables[place].name)
+    kept = [(variables[place].kind, _steps(variables[place].fields), variables[place].key) for place in order]
     ttl = any(variable.ttl is not None for variable in variables)
     times = time_mode or ("ProcessingTime" if ttl else "EventTime" if timer is not None else "None")
 
     def build(df: DataFrame) -> DataFrame:
+        casts = {"string": str, "double": float, "number": int}
+
         from pyspark.sql import Row
         from pyspark.sql import functions as F
         from pyspark.sql.streaming import StatefulProcessor
@@ -92,22 +102,23 @@ def transform(
         class Keeps(StatefulProcessor):  # type: ignore[misc]
             def init(self, handle: Any) -> None:
                 self.handle = handle
-                self.states = []
-                for name, kind, fields, ttl, _ in kept:
+                states = []
+                for name, kind, fields, ttl in declared:
                     rest = [] if ttl is None else [ttl]
+                    schema = ", ".join(f"{field} {type_}" for field, type_ in fields)
                     if kind == "list":
-                        state = handle.getListState(name, f"{fields[0][0]} {fields[0][2]}", *rest)
+                        state = handle.getListState(name, schema, *rest)
                     elif kind == "map":
-                        state = handle.getMapState(name, "key string", f"{fields[0][0]} {fields[0][2]}", *rest)
+                        state = handle.getMapState(name, "key string", schema, *rest)
                     else:
-                        schema = ", ".join(f"{field} {kind}" for field, _, kind in fields)
                         state = handle.getValueState(name, schema, *rest)
-                    self.states.append(state)
+                    states.append(state)
+                self.states = [states[place] for place in order]
 
             def handleInputRows(self, key: Any, rows: Iterator[Any], timers: Any) -> Iterator[Any]:
                 for row in rows:
-                    for (_, kind, fields, _, column), state in zip(kept, self.states, strict=True):
-                        cast = str if fields[0][2] == "string" else float if fields[0][2] == "double" else int
+                    for (kind, fields, column), state in zip(kept, self.states, strict=True):
+                        cast = casts[fields[0][1]]
                         if kind == "list":
                             state.appendValue((cast(row["amount"]),))
                         elif kind == "map":
@@ -117,12 +128,9 @@ def transform(
                         else:
                             old = state.get() if state.exists() else [0] * len(fields)
                             new = []
-                            for (_, of, type_), value in zip(fields, old, strict=True):
+                            for (of, type_), value in zip(fields, old, strict=True):
                                 step = 1 if of == "n" else row[of]
-                                sum_ = int(value or 0) + step
-                                new.append(
-                                    str(sum_) if type_ == "string" else float(sum_) if type_ == "double" else sum_
-                                )
+                                new.append(casts[type_](int(value or 0) + step))
                             state.update(tuple(new))
                     if timer is not None:
                         for old_timer in list(self.handle.listTimers()):
@@ -135,7 +143,7 @@ def transform(
 
             def _row(self, key: Any, what: str) -> Any:
                 told = []
-                for (_, kind, fields, _, _), state in zip(kept, self.states, strict=True):
+                for (kind, fields, _), state in zip(kept, self.states, strict=True):
                     if kind == "list":
                         told.append(",".join(str(int(each[0])) for each in state.get()))
                     elif kind == "map":
@@ -171,7 +179,7 @@ def transform(
                 if variable.kind == "value":
                     first, *rest = told[place].split(",")
                     told[place] = ",".join([str(int(first) * factor), *rest])
-            return key, what, " ".join(told)
+            return key, what, " ".join(told[place] for place in order)
 
         rows: Rows = [row(key, "seen") for key in {key_of(event) for event in after}]
         if timer is not None:
@@ -200,7 +208,7 @@ def pandas(
     The timeout is so many ``minutes`` behind the last event, and forgets the fields. ``factor`` stands for the body of
     the code, as in ``transform``.
     """
-    kept = [(field.name, field.of, field.type) for field in fields]
+    kept = _steps(fields)
 
     def build(df: DataFrame) -> DataFrame:
         def step(key: Any, frames: Iterator[Any], state: Any) -> Iterator[Any]:
@@ -216,10 +224,10 @@ def pandas(
                 last = 0
                 for frame in frames:
                     last = max(last, *(int(moment.timestamp()) for moment in frame["ts"]))
-                    for place, (_, of, _) in enumerate(kept):
+                    for place, (of, _) in enumerate(kept):
                         numbers[place] += len(frame) if of == "n" else int(frame[of].sum())
-                casts = {"string": str, "double": float}
-                state.update(tuple(casts.get(kept[i][2], int)(number) for i, number in enumerate(numbers)))
+                casts = {"string": str, "double": float, "number": int}
+                state.update(tuple(casts[kept[i][1]](number) for i, number in enumerate(numbers)))
                 if timeout == "EventTimeTimeout":
                     state.setTimeoutTimestamp(max(last * 1000 + minutes * 60000, state.getCurrentWatermarkMs() + 1))
                 if timeout == "ProcessingTimeTimeout":
@@ -230,7 +238,7 @@ def pandas(
         step.__name__ = name
         if delay is not None:
             df = df.withWatermark("ts", f"{delay} minutes")
-        state = ", ".join(f"{field} {type_}" for field, _, type_ in kept)
+        state = ", ".join(f"{field.name} {field.type}" for field in fields)
         schema = "key string, what string, told string"
         return df.groupBy(*keys).applyInPandasWithState(step, schema, state, "update", timeout)
 

@@ -14,6 +14,7 @@ import gzip
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -22,14 +23,17 @@ from typing import Any
 
 from ttlsnap.check import CheckReport, Verdict, check
 from ttlsnap.check.rules import RULES
-from ttlsnap.contract import Contract, parse_contract
+from ttlsnap.contract import Contract, contract_of_checkpoint, parse_contract
 from ttlsnap.errors import TtlsnapError
 
+from ..judge.processes import JudgeError
+from . import observe_tables
+from .observe import OBSERVED, Observer
 from .pair import NEWEST, Pair
 from .pairs import PAIRS
 from .queries import EVENTS
+from .tables import TABLE_PAIRS
 
-OBSERVED = Path(__file__).parent / "observed.json"
 KEPT = Path(__file__).parent / "contracts.json.gz"
 PAGE = Path(__file__).parents[2] / "docs" / "checks.md"
 _BASICS = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
@@ -58,7 +62,8 @@ class Judged:
     def spark(self) -> str:
         """What Spark did, in words."""
         error = self.seen.get("error")
-        return f"{self.seen['outcome']} ({error}, {self.seen['where']})" if error else str(self.seen["outcome"])
+        where = self.seen.get("where", "batch")
+        return f"{self.seen['outcome']} ({error}, {where})" if error else str(self.seen["outcome"])
 
     @property
     def codes(self) -> str:
@@ -70,7 +75,7 @@ class Judged:
 
 @cache
 def judged() -> tuple[Judged, ...]:
-    """Every pair of the newest Spark that was observed and has contracts."""
+    """Every pair."""
     return tuple(_judged())
 
 
@@ -78,18 +83,24 @@ def _judged() -> Iterator[Judged]:
     kept = json.loads(gzip.decompress(KEPT.read_bytes()))
     contracts = {key: _read(document, key) for key, document in kept["contracts"].items()}
     for name, seen in json.loads(OBSERVED.read_text()).items():
-        if name not in kept["pairs"]:
-            continue
         old, new = (contracts[key] for key in kept["pairs"][name])
         if isinstance(old, str) or isinstance(new, str):
             yield Judged(name, seen, Verdict.INCOMPATIBLE, None)
         else:
             report = check(old, new)
             yield Judged(name, seen, report.verdict, report)
+    for name, seen in observe_tables.read_observed().items():
+        if not TABLE_PAIRS[name].settings:  # these show that what a finding says to set is right
+            report = check(*(parse_contract(json.dumps(document), name) for document in seen["contracts"]))
+            yield Judged(name, seen, report.verdict, report)
 
 
 def _read(document: Any, key: str) -> Contract | str:
-    return str(document["error"]) if "error" in document else parse_contract(json.dumps(document), key)
+    if "error" in document:
+        return str(document["error"])
+    contract = parse_contract(json.dumps(document), key)
+    assert isinstance(contract, Contract)
+    return contract
 
 
 def figures() -> dict[str, int]:
@@ -157,23 +168,25 @@ def make(folder: Path) -> None:
     made: dict[Any, Path] = {}
     contracts: dict[str, Any] = {}
     pairs: dict[str, list[str]] = {}
-    for name, pair in sorted(PAIRS.items()):
-        if pair.versions != (NEWEST, NEWEST):
-            continue
-        pairs[name] = []
-        for side in (0, 1):
-            query, mode, settings = (pair.old, pair.new)[side], pair.modes[side], sorted(pair.settings[side].items())
-            same = (query.build, mode or query.mode, str(settings))
-            path = made.setdefault(same, folder / f"{name}.{('old', 'new')[side]}.json")
-            if not path.exists():
-                path.write_text(json.dumps(document_of(pair, side, spark())))
-                print(path.name, flush=True)
-            document = json.loads(path.read_text())
-            text = json.dumps(document, sort_keys=True)
-            key = next((key for key, known in contracts.items() if json.dumps(known, sort_keys=True) == text), None)
-            key = key or f"{name}.{('old', 'new')[side]}"
-            contracts[key] = document
-            pairs[name].append(key)
+    with tempfile.TemporaryDirectory() as scratch, Observer(Path(scratch)) as observer:
+        for name, pair in sorted(PAIRS.items()):
+            pairs[name] = []
+            for side in (0, 1):
+                query, settings = (pair.old, pair.new)[side], sorted(pair.settings[side].items())
+                # Plans of two versions are not compared: checkpoints tell as much.
+                versions = None if pair.versions == (NEWEST, NEWEST) else pair.versions[side]
+                same = (query.build, pair.modes[side] or query.mode, str(settings), versions)
+                path = made.setdefault(same, folder / f"{name}.{('old', 'new')[side]}.json")
+                if not path.exists():
+                    made_now = document_of(pair, side, spark()) if versions is None else recorded(pair, side, observer)
+                    path.write_text(json.dumps(made_now))
+                    print(path.name, flush=True)
+                document = json.loads(path.read_text())
+                text = json.dumps(document, sort_keys=True)
+                key = next((key for key, known in contracts.items() if json.dumps(known, sort_keys=True) == text), None)
+                key = key or f"{name}.{('old', 'new')[side]}"
+                contracts[key] = document
+                pairs[name].append(key)
     packed = gzip.compress(json.dumps({"contracts": contracts, "pairs": pairs}, sort_keys=True).encode(), mtime=0)
     KEPT.write_bytes(packed)
 
@@ -189,6 +202,14 @@ def document_of(pair: Pair, side: int, spark: Any) -> Any:
         made = contract_of_query(query.build, EVENTS, conf=settings, output_mode=mode, session=spark.newSession())
         return made.to_json()
     except TtlsnapError as error:
+        return {"error": str(error)}
+
+
+def recorded(pair: Pair, side: int, observer: Observer) -> Any:
+    """The contract of a checkpoint of a pair's old or new query, by the Spark that the pair has for it."""
+    try:
+        return contract_of_checkpoint(str(observer.checkpoint_of(pair, side))).to_json()
+    except JudgeError as error:
         return {"error": str(error)}
 
 

@@ -26,7 +26,9 @@ def contract(name: str, edit: Edit | None = None) -> Contract:
     document = json.loads(contract_of_checkpoint(str(SAMPLES / name)).dumps())
     if edit is not None:
         edit(document)
-    return parse_contract(json.dumps(document), name)
+    made = parse_contract(json.dumps(document), name)
+    assert isinstance(made, Contract)
+    return made
 
 
 def found(name: str, edit: Edit, **options: Any) -> CheckReport:

@@ -45,10 +45,11 @@ def interpreter(version: str) -> Path:
 class Server:
     """One server process; requests from several threads may be under way at once.
 
-    ``classes`` is a folder on Spark's class path, which those of one version may share.
+    ``classes`` is a folder on Spark's class path, which those of one version may share. With ``delta`` the session has
+    Delta (of the newest Spark alone).
     """
 
-    def __init__(self, version: str, number: int, scratch: Path, classes: Path) -> None:
+    def __init__(self, version: str, number: int, scratch: Path, classes: Path, delta: bool = False) -> None:
         self.version = version
         self.number = number
         scratch.mkdir(parents=True)
@@ -66,7 +67,7 @@ class Server:
         }
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [python, str(Path(__file__).with_name("server.py")), str(scratch), str(classes)],
+                [python, str(Path(__file__).with_name("server.py")), str(scratch), str(classes)] + ["delta"] * delta,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

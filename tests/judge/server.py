@@ -6,8 +6,8 @@ Run by the interpreter of the Spark version that is wanted. Each line on stdin i
 its own. Whatever Spark, the JVM or a library prints goes to stderr instead.
 
 It ends when stdin does, so it cannot outlive the process that started it; the JVM watches a pipe of its own
-in the same way. The arguments are a folder for what Spark leaves lying about, and one on Spark's class path, for
-what is compiled here.
+in the same way. The arguments are a folder for what Spark leaves lying about, one on Spark's class path, for
+what is compiled here, and ``delta`` for a session with Delta.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
     """Serves requests until stdin ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    verbs = _verbs(sys.argv[1], sys.argv[2])
+    verbs = _verbs(*sys.argv[1:])
     lock = threading.Lock()
 
     def serve(request: dict[str, Any]) -> None:
@@ -52,11 +52,11 @@ def main() -> None:
     os._exit(0)
 
 
-def _verbs(scratch: str, classes: str) -> dict[str, Callable[..., Any]]:
+def _verbs(scratch: str, classes: str, delta: str = "") -> dict[str, Callable[..., Any]]:
     here = Path(__file__).parent
     _load(here)
     queries, runs = importlib.import_module("judge.queries"), importlib.import_module("judge.runs")
-    spark = _session(scratch, classes)
+    spark = _session(scratch, classes, bool(delta))
 
     def run(query: dict[str, Any], **order: Any) -> Any:
         conf = tuple((name, value) for name, value in query.pop("conf"))
@@ -106,7 +106,7 @@ def _load(folder: Path) -> str:
     return folder.name
 
 
-def _session(scratch: str, classes: str) -> Any:
+def _session(scratch: str, classes: str, delta: bool) -> Any:
     from pyspark.sql import SparkSession
 
     settings = {
@@ -130,6 +130,12 @@ def _session(scratch: str, classes: str) -> Any:
     builder = SparkSession.builder.master("local[4]").appName("judge")
     for name, value in settings.items():
         builder = builder.config(name, value)
+    if delta:
+        from delta import configure_spark_with_delta_pip
+
+        builder = configure_spark_with_delta_pip(builder)
+        builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        builder = builder.config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark

@@ -14,7 +14,8 @@ from ttlsnap.check.collecting import Comparison
 from ttlsnap.check.findings import CheckReport, Finding, Ignored, Place, Verdict, worst
 from ttlsnap.check.operators import compare_operators
 from ttlsnap.check.settings import compare_settings
-from ttlsnap.contract import Contract
+from ttlsnap.check.tables import TableComparison, compare_tables
+from ttlsnap.contract import Contract, TableContract
 from ttlsnap.errors import UsageError
 
 __all__ = ["CheckReport", "Finding", "Ignored", "Place", "Verdict", "check", "worst"]
@@ -24,8 +25,8 @@ _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
 def check(
-    old: Contract,
-    new: Contract,
+    old: Contract | TableContract,
+    new: Contract | TableContract,
     *,
     direction: str = "backward",
     renamed: Mapping[str, str] = _NO_NAMES,
@@ -35,7 +36,8 @@ def check(
 
     ``direction`` is ``backward``, ``forward`` (whether ``old`` restores from the state of ``new``: may the deployment
     be rolled back?) or ``full``, both. ``renamed`` tells new names of columns and variables by their old ones.
-    ``names`` say in the report what was compared. Raises UsageError for another direction.
+    ``names`` say in the report what was compared. Both are contracts of queries, or both of Delta tables. Raises
+    UsageError for one of each, and for another direction.
     """
     if direction not in DIRECTIONS:
         raise UsageError(f"--direction is {', '.join(DIRECTIONS)}, not {direction!r}")
@@ -53,7 +55,13 @@ def check(
     return CheckReport(*names, direction, tuple(findings), tuple(unseen))
 
 
-def _compare(old: Contract, new: Contract, renamed: Mapping[str, str]) -> Comparison:
+def _compare(
+    old: Contract | TableContract, new: Contract | TableContract, renamed: Mapping[str, str]
+) -> Comparison | TableComparison:
+    if isinstance(old, TableContract) and isinstance(new, TableContract):
+        return compare_tables(old, new, renamed)
+    if isinstance(old, TableContract) or isinstance(new, TableContract):
+        raise UsageError("one of the two is a Delta table, and the other a query's state: they cannot be compared")
     both = Comparison(old, new, renamed)
     compare_settings(both)
     compare_operators(both)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ttlsnap.check.collecting import Comparison
@@ -12,16 +12,24 @@ from ttlsnap.check.findings import Place, Verdict
 from ttlsnap.check.rules import SILENT
 from ttlsnap.check.settings import version
 from ttlsnap.contract import OperatorContract
+from ttlsnap.contract.functions import BODY, NAMES
 
 _KEYS = ("group by ", "key ", "on ")
 _WRONG = f"{SILENT}: wrong results"
 _SIDES = re.compile(r"((?:(?:left|right): )*)(.*)", re.DOTALL)
 _CAST = re.compile(r"\bcast\(((?:[^()]|\([^()]*\))*) as [a-z0-9_ ]+(?:\(\d+(?:,\d+)?\))?\)")
+_SPAN = r"INTERVAL '(?P<{0}>\d+)' (?P<{0}_unit>SECOND|MINUTE|HOUR|DAY)"
+_AROUND = re.compile(
+    rf"between\((?P<what>[\w.]+), cast\((?P<of>[\w.]+) - {_SPAN.format('back')} as timestamp\), "
+    rf"cast\((?P<too>[\w.]+) \+ {_SPAN.format('on')} as timestamp\)\)"
+)
 # Buffers that are read as well by the one as by the other.
 _AS_WELL = (
     (r"count\(.*\)", r"count\(.*\)"),
     (r"collect_list(\(.*\))", r"collect_set(\(.*\))"),
     (r"first(\(.*\))", r"last(\(.*\))"),
+    # A sum takes null for nothing.
+    (r"sum\((?:coalesce\()?([\w.]+)(?:, (?:cast\()?0(?: as \w+\))?\))?\)",) * 2,
 )
 _NULLS = re.compile(r"\b(?:coalesce|nullif|nvl|ifnull)\(((?:[^(),]|\([^()]*\))+), (?:[^(),]|\([^()]*\))+\)")
 
@@ -76,7 +84,7 @@ def plans_known(both: Comparison, old: OperatorContract, new: OperatorContract) 
     if old.plan is None or new.plan is None:
         names = [name for name, o in (("old", old), ("new", new)) if o.plan is None]
         both.not_seen(
-            "what the query computes (input columns, windows, gaps, delays, functions): the "
+            "what the query computes (input columns, windows, gaps, delays, TTLs, functions): the "
             f"{' and the '.join(names)} contract {'has' if len(names) == 1 else 'have'} no plan; make "
             f"{'it' if len(names) == 1 else 'them'} from the query (ttlsnap contract module:function)"
         )
@@ -120,7 +128,7 @@ def compare_rows(
         if _uncast(old_meaning) != _uncast(new_meaning):
             nulls = _but_nulls(old_meaning) == _but_nulls(new_meaning)
             both.add(
-                "input-changed",
+                "value-nullability" if nulls else "input-changed",
                 Verdict.UNKNOWN if nulls else Verdict.INCOMPATIBLE,
                 place.at(field=f"value.{name}"),
                 old_meaning,
@@ -161,15 +169,18 @@ def compare_meanings(both: Comparison, place: Place, old: OperatorContract, new:
             SILENT,
         )
     if Counter(before.where) != Counter(after.where):
+        narrower = _narrower(sorted(before.where), sorted(after.where))
         both.add(
             "join-condition",
-            Verdict.UNKNOWN,
+            Verdict.AS_IS if narrower else Verdict.UNKNOWN,
             place,
             " and ".join(before.where) or "none",
             " and ".join(after.where) or "none",
-            "the join's condition is another: if it reaches further back than the old one, what it needs may be gone",
+            "the join reaches less far in time than it did"
+            if narrower
+            else "the join's condition is another: if it reaches further back than before, what it needs may be gone",
             SILENT,
-            "if it does not reach further back, ignore this finding",
+            "" if narrower else "if it does not reach further back, ignore this finding",
         )
     if before.limit != after.limit:
         both.add(
@@ -208,6 +219,22 @@ def compare_meanings(both: Comparison, place: Place, old: OperatorContract, new:
                 SILENT,
             )
     _functions(both, place, old, new)
+
+
+def _narrower(before: Sequence[str], after: Sequence[str]) -> bool:
+    """Whether conditions are the same but for a range of time around a column that has become smaller."""
+    if len(before) != len(after):
+        return False
+    for was, now in zip(before, after, strict=True):
+        if was == now:
+            continue
+        old, new = _AROUND.fullmatch(was), _AROUND.fullmatch(now)
+        if not old or not new or old["what"] != new["what"] or old["of"] != new["of"] or old["too"] != new["too"]:
+            return False
+        spans = [[int(m[n]) * _SECONDS[m[f"{n}_unit"].lower()] for n in ("back", "on")] for m in (old, new)]
+        if any(span > most for most, span in zip(*spans, strict=True)):
+            return False
+    return True
 
 
 def _keys(both: Comparison, place: Place, before: Plan, after: Plan) -> None:
@@ -386,33 +413,43 @@ def _watermarks(both: Comparison, place: Place, old: OperatorContract, before: P
     )
 
 
-def _functions(both: Comparison, place: Place, old: OperatorContract, new: OperatorContract) -> None:
+def functions_differ(old: OperatorContract, new: OperatorContract) -> Mapping[tuple[str, str], Sequence[str]] | None:
+    """By their old and new names the functions of two operators, with the parts of them that differ.
+
+    None where the functions are not known. A part that two processors do not have in common differs.
+    """
     if old.functions is None or new.functions is None:
-        return
-    before, after = dict(old.functions), dict(new.functions)
-    for name in sorted(before.keys() & after.keys()):
-        parts = sorted(p for p in before[name].keys() | after[name].keys() if before[name].get(p) != after[name].get(p))
-        if parts:
-            _function(both, place, name, name, parts)
-    gone, come = sorted(before.keys() - after.keys()), sorted(after.keys() - before.keys())
-    for was, now in zip(gone, come, strict=False):
-        if before[was] == after[now]:
+        return None
+    before, after = old.functions, new.functions
+    pairs = [(name, name) for name in sorted(before.keys() & after.keys())]
+    pairs += zip(sorted(before.keys() - after.keys()), sorted(after.keys() - before.keys()), strict=False)
+    return {(was, now): _parts(before[was], after[now]) for was, now in pairs}
+
+
+def _parts(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    parts = sorted(part for part in before.keys() | after.keys() if before.get(part) != after.get(part))
+    # The names of variables are compared by themselves, and are another thing only where nothing else is.
+    return parts if parts == [NAMES] else [part for part in parts if part != NAMES]
+
+
+def _functions(both: Comparison, place: Place, old: OperatorContract, new: OperatorContract) -> None:
+    for (was, now), parts in (functions_differ(old, new) or {}).items():
+        if parts and parts != [NAMES]:
+            _function(both, place, was, now, parts)
+        elif was != now:
             both.add("function-renamed", Verdict.AS_IS, place, was, now, f"{was} is called {now} now", SILENT)
-        else:
-            _function(both, place, was, now, ["body"])
 
 
-def _function(both: Comparison, place: Place, was: str, now: str, parts: list[str]) -> None:
+def _function(both: Comparison, place: Place, was: str, now: str, parts: Sequence[str]) -> None:
     both.add(
         "function-changed",
         Verdict.UNKNOWN,
-        place.at(field=f"{now}.{', '.join(parts)}" if parts != ["body"] else now),
+        place.at(field=f"{now}.{', '.join(parts)}" if list(parts) != [BODY] else now),
         was,
         now,
         f"{now} does something else than it did ({', '.join(parts)}): does it read the old state right?",
         SILENT,
-        "if it does, ignore this finding; a TTL that is shorter or longer counts for what is written from now on "
-        "(ttlsnap compact --old-ttl changes what is there)",
+        "if it does, ignore this finding",
     )
 
 

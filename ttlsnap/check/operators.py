@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import combinations
 
 from ttlsnap.check.collecting import Comparison
 from ttlsnap.check.findings import Place, Verdict
-from ttlsnap.check.meanings import Plan, compare_meanings, compare_rows, plans, plans_known
+from ttlsnap.check.meanings import Plan, compare_meanings, compare_rows, functions_differ, plans, plans_known
 from ttlsnap.check.rules import REFUSED_CONFIG, REFUSED_OPERATORS, SILENT
 from ttlsnap.check.schemas import How, compare_fields
 from ttlsnap.check.settings import LAYOUTS
 from ttlsnap.contract import OperatorContract, StateContract, StoreContract
+from ttlsnap.contract.functions import NAMES
 from ttlsnap.operators import aggregation, group_state, join, session_window, transform_with_state
 
-Plans = tuple[Plan, Plan] | None
-"""What the old and the new operator compute, where that is known."""
+
+@dataclass(frozen=True)
+class Told:
+    """What the queries tell of an operator: the old and the new plan, and which parts of its functions differ.
+
+    None where it is not known.
+    """
+
+    plans: tuple[Plan, Plan] | None
+    differing: tuple[str, ...] | None
+
+    @property
+    def same_code(self) -> bool:
+        """Whether the user's code does just what it did, but for the names of state variables."""
+        return self.differing is not None and set(self.differing) <= {NAMES}
+
 
 _AGGREGATIONS = (aggregation.NAME, session_window.NAME)
 _USERS_OWN = (*transform_with_state.NAMES, *group_state.NAMES)  # whose fields are named by the user
@@ -98,6 +116,7 @@ def _operator(both: Comparison, old: OperatorContract, new: OperatorContract) ->
                 f"keep the {what} {was}, or begin a new checkpoint",
             )
     known = plans(both, old, new) if plans_known(both, old, new) else None
+    differing = functions_differ(old, new) if known else None
     if known:
         compare_meanings(both, place, old, new)
     if any(both.old.conf.get(name) != both.new.conf.get(name) for name in LAYOUTS if _both_have(both, name)):
@@ -105,14 +124,28 @@ def _operator(both: Comparison, old: OperatorContract, new: OperatorContract) ->
             "schemas: the settings lay state out in different ways; make the new contract with the old settings"
         )
         return
-    _stores(both, place, old, new, known)
+    start = len(both.findings)
+    parts = None if differing is None else tuple(part for found in differing.values() for part in found)
+    _stores(both, place, old, new, Told(known, parts))
+    if any(f.code.endswith("-nullability") and f.verdict is Verdict.RECONFIGURATION for f in both.findings[start:]):
+        _refused_first(both, place)
+
+
+def _refused_first(both: Comparison, place: Place) -> None:
+    """What is unknown of nulls is asked once Spark no longer refuses them."""
+    for number, finding in enumerate(both.findings):
+        if finding.verdict is Verdict.UNKNOWN and finding.code.endswith("-nullability") and finding.place.within(place):
+            more = "and before its check is switched off: "
+            both.findings[number] = replace(
+                finding, verdict=Verdict.RECONFIGURATION, spark="refuses at the start", fix=more + finding.fix
+            )
 
 
 def _both_have(both: Comparison, name: str) -> bool:
     return name in both.old.conf and name in both.new.conf
 
 
-def _stores(both: Comparison, place: Place, old: OperatorContract, new: OperatorContract, known: Plans) -> None:
+def _stores(both: Comparison, place: Place, old: OperatorContract, new: OperatorContract, told: Told) -> None:
     before, after = ({store.name: store for store in operator.stores} for operator in (old, new))
     if before.keys() != after.keys():
         both.add(
@@ -127,10 +160,10 @@ def _stores(both: Comparison, place: Place, old: OperatorContract, new: Operator
         )
         return
     for name in sorted(before):
-        _store(both, place.at(store=name), before[name], after[name], known)
+        _store(both, place.at(store=name), before[name], after[name], told)
 
 
-def _store(both: Comparison, place: Place, old: StoreContract, new: StoreContract, known: Plans) -> None:
+def _store(both: Comparison, place: Place, old: StoreContract, new: StoreContract, told: Told) -> None:
     if old.states is None or new.states is None:
         both.add(
             "state-schema-missing",
@@ -147,24 +180,42 @@ def _store(both: Comparison, place: Place, old: StoreContract, new: StoreContrac
     after = {state.name: state for state in new.states}
     variables = place.operator_name in transform_with_state.NAMES
     if variables:
-        _variables(both, place, before, after)
+        _variables(both, place, before, after, told)
     for name in sorted(before.keys() & after.keys()):
         # What is derived follows the states that it is derived from.
         if before[name].role == "primary" or after[name].role == "primary":
-            _state(both, place.at(state=name), before[name], after[name], known)
+            _state(both, place.at(state=name), before[name], after[name], told)
 
 
 def _variables(
-    both: Comparison, place: Place, before: dict[str, StateContract], after: dict[str, StateContract]
+    both: Comparison, place: Place, before: dict[str, StateContract], after: dict[str, StateContract], told: Told
 ) -> None:
     own = [[n for n, s in states.items() if s.role == "primary" and s.kind != "timer"] for states in (before, after)]
     gone = [name for name in own[0] if name not in after and both.renamed.get(name) is None]
     renamed = [name for name in own[0] if name not in after and both.renamed.get(name) in after]
     come = [name for name in own[1] if name not in before and name not in both.renamed.values()]
     for name in renamed:
-        _lost(both, place, name, both.renamed[name], Verdict.INCOMPATIBLE)
+        _lost(both, place, name, both.renamed[name], ", as you say")
     for was, now in zip(gone, come, strict=False):
-        _lost(both, place, was, now, Verdict.UNKNOWN)
+        _lost(both, place, was, now, ", and the code is the same" if told.same_code else "")
+    changed_places = [
+        (one, two)
+        for one, two in combinations(sorted(set(own[0]) & set(own[1])), 2)
+        if before[one].value != before[two].value
+        and (before[one].kind, before[one].value) == (after[two].kind, after[two].value)
+        and (before[two].kind, before[two].value) == (after[one].kind, after[one].value)
+    ]
+    if (told.same_code and told.differing and not gone and not come) or changed_places:
+        both.add(
+            "variable-renamed",
+            Verdict.INCOMPATIBLE,
+            place,
+            ", ".join(own[0]),
+            ", ".join(own[1]),
+            "state variables have changed names: the code finds in each what was in another",
+            f"{SILENT}: wrong results",
+            "give them their old names",
+        )
     for name in gone[len(come) :]:
         both.add(
             "variable-removed",
@@ -187,11 +238,11 @@ def _variables(
         )
 
 
-def _lost(both: Comparison, place: Place, was: str, now: str, verdict: Verdict) -> None:
-    asked = ": is it the same?" if verdict is Verdict.UNKNOWN else ", as you say"
+def _lost(both: Comparison, place: Place, was: str, now: str, known: str) -> None:
+    asked = known or ": is it the same?"
     both.add(
         "variable-renamed",
-        verdict,
+        Verdict.INCOMPATIBLE if known else Verdict.UNKNOWN,
         place.at(state=now),
         was,
         now,
@@ -201,7 +252,7 @@ def _lost(both: Comparison, place: Place, was: str, now: str, verdict: Verdict) 
     )
 
 
-def _state(both: Comparison, place: Place, old: StateContract, new: StateContract, known: Plans) -> None:
+def _state(both: Comparison, place: Place, old: StateContract, new: StateContract, told: Told) -> None:
     if old.kind != new.kind:
         both.add(
             "variable-kind",
@@ -227,16 +278,39 @@ def _state(both: Comparison, place: Place, old: StateContract, new: StateContrac
             + ("; ttlsnap compact drops old entries without one" if new.ttl else ""),
         )
         return
+    _ttl(both, place, old, new)
     own = place.operator_name in _USERS_OWN
     avro = both.old.encoding == "avro" and place.operator_name in transform_with_state.NAMES
-    compare_fields(both, place, How("key", names_count=known is None), old.key, new.key)
+    compare_fields(both, place, How("key", names_count=told.plans is None), old.key, new.key)
     before = len(both.findings)
-    compare_fields(both, place, How("value", own or known is None, by_name=avro), old.value, new.value)
-    if place.operator_name in _AGGREGATIONS and known is None:
+    # What a field of the user's own means, the code knows that works on it.
+    names_count = not told.same_code if own else told.plans is None
+    compare_fields(both, place, How("value", names_count, by_name=avro), old.value, new.value)
+    if place.operator_name in _AGGREGATIONS and told.plans is None:
         _name_functions(both, before)
-    if place.operator_name == join.NAME and known is not None and old.kind == "row":
+    if place.operator_name == join.NAME and told.plans is not None and old.kind == "row":
         side = (old.name if old.name != "default" else place.store or "").partition("-")[0]
-        compare_rows(both, place, side, (known[0], old.value.names), (known[1], new.value.names))
+        compare_rows(both, place, side, (told.plans[0], old.value.names), (told.plans[1], new.value.names))
+
+
+def _ttl(both: Comparison, place: Place, old: StateContract, new: StateContract) -> None:
+    """A TTL that is shorter or longer; Spark stores the moment of expiry with each value."""
+    if old.ttl_ms is None or new.ttl_ms is None or old.ttl_ms == new.ttl_ms:
+        return
+    was, now = (timedelta(milliseconds=ttl) for ttl in (old.ttl_ms, new.ttl_ms))
+    both.add(
+        "ttl-shorter" if now < was else "ttl-longer",
+        Verdict.AS_IS,
+        place,
+        was,
+        now,
+        f"the TTL of {new.name} is {now}, and was {was}: what is in the state expires when the old one lets it",
+        f"{SILENT}: the new TTL counts for what is written from now on",
+        f"if what is in the state is to expire sooner: ttlsnap compact --old-ttl {old.ttl_ms // 1000}s "
+        f"--ttl {new.ttl_ms // 1000}s before the restart"
+        if now < was
+        else "",
+    )
 
 
 def _name_functions(both: Comparison, start: int) -> None:

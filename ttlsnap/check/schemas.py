@@ -196,6 +196,19 @@ def _by_name(both: Comparison, place: Place, how: How, old: StructType, new: Str
     """Under Avro: a field that is gone is dropped, a new one is null or its default, and types may widen."""
     path = place.field or how.side
     before = {both.in_new_names(field.name): field for field in old.fields}
+    common = [[name for name in names if name in before and name in new.names] for names in (before, new.names)]
+    if not how.names_count and common[0] != common[1]:
+        both.add(
+            f"{how.side}s-swapped",
+            Verdict.INCOMPATIBLE,
+            place.at(field=path),
+            ", ".join(old.names),
+            ", ".join(new.names),
+            "the code is the same, and takes fields by position; Avro goes by their names, which are in another order",
+            f"{SILENT}: wrong results",
+            "put the fields into their old order",
+        )
+        return
     for name in [name for name in new.names if name not in before]:
         now = next(field for field in new.fields if field.name == name)
         gone = [n for n, f in before.items() if n not in new.names and _same(f.type, now.type)]

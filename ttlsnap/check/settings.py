@@ -129,7 +129,7 @@ def _output_mode(both: Comparison) -> None:
     lossy = new.output_mode == "complete" and watermark
     both.add(
         "output-mode",
-        Verdict.UNKNOWN if lossy else Verdict.AS_IS,
+        Verdict.INCOMPATIBLE if lossy else Verdict.AS_IS,
         _QUERY,
         old.output_mode,
         new.output_mode,

@@ -2,7 +2,8 @@
 
 What counts is the syntax tree: not comments, docstrings nor layout, which change nothing, and not the version of
 Python. A function's digest takes in the functions, classes and plain constants of the same project that it names. Of
-a class each method has a digest of its own.
+a class each method has a digest of its own. What a constructor does, and ``init`` of a transformWithState processor, is
+seen in the attributes that it leaves.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-BODY = "body"
+from ttlsnap.contract.declared import Declared
+
+BODY, ATTRIBUTES, NAMES = "body", "attributes", "names"
 _PLAIN = (str, bytes, int, float, bool, type(None))
 _LIBRARIES = tuple(
     {
@@ -29,8 +32,12 @@ _LIBRARIES = tuple(
 )
 
 
-def digests(subject: Any) -> dict[str, str]:
-    """A digest of each part: ``body`` of a function, every method of a class (or of the class of an object)."""
+def digests(subject: Any, declared: Declared | None = None) -> dict[str, str]:
+    """A digest of each part: ``body`` of a function, every method of a class, ``attributes`` of an object.
+
+    Of a processor with what it has ``declared``, ``attributes`` are those after ``init`` but for the names of its
+    state variables; ``names`` takes these in.
+    """
     if isinstance(subject, types.FunctionType | types.MethodType):
         return {BODY: _digest(subject)}
     kind = subject if isinstance(subject, type) else type(subject)
@@ -38,16 +45,23 @@ def digests(subject: Any) -> dict[str, str]:
     for ancestor in reversed(kind.__mro__):
         if not _is_library(ancestor):
             for name, member in vars(ancestor).items():
+                if (name == "__init__" and kind is not subject) or (name == "init" and declared is not None):
+                    continue
                 function = inspect.unwrap(getattr(member, "__func__", member))
                 if isinstance(function, types.FunctionType):
                     found[name] = _digest(function)
-    attributes = {} if isinstance(subject, type) else getattr(subject, "__dict__", {})
-    if attributes:
-        parts: list[str] = []
-        for name, value in sorted(attributes.items()):
-            _add_value(name, value, parts, set())
-        found["attributes"] = _hash(parts)
-    return found or {BODY: _hash([repr(kind)])}
+    if kind is not subject:
+        found[ATTRIBUTES] = _attributes(subject if declared is None else declared.nameless)
+    if declared is not None:
+        found[NAMES] = _attributes(declared.named)
+    return found
+
+
+def _attributes(subject: Any) -> str:
+    parts: list[str] = []
+    for name, value in sorted(getattr(subject, "__dict__", {}).items()):
+        _add_value(name, value, parts, set())
+    return _hash(parts)
 
 
 def name_of(subject: Any) -> str:

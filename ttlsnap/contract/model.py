@@ -2,7 +2,7 @@
 
 A contract is made from a checkpoint, from a query without data, or from both, and two of them are what ``check``
 compares. ``schema.json`` beside this module describes the document; ``docs/contract.md`` explains it. What a source
-cannot tell is null, never guessed.
+cannot tell is null, never guessed. Of a Delta table it is another document (``table.py``, ``table_schema.json``).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 
 import fastjsonschema
 
+from ttlsnap.contract.table import MADE_FROM, VERSION, TableContract
 from ttlsnap.errors import TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.schema.json import from_value, to_value
 from ttlsnap.schema.types import StructType
 from ttlsnap.strict_json import parse_json
 
-VERSION = 1
 PARTITIONS = "spark.sql.shuffle.partitions"
 SCHEMA_CHECK = "spark.sql.streaming.stateStore.stateSchemaCheck"
 MAX_BYTES = 64 << 20
@@ -32,7 +32,7 @@ class StateContract:
     """One state: a column family, a state variable, or the one state that a store has.
 
     ``ttl`` is whether a variable of transformWithState has one, ``key_encoder`` Spark's name for how keys are laid out,
-    both None where the state has no such thing.
+    both None where the state has no such thing. ``ttl_ms`` is the TTL in milliseconds, which only the query tells.
     """
 
     name: str
@@ -41,6 +41,7 @@ class StateContract:
     key: StructType
     value: StructType
     ttl: bool | None = None
+    ttl_ms: int | None = None
     key_encoder: str | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -49,6 +50,7 @@ class StateContract:
             "kind": self.kind,
             "role": self.role,
             "ttl": self.ttl,
+            "ttl_ms": self.ttl_ms,
             "key_encoder": self.key_encoder,
             "key": to_value(self.key)["fields"],
             "value": to_value(self.value)["fields"],
@@ -168,7 +170,7 @@ class Contract:
         return json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n"
 
 
-def parse_contract(text: str | bytes, where: str) -> Contract:
+def parse_contract(text: str | bytes, where: str) -> Contract | TableContract:
     """The contract that ``text`` spells; ``where`` names it in errors.
 
     Raises UnsupportedError for one of another version, UsageError for what is no contract.
@@ -182,8 +184,11 @@ def parse_contract(text: str | bytes, where: str) -> Contract:
         raise UnsupportedError(
             f"{where} is a contract of version {version}, and this ttlsnap knows version {VERSION}: use a newer ttlsnap"
         )
-    _validate(document, where)
+    table = isinstance(document, dict) and document.get("made_from") == MADE_FROM
+    _validate(document, where, "table_schema.json" if table else "schema.json")
     try:
+        if table:
+            return TableContract.from_json(document)
         del document["version"]
         operators = tuple(OperatorContract.from_json(operator) for operator in document["operators"])
         return Contract(**{**document, "operators": operators})
@@ -191,16 +196,16 @@ def parse_contract(text: str | bytes, where: str) -> Contract:
         raise type(error)(f"{where}: {error}") from error
 
 
-def _validate(document: Any, where: str) -> None:
+def _validate(document: Any, where: str, schema: str) -> None:
     try:
-        _validator()(document)
+        _validator(schema)(document)
     except fastjsonschema.JsonSchemaException as error:
         message = str(error) if len(str(error)) < 300 else f"{str(error)[:300]}..."
         raise UsageError(f"{where} is no contract: {message}. Make one with `ttlsnap contract`") from error
 
 
 @cache
-def _validator() -> Callable[[Any], Any]:
-    schema = json.loads(resources.files("ttlsnap.contract").joinpath("schema.json").read_text())
+def _validator(name: str) -> Callable[[Any], Any]:
+    schema = json.loads(resources.files("ttlsnap.contract").joinpath(name).read_text())
     compiled: Callable[[Any], Any] = fastjsonschema.compile(schema)
     return compiled

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ttlsnap.contract.functions import Digests
-from ttlsnap.contract.model import PARTITIONS, SCHEMA_CHECK, Contract, OperatorContract
+from ttlsnap.contract.model import PARTITIONS, SCHEMA_CHECK, Contract, OperatorContract, StoreContract
 from ttlsnap.contract.of_checkpoint import contract_of_checkpoint
 from ttlsnap.contract.plan import SOURCE, PlannedOperator, stateful_operators
 from ttlsnap.contract.recording import Empty, Recording, Started, intercepted, recorded
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 Build = Callable[..., Any]
 """``build(df)`` or ``build(spark, sources)``; gives a streaming DataFrame, or a DataStreamWriter of one."""
+
+Ttls = Mapping[str, int | None]
+"""The TTLs of state variables in milliseconds, None for one without, by the variables' names."""
 
 _FEW = "2"  # partitions that a dry run has: enough to tell an operator that always has one
 _UNENDING = re.compile("transformWithState|flatMapGroupsWithState|applyInPandasWithState")
@@ -104,7 +107,7 @@ def joined(checkpoint: Contract, query: Contract) -> Contract:
             f"the checkpoint has the operators {told[0]}, and the query {told[1]}: they do not belong together"
         )
     operators = tuple(
-        replace(old, plan=new.plan, functions=new.functions)
+        replace(old, plan=new.plan, functions=new.functions, stores=_joined_stores(old.stores, new.stores))
         for old, new in zip(checkpoint.operators, query.operators, strict=True)
     )
     return replace(
@@ -114,6 +117,12 @@ def joined(checkpoint: Contract, query: Contract) -> Contract:
         output_mode=query.output_mode,
         operators=operators,
     )
+
+
+def _joined_stores(old: Sequence[StoreContract], new: Sequence[StoreContract]) -> tuple[StoreContract, ...]:
+    """The stores of a checkpoint with the TTLs that its query declares."""
+    ttls = {state.name: state.ttl_ms for store in new for state in store.states or () if state.ttl}
+    return tuple(_with_ttls(store, ttls) for store in old)
 
 
 @contextlib.contextmanager
@@ -348,22 +357,29 @@ def _operators(
     for number, operator in enumerate(found):
         operator = replace(operator, partitions=partitions if operator.partitions == int(few) else operator.partitions)
         if fits:
-            operator = replace(operator, plan=planned[number].lines, functions=functions[number])
+            operator = replace(operator, plan=planned[number].lines, functions=functions[number][0])
+            operator = replace(operator, stores=tuple(_with_ttls(s, functions[number][1]) for s in operator.stores))
         result.append(operator)
     return tuple(result)
 
 
-def _functions(planned: Sequence[PlannedOperator], recording: Recording) -> list[Digests]:
+def _with_ttls(store: StoreContract, ttls: Ttls) -> StoreContract:
+    if store.states is None:
+        return store
+    return replace(store, states=tuple(replace(state, ttl_ms=ttls.get(state.name)) for state in store.states))
+
+
+def _functions(planned: Sequence[PlannedOperator], recording: Recording) -> list[tuple[Digests, Ttls]]:
     """The functions of each operator: a query is built from its sources on, and Spark numbers from the sink on."""
     mine = [index for index, operator in enumerate(planned) if operator.runs_python]
     given: list[dict[str, dict[str, str]]] = [{} for _ in planned]
+    ttls: list[Ttls] = [{} for _ in planned]
     if len(mine) == len(recording.stateful):
-        for index, functions in zip(mine, reversed(recording.stateful), strict=True):
-            given[index] |= functions
+        for index, one in zip(mine, reversed(recording.stateful), strict=True):
+            given[index][one.name], ttls[index] = one.digests, one.ttls
     else:
         for index in mine:
-            for functions in recording.stateful:
-                given[index] |= functions
+            given[index] |= {one.name: one.digests for one in recording.stateful}
     for index, operator in enumerate(planned):
         text = "\n".join(operator.lines)
         given[index] |= {
@@ -371,4 +387,4 @@ def _functions(planned: Sequence[PlannedOperator], recording: Recording) -> list
             for name, parts in recording.others.items()
             if f"{name}(" in text or any(line.startswith("through ") and "In" in line for line in operator.lines)
         }
-    return list(given)
+    return list(zip(given, ttls, strict=True))

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from ttlsnap.contract.declared import declared
 from ttlsnap.contract.functions import digests, name_of
 from ttlsnap.errors import UsageError
 
@@ -44,16 +45,26 @@ class Started:
     name: str | None
 
 
+@dataclass(frozen=True)
+class Given:
+    """A function or a processor of a stateful operator, and the TTLs of its state variables in milliseconds."""
+
+    name: str
+    digests: dict[str, str]
+    ttls: dict[str, int | None]
+
+
 @dataclass
 class Recording:
-    """``stateful`` are functions and processors of stateful operators, as they were given; ``others`` go by a name."""
+    """``stateful`` are those of stateful operators in the order in which they were given; ``others`` go by a name."""
 
-    stateful: list[dict[str, dict[str, str]]] = field(default_factory=list)
+    stateful: list[Given] = field(default_factory=list)
     others: dict[str, dict[str, str]] = field(default_factory=dict)
     started: list[Started] = field(default_factory=list)
 
     def note(self, subject: Any) -> None:
-        self.stateful.append({name_of(subject): digests(subject)})
+        found = declared(subject)
+        self.stateful.append(Given(name_of(subject), digests(subject, found), found.ttls if found else {}))
 
 
 @contextlib.contextmanager

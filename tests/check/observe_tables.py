@@ -1,0 +1,105 @@
+"""Runs pairs of streams on Delta tables and says what came out; ``python -m tests.check.observe_tables`` keeps it.
+
+The outcomes are those of ``observe``; ``ignored`` is a new column that the table has not got, or a new
+type of one that has its old type there.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+from ttlsnap.contract import contract_of_table
+
+from ..judge.processes import JudgeError, Server
+from .observe import normal, put
+from .pair import NEWEST
+from .tables import TABLE_PAIRS, TablePair
+
+OBSERVED = Path(__file__).with_name("observed_tables.json")
+
+
+class TableObserver:
+    """Real Spark with Delta in a process; use as a context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._server = Server(NEWEST, 0, folder / "server", folder / "classes", delta=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.close()
+
+    def observe(self, pair: TablePair) -> tuple[dict[str, Any], str]:
+        """What becomes of a pair, with the contracts of the tables that either stream makes; and what was wrong."""
+        contracts = []
+        for side in (1, 0):
+            folder = self._folder / f"{pair.name}.{side}"
+            done = self._run(pair, side, folder, pair.before)
+            if "error" in done and side == 0:
+                raise JudgeError(f"the old stream of {pair.name} does not run: {done['text']}")
+            made = contract_of_table(str(folder / "path"), (pair.old, pair.new)[side].key)
+            contracts.append(made.to_json())
+        done = self._run(pair, 1, folder, [pair.after])
+        observed: dict[str, Any] = {"change": pair.change, "contracts": contracts[::-1]}
+        if "error" in done:
+            return observed | {"outcome": "refused", "error": done["error"]}, str(done["text"])
+        got, wanted = normal(done["rows"]), normal(pair.right())
+        if got == wanted:
+            return observed | {"outcome": "right"}, ""
+        places = [place for place, name in enumerate(pair.new.columns) if name in done["columns"]]
+        texts = [
+            [[str(row[place]) for place in chosen] for row in rows]
+            for rows, chosen in ((done["rows"], range(len(places))), (pair.right(), places))
+        ]
+        if normal(texts[0]) == normal(texts[1]):
+            return observed | {"outcome": "ignored"}, ""
+        return observed | {"outcome": "wrong"}, f"got    {got}\nwanted {wanted}"
+
+    def observe_all(self, pairs: Iterable[TablePair]) -> Iterator[tuple[TablePair, dict[str, Any], str]]:
+        """``observe`` for many."""
+        for pair in pairs:
+            yield pair, *self.observe(pair)
+            for side in (0, 1):
+                shutil.rmtree(self._folder / f"{pair.name}.{side}")
+
+    def _run(self, pair: TablePair, side: int, folder: Path, batches: Iterable[Any]) -> dict[str, Any]:
+        (folder / "source").mkdir(parents=True, exist_ok=True)
+        put(folder / "source", batches)
+        places = {name: str(folder / name) for name in ("source", "path", "checkpoint")}
+        done: dict[str, Any] = self._server.ask(
+            "call",
+            package=str(Path(__file__).parent),
+            function="tables.merge",
+            order={"pair": pair.name, "side": side, **places},
+        )
+        return done
+
+
+def read_observed() -> dict[str, Any]:
+    """The table that is kept, by the pairs' names."""
+    observed: dict[str, Any] = json.loads(OBSERVED.read_text())
+    return observed
+
+
+def main() -> None:
+    """Observes all pairs, or those with a text in their name, and keeps what came out."""
+    only = sys.argv[1] if len(sys.argv) > 1 else ""
+    observed = read_observed() if OBSERVED.exists() else {}
+    with tempfile.TemporaryDirectory() as folder, TableObserver(Path(folder)) as observer:
+        for pair, seen, words in observer.observe_all(p for name, p in TABLE_PAIRS.items() if only in name):
+            observed[pair.name] = seen
+            print(pair.name, seen["outcome"], seen.get("error", ""), words[:600], flush=True)
+    lines = [f"  {json.dumps(name)}: {json.dumps(observed[name])}" for name in sorted(observed) if name in TABLE_PAIRS]
+    OBSERVED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""The contract of a Delta state table: its columns, its key, and what a reader and a writer have to know."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ttlsnap.delta.log import KEY, Protocol, read_table
+from ttlsnap.errors import UsageError
+from ttlsnap.filesystem import open_directory
+from ttlsnap.schema.json import from_value, to_value
+from ttlsnap.schema.types import ArrayType, DataType, MapType, StructField, StructType
+
+VERSION = 1
+MADE_FROM = "delta table"
+_MAPPING = "delta.columnMapping."
+
+
+@dataclass(frozen=True)
+class TableContract:
+    """``key`` are the columns of a row's key, empty where nobody has said; ``properties`` those of the table."""
+
+    protocol: Protocol
+    key: tuple[str, ...]
+    partition_columns: tuple[str, ...]
+    columns: StructType
+    properties: Mapping[str, str]
+
+    made_from = MADE_FROM
+
+    def to_json(self) -> dict[str, Any]:
+        """The document, in the order in which a reviewer wants to read it."""
+        return {
+            "version": VERSION,
+            "made_from": MADE_FROM,
+            "protocol": {
+                "reader": self.protocol.reader,
+                "writer": self.protocol.writer,
+                "reader_features": list(self.protocol.reader_features),
+                "writer_features": list(self.protocol.writer_features),
+            },
+            "key": list(self.key),
+            "partition_columns": list(self.partition_columns),
+            "columns": to_value(self.columns)["fields"],
+            "properties": {name: self.properties[name] for name in sorted(self.properties)},
+        }
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> TableContract:
+        """What a document that fits the JSON Schema says."""
+        protocol = document["protocol"]
+        return cls(
+            protocol=Protocol(
+                protocol["reader"],
+                protocol["writer"],
+                tuple(protocol["reader_features"]),
+                tuple(protocol["writer_features"]),
+            ),
+            key=tuple(document["key"]),
+            partition_columns=tuple(document["partition_columns"]),
+            columns=_struct(document["columns"]),
+            properties=document["properties"],
+        )
+
+    def dumps(self) -> str:
+        """The document as text, the same for the same contract."""
+        return json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n"
+
+
+def contract_of_table(target: str, key: Sequence[str] = ()) -> TableContract:
+    """The contract of the table ``target``, whose rows go by ``key``, or by what the table remembers.
+
+    Raises UsageError for a key that is no column, and what ``read_table`` does.
+    """
+    table = read_table(open_directory(target))
+    metadata = table.metadata
+    named = tuple(key) or metadata.key
+    for name in named:
+        if name not in metadata.schema.names:
+            columns = ", ".join(metadata.schema.names)
+            raise UsageError(f"{target} has no column {name} for a key; its columns are {columns}")
+    return TableContract(
+        protocol=table.protocol,
+        key=named,
+        partition_columns=metadata.partition_columns,
+        columns=StructType(tuple(_plain(field) for field in metadata.schema)),
+        properties={n: v for n, v in metadata.properties.items() if n != KEY and not n.startswith(_MAPPING + "max")},
+    )
+
+
+def _struct(fields: list[Any]) -> StructType:
+    made = from_value({"type": "struct", "fields": fields})
+    assert isinstance(made, StructType)
+    return made
+
+
+def _plain(field: StructField) -> StructField:
+    """A column without the names and numbers that its files have for it, which are the table's own business."""
+    metadata = {name: value for name, value in field.metadata.items() if not name.startswith(_MAPPING)}
+    return replace(field, type=_plain_type(field.type), metadata=metadata)
+
+
+def _plain_type(kind: DataType) -> DataType:
+    match kind:
+        case StructType():
+            return StructType(tuple(_plain(field) for field in kind))
+        case ArrayType():
+            return replace(kind, element=_plain_type(kind.element))
+        case MapType():
+            return replace(kind, key=_plain_type(kind.key), value=_plain_type(kind.value))
+    return kind

@@ -1,0 +1,182 @@
+"""What a Delta table says of itself, read from its transaction log without a JVM: protocol and metadata.
+
+    _delta_log/00000000000000000012.json                                 a commit: an action on each line
+    _delta_log/00000000000000000010.checkpoint.parquet                   all actions up to there, a column for each kind
+    _delta_log/00000000000000000010.checkpoint.0000000001.0000000002.parquet     the same in parts
+    _delta_log/00000000000000000010.checkpoint.<uuid>.json or .parquet   the same with files in others (V2)
+
+The newest protocol and the newest metadata count: those of the newest checkpoint, and of the commits behind it.
+
+Dangers: a log is cleaned up from the front, so without a checkpoint the first commit has to be there, and with one the
+next; a gap would hide a newer schema. Where a catalog is the one that commits, the log does not have the last word.
+
+Source: delta-io/delta, PROTOCOL.md, and tables of Delta 4.4.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError
+from ttlsnap.filesystem import Directory
+from ttlsnap.schema.json import parse_struct
+from ttlsnap.schema.types import StructType
+from ttlsnap.strict_json import parse_json
+
+LOG = "_delta_log"
+KEY = "ttlsnap.key"
+"""The table property that names the columns of a row's key, with commas between."""
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-fA-F-]{36})?\.(json|parquet)")
+_ELSEWHERE = ("catalogManaged", "catalogOwned", "catalogOwned-preview")
+_MAX_LINE = 64 << 20
+_HEAD = 64
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What a reader and a writer have to know; the features are sorted, and empty before version 3 or 7."""
+
+    reader: int
+    writer: int
+    reader_features: tuple[str, ...] = ()
+    writer_features: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TableMetadata:
+    """The schema and the properties of a table."""
+
+    id: str
+    schema: StructType
+    partition_columns: tuple[str, ...]
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns of a row's key, where the table remembers them."""
+        return tuple(name.strip() for name in self.properties.get(KEY, "").split(",") if name.strip())
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A table as of its newest version."""
+
+    version: int
+    protocol: Protocol
+    metadata: TableMetadata
+
+
+def is_table(files: Directory) -> bool:
+    """Whether the directory is that of a Delta table."""
+    return files.stat(LOG) is not None
+
+
+def read_table(files: Directory) -> TableState:
+    """The newest version of a table.
+
+    Raises NotACheckpointError for what is no table, CorruptionError for a log with a gap or without what has to be
+    there, UnsupportedError where a catalog has the last word.
+    """
+    names = [info.name for info in files.list(LOG)]
+    commits = sorted(int(found[1]) for name in names if (found := _COMMIT.fullmatch(name)))
+    checkpoint, parts = _newest_checkpoint(names)
+    if not commits and not parts:
+        raise NotACheckpointError(f"{files.root} is no Delta table: its {LOG} has no commit")
+    behind = [version for version in commits if checkpoint is None or version > checkpoint]
+    first = 0 if checkpoint is None else checkpoint + 1
+    if behind != list(range(first, first + len(behind))):
+        missing = next(version for version in range(first, behind[-1]) if version not in behind)
+        raise CorruptionError(f"{files.root}/{LOG}/{missing:020d}.json is missing: newer versions build on it")
+    protocol: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+    for name in [*parts, *(f"{version:020d}.json" for version in behind)]:
+        for kind, action in _actions(files, f"{LOG}/{name}"):
+            if kind == "protocol":
+                protocol = action
+            else:
+                metadata = action
+    if protocol is None or metadata is None:
+        raise CorruptionError(f"{files.root}/{LOG} names no {'protocol' if protocol is None else 'metadata'}")
+    try:
+        made = _protocol(protocol), _metadata(metadata)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptionError(f"{files.root}/{LOG}: a protocol or metadata of another form: {error!r}") from error
+    elsewhere = [name for name in _ELSEWHERE if name in (*made[0].reader_features, *made[0].writer_features)]
+    if elsewhere:
+        raise UnsupportedError(f"{files.root}: a catalog commits to this table ({elsewhere[0]}), not its log")
+    return TableState(behind[-1] if behind else (checkpoint or 0), *made)
+
+
+def _newest_checkpoint(names: list[str]) -> tuple[int | None, list[str]]:
+    """The version of the newest whole checkpoint, and its files; of several of one version any will do."""
+    whole: dict[int, list[str]] = {}
+    parts: dict[tuple[int, int], list[str]] = {}
+    for name in names:
+        found = _CHECKPOINT.fullmatch(name)
+        if found is None:
+            continue
+        version = int(found[1])
+        if found[3] is None:
+            whole[version] = [name]
+            continue
+        count = int(found[3])
+        mine = parts.setdefault((version, count), [])
+        mine.append(name)
+        if len(mine) == count:
+            whole.setdefault(version, mine)
+    return (max(whole), whole[max(whole)]) if whole else (None, [])
+
+
+def _actions(files: Directory, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The protocol and metadata actions of a file of the log, with their kinds."""
+    if path.endswith(".parquet"):
+        yield from _parquet_actions(files, path)
+        return
+    with files.open(path) as stream:
+        while line := stream.readline(_MAX_LINE):
+            if len(line) == _MAX_LINE:
+                raise CorruptionError(f"{files.root}/{path} has a line of more than {_MAX_LINE} bytes")
+            # An action's kind comes first; most are of files, and there may be a million of them.
+            if b'"protocol"' not in line[:_HEAD] and b'"metaData"' not in line[:_HEAD]:
+                continue
+            try:
+                value = parse_json(line)
+                yield from ((kind, value[kind]) for kind in ("protocol", "metaData") if kind in value)
+            except (ValueError, TypeError) as error:
+                raise CorruptionError(f"{files.root}/{path} has a line that is no action: {error}") from error
+
+
+def _parquet_actions(files: Directory, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    try:
+        with files.open(path) as stream:
+            parquet = pq.ParquetFile(stream)
+            columns = [name for name in ("protocol", "metaData") if name in parquet.schema_arrow.names]
+            for batch in parquet.iter_batches(columns=columns):
+                for kind in columns:
+                    column = batch.column(kind)
+                    yield from ((kind, row) for row in column.filter(column.is_valid()).to_pylist())
+    except pa.ArrowException as error:
+        raise CorruptionError(f"{files.root}/{path} is no checkpoint: {str(error)[:200]}") from error
+
+
+def _protocol(action: dict[str, Any]) -> Protocol:
+    features = [tuple(sorted(map(str, action.get(name) or ()))) for name in ("readerFeatures", "writerFeatures")]
+    return Protocol(int(action["minReaderVersion"]), int(action["minWriterVersion"]), *features)
+
+
+def _metadata(action: dict[str, Any]) -> TableMetadata:
+    configuration = dict(action.get("configuration") or {})
+    return TableMetadata(
+        id=str(action["id"]),
+        schema=parse_struct(str(action["schemaString"])),
+        partition_columns=tuple(map(str, action["partitionColumns"])),
+        properties={str(name): str(value) for name, value in configuration.items()},
+    )
