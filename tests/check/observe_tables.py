@@ -70,6 +70,11 @@ class TableObserver:
             for side in (0, 1):
                 shutil.rmtree(self._folder / f"{pair.name}.{side}")
 
+    def sql(self, *statements: str) -> None:
+        """Run statements."""
+        package = str(Path(__file__).parent)
+        self._server.ask("call", package=package, function="tables.sql", order={"statements": statements})
+
     def _run(self, pair: TablePair, side: int, folder: Path, batches: Iterable[Any]) -> dict[str, Any]:
         (folder / "source").mkdir(parents=True, exist_ok=True)
         put(folder / "source", batches)

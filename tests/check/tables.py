@@ -15,7 +15,6 @@ from typing import Any
 from .pair import AFTER, BEFORE, Conf
 from .queries import EVENTS, Event
 
-
 # The new stream has nothing of e.
 KEPT = (*BEFORE, (Event("e", "z", 6, 6, 13),))
 
@@ -189,3 +188,9 @@ def merge(spark: Any, pair: str, side: int, source: str, path: str, checkpoint: 
     names = [name for name in table.columns if side == 0 or name in session.read.format("delta").load(path).columns]
     rows = session.read.format("delta").load(path).select(*names).collect()
     return {"columns": names, "rows": [list(row) for row in rows]}
+
+
+def sql(spark: Any, statements: list[str]) -> None:
+    """Runs statements one after the other."""
+    for statement in statements:
+        spark.sql(statement)

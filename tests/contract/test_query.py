@@ -74,8 +74,8 @@ def test_a_processor_with_a_ttl(spark: SparkSession) -> None:
     """Its ``init`` runs, and says which variables there are; no row is handled."""
     found = made(spark, jobs.last, output_mode="update", conf=ROCKSDB)
     (operator,) = found.operators
-    states = {state.name: state.ttl for store in operator.stores for state in store.states or ()}
-    assert states["last"] is True
+    states = {state.name: (state.ttl, state.ttl_ms) for store in operator.stores for state in store.states or ()}
+    assert states["last"] == (True, jobs.LIMIT_MS)
     assert operator.time_mode == "ProcessingTime"
     assert set(operator.functions or {}) == {"Last"}
     assert {"init", "handleInputRows", "close"} <= set((operator.functions or {})["Last"])
