@@ -13,10 +13,10 @@ demo: $(VENV)/installed
 	$(BIN)/python sample_checkpoints/demo.py
 
 test: $(VENV)/tested venvs strace
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reorder tests
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests
 
 test-matrix: $(VENV)/tested venvs strace
-	TTLSNAP_MATRIX=full $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reorder tests
+	TTLSNAP_MATRIX=full $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests
 
 lint: $(VENV)/tested
 	$(BIN)/ruff check .

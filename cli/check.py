@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
+
+from ttlsnap.cli.output import is_special, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,8 +70,8 @@ def register(app: typer.Typer) -> None:
 
 
 def check(
-    old: Annotated[str, typer.Argument(help="What the state is: a checkpoint, or a contract's file.")],
-    new: Annotated[str, typer.Argument(help="What the query will make of it: a contract's file, or a checkpoint.")],
+    old: Annotated[str, typer.Argument(help="What the state is: a checkpoint, a table, or a contract's file.")],
+    new: Annotated[str, typer.Argument(help="What the query will make of it: a contract's file, or one of those.")],
     direction: Annotated[
         Direction,
         typer.Option(
@@ -92,6 +92,9 @@ def check(
         FailOn,
         typer.Option("--fail-on", help="Findings milder than this are shown, and pass. What is unknown never passes."),
     ] = FailOn.RECONFIGURATION,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="What could not be compared fails, too, as undecided (exit 3).")
+    ] = False,
     ignored: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
@@ -111,8 +114,9 @@ def check(
 ) -> None:
     """Will the new version of a query go on from the state of the old one?
 
-    OLD and NEW are checkpoints, or contracts that `ttlsnap contract` wrote. Needs no JVM. Each finding says where it
-    is, what Spark does about it, and what to do.
+    OLD and NEW are checkpoints, Delta tables, or contracts that `ttlsnap contract` wrote. Needs no JVM. Each finding
+    says where it is, what Spark does about it, and what to do. What could not be compared is said, and passes unless
+    --strict is given: a checkpoint tells nothing of windows, aggregates and functions.
     """
     from ttlsnap.check import check as compare
     from ttlsnap.check.findings import Verdict
@@ -130,7 +134,7 @@ def check(
     _write(report, files, threshold)
     if CheckFormat.GITHUB in (output_format, *(form for form, _ in files)):
         _job_summary(report, threshold)
-    code = exit_code(report, threshold)
+    code = exit_code(report, threshold) or (3 if strict and report.unseen else 0)
     if code:
         raise typer.Exit(code)
 
@@ -165,7 +169,7 @@ def _distinct(files: Sequence[tuple[CheckFormat, Path]]) -> None:
 
     paths = [path.resolve() for _, path in files]
     for path in paths:
-        if paths.count(path) > 1 and not _special(path):
+        if paths.count(path) > 1 and not is_special(path):
             raise UsageError(f"several reports are to be written to {path}: give each a file of its own")
 
 
@@ -223,39 +227,6 @@ def _write(report: CheckReport, files: Sequence[tuple[CheckFormat, Path]], fail_
     made = [(path, REPORTS[form.value](report, fail_on)) for form, path in files]
     for path, text in made:
         write_whole(path, text.encode(errors="backslashreplace"))
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file beside its place and rename it there; a pipe or a terminal is written to as it is."""
-    from ttlsnap.errors import StorageError
-    from ttlsnap.filesystem import scratch_name
-
-    try:
-        path = path.resolve()
-        if _special(path):
-            path.write_bytes(data)
-            return
-        scratch = path.with_name(scratch_name(path.name))
-        try:
-            with scratch.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            scratch.replace(path)
-        except BaseException:
-            with suppress(OSError):
-                scratch.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise StorageError(f"cannot write the report {path}: {error.strerror}") from error
-
-
-def _special(path: Path) -> bool:
-    """Whether there is something that is no file."""
-    try:
-        return not stat.S_ISREG(path.stat().st_mode)
-    except FileNotFoundError:
-        return False
 
 
 def _job_summary(report: CheckReport, fail_on: Verdict) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
+
+from ttlsnap.cli.output import print_json, write_whole
 
 if TYPE_CHECKING:
     from ttlsnap.contract import Contract, TableContract
@@ -25,6 +28,7 @@ ttlsnap contract ck --with jobs.sessions:build --schema events.ddl      what pro
 ttlsnap contract tables/sessions --key user_id                          of a Delta state table: no JVM
 """
 _MAX_DDL_BYTES = 1 << 20
+_PROPERTY = re.compile(r"([^\s=:]+)[\s=:]\s*(.+)")
 
 
 def register(app: typer.Typer) -> None:
@@ -126,12 +130,11 @@ def contract(
                 "--schema, --conf, --output-mode, --arg and --query are for a query: module:function or --script"
             )
     if output is None:
-        sys.stdout.write(made.dumps())
+        print_json(made.to_json())
         return
-    try:
-        output.write_text(made.dumps())
-    except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}") from error
+    if not output.resolve().parent.is_dir():
+        raise UsageError(f"--output {output}: there is no folder {output.parent}; make it first")
+    write_whole(output, made.dumps().encode(errors="backslashreplace"))
     typer.echo(f"{output}: {_summary(made)}", err=True)
 
 
@@ -174,11 +177,15 @@ def _schema(text: str) -> tuple[str, str]:
     if not found or " " in name:
         name, rest = "", text
     path = Path(rest)
-    if " " not in rest.strip() and not path.is_file():
+    try:
+        there = path.is_file()
+    except OSError:  # DDL may be longer than the name of a file
+        there = False
+    if not there and " " not in rest.strip():
         raise UsageError(
             f"--schema {text}: there is no file {rest}, and it is no DDL such as 'user string, at timestamp'"
         )
-    if not path.is_file():
+    if not there:
         return name, rest
     if path.stat().st_size > _MAX_DDL_BYTES:
         raise UsageError(f"--schema {text}: the file is larger than a schema can be")
@@ -204,8 +211,8 @@ def _properties(path: Path | None) -> dict[str, str]:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--properties-file {path}: {error}") from error
-    pairs = [line.strip().replace("=", " ", 1).split(None, 1) for line in lines]
-    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2 and not pair[0].startswith("#")}
+    found = [_PROPERTY.fullmatch(line.strip()) for line in lines]
+    return {one[1]: one[2] for one in found if one and not one[1].startswith("#")}
 
 
 def _summary(made: Contract | TableContract) -> str:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from ttlsnap.errors import TtlsnapError
+from ttlsnap.errors import StorageError, TtlsnapError
 
 MISSING = "-"
 
@@ -57,3 +61,35 @@ def size(value: int | None) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1000
     return f"{amount:.1f} TB"
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file beside its place and rename it there; a pipe or a terminal is written to as it is."""
+    from ttlsnap.filesystem import scratch_name
+
+    try:
+        path = path.resolve()
+        if is_special(path):
+            path.write_bytes(data)
+            return
+        scratch = path.with_name(scratch_name(path.name))
+        try:
+            with scratch.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            scratch.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                scratch.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}") from error
+
+
+def is_special(path: Path) -> bool:
+    """Whether there is something that is no file."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        return False

@@ -8,7 +8,6 @@ path of every process that a test starts.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,16 +25,6 @@ sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() !=
 os.environ["PYTHONSAFEPATH"] = "1"
 # What a test wrote a moment ago is not a query at work; tests of that sign name their own period.
 os.environ["TTLSNAP_QUIET_PERIOD"] = "0"
-_OLDER = re.compile(r"[\[-](3\.5|4\.0|4\.1)[\]-]")
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist looks at the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Side by side, tests of a file stay together, and older versions of Spark are started by one process alone."""
-    for item in items:
-        older = _OLDER.search(item.name) and "judge" in getattr(item, "fixturenames", ())
-        older = older or item.path.name == "test_older_versions.py"
-        item.add_marker(pytest.mark.xdist_group("older" if older else str(item.path)))
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ def test_production_restores(state_contract):
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,12 +39,12 @@ def state_contract() -> Iterator[Callable[..., Contract]]:
 
 
 def assert_restorable(
-    old: Contract | TableContract | str,
-    new: Contract | TableContract | str,
+    old: Contract | TableContract | Path | str,
+    new: Contract | TableContract | Path | str,
     *,
     direction: str = "backward",
     renamed: Mapping[str, str] | None = None,
-    ignore: tuple[str, ...] = (),
+    ignore: tuple[str, ...] | str = (),
 ) -> None:
     """Raise AssertionError, with the report, unless the query of ``new`` goes on with the state of ``old`` as it is.
 
@@ -55,8 +56,9 @@ def assert_restorable(
     from ttlsnap.check.reports import REPORTS
     from ttlsnap.check.targets import load_contract
 
-    contracts = [load_contract(side) if isinstance(side, str) else side for side in (old, new)]
-    names = [side if isinstance(side, str) else name for side, name in ((old, "old"), (new, "new"))]
+    contracts = [load_contract(str(side)) if isinstance(side, str | Path) else side for side in (old, new)]
+    names = [str(side) if isinstance(side, str | Path) else name for side, name in ((old, "old"), (new, "new"))]
+    ignore = (ignore,) if isinstance(ignore, str) else ignore
     report: Any = check(*contracts, direction=direction, renamed=renamed or {}, names=(names[0], names[1]))
     report = apply(report, [parse_ignore(text) for text in ignore])
     if report.verdict is not Verdict.AS_IS:

@@ -201,7 +201,7 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one_and_says_so(
     monkeypatch.setattr("os.fsync", full)
     done = ttlsnap(*BOTH, "--report", "junit=check.xml")
     assert done.code == 5
-    assert f"cannot write the report {repository.resolve()}/check.xml: No space left on device" in done.err
+    assert f"cannot write {repository.resolve()}/check.xml: No space left on device" in done.err
     assert "verdict: as_is" in done.out
     assert sorted(path.name for path in repository.iterdir()) == ["check.xml", "state.json"]
     assert (repository / "check.xml").read_text() == "old"

@@ -108,7 +108,7 @@ def test_the_command_prints_and_writes_it(tmp_path: Path, capsys: pytest.Capture
         (["CK", "--conf", "novalue"], "NAME=VALUE"),
         (["/nowhere/at/all"], "does not exist"),
         (["CK", "--batch", "99"], "not retained"),
-        (["CK", "--output", "/nowhere/at/all/c.json"], "cannot write"),
+        (["CK", "--output", "/nowhere/at/all/c.json"], "there is no folder"),
         (["jobs:build", "--schema", "nosuch.ddl"], "there is no file nosuch.ddl"),
         (["CK", "--properties-file", "/nowhere/conf"], "properties-file"),
     ],

@@ -156,6 +156,105 @@ def test_what_a_closure_holds_counts(one: Any, two: Any) -> None:
     assert digests(made(one)) == digests(made(one)) != digests(made(two))
 
 
+HELPERS = """
+GAP = 3
+
+
+def up(x):
+    return x + GAP
+"""
+USERS = """
+import functools
+import a_helper
+
+
+class Base:
+    GAP = 1
+
+    @property
+    def limit(self):
+        return 5
+
+
+class Kept(Base):
+    def work(self, x, *, g=2):
+        return x + self.GAP + self.limit + g
+
+
+def twice(function):
+    @functools.wraps(function)
+    def wrapper(x):
+        return function(x) * 2
+
+    return wrapper
+
+
+@twice
+def wrapped(x):
+    return x + 1
+
+
+@functools.lru_cache
+def cached(x):
+    return x + 10
+
+
+kept = Kept()
+part = functools.partial(wrapped, 7)
+NUMBERS = {1, 2}
+
+
+def body(x):
+    return a_helper.up(x), wrapped(x), cached(x), kept.work(x), part, NUMBERS
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("GAP = 3", "GAP = 4"),
+        ("return x + GAP", "return x - GAP"),
+        ("GAP = 1", "GAP = 2"),
+        ("return 5", "return 6"),
+        ("g=2", "g=3"),
+        ("* 2", "* 3"),
+        ("x + 1\n", "x + 2\n"),
+        ("x + 10", "x + 11"),
+        ("(wrapped, 7)", "(wrapped, 8)"),
+        ("{1, 2}", "{1, 3}"),
+    ],
+)
+def test_what_a_function_reaches_counts(tmp_path: Path, old: str, new: str) -> None:
+    import linecache
+
+    found = []
+    assert old in HELPERS + USERS
+    for replaced in (old, new):
+        linecache.clearcache()
+        module(tmp_path, HELPERS.replace(old, replaced), "a_helper")
+        found.append(digests(module(tmp_path, USERS.replace(old, replaced)).body))
+    sys.modules.pop("a_helper")
+    assert found[0] != found[1]
+
+
+def test_of_a_class_constants_and_properties_count(tmp_path: Path) -> None:
+    module(tmp_path, HELPERS, "a_helper")
+    made = module(tmp_path, USERS)
+    assert set(digests(made.kept)) == {"GAP", "limit", "work", "attributes"}
+    assert list(digests(made.part)) == ["body"]
+    sys.modules.pop("a_helper")
+
+
+def test_what_is_given_to_spark_is_never_taken_for_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job may be installed as a wheel."""
+    from ttlsnap.contract import functions
+
+    found = digests(Given("a"))
+    monkeypatch.setattr(functions, "_LIBRARIES", ("/",))
+    assert digests(Given("a")) == found
+    assert digests(test_a_function_that_names_itself_ends)["body"]
+
+
 def test_what_holds_itself_ends() -> None:
     held: dict[str, Any] = {}
     held["self"] = held

@@ -78,7 +78,7 @@ def test_a_processor_with_a_ttl(spark: SparkSession) -> None:
     assert states["last"] == (True, jobs.LIMIT_MS)
     assert operator.time_mode == "ProcessingTime"
     assert set(operator.functions or {}) == {"Last"}
-    assert {"init", "handleInputRows", "close"} <= set((operator.functions or {})["Last"])
+    assert {"attributes", "names", "handleInputRows", "close"} <= set((operator.functions or {})["Last"])
 
 
 def test_a_timeout_in_processing_time(spark: SparkSession) -> None:

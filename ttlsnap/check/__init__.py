@@ -6,6 +6,7 @@ cannot be compared is said, and never taken for fine.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -41,6 +42,8 @@ def check(
     """
     if direction not in DIRECTIONS:
         raise UsageError(f"--direction is {', '.join(DIRECTIONS)}, not {direction!r}")
+    if len(set(renamed.values())) != len(renamed):
+        raise UsageError("--renamed gives two names the same new one: what was in one of them would be lost")
     findings: list[Finding] = []
     unseen: list[str] = []
     if direction in ("backward", "full"):
@@ -51,8 +54,15 @@ def check(
         back = _compare(new, old, {now: was for was, now in renamed.items()})
         findings += [replace(finding, message=f"going back: {finding.message}") for finding in back.findings]
         unseen += [line for line in back.unseen if line not in unseen]
+    for was, now in renamed.items():
+        if not all(_mentions(side, name) for side, name in ((old, was), (new, now))):
+            unseen.append(f"--renamed {was}={now}: the old contract has no {was}, or the new one no {now}")
     findings.sort(key=lambda finding: (-finding.verdict.rank, str(finding.place), finding.code))
     return CheckReport(*names, direction, tuple(findings), tuple(unseen))
+
+
+def _mentions(contract: Contract | TableContract, name: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", contract.dumps()) is not None
 
 
 def _compare(

@@ -47,9 +47,19 @@ class Comparison:
         if not self.renamed:
             return text
         either = "|".join(re.escape(name) for name in sorted(self.renamed, key=len, reverse=True))
-        return re.sub(rf"(?<!\w)(?:{either})(?!\w)", lambda match: self.renamed[match[0]], text)
+        # What is followed by a parenthesis is a function, and no column.
+        return re.sub(rf"(?<!\w)(?:{either})(?!\w|\()", lambda match: self.renamed[match[0]], text)
 
     @property
     def unchecked(self) -> bool:
         """Whether the new query's session switches Spark's own comparison of schemas off."""
         return self.new.conf.get(SCHEMA_CHECK, "true").lower() == "false"
+
+
+def version(text: str) -> tuple[int, int]:
+    """The version, or of a range the least that it can be; 3.5 of what is only known to be before 4.0."""
+    if text.startswith("<"):
+        return 3, 5
+    found = re.search(r"(\d+)\.(\d+)", text)
+    assert found is not None, text  # as the contract's JSON Schema has it
+    return int(found[1]), int(found[2])

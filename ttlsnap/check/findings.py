@@ -51,10 +51,6 @@ class Place:
         names = [None if self.operator is None else str(self.operator), self.store, self.state, self.field]
         return ".".join(name for name in names if name is not None) or "query"
 
-    def within(self, other: Place) -> bool:
-        """Whether this is at the operator of ``other``."""
-        return self.operator == other.operator
-
     def at(self, **parts: Any) -> Place:
         """A place within this one."""
         return replace(self, **parts)

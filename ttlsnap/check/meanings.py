@@ -7,25 +7,27 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ttlsnap.check.collecting import Comparison
+from ttlsnap.check.collecting import Comparison, version
 from ttlsnap.check.findings import Place, Verdict
 from ttlsnap.check.rules import SILENT
-from ttlsnap.check.settings import version
 from ttlsnap.contract import OperatorContract
 from ttlsnap.contract.functions import BODY, NAMES
 
 _KEYS = ("group by ", "key ", "on ")
 _WRONG = f"{SILENT}: wrong results"
 _SIDES = re.compile(r"((?:(?:left|right): )*)(.*)", re.DOTALL)
-_CAST = re.compile(r"\bcast\(((?:[^()]|\([^()]*\))*) as [a-z0-9_ ]+(?:\(\d+(?:,\d+)?\))?\)")
+# Casts that lose nothing. Of others, as to a date and back, no type tells.
+_CAST = re.compile(r"\bcast\(((?:[^()]|\([^()]*\))*) as (?:bigint|double|string|timestamp)\)")
 _SPAN = r"INTERVAL '(?P<{0}>\d+)' (?P<{0}_unit>SECOND|MINUTE|HOUR|DAY)"
 _AROUND = re.compile(
     rf"between\((?P<what>[\w.]+), cast\((?P<of>[\w.]+) - {_SPAN.format('back')} as timestamp\), "
     rf"cast\((?P<too>[\w.]+) \+ {_SPAN.format('on')} as timestamp\)\)"
 )
+_SOURCE = re.compile(r"(?:(?:left|right): )*([^\s:]+): ")
 # Buffers that are read as well by the one as by the other.
 _AS_WELL = (
-    (r"count\(.*\)", r"count\(.*\)"),
+    (r"count\(1\)", r"count\([\w.]+\)"),
+    (r"count\([\w.]+\)", r"count\(1\)"),
     (r"collect_list(\(.*\))", r"collect_set(\(.*\))"),
     (r"first(\(.*\))", r"last(\(.*\))"),
     # A sum takes null for nothing.
@@ -48,7 +50,7 @@ class Plan:
     watermarks: tuple[str, ...]
     filters: tuple[str, ...]
     upstream: tuple[str, ...]
-    sources: str
+    sources: tuple[str, ...]
     sides: dict[str, tuple[str, ...]]
 
     @classmethod
@@ -74,7 +76,7 @@ class Plan:
             watermarks=having("watermark "),
             filters=having("filter "),
             upstream=having("through "),
-            sources=" ".join(having("from ")),
+            sources=having("from "),
             sides={side: tuple(line for head, line in parts if head.startswith(side)) for side in ("left", "right")},
         )
 
@@ -89,10 +91,11 @@ def plans_known(both: Comparison, old: OperatorContract, new: OperatorContract) 
             f"{'it' if len(names) == 1 else 'them'} from the query (ttlsnap contract module:function)"
         )
         return False
-    if version(both.old.spark) != version(both.new.spark):
+    before, after = (contract.planned_by or contract.spark for contract in (both.old, both.new))
+    if version(before) != version(after):
         both.not_seen(
-            f"what the query computes: plans of Spark {both.old.spark} and {both.new.spark} read differently; compare "
-            "two contracts of the query made by one version"
+            f"what the query computes: plans of Spark {before} and {after} read differently; compare two contracts of "
+            "the query made by one version"
         )
         return False
     return True
@@ -142,6 +145,7 @@ def compare_rows(
 def compare_meanings(both: Comparison, place: Place, old: OperatorContract, new: OperatorContract) -> None:
     """Report what is computed in another way."""
     before, after = plans(both, old, new)
+    _sources(both, place, before, after)
     _keys(both, place, before, after)
     _aggregates(both, place, before, after)
     _columns(both, place, before, after)
@@ -238,8 +242,8 @@ def _narrower(before: Sequence[str], after: Sequence[str]) -> bool:
 
 
 def _keys(both: Comparison, place: Place, before: Plan, after: Plan) -> None:
-    if before.keys == after.keys or len(before.keys) != len(after.keys):
-        return  # of another number Spark's schemas tell
+    if before.keys == after.keys:
+        return
     if Counter(before.keys) == Counter(after.keys):
         both.add(
             "keys-swapped",
@@ -252,6 +256,8 @@ def _keys(both: Comparison, place: Place, before: Plan, after: Plan) -> None:
             "put them into their old order",
         )
         return
+    if len(before.keys) != len(after.keys):
+        return  # see compare_numbers
     for was, now in zip(before.keys, after.keys, strict=True):
         if was == now:
             continue
@@ -307,7 +313,7 @@ def _longer(was: str, now: str) -> bool:
 
 
 def _aggregates(both: Comparison, place: Place, before: Plan, after: Plan) -> None:
-    if before.aggregates == after.aggregates or len(before.aggregates) != len(after.aggregates):
+    if before.aggregates == after.aggregates:
         return
     at = place.at(field="value")
     if Counter(before.aggregates) == Counter(after.aggregates):
@@ -322,9 +328,70 @@ def _aggregates(both: Comparison, place: Place, before: Plan, after: Plan) -> No
             "put them into their old order",
         )
         return
+    if len(before.aggregates) != len(after.aggregates):
+        return  # see compare_numbers
     for was, now in zip(before.aggregates, after.aggregates, strict=True):
         if _uncast(was) != _uncast(now) and not _reads_as_well(was, now):
             _another(both, at, "value", was, now, before, after)
+
+
+def _sources(both: Comparison, place: Place, before: Plan, after: Plan) -> None:
+    """Where rows come from; Spark knows a source in the log of offsets by its place alone."""
+    old, new = ([_SOURCE.match(text) for text in plan.sources] for plan in (before, after))
+    was, now = ([found[1] if found else None for found in side] for side in (old, new))
+    if was == now or len(was) != len(now):
+        return  # of another number the checkpoint's log tells
+    known = None not in (*was, *now)
+    if known and Counter(was) == Counter(now):
+        both.add(
+            "sources",
+            Verdict.INCOMPATIBLE,
+            place,
+            ", ".join(map(str, was)),
+            ", ".join(map(str, now)),
+            "the sources are in another order: each goes on from the other's offsets",
+            _WRONG,
+            "put the sources into their old order: that of the branches of a union or a join",
+        )
+        return
+    both.add(
+        "sources",
+        Verdict.UNKNOWN,
+        place,
+        ", ".join(name or "unnamed" for name in was),
+        ", ".join(name or "unnamed" for name in now),
+        "a source has another name: is it the same? The offsets in the checkpoint are of the old one",
+        SILENT,
+        "if it is, ignore this finding; if it is another, begin a new checkpoint",
+    )
+
+
+def compare_numbers(both: Comparison, place: Place, known: tuple[Plan, Plan], since: int) -> None:
+    """Another number of keys or aggregates, where the schemas do not show it: their types may happen to be the same.
+
+    ``since`` is the place of the operator's first finding.
+    """
+    told = {finding.code for finding in both.findings[since:]}
+    before, after = known
+    for side, code, was, now in (
+        ("key", "key-changed", before.keys, after.keys),
+        ("value", "aggregate-changed", before.aggregates, after.aggregates),
+    ):
+        if len(was) != len(now) and told.isdisjoint((f"{side}-added", f"{side}-removed", f"{side}-retyped")):
+            _others(both, place.at(field=side), code, was, now)
+
+
+def _others(both: Comparison, place: Place, code: str, was: Sequence[str], now: Sequence[str]) -> None:
+    both.add(
+        code,
+        Verdict.INCOMPATIBLE,
+        place,
+        ", ".join(was),
+        ", ".join(now),
+        f"there were {len(was)}, and are {len(now)}: others, even where their types are the same",
+        _WRONG,
+        "keep those that there were, or begin a new checkpoint",
+    )
 
 
 def _another(both: Comparison, place: Place, side: str, was: str, now: str, before: Plan, after: Plan) -> None:
@@ -433,6 +500,8 @@ def _parts(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
 
 
 def _functions(both: Comparison, place: Place, old: OperatorContract, new: OperatorContract) -> None:
+    if old.functions is None or new.functions is None:
+        both.not_seen("what Python functions do: a contract says nothing of them")
     for (was, now), parts in (functions_differ(old, new) or {}).items():
         if parts and parts != [NAMES]:
             _function(both, place, was, now, parts)
@@ -477,5 +546,5 @@ def _words(text: str) -> set[str]:
     return set(re.findall(r"[A-Za-z_]\w*", text))
 
 
-def _has(sources: str, name: str) -> bool:
-    return re.search(rf"(?:^|[ ,]){re.escape(name)} \w", sources) is not None
+def _has(sources: Sequence[str], name: str) -> bool:
+    return any(re.search(rf"(?:^|[ ,]){re.escape(name)} \w", source) for source in sources)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from itertools import combinations
 
 from ttlsnap.check.collecting import Comparison
 from ttlsnap.check.findings import Place, Verdict
-from ttlsnap.check.meanings import Plan, compare_meanings, compare_rows, functions_differ, plans, plans_known
+from ttlsnap.check.meanings import (
+    Plan,
+    compare_meanings,
+    compare_numbers,
+    compare_rows,
+    functions_differ,
+    plans,
+    plans_known,
+)
 from ttlsnap.check.rules import REFUSED_CONFIG, REFUSED_OPERATORS, SILENT
 from ttlsnap.check.schemas import How, compare_fields
 from ttlsnap.check.settings import LAYOUTS
@@ -115,29 +122,52 @@ def _operator(both: Comparison, old: OperatorContract, new: OperatorContract) ->
                 REFUSED_CONFIG,
                 f"keep the {what} {was}, or begin a new checkpoint",
             )
+    start = len(both.findings)
     known = plans(both, old, new) if plans_known(both, old, new) else None
     differing = functions_differ(old, new) if known else None
     if known:
         compare_meanings(both, place, old, new)
-    if any(both.old.conf.get(name) != both.new.conf.get(name) for name in LAYOUTS if _both_have(both, name)):
-        both.not_seen(
-            "schemas: the settings lay state out in different ways; make the new contract with the old settings"
-        )
+    mine = [name for name, names in LAYOUTS.items() if operator_name(old, new) in (*names, None)]
+    if any(both.old.conf.get(name) != both.new.conf.get(name) for name in mine if _both_have(both, name)):
+        _other_layout(both, place, old, new)
         return
-    start = len(both.findings)
     parts = None if differing is None else tuple(part for found in differing.values() for part in found)
     _stores(both, place, old, new, Told(known, parts))
+    if known:
+        compare_numbers(both, place, known, start)
     if any(f.code.endswith("-nullability") and f.verdict is Verdict.RECONFIGURATION for f in both.findings[start:]):
-        _refused_first(both, place)
+        _refused_first(both, start)
 
 
-def _refused_first(both: Comparison, place: Place) -> None:
-    """What is unknown of nulls is asked once Spark no longer refuses them."""
-    for number, finding in enumerate(both.findings):
-        if finding.verdict is Verdict.UNKNOWN and finding.code.endswith("-nullability") and finding.place.within(place):
-            more = "and before its check is switched off: "
+def operator_name(old: OperatorContract, new: OperatorContract) -> str | None:
+    """The name of an operator that is in both."""
+    return old.name or new.name
+
+
+def _other_layout(both: Comparison, place: Place, old: OperatorContract, new: OperatorContract) -> None:
+    """Schemas of other layouts cannot be compared; the same plan, from the sources' types on, gives the same state."""
+    same = [both.in_new_names(line) for line in old.plan or ()] == list(new.plan or ())
+    if old.plan is None or new.plan is None or not same or any((functions_differ(old, new) or {}).values()):
+        both.add(
+            "layout",
+            Verdict.UNKNOWN,
+            place,
+            None,
+            None,
+            "the two contracts have the state laid out in different ways, by another format version: keys and values "
+            "cannot be compared",
+            SILENT,
+            "make the new contract with the old settings (--conf)",
+        )
+
+
+def _refused_first(both: Comparison, start: int) -> None:
+    """What nobody knows of nulls is no question of a setting alone, as long as Spark refuses them at the start."""
+    for number, finding in enumerate(both.findings[start:], start):
+        if finding.verdict is Verdict.UNKNOWN and finding.code.endswith("-nullability"):
+            more = "with Spark's check of schemas switched off it would start; but "
             both.findings[number] = replace(
-                finding, verdict=Verdict.RECONFIGURATION, spark="refuses at the start", fix=more + finding.fix
+                finding, verdict=Verdict.INCOMPATIBLE, spark="refuses at the start", fix=more + finding.fix
             )
 
 
@@ -178,9 +208,32 @@ def _store(both: Comparison, place: Place, old: StoreContract, new: StoreContrac
         return
     before = {state.name: state for state in old.states}
     after = {state.name: state for state in new.states}
-    variables = place.operator_name in transform_with_state.NAMES
-    if variables:
+    if place.operator_name in transform_with_state.NAMES:
         _variables(both, place, before, after, told)
+    elif before.keys() != after.keys():
+        both.add(
+            "stores-changed",
+            Verdict.INCOMPATIBLE,
+            place,
+            ", ".join(sorted(before)) or "none",
+            ", ".join(sorted(after)) or "none",
+            "the store keeps other states",
+            "fails in the first batch",
+            "make the new contract with the settings of the old one (--conf), or begin a new checkpoint",
+        )
+    recorded = all(operator.name for contract in (both.old, both.new) for operator in contract.operators)  # 4.0 on
+    keys = [{len(state.key) for state in store.states or ()} for store in (old, new)]
+    if recorded and keys[0] == keys[1] and old.prefix_key_columns != new.prefix_key_columns:
+        both.add(
+            "stores-changed",
+            Verdict.INCOMPATIBLE,
+            place,
+            f"{old.prefix_key_columns} prefix columns",
+            f"{new.prefix_key_columns} prefix columns",
+            "keys are looked up by another number of their first columns",
+            "fails in the first batch, or does not find what is there",
+            "make the new contract with the settings of the old one (--conf), or begin a new checkpoint",
+        )
     for name in sorted(before.keys() & after.keys()):
         # What is derived follows the states that it is derived from.
         if before[name].role == "primary" or after[name].role == "primary":
@@ -191,7 +244,7 @@ def _variables(
     both: Comparison, place: Place, before: dict[str, StateContract], after: dict[str, StateContract], told: Told
 ) -> None:
     own = [[n for n, s in states.items() if s.role == "primary" and s.kind != "timer"] for states in (before, after)]
-    gone = [name for name in own[0] if name not in after and both.renamed.get(name) is None]
+    gone = [name for name in own[0] if name not in after and both.renamed.get(name) not in after]
     renamed = [name for name in own[0] if name not in after and both.renamed.get(name) in after]
     come = [name for name in own[1] if name not in before and name not in both.renamed.values()]
     for name in renamed:
@@ -285,7 +338,8 @@ def _state(both: Comparison, place: Place, old: StateContract, new: StateContrac
     before = len(both.findings)
     # What a field of the user's own means, the code knows that works on it.
     names_count = not told.same_code if own else told.plans is None
-    compare_fields(both, place, How("value", names_count, by_name=avro), old.value, new.value)
+    nested = names_count if own else True
+    compare_fields(both, place, How("value", names_count, nested, avro), old.value, new.value)
     if place.operator_name in _AGGREGATIONS and told.plans is None:
         _name_functions(both, before)
     if place.operator_name == join.NAME and told.plans is not None and old.kind == "row":
@@ -295,22 +349,31 @@ def _state(both: Comparison, place: Place, old: StateContract, new: StateContrac
 
 def _ttl(both: Comparison, place: Place, old: StateContract, new: StateContract) -> None:
     """A TTL that is shorter or longer; Spark stores the moment of expiry with each value."""
+    if old.ttl and new.ttl and (old.ttl_ms is None) != (new.ttl_ms is None):
+        both.not_seen(f"whether the TTL of {new.name} is shorter or longer: only one of the two contracts tells it")
     if old.ttl_ms is None or new.ttl_ms is None or old.ttl_ms == new.ttl_ms:
         return
-    was, now = (timedelta(milliseconds=ttl) for ttl in (old.ttl_ms, new.ttl_ms))
+    was, now = (_duration(ttl) for ttl in (old.ttl_ms, new.ttl_ms))
+    shorter = new.ttl_ms < old.ttl_ms
     both.add(
-        "ttl-shorter" if now < was else "ttl-longer",
+        "ttl-shorter" if shorter else "ttl-longer",
         Verdict.AS_IS,
         place,
         was,
         now,
         f"the TTL of {new.name} is {now}, and was {was}: what is in the state expires when the old one lets it",
         f"{SILENT}: the new TTL counts for what is written from now on",
-        f"if what is in the state is to expire sooner: ttlsnap compact --old-ttl {old.ttl_ms // 1000}s "
-        f"--ttl {new.ttl_ms // 1000}s before the restart"
-        if now < was
+        f"if what is in the state is to expire sooner: ttlsnap compact --old-ttl {was} --ttl {now} before the restart"
+        if shorter
         else "",
     )
+
+
+def _duration(milliseconds: int) -> str:
+    """As ``--ttl`` takes it, in the largest unit that it is a whole number of."""
+    units = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
+    unit, size = next(((unit, size) for unit, size in units if milliseconds % size == 0), ("ms", 1))
+    return f"{milliseconds // size}{unit}"
 
 
 def _name_functions(both: Comparison, start: int) -> None:

@@ -36,6 +36,7 @@ RULES = _rules(
     ),
     Rule("operators-reordered", "operators changed places", "Spark gives each the state that lies under its number."),
     Rule("operator-replaced", "an operator is of another kind", "Its state is laid out in another way."),
+    Rule("layout", "an operator's state is laid out by another format version", "Schemas cannot be compared then."),
     Rule("stores-changed", "an operator keeps its state in other stores", "What is in the old ones is not looked at."),
     Rule("key-added", "a column was added to the key", "Old keys lack it, and cannot be found by the new ones."),
     Rule(
@@ -113,7 +114,11 @@ RULES = _rules(
     Rule("time-mode", "transformWithState has another time mode", "Spark compares it at the start."),
     Rule("output-mode", "the output mode is another", "What was closed before does not come out again."),
     Rule("timeout", "a timeout is of another kind", "What is in the state is a moment on the old clock."),
-    Rule("sources", "the query has another number of sources", "Spark matches the offsets of the log by their number."),
+    Rule(
+        "sources",
+        "the query has other sources, or in another order",
+        "Spark matches the offsets of its log to sources by their place.",
+    ),
     Rule("provider-ignored", "another state store provider is set", "The checkpoint pins the old one."),
     Rule("partitions-ignored", "another number of partitions is set", "The checkpoint pins the old one."),
     Rule("setting-ignored", "a setting is another", "The checkpoint pins the old one."),

@@ -7,7 +7,7 @@ transformWithState are matched by name instead, and a schema may evolve.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ttlsnap.check.collecting import Comparison
@@ -34,12 +34,19 @@ class How:
     """How fields are looked at.
 
     ``names_count`` is whether a name tells which column is meant; where the plan tells what each is, it does not.
-    ``by_name`` is whether Spark itself goes by names (Avro).
+    ``nested_count`` is the same of fields within a column, of which no plan tells. ``by_name`` is whether Spark itself
+    goes by names (Avro).
     """
 
     side: Side
     names_count: bool
+    nested_count: bool = True
     by_name: bool = False
+
+    @property
+    def within(self) -> How:
+        """How the fields within a column are looked at."""
+        return replace(self, names_count=self.nested_count)
 
     @property
     def refused(self) -> str:
@@ -61,17 +68,45 @@ def compare_fields(both: Comparison, place: Place, how: How, old: StructType, ne
         return
     for number, (was, now) in enumerate(zip(old.fields, new.fields, strict=True)):
         at = place.at(field=f"{path}.{now.name}")
-        if not _same(was.type, now.type):
-            if isinstance(was.type, StructType) and isinstance(now.type, StructType):
-                compare_fields(both, at, how, was.type, now.type)
-            else:
-                _retyped(both, at, how, was, now)
-        elif before[number] != now.name and how.names_count:
+        if before[number] != now.name and how.names_count and _same(was.type, now.type):
             _renamed(both, at, how, was, now)
-        elif isinstance(was.type, StructType) and isinstance(now.type, StructType):
-            compare_fields(both, at, how, was.type, now.type)
+        _within(both, at, how, was, now)
         if was.nullable != now.nullable:
             _nullability(both, at, how, was, now)
+
+
+def _within(both: Comparison, at: Place, how: How, was: StructField, now: StructField) -> None:
+    """What a column consists of."""
+    match was.type, now.type:
+        case StructType(), StructType():
+            compare_fields(both, at, how.within, was.type, now.type)
+        case ArrayType(), ArrayType():
+            pair = [StructField("element", kind.element, kind.contains_null) for kind in (was.type, now.type)]
+            _part(both, at, how.within, *pair)
+        case MapType(), MapType():
+            keys, values = zip(
+                *(
+                    (StructField("key", kind.key, False), StructField("value", kind.value, kind.value_contains_null))
+                    for kind in (was.type, now.type)
+                ),
+                strict=True,
+            )
+            _part(both, at, how.within, *keys)
+            _part(both, at, how.within, *values)
+        case _:
+            if not _same(was.type, now.type):
+                _retyped(both, at, how, was, now)
+
+
+def _part(both: Comparison, place: Place, how: How, was: StructField, now: StructField) -> None:
+    """An array's elements, or a map's keys or values."""
+    at = place.at(field=f"{place.field}.{now.name}")
+    if how.by_name and isinstance(was.type, StructType) and isinstance(now.type, StructType):
+        _by_name(both, at, how, was.type, now.type)
+        return
+    _within(both, at, how, was, now)
+    if was.nullable != now.nullable:
+        _nullability(both, at, how, was, now)
 
 
 def _same(old: DataType, new: DataType) -> bool:
@@ -195,7 +230,7 @@ def _nullability(both: Comparison, place: Place, how: How, was: StructField, now
 def _by_name(both: Comparison, place: Place, how: How, old: StructType, new: StructType) -> None:
     """Under Avro: a field that is gone is dropped, a new one is null or its default, and types may widen."""
     path = place.field or how.side
-    before = {both.in_new_names(field.name): field for field in old.fields}
+    before = {field.name: field for field in old.fields}
     common = [[name for name in names if name in before and name in new.names] for names in (before, new.names)]
     if not how.names_count and common[0] != common[1]:
         both.add(
@@ -215,7 +250,7 @@ def _by_name(both: Comparison, place: Place, how: How, old: StructType, new: Str
         if gone:
             both.add(
                 f"{how.side}-renamed",
-                Verdict.INCOMPATIBLE if len(gone) == 1 else Verdict.UNKNOWN,
+                Verdict.INCOMPATIBLE if len(gone) == 1 or both.in_new_names(gone[0]) == name else Verdict.UNKNOWN,
                 place.at(field=f"{path}.{name}"),
                 gone[0],
                 name,
@@ -225,15 +260,13 @@ def _by_name(both: Comparison, place: Place, how: How, old: StructType, new: Str
             )
     for field in new.fields:
         was = before.get(field.name)
-        if was is None or _same(was.type, field.type):
+        if was is None:
             continue
         at = place.at(field=f"{path}.{field.name}")
         if isinstance(was.type, StructType) and isinstance(field.type, StructType):
-            _by_name(both, at, how, was.type, field.type)
-        elif _promoted(was.type, field.type):
-            continue
-        else:
-            _retyped(both, at, How(how.side, how.names_count), was, field)
+            _by_name(both, at, how.within, was.type, field.type)
+        elif not _promoted(was.type, field.type):
+            _within(both, at, how, was, field)
 
 
 def _promoted(old: DataType, new: DataType) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
-from ttlsnap.check.collecting import Comparison
+from ttlsnap.check.collecting import Comparison, version
 from ttlsnap.check.findings import Place, Verdict
+from ttlsnap.check.meanings import Plan
 from ttlsnap.check.rules import IGNORED, SILENT
+from ttlsnap.checkpoint.checkpoint import PROVIDERS
 from ttlsnap.contract import Contract
 from ttlsnap.contract.model import PARTITIONS
+from ttlsnap.operators import aggregation, group_state, join, session_window
 
 _QUERY = Place()
 _STORE = "spark.sql.streaming.stateStore"
@@ -25,14 +26,16 @@ _NOTED = {
     "spark.sql.streaming.join.stateFormatVersion",
     "spark.sql.streaming.multipleWatermarkPolicy",
 }
-LAYOUTS = (
-    "spark.sql.streaming.aggregation.stateFormatVersion",
-    "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion",
-    "spark.sql.streaming.join.stateFormatVersion",
-)
-"""Settings by which the same state is laid out in another way."""
+_JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
+LAYOUTS = {
+    "spark.sql.streaming.aggregation.stateFormatVersion": (aggregation.NAME, session_window.NAME),
+    "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion": group_state.NAMES,
+    _JOIN_FORMAT: (join.NAME,),
+}
+"""Settings by which the same state is laid out in another way, and the operators that go by them."""
 
-_ROWS_WITH_CHECKSUMS = (4, 2)
+_PROVIDERS = {short: name for name, short in PROVIDERS.items()}
+_JOIN_FORMATS = {"3": (4, 1), "4": (4, 2)}
 _TRANSFORM = "transformWithState"
 
 
@@ -45,7 +48,7 @@ def compare_settings(both: Comparison) -> None:
 
 
 def _pinned(both: Comparison) -> None:
-    old, new = both.old.conf, both.new.conf
+    old, new = (_conf(contract) for contract in (both.old, both.new))
     for name in sorted(old.keys() & new.keys()):
         if old[name] == new[name]:
             continue
@@ -67,6 +70,19 @@ def _pinned(both: Comparison) -> None:
             IGNORED,
             f"set {name}={old[name]}{more}",
         )
+
+
+def _conf(contract: Contract) -> dict[str, str]:
+    """The settings that a checkpoint pins, with what the contract says besides of those that it does not name."""
+    partitions = {operator.partitions for operator in contract.operators} - {1}
+    seen = {
+        _PROVIDER: _PROVIDERS.get(contract.provider, contract.provider),
+        f"{_STORE}.compression.codec": contract.codec,
+        f"{_STORE}.encodingFormat": contract.encoding,
+    }
+    if len(partitions) == 1:
+        seen[PARTITIONS] = str(partitions.pop())
+    return {**seen, **contract.conf}
 
 
 def _not_pinned(both: Comparison) -> None:
@@ -125,11 +141,13 @@ def _output_mode(both: Comparison) -> None:
         return
     if old.output_mode == new.output_mode:
         return
-    watermark = any(line.startswith("watermark ") for operator in old.operators for line in operator.plan or ())
-    lossy = new.output_mode == "complete" and watermark
+    watermark = any(Plan.of(operator.plan or ()).watermarks for operator in old.operators)
+    # Without a plan nobody knows.
+    lossy = new.output_mode == "complete" and (watermark or any(operator.plan is None for operator in old.operators))
+    gone = Verdict.INCOMPATIBLE if watermark else Verdict.UNKNOWN
     both.add(
         "output-mode",
-        Verdict.INCOMPATIBLE if lossy else Verdict.AS_IS,
+        gone if lossy else Verdict.AS_IS,
         _QUERY,
         old.output_mode,
         new.output_mode,
@@ -143,9 +161,9 @@ def _output_mode(both: Comparison) -> None:
 def _spark(both: Comparison) -> None:
     old, new = both.old, both.new
     before, after = version(old.spark), version(new.spark)
-    if after >= before:
+    reasons = _newer_than(old, new, after)
+    if after >= before and not reasons:
         return
-    reasons = list(_newer_than(old, after))
     both.add(
         "spark-downgraded",
         Verdict.INCOMPATIBLE if reasons else Verdict.AS_IS,
@@ -159,27 +177,33 @@ def _spark(both: Comparison) -> None:
     )
 
 
-def _newer_than(old: Contract, after: tuple[int, int]) -> list[str]:
-    """What is in the old state that came with a later version."""
-    transform = [operator for operator in old.operators if _TRANSFORM in (operator.name or "")]
+def _newer_than(old: Contract, new: Contract, after: tuple[int, int]) -> list[str]:
+    """What is in the old state that came with a later version than the new one's.
+
+    Of a checkpoint only a range of versions is known: what is in the new one, too, its Spark knows.
+    """
+    exact = not new.spark.startswith(("<", ">"))
+    known = {} if exact else _later_features(new)
+    return [name for name, since in _later_features(old).items() if after < since and name not in known]
+
+
+def _later_features(contract: Contract) -> dict[str, tuple[int, int]]:
+    """What a state has that older versions of Spark do not know, and the version that it came with."""
+    transform = [operator for operator in contract.operators if _TRANSFORM in (operator.name or "")]
     lists = [s for o in transform for store in o.stores for s in store.states or () if s.kind == "list"]
-    reasons = []
-    if old.row_checksums and after < _ROWS_WITH_CHECKSUMS:
-        reasons.append("row checksums")
-    if lists and old.conf.get(f"{_STORE}.rocksdb.mergeOperatorVersion") == "2" and after < (4, 2):
-        reasons.append("lists that were merged without a delimiter")
-    if transform and after < (4, 0):
-        reasons.append("transformWithState")
-    if old.checkpoint_format > 1 and after < (4, 0):
-        reasons.append(f"checkpoint format {old.checkpoint_format}")
-    if old.offset_log > 1 and after < (4, 2):
-        reasons.append(f"offset log version {old.offset_log}")
-    return reasons
-
-
-def version(text: str) -> tuple[int, int]:
-    """The version, or of a range the least that it can be; 3.5 of what is only known to be before 4.0."""
-    if text.startswith("<"):
-        return 3, 5
-    found = re.search(r"(\d+)\.(\d+)", text)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    joins = [operator for operator in contract.operators if operator.name == join.NAME]
+    join_format = contract.conf.get(_JOIN_FORMAT, "")
+    found = {}
+    if contract.row_checksums:
+        found["row checksums"] = (4, 2)
+    if lists and contract.conf.get(f"{_STORE}.rocksdb.mergeOperatorVersion") == "2":
+        found["lists that were merged without a delimiter"] = (4, 2)
+    if transform:
+        found["transformWithState"] = (4, 0)
+    if joins and join_format in _JOIN_FORMATS:
+        found[f"join state of format {join_format}"] = _JOIN_FORMATS[join_format]
+    if contract.checkpoint_format > 1:
+        found[f"checkpoint format {contract.checkpoint_format}"] = (4, 0)
+    if contract.offset_log > 1:
+        found[f"offset log version {contract.offset_log}"] = (4, 2)
+    return found

@@ -12,15 +12,37 @@ from dataclasses import dataclass, field
 from ttlsnap.check.findings import Finding, Place, Verdict
 from ttlsnap.check.rules import RULES, SILENT
 from ttlsnap.contract.table import TableContract
-from ttlsnap.schema.types import StringType, StructField
+from ttlsnap.errors import UsageError
+from ttlsnap.schema.types import (
+    BooleanType,
+    ByteType,
+    DateType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+)
 
 _EVOLUTION = "spark.databricks.delta.schema.autoMerge.enabled=true, or MERGE WITH SCHEMA EVOLUTION"
+_WIDENED = {
+    *(("byte", wide) for wide in ("short", "integer", "long", "double")),
+    *(("short", wide) for wide in ("integer", "long", "double")),
+    *(("integer", wide) for wide in ("long", "double")),
+    ("float", "double"),
+}
+"""What Delta's type widening can do (delta-io/delta, ``TypeWidening.isTypeChangeSupported``)."""
+
+_EXACT = {(wide, small) for wide in ("double",) for small in ("byte", "short", "integer")}
+_EXACT |= {("float", "byte"), ("float", "short")}
+_AS_TEXT = (BooleanType, ByteType, ShortType, IntegerType, LongType, DateType, StringType)
+_RULES = ("__CHAR_VARCHAR_TYPE_STRING", "delta.generationExpression", "delta.invariants", "delta.identity.start")
 _NUMBERS = {"byte": 1, "short": 2, "integer": 3, "long": 4, "float": 5, "double": 6}
 
 
 @dataclass
 class TableComparison:
-    """Two contracts of tables, and what was found."""
+    """Two contracts of tables, and what was found; as ``Comparison`` is of queries."""
 
     old: TableContract
     new: TableContract
@@ -71,6 +93,8 @@ def _key(both: TableComparison) -> None:
 
 def _columns(both: TableComparison) -> None:
     before = {_folded(both.renamed.get(column.name, column.name)): column for column in both.old.columns}
+    if len(before) != len(both.old.columns):
+        raise UsageError("--renamed gives a column of the table the name of another one that it has, too")
     after = {_folded(column.name): column for column in both.new.columns}
     gone = [name for name in before if name not in after]
     come = [name for name in after if name not in before]
@@ -114,6 +138,18 @@ def _column(both: TableComparison, was: StructField, now: StructField) -> None:
         _renamed(both, was.name, now.name, "it is the same, as you say")
     if was.type != now.type:
         _retyped(both, was, now)
+    for rule in _RULES:
+        if rule in was.metadata and was.metadata.get(rule) != now.metadata.get(rule):
+            both.add(
+                "table-constraint",
+                Verdict.UNKNOWN,
+                now.name,
+                was.metadata[rule],
+                now.metadata.get(rule),
+                f"the table has a rule for {now.name} ({was.metadata[rule]}): do the new rows keep to it?",
+                "fails in a batch with a row that does not",
+                "if they do, ignore this finding; else change the table's column first",
+            )
     if now.nullable and not was.nullable:
         both.add(
             "table-nullability",
@@ -154,6 +190,7 @@ def _renamed(both: TableComparison, was: str, now: str, asked: str) -> None:
 
 def _retyped(both: TableComparison, was: StructField, now: StructField) -> None:
     before, after = (_NUMBERS.get(column.type.name, 0) for column in (was, now))
+    pair = (was.type.name, now.type.name)
     kept, given = was.type.simple_string, now.type.simple_string
     message = f"the table keeps {now.name} as {kept}, and what the new stream gives is cast to it"
     if 0 < before < after:
@@ -166,10 +203,13 @@ def _retyped(both: TableComparison, was: StructField, now: StructField) -> None:
             message,
             "fails in a batch with a value that does not fit: CAST_OVERFLOW_IN_TABLE_INSERT; a fraction is cut off "
             "silently",
-            f"ALTER TABLE ... ALTER COLUMN {was.name} TYPE {given} (with delta.enableTypeWidening=true)",
+            f"ALTER TABLE ... ALTER COLUMN {was.name} TYPE {given} (with delta.enableTypeWidening=true)"
+            if pair in _WIDENED
+            else f"Delta does not widen {kept} to {given}: keep it {kept}, or give the new one another name",
         )
         return
-    fits = 0 < after < before or isinstance(was.type, StringType)
+    whole = after <= _NUMBERS["long"] and (before <= _NUMBERS["long"] or pair in _EXACT)
+    fits = (0 < after < before and whole) or (isinstance(was.type, StringType) and isinstance(now.type, _AS_TEXT))
     both.add(
         "table-column-retyped",
         Verdict.AS_IS if fits else Verdict.UNKNOWN,
@@ -200,7 +240,7 @@ def _layout(both: TableComparison) -> None:
 
 
 def _property(both: TableComparison, name: str, was: str | None, now: str | None) -> None:
-    if name == "delta.appendOnly" and was == "true":
+    if name == "delta.appendOnly" and (was or "").lower() == "true":
         both.add(
             "table-append-only",
             Verdict.RECONFIGURATION,
@@ -261,4 +301,4 @@ def _shown(column: StructField) -> str:
 
 def _folded(name: str) -> str:
     """Delta tells no two columns apart by upper and lower case."""
-    return name.casefold()
+    return name.lower()

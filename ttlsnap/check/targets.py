@@ -14,7 +14,11 @@ from ttlsnap.filesystem import open_directory
 def load_contract(target: str) -> Contract | TableContract:
     """The contract in the file ``target``, or that of the checkpoint or the Delta table in the folder ``target``."""
     path = Path(target)
-    if "://" in target or target.startswith("file:") or path.is_dir():
+    try:
+        folder = path.is_dir()
+    except OSError as error:  # a name that is too long, for one
+        raise UsageError(f"{target[:80]} cannot be looked at: {error.strerror}") from error
+    if "://" in target or target.startswith("file:") or folder:
         return contract_of_table(target) if is_table(open_directory(target)) else contract_of_checkpoint(target)
     if not path.exists():
         raise UsageError(
@@ -22,9 +26,10 @@ def load_contract(target: str) -> Contract | TableContract:
             "`ttlsnap contract` wrote"
         )
     try:
-        if path.stat().st_size > MAX_BYTES:
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1)
+        if len(text) > MAX_BYTES:
             raise UsageError(f"{target} is larger than a contract can be")
-        text = path.read_bytes()
     except OSError as error:
         raise StorageError(f"cannot read {target}: {error.strerror}") from error
     return parse_contract(text, target)

@@ -9,19 +9,22 @@ seen in the attributes that it leaves.
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import inspect
 import sys
 import sysconfig
 import textwrap
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ttlsnap.contract.declared import Declared
 
 BODY, ATTRIBUTES, NAMES = "body", "attributes", "names"
+_NOTHING = object()
+_FRAMES = ("builtins", "abc", "typing", "collections", "pyspark", "ttlsnap")
 _PLAIN = (str, bytes, int, float, bool, type(None))
 _LIBRARIES = tuple(
     {
@@ -33,35 +36,36 @@ _LIBRARIES = tuple(
 
 
 def digests(subject: Any, declared: Declared | None = None) -> dict[str, str]:
-    """A digest of each part: ``body`` of a function, every method of a class, ``attributes`` of an object.
+    """A digest of each part: ``body`` of a function, every method and constant of a class, ``attributes`` of an object.
 
     Of a processor with what it has ``declared``, ``attributes`` are those after ``init`` but for the names of its
     state variables; ``names`` takes these in.
     """
-    if isinstance(subject, types.FunctionType | types.MethodType):
-        return {BODY: _digest(subject)}
+    if isinstance(subject, types.FunctionType | types.MethodType | functools.partial):
+        return {BODY: _digest(subject, _own(subject))}
     kind = subject if isinstance(subject, type) else type(subject)
+    own = _own(kind)
     found = {}
     for ancestor in reversed(kind.__mro__):
-        if not _is_library(ancestor):
-            for name, member in vars(ancestor).items():
-                if (name == "__init__" and kind is not subject) or (name == "init" and declared is not None):
-                    continue
-                function = inspect.unwrap(getattr(member, "__func__", member))
-                if isinstance(function, types.FunctionType):
-                    found[name] = _digest(function)
+        if _is_frame(ancestor):
+            continue
+        for name, member in vars(ancestor).items():
+            if (name == "__init__" and kind is not subject) or (name == "init" and declared is not None):
+                continue
+            if not (name.startswith("__") and name.endswith("__")) or isinstance(member, types.FunctionType):
+                found[name] = _digest(member, own)
     if kind is not subject:
-        found[ATTRIBUTES] = _attributes(subject if declared is None else declared.nameless)
+        found[ATTRIBUTES] = _attributes(subject if declared is None else declared.nameless, own)
     if declared is not None:
-        found[NAMES] = _attributes(declared.named)
+        found[NAMES] = _attributes(declared.named, own)
     return found
 
 
-def _attributes(subject: Any) -> str:
-    parts: list[str] = []
+def _attributes(subject: Any, own: str) -> str:
+    walk = _Walk(own)
     for name, value in sorted(getattr(subject, "__dict__", {}).items()):
-        _add_value(name, value, parts, set())
-    return _hash(parts)
+        walk.add_value(name, value)
+    return walk.digest
 
 
 def name_of(subject: Any) -> str:
@@ -70,70 +74,124 @@ def name_of(subject: Any) -> str:
     return str(named.__qualname__).replace("<locals>.", "")
 
 
-def _digest(function: Any) -> str:
-    parts: list[str] = []
-    _add(function, parts, set())
-    return _hash(parts)
+def _digest(subject: Any, own: str) -> str:
+    walk = _Walk(own)
+    walk.add_value("", subject)
+    return walk.digest
 
 
-def _add(subject: Any, parts: list[str], seen: set[int]) -> None:
-    """What ``subject`` is, and then all it names that is of the user's own."""
-    subject = inspect.unwrap(subject) if callable(subject) else subject
-    if id(subject) in seen:
-        return
-    seen.add(id(subject))
-    if isinstance(subject, types.MethodType):
-        subject = subject.__func__
-    if isinstance(subject, type):
-        for name, member in sorted(vars(subject).items()):
-            if isinstance(member, types.FunctionType | staticmethod | classmethod):
-                parts.append(name)
-                _add(getattr(member, "__func__", member), parts, seen)
-        return
-    if not isinstance(subject, types.FunctionType):
-        return
-    parts.append(_source(subject))
-    for number, value in enumerate(subject.__defaults__ or ()):
-        _add_value(f"default {number}", value, parts, seen)
-    for name, value in sorted(_named(subject), key=lambda pair: pair[0]):
-        _add_value(name, value, parts, seen)
+class _Walk:
+    """Collects what something is made of, as far as it is of the user's own; ``own`` is the package that is."""
+
+    def __init__(self, own: str) -> None:
+        self._own = own
+        self._parts: list[str] = []
+        self._seen: dict[int, Any] = {}  # with what is seen, so that no number is given twice
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256("\n".join(self._parts).encode()).hexdigest()[:16]
+
+    def add_value(self, name: str, value: Any) -> None:
+        """What goes by a name: a constant, something of the user's own, or a collection of such."""
+        if isinstance(value, _PLAIN):
+            self._parts.append(f"{name} = {value!r}")
+            return
+        if isinstance(value, types.ModuleType) or id(value) in self._seen:
+            return
+        self._seen[id(value)] = value
+        if isinstance(value, types.MethodType):
+            self.add_value(name, value.__func__)
+            self.add_value(f"{name}.self", value.__self__)
+        elif isinstance(value, types.FunctionType):
+            if not self._is_library(value):
+                self._parts.append(name)
+                self._add_function(value)
+        elif isinstance(value, type):
+            if not self._is_library(value):
+                self._parts.append(name)
+                self._add_class(value)
+        elif isinstance(value, staticmethod | classmethod):
+            self.add_value(name, value.__func__)
+        elif isinstance(value, property):
+            for part, function in (("get", value.fget), ("set", value.fset), ("delete", value.fdel)):
+                if function is not None:
+                    self.add_value(f"{name}.{part}", function)
+        elif isinstance(value, functools.partial):
+            self._parts.append(f"{name}: partial")
+            for part, inner in (("function", value.func), ("args", value.args), ("keywords", value.keywords)):
+                self.add_value(f"{name}.{part}", inner)
+        else:
+            self._parts.append(f"{name}: {type(value).__qualname__}")
+            if not self._is_library(type(value)):
+                self.add_value(f"{name}.class", type(value))
+            for key, inner in self._inside(value):
+                self.add_value(f"{name}.{key}", inner)
+
+    def _add_class(self, kind: type) -> None:
+        for ancestor in kind.__mro__:
+            if not self._is_library(ancestor):
+                for name, member in sorted(vars(ancestor).items()):
+                    if not (name.startswith("__") and name.endswith("__")) or isinstance(member, types.FunctionType):
+                        self.add_value(name, member)
+
+    def _add_function(self, function: types.FunctionType) -> None:
+        """Its source, and then all it names that is of the user's own; of a decorator's wrapper what it wraps, too."""
+        self._parts.append(_source(function))
+        for number, value in enumerate(function.__defaults__ or ()):
+            self.add_value(f"default {number}", value)
+        for name, value in sorted((function.__kwdefaults__ or {}).items()):
+            self.add_value(f"default {name}", value)
+        for name, value in sorted(_named(function, self._is_library_module), key=lambda pair: pair[0]):
+            self.add_value(name, value)
+
+    def _inside(self, value: Any) -> list[tuple[str, Any]]:
+        """What a collection or an object of the user's own consists of; of others only the type stays the same."""
+        if isinstance(value, Mapping):
+            pairs = [(repr(key), inner) for key, inner in value.items() if isinstance(key, _PLAIN)]
+            return sorted(pairs, key=lambda pair: pair[0])
+        if isinstance(value, list | tuple):
+            return [(str(number), inner) for number, inner in enumerate(value)]
+        if isinstance(value, set | frozenset):
+            plain = sorted((inner for inner in value if isinstance(inner, _PLAIN)), key=repr)
+            return [(str(number), inner) for number, inner in enumerate(plain)]
+        if (wrapped := getattr(value, "__wrapped__", None)) is not None:  # as functools.lru_cache makes
+            return [("wrapped", wrapped)]
+        if self._is_library(type(value)):
+            return []
+        return sorted(getattr(value, "__dict__", {}).items())
+
+    def _is_library(self, subject: Any) -> bool:
+        """Whether something belongs to Python or to an installed package that is not the user's own."""
+        return self._is_library_module(getattr(subject, "__module__", None) or "")
+
+    def _is_library_module(self, name: str) -> bool:
+        package = name.partition(".")[0]
+        if package in (self._own, *_FRAMES):
+            return package != self._own
+        path = getattr(sys.modules.get(name), "__file__", None)
+        if path is None:
+            return name != "__main__"
+        return str(Path(path).resolve()).startswith(_LIBRARIES)
 
 
-def _add_value(name: str, value: Any, parts: list[str], seen: set[int]) -> None:
-    """What goes by a name in a function: a constant, something of the user's own, or a collection of such."""
-    if isinstance(value, _PLAIN):
-        parts.append(f"{name} = {value!r}")
-    elif isinstance(value, types.FunctionType | types.MethodType | type):
-        if not _is_library(value):
-            parts.append(name)
-            _add(value, parts, seen)
-    elif isinstance(value, types.ModuleType):
-        return
-    elif id(value) not in seen:
-        seen.add(id(value))
-        parts.append(f"{name}: {type(value).__qualname__}")
-        for key, inner in _inside(value):
-            _add_value(f"{name}.{key}", inner, parts, seen)
+def _own(subject: Any) -> str:
+    """The package that what is given to Spark is of; it may be installed like any other."""
+    while isinstance(subject, functools.partial):
+        subject = subject.func
+    return str(getattr(subject, "__module__", None) or "").partition(".")[0]
 
 
-def _inside(value: Any) -> list[tuple[str, Any]]:
-    """What a collection or an object of the user's own consists of; of others only the type stays the same."""
-    if isinstance(value, Mapping):
-        pairs = [(repr(key), inner) for key, inner in value.items() if isinstance(key, _PLAIN)]
-        return sorted(pairs, key=lambda pair: pair[0])
-    if isinstance(value, list | tuple):
-        return [(str(number), inner) for number, inner in enumerate(value)]
-    if isinstance(value, set | frozenset):
-        return [(str(n), inner) for n, inner in enumerate(sorted(v for v in value if isinstance(v, str)))]
-    if _is_library(type(value)):
-        return []
-    return sorted(getattr(value, "__dict__", {}).items())
+def _is_frame(ancestor: type) -> bool:
+    """Whether a class is Python's or Spark's, and not the user's."""
+    return (ancestor.__module__ or "").partition(".")[0] in _FRAMES
 
 
 def _source(function: types.FunctionType) -> str:
     """The syntax tree of a function; of one whose source is not to be had, its byte code."""
     try:
-        text = textwrap.dedent(inspect.getsource(function))
+        # Of the code itself: of a function that is wrapped, inspect would give the wrapped one's.
+        text = textwrap.dedent(inspect.getsource(function.__code__))
         tree = ast.parse(text)
     except (OSError, TypeError, SyntaxError):
         # A lambda in the middle of an expression, or what was made without a file.
@@ -162,12 +220,16 @@ def _code(code: types.CodeType) -> str:
     return f"{sys.version_info[:2]} {code.co_code.hex()} {code.co_names} {inner}"
 
 
-def _named(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+def _named(function: types.FunctionType, is_library: Callable[[str], bool]) -> Iterator[tuple[str, Any]]:
     """The globals and the closure that a function, or one within it, names."""
     for code in _codes(function.__code__):
         for name in code.co_names:
-            if name in function.__globals__:
-                yield name, function.__globals__[name]
+            value = function.__globals__.get(name, _NOTHING)
+            if isinstance(value, types.ModuleType) and not is_library(value.__name__):
+                # Which of these names is meant of the module, its code does not tell apart.
+                yield from ((f"{name}.{inner}", vars(value)[inner]) for inner in code.co_names if inner in vars(value))
+            elif value is not _NOTHING:
+                yield name, value
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
@@ -180,19 +242,6 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _codes(constant)
-
-
-def _is_library(subject: Any) -> bool:
-    """Whether something belongs to Python or to an installed package."""
-    module = sys.modules.get(getattr(subject, "__module__", ""))
-    path = getattr(module, "__file__", None)
-    if path is None:
-        return getattr(subject, "__module__", None) != "__main__"
-    return str(Path(path).resolve()).startswith(_LIBRARIES)
-
-
-def _hash(parts: list[str]) -> str:
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 Digests = Mapping[str, Mapping[str, str]]

@@ -127,9 +127,9 @@ class Contract:
     """What the state of a query is.
 
     ``made_from`` is ``checkpoint``, ``query`` or ``checkpoint and query``. ``spark`` is a version, or, of a checkpoint,
-    which does not record it, a range such as ``>=4.0,<4.2``. ``changelog`` (RocksDB) is None where no file tells.
-    ``conf`` are the settings that Spark pins in the checkpoint. ``output_mode`` is the query's, which no checkpoint
-    records.
+    which does not record it, a range such as ``>=4.0,<4.2``; ``planned_by`` is the version that made the plans.
+    ``changelog`` (RocksDB) is None where no file tells. ``conf`` are the settings that Spark pins in the checkpoint.
+    ``output_mode`` is the query's, which no checkpoint records.
     """
 
     made_from: str
@@ -145,6 +145,7 @@ class Contract:
     operators: tuple[OperatorContract, ...]
     output_mode: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
+    planned_by: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The document, in the order in which a reviewer wants to read it."""
@@ -152,6 +153,7 @@ class Contract:
             "version": VERSION,
             "made_from": self.made_from,
             "spark": self.spark,
+            "planned_by": self.planned_by,
             "provider": self.provider,
             "encoding": self.encoding,
             "codec": self.codec,
@@ -192,8 +194,10 @@ def parse_contract(text: str | bytes, where: str) -> Contract | TableContract:
         del document["version"]
         operators = tuple(OperatorContract.from_json(operator) for operator in document["operators"])
         return Contract(**{**document, "operators": operators})
+    except UnsupportedError as error:  # a type of a later Spark
+        raise UnsupportedError(f"{where}: {error}") from error
     except TtlsnapError as error:  # a type that is none
-        raise type(error)(f"{where}: {error}") from error
+        raise UsageError(f"{where} is no contract: {error}") from error
 
 
 def _validate(document: Any, where: str, schema: str) -> None:

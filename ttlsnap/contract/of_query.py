@@ -101,11 +101,16 @@ def joined(checkpoint: Contract, query: Contract) -> Contract:
     Raises UsageError where they are not of the same operators.
     """
     names = [[operator.name for operator in contract.operators] for contract in (checkpoint, query)]
-    if names[0] != names[1]:
+    # Spark before 4.0 records no names.
+    if len(names[0]) != len(names[1]) or any(a not in (None, b) for a, b in zip(*names, strict=True)):
         told = [", ".join(name or "unnamed" for name in found) for found in names]
         raise UsageError(
             f"the checkpoint has the operators {told[0]}, and the query {told[1]}: they do not belong together"
         )
+    for old, new in zip(checkpoint.operators, query.operators, strict=True):
+        for was, now in zip(_types(old), _types(new), strict=False):
+            if was != now:
+                raise UsageError(f"{old} keeps {was[1]}, and in the query {now[1]}: they do not belong together")
     operators = tuple(
         replace(old, plan=new.plan, functions=new.functions, stores=_joined_stores(old.stores, new.stores))
         for old, new in zip(checkpoint.operators, query.operators, strict=True)
@@ -113,10 +118,21 @@ def joined(checkpoint: Contract, query: Contract) -> Contract:
     return replace(
         checkpoint,
         made_from="checkpoint and query",
-        spark=query.spark,
+        planned_by=query.planned_by,
         output_mode=query.output_mode,
         operators=operators,
     )
+
+
+def _types(operator: OperatorContract) -> list[tuple[str, str]]:
+    """The types of its states, but for names and what may be null, each with its words for a message."""
+    found = []
+    for store in sorted(operator.stores, key=lambda store: store.name):
+        for state in store.states or ():
+            types = [", ".join(field.type.simple_string for field in side) for side in (state.key, state.value)]
+            if state.role == "primary":
+                found.append((f"{types[0]} | {types[1]}", f"{state.name}: {types[0]} with {types[1]}"))
+    return found
 
 
 def _joined_stores(old: Sequence[StoreContract], new: Sequence[StoreContract]) -> tuple[StoreContract, ...]:
@@ -302,6 +318,7 @@ def _contract(spark: SparkSession, query: Started, recording: Recording, folder:
         found,
         made_from="query",
         spark=spark.version,
+        planned_by=spark.version,
         output_mode=mode.lower(),
         conf={**found.conf, PARTITIONS: str(wanted), **_unchecked(spark)},
         operators=_operators(found.operators, planned, recording, few, int(str(wanted))),
@@ -385,6 +402,7 @@ def _functions(planned: Sequence[PlannedOperator], recording: Recording) -> list
         given[index] |= {
             name: parts
             for name, parts in recording.others.items()
-            if f"{name}(" in text or any(line.startswith("through ") and "In" in line for line in operator.lines)
+            if f"{name.partition('#')[0]}(" in text
+            or any(line.startswith("through ") and "In" in line for line in operator.lines)
         }
     return list(zip(given, ttls, strict=True))

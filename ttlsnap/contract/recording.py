@@ -62,9 +62,20 @@ class Recording:
     others: dict[str, dict[str, str]] = field(default_factory=dict)
     started: list[Started] = field(default_factory=list)
 
+    def note_other(self, name: str, subject: Any) -> None:
+        """One that goes by a name in plans; several of one name are numbered."""
+        found, number = digests(subject), 1
+        while self.others.get(_numbered(name, number), found) != found:
+            number += 1
+        self.others[_numbered(name, number)] = found
+
     def note(self, subject: Any) -> None:
         found = declared(subject)
         self.stateful.append(Given(name_of(subject), digests(subject, found), found.ttls if found else {}))
+
+
+def _numbered(name: str, number: int) -> str:
+    return name if number == 1 else f"{name}#{number}"
 
 
 @contextlib.contextmanager
@@ -73,7 +84,7 @@ def recorded() -> Iterator[Recording]:
     from pyspark.sql.classic.dataframe import DataFrame
     from pyspark.sql.pandas.group_ops import PandasGroupedOpsMixin
     from pyspark.sql.streaming import DataStreamWriter
-    from pyspark.sql.udf import UserDefinedFunction
+    from pyspark.sql.udf import UDFRegistration, UserDefinedFunction
 
     recording = Recording()
 
@@ -88,13 +99,21 @@ def recorded() -> Iterator[Recording]:
     def note_udf(method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
         def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
-            recording.others[self._name] = digests(self.func)
+            recording.note_other(self._name, self.func)
             return method(self, *args, **kwargs)
 
         return noting
 
     def note_other(subject: Any) -> None:
-        recording.others[name_of(subject)] = digests(subject)
+        recording.note_other(name_of(subject), subject)
+
+    def note_registered(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def noting(self: Any, name: str, f: Any, *args: Any, **kwargs: Any) -> Any:
+            recording.note_other(name, getattr(f, "func", f))
+            return method(self, name, f, *args, **kwargs)
+
+        return noting
 
     def note_mode(method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
@@ -121,6 +140,7 @@ def recorded() -> Iterator[Recording]:
         for name in ("applyInPandas", "applyInArrow"):
             wrap(PandasGroupedOpsMixin, name, partial(first_argument, note=note_other, name="func"))
         wrap(UserDefinedFunction, "__call__", note_udf)
+        wrap(UDFRegistration, "register", note_registered)
         wrap(DataStreamWriter, "outputMode", note_mode)
         yield recording
 

@@ -76,11 +76,12 @@ def contract_of_table(target: str, key: Sequence[str] = ()) -> TableContract:
     """
     table = read_table(open_directory(target))
     metadata = table.metadata
-    named = tuple(key) or metadata.key
-    for name in named:
-        if name not in metadata.schema.names:
+    spelled = {name.lower(): name for name in metadata.schema.names}
+    for name in key or metadata.key:
+        if name.lower() not in spelled:
             columns = ", ".join(metadata.schema.names)
             raise UsageError(f"{target} has no column {name} for a key; its columns are {columns}")
+    named = tuple(spelled[name.lower()] for name in key or metadata.key)
     return TableContract(
         protocol=table.protocol,
         key=named,

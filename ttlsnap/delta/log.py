@@ -27,7 +27,7 @@ from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedErro
 from ttlsnap.filesystem import Directory
 from ttlsnap.schema.json import parse_struct
 from ttlsnap.schema.types import StructType
-from ttlsnap.strict_json import parse_json
+from ttlsnap.strict_json import parse_json, typed
 
 LOG = "_delta_log"
 KEY = "ttlsnap.key"
@@ -107,7 +107,7 @@ def read_table(files: Directory) -> TableState:
         raise CorruptionError(f"{files.root}/{LOG} names no {'protocol' if protocol is None else 'metadata'}")
     try:
         made = _protocol(protocol), _metadata(metadata)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise CorruptionError(f"{files.root}/{LOG}: a protocol or metadata of another form: {error!r}") from error
     elsewhere = [name for name in _ELSEWHERE if name in (*made[0].reader_features, *made[0].writer_features)]
     if elsewhere:
@@ -149,7 +149,7 @@ def _actions(files: Directory, path: str) -> Iterator[tuple[str, dict[str, Any]]
                 continue
             try:
                 value = parse_json(line)
-                yield from ((kind, value[kind]) for kind in ("protocol", "metaData") if kind in value)
+                yield from ((kind, typed(value[kind], dict)) for kind in ("protocol", "metaData") if kind in value)
             except (ValueError, TypeError) as error:
                 raise CorruptionError(f"{files.root}/{path} has a line that is no action: {error}") from error
 
@@ -163,7 +163,7 @@ def _parquet_actions(files: Directory, path: str) -> Iterator[tuple[str, dict[st
                 for kind in columns:
                     column = batch.column(kind)
                     yield from ((kind, row) for row in column.filter(column.is_valid()).to_pylist())
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError, ValueError) as error:  # whatever a damaged file makes of Arrow
         raise CorruptionError(f"{files.root}/{path} is no checkpoint: {str(error)[:200]}") from error
 
 

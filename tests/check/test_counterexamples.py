@@ -1,0 +1,289 @@
+"""Changes that look like nothing, and are not: none of them may be called ``as_is``.
+
+The contracts are those of real queries, with one thing changed in the second, as another query or schema would have it.
+"""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+
+from ttlsnap.check import CheckReport, Verdict, check
+from ttlsnap.contract import Contract, parse_contract
+from ttlsnap.errors import UsageError
+
+from .observe_tables import read_observed
+from .quality import KEPT
+
+Edit = Callable[[dict[str, Any]], object]
+BASE = "agg-argument-now-nullable.old"  # group by user, sum(amount)
+
+
+@cache
+def kept() -> dict[str, Any]:
+    contracts: dict[str, Any] = json.loads(gzip.decompress(KEPT.read_bytes()))["contracts"]
+    return contracts
+
+
+def compared(old: dict[str, Any], edit: Edit, **options: Any) -> CheckReport:
+    new = copy.deepcopy(old)
+    edit(new)
+    return check(*(parse_contract(json.dumps(document), "it") for document in (old, new)), **options)
+
+
+def document(name: str = BASE, plan: list[str] | None = None, value: Any = None, key: Any = None) -> dict[str, Any]:
+    """A contract with another plan, or with one column of its value or of its key of another type."""
+    found: dict[str, Any] = copy.deepcopy(kept()[name])
+    operator = found["operators"][0]
+    if plan is not None:
+        operator["plan"] = plan
+    (state,) = operator["stores"][0]["states"]
+    for side, kind in (("value", value), ("key", key)):
+        if kind is not None:
+            state[side][0]["type"] = kind
+    return found
+
+
+def state_of(contract: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = contract["operators"][0]["stores"][0]["states"][0]
+    return found
+
+
+def typed(side: str, kind: Any) -> Edit:
+    return lambda d: state_of(d)[side][0].update(type=kind)
+
+
+def planned(*lines: str) -> Edit:
+    return lambda d: d["operators"][0].update(plan=list(lines))
+
+
+def array(element: Any, nulls: bool = False) -> dict[str, Any]:
+    return {"type": "array", "elementType": element, "containsNull": nulls}
+
+
+def mapped(value: Any, nulls: bool = False) -> dict[str, Any]:
+    return {"type": "map", "keyType": "string", "valueType": value, "valueContainsNull": nulls}
+
+
+def struct(*names: str) -> dict[str, Any]:
+    fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in names]
+    return {"type": "struct", "fields": fields}
+
+
+@pytest.mark.parametrize(
+    ("side", "old", "new"),
+    [
+        ("value", array("long"), array("long", nulls=True)),
+        ("value", mapped("long"), mapped("long", nulls=True)),
+        ("value", array(struct("a", "b")), array(struct("b", "a"))),
+        ("value", mapped(struct("a", "b")), mapped(struct("b", "a"))),
+        ("value", array(struct("a")), array(struct("a", "b"))),
+        ("value", array("long"), array("string")),
+        ("key", struct("a", "b"), struct("b", "a")),
+    ],
+)
+def test_what_a_column_consists_of_counts(side: str, old: Any, new: Any) -> None:
+    report = compared(document(**{side: old}), typed(side, new))
+    assert report.verdict.rank > Verdict.AS_IS.rank
+
+
+FROM = "from user string, amount bigint, price double, tax double, errors bigint, logins bigint, ts timestamp"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (("through Union", "from clicks: a string", "from views: a string"),
+         ("through Union", "from views: a string", "from clicks: a string")),
+        (("from clicks: a string",), ("from other_topic: a string",)),
+        (("aggregate avg(price)", FROM), ("aggregate sum(tax)", "aggregate count(1)", FROM)),
+        (("aggregate stddev_samp(price)", FROM), ("aggregate sum(price)", "aggregate sum(tax)", FROM)),
+        (("group by ts", FROM), ("group by cast(cast(ts as date) as timestamp)", FROM)),
+        (("aggregate sum(price)", FROM), ("aggregate sum(cast(cast(price as int) as double))", FROM)),
+        (("aggregate sum(amount)", FROM), ("aggregate sum(cast(amount as int))", FROM)),
+        (("aggregate count(errors)", FROM), ("aggregate count(logins)", FROM)),
+        (("aggregate count(1)", FROM), ("aggregate count(1) FILTER (WHERE (amount > 3))", FROM)),
+        (("group by user", FROM), ("group by user", "group by amount", FROM)),
+    ],
+)  # fmt: skip
+def test_what_a_plan_tells_counts(old: tuple[str, ...], new: tuple[str, ...]) -> None:
+    assert compared(document(plan=list(old)), planned(*new)).verdict.rank > Verdict.AS_IS.rank
+
+
+def test_a_renamed_field_under_avro_is_lost_in_a_struct_too() -> None:
+    old = kept()["tws-ttl-off-avro.old"]
+
+    def rename(d: dict[str, Any]) -> None:
+        (state,) = (s for o in d["operators"] for st in o["stores"] for s in st["states"] if s["name"] == "kept")
+        state["value"][0]["type"]["fields"][0]["name"] = "sum"
+
+    for told in ({}, {"total": "sum"}):
+        report = compared(old, rename, renamed=told)
+        assert report.verdict is Verdict.INCOMPATIBLE, report.findings
+
+
+def test_what_is_unknown_of_nulls_passes_no_threshold() -> None:
+    old = document()
+
+    def edit(d: dict[str, Any]) -> None:
+        state = state_of(d)
+        state["key"][0]["nullable"] = False
+        d["operators"][0]["plan"] = ["group by coalesce(user, none)", *d["operators"][0]["plan"][1:]]
+
+    assert compared(old, edit).verdict.rank >= Verdict.UNKNOWN.rank
+
+
+def test_another_layout_without_a_plan_is_unknown() -> None:
+    name = "spark.sql.streaming.aggregation.stateFormatVersion"
+    old = document()
+    old["operators"][0].update(plan=None, functions=None)
+    assert compared(old, lambda d: d["conf"].update({name: "1"})).verdict is Verdict.UNKNOWN
+    # That of an operator that is not there says nothing of this one, whose key is looked at.
+    other = "spark.sql.streaming.join.stateFormatVersion"
+
+    def edit(d: dict[str, Any]) -> None:
+        d["conf"][other] = "3"
+        state_of(d)["key"][0]["type"] = "long"
+
+    assert compared(old, edit).verdict is Verdict.INCOMPATIBLE
+
+
+@pytest.mark.parametrize(("join_format", "spark"), [("3", "4.0.1"), ("4", "4.1.0")])
+def test_an_older_spark_does_not_know_a_later_join_format(join_format: str, spark: str) -> None:
+    old = copy.deepcopy(kept()["join-range-narrower.new"])
+    old["conf"]["spark.sql.streaming.join.stateFormatVersion"] = join_format
+    report = compared(old, lambda d: d.update(spark=spark, planned_by=spark))
+    assert "spark-downgraded" in {f.code for f in report.findings if f.verdict is Verdict.INCOMPATIBLE}
+
+
+def test_a_version_that_is_none_is_no_contract() -> None:
+    with pytest.raises(UsageError, match="is no contract"):
+        compared(document(), lambda d: d.update(spark="yesterday"))
+
+
+@pytest.mark.parametrize("told", [{"max": "min"}, {"amount": "price"}])
+def test_a_function_is_no_column_that_was_renamed(told: dict[str, str]) -> None:
+    old = document(plan=["group by user", "aggregate max(errors)", FROM])
+    assert compared(old, planned("group by user", "aggregate min(errors)", FROM), renamed=told).verdict.rank > 0
+
+
+def test_two_columns_cannot_become_one() -> None:
+    with pytest.raises(UsageError, match="two names the same new one"):
+        compared(document(), lambda d: None, renamed={"a": "c", "b": "c"})
+
+
+def test_a_rename_that_fits_nothing_is_said() -> None:
+    report = compared(document(), lambda d: None, renamed={"nosuch": "user"})
+    assert any("--renamed nosuch=user" in line for line in report.unseen)
+
+
+def test_a_variable_is_not_renamed_by_the_name_of_a_column() -> None:
+    old = kept()["tws-ttl-off-avro.old"]
+
+    def edit(d: dict[str, Any]) -> None:
+        for operator in d["operators"]:
+            for store in operator["stores"]:
+                for state in store["states"]:
+                    if state["name"] == "kept":
+                        state["name"] = "other"
+
+    assert compared(old, edit, renamed={"kept": "cnt"}).verdict.rank >= Verdict.UNKNOWN.rank
+
+
+def test_complete_mode_after_what_nobody_knows() -> None:
+    old = document()
+    old["output_mode"] = "append"
+    old["operators"][0]["plan"] = None
+    assert compared(old, lambda d: d.update(output_mode="complete")).verdict is Verdict.UNKNOWN
+    old["operators"][0]["plan"] = ["group by user", "left: watermark ts, 1 hours", FROM]
+    assert compared(old, lambda d: d.update(output_mode="complete")).verdict is Verdict.INCOMPATIBLE
+
+
+def test_what_one_contract_does_not_tell_is_said() -> None:
+    old = kept()["tws-ttl-longer.old"]
+
+    def forget(d: dict[str, Any]) -> None:
+        for operator in d["operators"]:
+            operator["functions"] = None
+            for store in operator["stores"]:
+                for state in store["states"]:
+                    state["ttl_ms"] = None
+
+    unseen = "\n".join(compared(old, forget).unseen)
+    assert "the TTL of kept" in unseen
+    assert "what Python functions do" in unseen
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda d: d["operators"][0]["stores"][0].update(states=[]),
+        lambda d: state_of(d).update(name="other"),
+        lambda d: d["operators"][0]["stores"][0].update(prefix_key_columns=1),
+        lambda d: (d["conf"].clear(), d.update(codec="zstd")),
+        lambda d: (d["conf"].clear(), d.update(provider="rocksdb")),
+        lambda d: (d["conf"].clear(), d["operators"][0].update(partitions=9)),
+    ],
+)
+def test_what_is_not_in_the_settings_counts(edit: Edit) -> None:
+    assert compared(document(), edit).verdict.rank > Verdict.AS_IS.rank
+
+
+def test_a_ttl_for_ever_is_no_error() -> None:
+    old = kept()["tws-ttl-longer.old"]
+
+    def edit(d: dict[str, Any]) -> None:
+        for operator in d["operators"]:
+            for store in operator["stores"]:
+                for state in store["states"]:
+                    if state["ttl_ms"] is not None:
+                        state["ttl_ms"] = (1 << 63) - 1
+
+    (finding,) = (f for f in compared(old, edit).findings if f.code == "ttl-longer")
+    assert finding.new == "9223372036854775807ms"
+
+
+@pytest.mark.parametrize("kind", [{"type": "array"}, {"type": "map", "keyType": "string"}])
+def test_a_type_that_is_none_is_no_contract(kind: Any) -> None:
+    with pytest.raises(UsageError, match="is no contract"):
+        compared(document(), typed("value", kind))
+
+
+TABLE = {"name": "amount", "type": "long", "nullable": True, "metadata": {}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"type": "double"}, {"type": "long"}),
+        ({"type": "float"}, {"type": "integer"}),
+        ({"type": "string"}, {"type": struct("a")}),
+        ({"metadata": {"__CHAR_VARCHAR_TYPE_STRING": "varchar(5)"}}, {}),
+        ({"metadata": {"delta.generationExpression": "other"}}, {}),
+        ({"name": "straße"}, {"name": "strasse"}),
+    ],
+)
+def test_of_a_table_a_column_counts(old: dict[str, Any], new: dict[str, Any]) -> None:
+    before = copy.deepcopy(read_observed()["table-same"]["contracts"][0])
+    before["columns"].append({**TABLE, "name": "extra", **old})
+    after = {**before, "columns": [*before["columns"][:-1], {**TABLE, "name": "extra", **new}]}
+    report = check(*(parse_contract(json.dumps(d), "it") for d in (before, after)))
+    assert report.verdict.rank > Verdict.AS_IS.rank, report.findings
+
+
+def test_of_a_table_append_only_may_be_written_in_any_case() -> None:
+    before = copy.deepcopy(read_observed()["table-same"]["contracts"][0])
+    before["properties"]["delta.appendOnly"] = "TRUE"
+    after = read_observed()["table-same"]["contracts"][1]
+    report = check(*(parse_contract(json.dumps(d), "it") for d in (before, after)))
+    assert [finding.code for finding in report.findings] == ["table-append-only"]
+
+
+def test_a_contract_is_told_from_a_table() -> None:
+    assert isinstance(parse_contract(json.dumps(document()), "it"), Contract)
