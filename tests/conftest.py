@@ -8,10 +8,11 @@ path of every process that a test starts.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,6 +26,21 @@ sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() !=
 os.environ["PYTHONSAFEPATH"] = "1"
 # What a test wrote a moment ago is not a query at work; tests of that sign name their own period.
 os.environ["TTLSNAP_QUIET_PERIOD"] = "0"
+_OLDER = re.compile(r"[\[-](3\.5|4\.0|4\.1)[\]-]")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Side by side, tests of a file stay together, and older versions of Spark are started by one process alone."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):  # type: ignore[misc]  # of a package without types
+        def _split_scope(self, nodeid: str) -> str:
+            file, _, name = nodeid.partition("::")
+            judged = file.startswith(("tests/compaction/", "tests/publishing/"))
+            return "older" if judged and ("test_older_versions" in file or _OLDER.search(name)) else file
+
+    return Together(config, log)
 
 
 @pytest.fixture(scope="session")
