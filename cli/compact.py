@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -29,6 +29,7 @@ from ttlsnap.errors import TtlsnapError, UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ttlsnap.delta.run import TableReport
     from ttlsnap.engines import Engine
     from ttlsnap.report import CompactionReport, StateReport
     from ttlsnap.transform import StateSnapshotTransformerFactory
@@ -45,7 +46,9 @@ ttlsnap compact ck --ttl 7d --timestamp value.max --output new   a new checkpoin
 
 ttlsnap compact ck --transformer mymodule:keep_vip             your own rule
 
-Stop the query first. Undo with: ttlsnap rollback ck
+ttlsnap compact tables/sessions --key user_id --timestamp last_seen --ttl 30d      a Delta state table
+
+Stop the query first (a stream that writes a table may go on). Undo with: ttlsnap rollback ck
 """
 
 
@@ -104,7 +107,10 @@ def register(app: typer.Typer) -> None:
 
 
 def compact(
-    targets: Annotated[list[str], typer.Argument(metavar="TARGET...", help="Checkpoints: local paths or file: URIs.")],
+    targets: Annotated[
+        list[str],
+        typer.Argument(metavar="TARGET...", help="Checkpoints or Delta tables: local paths or file: URIs."),
+    ],
     ttl: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--ttl", metavar="DURATION", help="90s, 36h, 7d, P7D. An entry goes when timestamp + ttl <= now."),
@@ -193,15 +199,27 @@ def compact(
         ),
     ] = TimerPolicyName.KEEP,
     quiet_period: QuietPeriodOption = 5.0,
+    key: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--key", metavar="COLUMN", help="Delta tables: a column that a row goes by; repeatable. Remembered."
+        ),
+    ] = None,
+    jars: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--jars", metavar="PATHS", help="Delta tables: Delta's jars, where Maven cannot be reached."),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before publishing.")] = False,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Scan a checkpoint's whole state, drop what has expired, and publish the result.
+    """Scan a checkpoint's whole state, or a Delta table, drop what has expired, and publish the result.
 
     The query must be stopped. The old files are kept until the next run, and [bold]ttlsnap rollback[/bold] puts them
     back. What is not understood is refused, with nothing changed.
     """
     from ttlsnap.compaction import compact as run
+    from ttlsnap.delta import is_table
+    from ttlsnap.filesystem import open_directory
     from ttlsnap.operators import Selection
 
     if output is not None and len(targets) > 1:
@@ -212,6 +230,29 @@ def compact(
     documents: list[dict[str, Any]] = []
     code = 0
     for target in targets:
+        if is_table(open_directory(target)):
+            options = {
+                "--operator": operator,
+                "--store": store,
+                "--state": state,
+                "--output": output,
+                "--schema": schema,
+            }
+            try:
+                done = _compact_table(
+                    target, factories, key or (), now, dry_run, jars, master, ask, output_format, options
+                )
+            except TtlsnapError as error:
+                if len(targets) == 1:
+                    raise
+                print_error(error)
+                documents.append({"target": target, "error": str(error), "exit_code": error.exit_code})
+                code = max(code, error.exit_code)
+                continue
+            documents.append(done.to_json())
+            continue
+        if key or jars:
+            raise UsageError(f"--key and --jars go with Delta tables, and {target} is none")
         with TerminalListener(_show if output_format is Format.TEXT else None, ask=ask) as listener:
             try:
                 report = run(
@@ -246,6 +287,73 @@ def compact(
         print_json(documents if len(targets) > 1 else documents[0])
     if code:
         raise typer.Exit(code)
+
+
+def _compact_table(
+    target: str,
+    factories: Sequence[StateSnapshotTransformerFactory],
+    key: Sequence[str],
+    now: str,
+    dry_run: bool,
+    jars: str | None,
+    master: str | None,
+    ask: bool,
+    output_format: Format,
+    options: Mapping[str, Any],
+) -> TableReport:
+    """One Delta table; what was told of operators and stores does not go with it."""
+    from ttlsnap.delta.run import compact_table
+
+    for name, value in options.items():
+        if value is not None:
+            raise UsageError(f"{target} is a Delta table: {name} is for checkpoints")
+
+    def confirm(report: TableReport) -> bool:
+        if output_format is Format.TEXT:
+            _show_table_counts(console(), report)
+        return typer.confirm("Delete these rows?", err=True)
+
+    report = compact_table(
+        target, factories, key=key, now=now, dry_run=dry_run, jars=jars, master=master, confirm=confirm if ask else None
+    )
+    if output_format is Format.TEXT:
+        _show_table_report(console(), report)
+    return report
+
+
+def _show_table_counts(out: Console, report: TableReport) -> None:
+    from ttlsnap.clock import iso
+
+    out.print(f"{report.target}, now {iso(report.now_us)} ({report.now_source})", markup=False)
+    numbers = ("entries", "kept", "dropped", "before", "after")
+    counts = table("key", "timestamp", *numbers, right=numbers)
+    c = report.counts
+    counts.add_row(
+        ", ".join(report.key),
+        report.timestamp,
+        *(number(n) for n in (c.entries, c.kept, c.dropped)),
+        size(c.bytes_before),
+        size(c.bytes_after),
+    )
+    out.print(counts)
+
+
+def _show_table_report(out: Console, report: TableReport) -> None:
+    _show_table_counts(out, report)
+    lines = [f"{number(report.files)} files, {number(report.opened)} of them opened, {report.seconds:.1f} s"]
+    if report.dry_run:
+        lines.append("A dry run: nothing was written. Without --dry-run this is what will be deleted.")
+    elif report.version is None:
+        lines.append("Nothing was changed.")
+    else:
+        gone = report.physically_gone_by
+        lines.append(f"Deleted as run {report.run}, version {report.version}. Undo: ttlsnap rollback {report.target}")
+        lines.append(
+            f"The old files may be removed from {gone:%Y-%m-%d %H:%M} UTC on, by VACUUM."
+            if gone
+            else "The rows are marked as deleted, and stay in the files until these are written anew (REORG ... PURGE)."
+        )
+    out.print("\n".join(lines), markup=False)
 
 
 def _factories(

@@ -20,9 +20,14 @@ def history(
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Show the runs made on a checkpoint, oldest first."""
+    from ttlsnap.delta import is_table
+    from ttlsnap.filesystem import open_directory
     from ttlsnap.history import history as read
     from ttlsnap.recovery import prune as remove
 
+    if is_table(open_directory(target)):
+        _of_table(target, prune, output_format)
+        return
     pruned = remove(target) if prune else []
     entries = read(target)
     if output_format is Format.JSON:
@@ -56,3 +61,22 @@ def history(
     console().print(rows)
     for run in pruned:
         typer.echo(f"The backup of run {run} is removed.")
+
+
+def _of_table(target: str, prune: bool, output_format: Format) -> None:
+    from ttlsnap.delta.history import table_history
+    from ttlsnap.errors import UsageError
+
+    if prune:
+        raise UsageError(f"{target} is a Delta table: VACUUM removes its old files")
+    runs = table_history(target)
+    if output_format is Format.JSON:
+        print_json({"target": target, "runs": [run.to_json() for run in runs], "pruned": []})
+        return
+    if not runs:
+        typer.echo(f"{target}: no runs.")
+        return
+    rows = table("run", "kind", "version", "at", "dropped", right=("version", "dropped"))
+    for run in runs:
+        rows.add_row(run.run, run.kind, number(run.version), run.at or "-", number(run.dropped))
+    console().print(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Annotated, Optional
 
 import typer
 
@@ -14,9 +15,26 @@ def register(app: typer.Typer) -> None:
     app.command("rollback")(rollback)
 
 
-def rollback(target: Target, quiet_period: QuietPeriodOption = 5.0, output_format: FormatOption = Format.TEXT) -> None:
-    """Put back what the last run replaced, byte for byte, while no newer batch is committed."""
+def rollback(
+    target: Target,
+    quiet_period: QuietPeriodOption = 5.0,
+    jars: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--jars", metavar="PATHS", help="Delta tables: Delta's jars, where Maven cannot be reached."),
+    ] = None,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Put back what the last run replaced, byte for byte, while no newer batch is committed.
+
+    Of a Delta table: restore the version before it, while nobody has written since.
+    """
+    from ttlsnap.delta import is_table
+    from ttlsnap.filesystem import open_directory
     from ttlsnap.recovery import rollback as run
+
+    if is_table(open_directory(target)):
+        _of_table(target, jars, output_format)
+        return
 
     report = run(target, quiet_period=quiet_period)
     if output_format is Format.JSON:
@@ -27,3 +45,13 @@ def rollback(target: Target, quiet_period: QuietPeriodOption = 5.0, output_forma
         f"{report.restored} old ones put back where they had been replaced."
     )
     typer.echo("Next: restart the query; its state is what it was before that run.")
+
+
+def _of_table(target: str, jars: str | None, output_format: Format) -> None:
+    from ttlsnap.delta.history import rollback_table
+
+    undone, version = rollback_table(target, jars=jars)
+    if output_format is Format.JSON:
+        print_json({"target": target, "undone": undone.run, "version": version})
+        return
+    typer.echo(f"{target}: run {undone.run} is undone: version {version} is what version {undone.version - 1} was.")

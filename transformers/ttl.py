@@ -12,8 +12,8 @@ What is read of each entry is one 8-byte word, and the words that lead to it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from ttlsnap.errors import UsageError
 from ttlsnap.operators import aggregation, group_state, session_window
 from ttlsnap.state import SIDES, StateDescriptor
 from ttlsnap.timestamps import TimestampField, field_listing, split_unit, timestamp_field
-from ttlsnap.transform import CollectionStrategy, StateSnapshotTransformer, TimeSummary
+from ttlsnap.transform import CollectionStrategy, Cutoff, StateSnapshotTransformer, TimeSummary
 from ttlsnap.transformers.config import StateTtlConfig, parse_duration
 
 # What is the moment of writing and a duration; a window's end, or an event's own time, is not.
@@ -120,6 +120,19 @@ class TtlTransformerFactory:
         return _TtlTransformer(
             state, self._field(state), ttl, now, time, stored, clock.watermark_us, implied, self.old_ttl_us
         )
+
+    def with_names(self, spelled: Callable[[str], str]) -> TtlTransformerFactory:
+        """The same with its timestamps' names spelled another way."""
+        return replace(self, timestamp=tuple(map(spelled, self._names)) or None)
+
+    def cutoff(self, state: StateDescriptor, clock: Clock) -> Cutoff | None:
+        """The last moment that has expired; None when ``state`` lacks the field."""
+        if self._reason(state) is not None:
+            return None
+        time = self._time(state)
+        now = clock.now(time)
+        ttl = self.config.ttl_us if self.config else 0
+        return Cutoff(self._field(state), max(now - ttl, MIN_INT64), now, time.value)
 
     def _reason(self, state: StateDescriptor) -> str | None:
         name = self._name(state)

@@ -25,6 +25,7 @@ from ttlsnap.errors import TransformerError, UsageError
 from ttlsnap.fields import distinct_names
 from ttlsnap.schema import types as T
 from ttlsnap.state import StateDescriptor
+from ttlsnap.timestamps import TimestampField
 
 
 class StateSnapshotTransformer(Protocol):
@@ -55,6 +56,41 @@ class PlansStates(Protocol):
 
         ``clock`` is the run's, ``clock.of(state.operator)`` that of an operator.
         """
+        ...
+
+
+@dataclass(frozen=True)
+class Cutoff:
+    """Just the entries go whose time is at most ``at_us``; one without a time stays.
+
+    ``at_us`` and ``now_us`` are microseconds since the epoch; ``time`` names the clock.
+    """
+
+    timestamp: TimestampField
+    at_us: int
+    now_us: int
+    time: str
+
+
+@runtime_checkable
+class StatesCutoff(Protocol):
+    """A factory whose transformers do nothing but drop what is older than a moment.
+
+    Where a store can find such entries by itself, it is asked to drop them, and no entry is read: a Delta table is
+    told to ``DELETE``.
+    """
+
+    def cutoff(self, state: StateDescriptor, clock: Clock) -> Cutoff | None:
+        """That moment, None where the state is left alone."""
+        ...
+
+
+@runtime_checkable
+class NamesFields(Protocol):
+    """A factory whose options name fields of the state."""
+
+    def with_names(self, spelled: Callable[[str], str]) -> StateSnapshotTransformerFactory:
+        """The same with each name spelled another way, as ``value.seen`` for the column ``seen``."""
         ...
 
 

@@ -137,32 +137,44 @@ def _newest_checkpoint(names: list[str]) -> tuple[int | None, list[str]]:
 
 def _actions(files: Directory, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """The protocol and metadata actions of a file of the log, with their kinds."""
+    kinds = ("protocol", "metaData")
     if path.endswith(".parquet"):
-        yield from _parquet_actions(files, path)
+        for row in _parquet_rows(files, path, kinds):
+            yield from ((kind, row[kind]) for kind in kinds if kind in row)
         return
+    for line in _lines(files, path):
+        # An action's kind comes first; most are of files, and there may be a million of them.
+        if b'"protocol"' in line[:_HEAD] or b'"metaData"' in line[:_HEAD]:
+            value = _parsed(files, path, line)
+            yield from ((kind, value[kind]) for kind in kinds if kind in value)
+
+
+def _lines(files: Directory, path: str) -> Iterator[bytes]:
     with files.open(path) as stream:
         while line := stream.readline(_MAX_LINE):
             if len(line) == _MAX_LINE:
                 raise CorruptionError(f"{files.root}/{path} has a line of more than {_MAX_LINE} bytes")
-            # An action's kind comes first; most are of files, and there may be a million of them.
-            if b'"protocol"' not in line[:_HEAD] and b'"metaData"' not in line[:_HEAD]:
-                continue
-            try:
-                value = parse_json(line)
-                yield from ((kind, typed(value[kind], dict)) for kind in ("protocol", "metaData") if kind in value)
-            except (ValueError, TypeError) as error:
-                raise CorruptionError(f"{files.root}/{path} has a line that is no action: {error}") from error
+            yield line
 
 
-def _parquet_actions(files: Directory, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _parsed(files: Directory, path: str, line: bytes) -> dict[str, dict[str, Any]]:
+    """The action of a line, by its kind."""
+    try:
+        return {kind: typed(action, dict) for kind, action in typed(parse_json(line), dict).items()}
+    except (ValueError, TypeError) as error:
+        raise CorruptionError(f"{files.root}/{path} has a line that is no action: {error}") from error
+
+
+def _parquet_rows(files: Directory, path: str, kinds: tuple[str, ...]) -> Iterator[dict[str, dict[str, Any]]]:
+    """The actions of these kinds in a checkpoint, each by its kind."""
     try:
         with files.open(path) as stream:
             parquet = pq.ParquetFile(stream)
-            columns = [name for name in ("protocol", "metaData") if name in parquet.schema_arrow.names]
+            columns = [name for name in kinds if name in parquet.schema_arrow.names]
             for batch in parquet.iter_batches(columns=columns):
                 for kind in columns:
                     column = batch.column(kind)
-                    yield from ((kind, row) for row in column.filter(column.is_valid()).to_pylist())
+                    yield from ({kind: row} for row in column.filter(column.is_valid()).to_pylist())
     except (pa.ArrowException, OSError, ValueError) as error:  # whatever a damaged file makes of Arrow
         raise CorruptionError(f"{files.root}/{path} is no checkpoint: {str(error)[:200]}") from error
 
@@ -180,3 +192,124 @@ def _metadata(action: dict[str, Any]) -> TableMetadata:
         partition_columns=tuple(map(str, action["partitionColumns"])),
         properties={str(name): str(value) for name, value in configuration.items()},
     )
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A data file that is part of a table.
+
+    ``path`` is as the log has it, percent-encoded and relative to the table, or a URI. ``partition`` has the partition
+    columns' values as text, by their physical names. ``stats`` is what the log knows of the columns, empty where it
+    does not. ``deleted`` rows of it are in the deletion vector that ``vector`` describes.
+    """
+
+    path: str
+    size: int
+    partition: Mapping[str, str | None]
+    stats: Mapping[str, Any]
+    vector: Mapping[str, Any] | None = None
+
+    @property
+    def deleted(self) -> int:
+        """How many of its rows a deletion vector marks as gone."""
+        return 0 if self.vector is None else int(self.vector["cardinality"])
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows it has that are not deleted; None where the log does not say."""
+        count = self.stats.get("numRecords")
+        return int(count) - self.deleted if isinstance(count, int) else None
+
+
+def live_files(files: Directory) -> list[DataFile]:
+    """The data files of a table's newest version, of which ``read_table`` has been asked."""
+    names = [info.name for info in files.list(LOG)]
+    checkpoint, parts = _newest_checkpoint(names)
+    live: dict[tuple[str, str], DataFile] = {}
+    for name in parts:
+        for action in _added(files, f"{LOG}/{name}"):
+            live[_identity(action)] = _data_file(files, action)
+    for name in sorted(names):
+        found = _COMMIT.fullmatch(name)
+        if found is None or (checkpoint is not None and int(found[1]) <= checkpoint):
+            continue
+        for line in _lines(files, f"{LOG}/{name}"):
+            if b'"add"' not in line[:_HEAD] and b'"remove"' not in line[:_HEAD]:
+                continue
+            actions = _parsed(files, f"{LOG}/{name}", line)
+            if "add" in actions:
+                live[_identity(actions["add"])] = _data_file(files, actions["add"])
+            elif "remove" in actions:
+                live.pop(_identity(actions["remove"]), None)
+    return list(live.values())
+
+
+def _added(files: Directory, path: str) -> Iterator[dict[str, Any]]:
+    """The files that a checkpoint, or a sidecar of one, names."""
+    sidecars: list[str] = []
+    rows = (
+        (_parsed(files, path, line) for line in _lines(files, path))
+        if path.endswith(".json")
+        else _parquet_rows(files, path, ("add", "sidecar"))
+    )
+    for row in rows:
+        if "add" in row:
+            yield row["add"]
+        if "sidecar" in row:
+            sidecars.append(str(row["sidecar"]["path"]))
+    for name in sidecars:
+        yield from (row["add"] for row in _parquet_rows(files, f"{LOG}/_sidecars/{name.rpartition('/')[2]}", ("add",)))
+
+
+def _identity(action: Mapping[str, Any]) -> tuple[str, str]:
+    """A file with a deletion vector is another entry than the same without."""
+    vector = action.get("deletionVector") or {}
+    parts = (vector.get("storageType"), vector.get("pathOrInlineDv"), vector.get("offset"))
+    return str(action["path"]), "" if not vector else ":".join(map(str, parts))
+
+
+def _data_file(files: Directory, action: Mapping[str, Any]) -> DataFile:
+    text = action.get("stats")
+    try:
+        stats = parse_json(text) if text else {}
+        return DataFile(
+            path=str(action["path"]),
+            size=int(action["size"]),
+            partition=dict(action.get("partitionValues") or {}),
+            stats=stats if isinstance(stats, dict) else {},
+            vector=action.get("deletionVector"),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptionError(f"{files.root}/{LOG}: a file's entry of another form: {error!r}") from error
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit of a table: its moment in milliseconds since the epoch, and what its writer says of it."""
+
+    version: int
+    timestamp_ms: int | None
+    operation: str
+    metrics: Mapping[str, str]
+    user_metadata: str | None
+
+
+def commits(files: Directory) -> Iterator[Commit]:
+    """The commits that the log still has, newest first."""
+    found = (_COMMIT.fullmatch(info.name) for info in files.list(LOG))
+    for version in sorted((int(one[1]) for one in found if one), reverse=True):
+        path = f"{LOG}/{version:020d}.json"
+        for line in _lines(files, path):
+            if b'"commitInfo"' not in line[:_HEAD]:
+                continue
+            facts: dict[str, Any] = _parsed(files, path, line).get("commitInfo", {})
+            moment = facts.get("inCommitTimestamp", facts.get("timestamp"))
+            metrics, user = facts.get("operationMetrics"), facts.get("userMetadata")
+            yield Commit(
+                version,
+                moment if isinstance(moment, int) else None,
+                str(facts.get("operation", "")),
+                {str(k): str(v) for k, v in metrics.items()} if isinstance(metrics, dict) else {},
+                user if isinstance(user, str) else None,
+            )
+            break

@@ -1,0 +1,1 @@
+"""Delta state tables, written by real streams, and what a run makes of them."""

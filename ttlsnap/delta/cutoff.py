@@ -1,0 +1,175 @@
+"""What is older than a moment, in a table: as SQL, and decided by the statistics of a file or by its column.
+
+The log has for the first columns of a table the least and the greatest value of each file, and how many are null. With
+these a file goes whole, stays whole, or has to be read. They are bounds, also where rows are marked as deleted.
+
+Dangers: a timestamp's bounds are cut off to milliseconds, so that the greatest value may lie up to one behind its
+bound; a column goes by another, physical name where column mapping is on; a partition column has but its one value.
+
+Source: delta-io/delta, PROTOCOL.md (Per-file Statistics, Partition Value Serialization, Column Mapping).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ttlsnap.clock import EPOCH, to_micros
+from ttlsnap.delta.log import DataFile
+from ttlsnap.schema import types as T
+from ttlsnap.schema.types import StructField, StructType
+from ttlsnap.transform import Cutoff
+
+Mask = npt.NDArray[np.bool_]
+
+_DAY_US = 86_400_000_000
+_STATISTICS_US = 1_000  # what a timestamp's bound may be short of
+_LEAST, _MOST = (to_micros(moment.replace(tzinfo=UTC)) for moment in (datetime.min, datetime.max))
+_BITS: dict[type[T.DataType], int] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
+_SUFFIXES = {8: "Y", 16: "S", 32: "", 64: "L"}
+_PHYSICAL = "delta.columnMapping.physicalName"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column, or a field within one: its names from the top, as they are called and as the files call them."""
+
+    names: tuple[str, ...]
+    physical: tuple[str, ...]
+    type: T.DataType
+
+    @property
+    def sql(self) -> str:
+        """As SQL names it."""
+        return ".".join(quoted(name) for name in self.names)
+
+
+def column_at(schema: StructType, names: Sequence[str]) -> Column:
+    """The column of these names; they are known to be there."""
+    physical: list[str] = []
+    found: T.DataType = schema
+    for name in names:
+        assert isinstance(found, StructType)
+        step: StructField = next(field for field in found if field.name == name)
+        physical.append(str(step.metadata.get(_PHYSICAL, name)))
+        found = step.type
+    return Column(tuple(names), tuple(physical), found)
+
+
+def quoted(name: str) -> str:
+    """A name as SQL takes it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+@dataclass(frozen=True)
+class TableCutoff:
+    """Rows go where ``column`` is at most ``most``, a number in the column's own unit, and not null.
+
+    ``most`` is microseconds for a timestamp and days for a date.
+    """
+
+    column: Column
+    most: int
+
+    @classmethod
+    def of(cls, cutoff: Cutoff, column: Column) -> TableCutoff:
+        """The same in the column's unit: whatever is read as at most ``cutoff.at_us``, and nothing else."""
+        scale = cutoff.timestamp.scale
+        return cls(column, cutoff.at_us // scale if scale > 0 else cutoff.at_us * -scale)
+
+    @property
+    def sql(self) -> str:
+        """The condition, with a literal of the column's own type, as Delta wants it to skip files."""
+        kind, name = self.column.type, self.column.sql
+        if isinstance(kind, T.TimestampType | T.TimestampNTZType | T.DateType):
+            micros = self.most * _DAY_US if isinstance(kind, T.DateType) else self.most
+            if micros < _LEAST:
+                return "false"
+            if micros > _MOST:
+                return f"{name} IS NOT NULL"
+            moment = EPOCH + timedelta(microseconds=micros)
+            if isinstance(kind, T.DateType):
+                return f"{name} <= DATE '{moment.date().isoformat()}'"
+            plain = f"{moment.replace(tzinfo=None).isoformat(sep=' ', timespec='microseconds')}"
+            return (
+                f"{name} <= TIMESTAMP_NTZ '{plain}'"
+                if isinstance(kind, T.TimestampNTZType)
+                else f"{name} <= TIMESTAMP '{plain}Z'"
+            )
+        bits = _BITS[type(kind)]
+        least, most = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+        if self.most < least:
+            return "false"
+        return f"{name} IS NOT NULL" if self.most >= most else f"{name} <= {self.most}{_SUFFIXES[bits]}"
+
+    def decide(self, file: DataFile) -> bool | None:
+        """Whether all rows of a file go (True), or none (False); None where it has to be read."""
+        if self.column.physical[0] in file.partition:
+            value = self._parsed(file.partition[self.column.physical[0]], exact=True)
+            return None if value is None else value.known and value.most <= self.most
+        count = file.stats.get("numRecords")
+        least, most, nulls = (self._bound(file.stats.get(name)) for name in ("minValues", "maxValues", "nullCount"))
+        if isinstance(nulls, int) and isinstance(count, int) and nulls >= count:
+            return False
+        low, high = self._parsed(least, exact=False), self._parsed(most, exact=False)
+        if low is not None and low.least > self.most:
+            return False
+        if high is not None and high.most <= self.most and nulls == 0:
+            return True
+        return None
+
+    def mask(self, column: pa.ChunkedArray | pa.Array) -> Mask:
+        """Which values go."""
+        kind = self.column.type
+        if isinstance(kind, T.DateType):
+            numbers = pc.cast(pc.cast(column, pa.date32()), pa.int32())
+        elif isinstance(kind, T.TimestampType | T.TimestampNTZType):
+            numbers = pc.cast(pc.cast(column, pa.timestamp("us", column.type.tz)), pa.int64())
+        else:
+            numbers = pc.cast(column, pa.int64())
+        bound = max(min(self.most, (1 << 63) - 1), -(1 << 63))
+        at_most = pc.less_equal(pc.cast(numbers, pa.int64()), pa.scalar(bound, pa.int64()))
+        found: Mask = np.asarray(pc.fill_null(at_most, False))
+        return found if self.most >= -(1 << 63) else np.zeros(len(found), np.bool_)
+
+    def _bound(self, values: Any) -> Any:
+        """A bound, or the count of nulls, among those of all columns."""
+        for name in self.column.physical:
+            if not isinstance(values, Mapping):
+                return None
+            values = values.get(name)
+        return values
+
+    def _parsed(self, value: Any, exact: bool) -> _Range | None:
+        """What a value in the log says of values in the file; None where that is nothing."""
+        kind = self.column.type
+        if exact and value is None:
+            return _Range(0, 0, known=False)
+        try:
+            if isinstance(kind, T.DateType):
+                days = (date.fromisoformat(str(value)) - EPOCH.date()).days
+                return _Range(days, days)
+            if isinstance(kind, T.TimestampType | T.TimestampNTZType):
+                moment = datetime.fromisoformat(str(value))
+                if moment.tzinfo is None and isinstance(kind, T.TimestampType):
+                    return None  # in the time zone of whoever wrote it
+                micros = to_micros(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+                return _Range(micros, micros if exact else micros + _STATISTICS_US)
+            number = int(value)
+            return _Range(number, number)
+        except (ValueError, TypeError):
+            return None
+
+
+@dataclass(frozen=True)
+class _Range:
+    least: int
+    most: int
+    known: bool = True

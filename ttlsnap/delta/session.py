@@ -1,0 +1,64 @@
+"""A Spark session that knows Delta: the one there is, or one of our own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ttlsnap.engines.launch import first_lines, quiet_launch
+from ttlsnap.errors import TtlsnapError, UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+
+
+@contextlib.contextmanager
+def delta_session(
+    session: SparkSession | None = None, *, jars: str | None = None, master: str | None = None
+) -> Iterator[SparkSession]:
+    """``session``, the active one, or one that is started on ``master`` and stopped again.
+
+    ``jars`` are the paths of Delta's jars, with commas between; without them Delta's own helper has Spark fetch them
+    from Maven. Raises UsageError for a session without Delta, and in a sentence what keeps one from starting.
+    """
+    from pyspark.sql import SparkSession
+
+    found = session or SparkSession.getActiveSession()
+    if found is not None:
+        if EXTENSION not in str(found.conf.get("spark.sql.extensions", "")):
+            raise UsageError(
+                f"the Spark session that is active has no Delta: start it with spark.sql.extensions={EXTENSION}, "
+                f"spark.sql.catalog.spark_catalog={CATALOG} and Delta's jars"
+            )
+        yield found
+        return
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("ttlsnap").config("spark.ui.enabled", "false")
+    if master is not None or "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
+        builder = builder.master(master or "local[*]")
+    builder = builder.config("spark.sql.extensions", EXTENSION).config("spark.sql.catalog.spark_catalog", CATALOG)
+    if jars is not None:
+        builder = builder.config("spark.jars", jars)
+    else:
+        from delta import configure_spark_with_delta_pip
+
+        builder = configure_spark_with_delta_pip(builder)
+    try:
+        with quiet_launch():
+            started = builder.getOrCreate()
+    except Exception as error:
+        raise TtlsnapError(
+            f"Spark could not be started with Delta: {first_lines(error)}\nIs there a Java 17? Delta's jars come from "
+            "Maven Central; where that cannot be reached, give them by --jars. A Maven cache (~/.m2) that holds a "
+            "package's .pom without its .jar keeps Ivy from fetching it: remove that package from the cache"
+        ) from error
+    try:
+        yield started
+    finally:
+        started.stop()

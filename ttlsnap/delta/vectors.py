@@ -1,0 +1,76 @@
+"""Deletion vectors: which rows of a data file are marked as deleted.
+
+A vector is a set of row numbers, in the portable format of 64-bit Roaring bitmaps behind a magic number, kept in the
+log itself (``i``), in a file beside the data (``u``) or at a path of its own (``p``):
+
+    inline: Z85 of  [magic: 4, little endian][bitmap]
+    file:   [version: 1] ... at the offset: [size: 4, big endian][magic: 4][bitmap][CRC-32: 4, big endian]
+
+Source: delta-io/delta, PROTOCOL.md (Deletion Vectors), and vectors that Delta 4.4 wrote.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+import uuid
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.filesystem import Directory
+
+_MAGIC = 1681511377
+_MAX_BYTES = 1 << 30
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_TO_B85 = str.maketrans(_Z85, _B85)
+_UUID_CHARACTERS = 20
+
+
+def deleted_rows(files: Directory, vector: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+    """The numbers of the deleted rows, ascending (int64[n]).
+
+    Raises CorruptionError for a vector that is not what it says, UnsupportedError for one outside the table.
+    """
+    try:
+        return _rows(files, vector)
+    except (ValueError, KeyError, TypeError, struct.error, OverflowError) as error:
+        raise CorruptionError(f"{files.root}: a deletion vector of another form: {error!r}") from error
+
+
+def _rows(files: Directory, vector: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+    kind, where = str(vector["storageType"]), str(vector["pathOrInlineDv"])
+    size, count = int(vector["sizeInBytes"]), int(vector["cardinality"])
+    if not 0 < size <= _MAX_BYTES or count < 0:
+        raise ValueError(f"{size} bytes for {count} rows")
+    if kind == "i":
+        data = _z85(where)[:size]
+    elif kind == "u":
+        name = uuid.UUID(bytes=_z85(where[-_UUID_CHARACTERS:]))
+        prefix = where[:-_UUID_CHARACTERS]
+        path = f"{prefix}/deletion_vector_{name}.bin" if prefix else f"deletion_vector_{name}.bin"
+        with files.open(path) as stream:
+            stream.seek(int(vector.get("offset") or 0))
+            (told,) = struct.unpack(">i", stream.read(4))
+            data, checksum = stream.read(size), stream.read(4)
+        if told != size or len(data) != size or struct.unpack(">I", checksum)[0] != zlib.crc32(data):
+            raise CorruptionError(f"{files.root}/{path} is damaged: its length or its checksum is wrong")
+    else:
+        raise UnsupportedError(f"{files.root}: a deletion vector of storage type {kind!r}")
+    (magic,) = struct.unpack("<i", data[:4])
+    if magic != _MAGIC:
+        raise UnsupportedError(f"{files.root}: a deletion vector of another serialization ({magic})")
+    rows = np.fromiter(BitMap64.deserialize(data[4:]), np.int64)
+    if len(rows) != count:
+        raise ValueError(f"{len(rows)} rows where {count} were said")
+    return rows
+
+
+def _z85(text: str) -> bytes:
+    return base64.b85decode(text.translate(_TO_B85))
