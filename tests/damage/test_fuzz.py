@@ -1,6 +1,6 @@
 """Random damage to random files of random samples, for as long as there is time.
 
-``TTLSNAP_FUZZ_SECONDS`` says how long (20), ``TTLSNAP_FUZZ_SEED`` repeats the case that a failure names.
+``TTLSNAP_FUZZ_SECONDS`` says how long (10), ``TTLSNAP_FUZZ_SEED`` repeats the case that a failure names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..samples import COMPACTABLE, bytes_of, sample
 from . import wreck
 from .conftest import Ttlsnap
 
-SECONDS = float(os.environ.get("TTLSNAP_FUZZ_SECONDS", "20"))
+SECONDS = float(os.environ.get("TTLSNAP_FUZZ_SECONDS", "10"))
 SEED = os.environ.get("TTLSNAP_FUZZ_SEED")
 NAMES = (*COMPACTABLE, "join-4.2", "no-schema-3.0")
 MEMORY = 512 << 20

@@ -136,6 +136,8 @@ def _session(scratch: str, classes: str, delta: bool) -> Any:
         builder = configure_spark_with_delta_pip(builder)
         builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         builder = builder.config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        for name in ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"):
+            builder = builder.config(name, "2")
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark

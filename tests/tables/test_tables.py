@@ -15,11 +15,12 @@ from ttlsnap.cli.app import run
 from ttlsnap.delta.history import table_history
 
 from ..judge.processes import NEWEST, Server, SparkFailed
+from ..matrix import FULL
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 TTL = timedelta(days=7)
 USERS = 60
-BATCHES = 4
+BATCHES = 2
 # The column that holds the time: its definition, what the stream gives for it, and how --timestamp names it.
 TIMES = {
     "timestamp": ("at TIMESTAMP", "to_timestamp(at) AS at", "at"),
@@ -124,7 +125,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.close()
 
 
-@pytest.mark.parametrize(("time", "kind"), [*((time, "plain") for time in TIMES), *(("timestamp", k) for k in KINDS)])
+EVERYTHING = [*((time, "plain") for time in TIMES), *(("timestamp", kind) for kind in KINDS if kind != "plain")]
+
+
+@pytest.mark.parametrize(("time", "kind"), EVERYTHING if FULL else [("nested", "plain"), ("timestamp", "vectors")])
 def test_what_expired_goes_and_the_stream_goes_on(server: Server, tmp_path: Path, time: str, kind: str) -> None:
     table = Table(server, tmp_path, time, kind)
     gone = expired(day=time == "date")
@@ -150,6 +154,7 @@ def test_history_and_rollback(server: Server, tmp_path: Path) -> None:
     table = Table(server, tmp_path)
     before = table.users()
     report = table.compact()
+    assert table.compact(key=[], dry_run=True)["key"] == ["user"]  # it is remembered
     (first,) = table_history(table.path)
     assert (first.run, first.dropped) == (report["run"], len(expired()))
     table.call("rollback", path=table.path)
@@ -162,35 +167,34 @@ def test_history_and_rollback(server: Server, tmp_path: Path) -> None:
         table.call("rollback", path=table.path)
 
 
-def test_the_key_is_remembered(server: Server, tmp_path: Path) -> None:
+def test_bad_input_leaves_a_table_as_it_is(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = Table(server, tmp_path)
     with pytest.raises(SparkFailed, match="say which columns a row goes by"):
         table.compact(key=[])
-    table.compact()
-    assert table.compact(key=[], dry_run=True)["key"] == ["user"]
-
-
-def test_a_table_that_takes_no_deletes(server: Server, tmp_path: Path) -> None:
-    table = Table(server, tmp_path)
-    table.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
-    with pytest.raises(SparkFailed, match=r"delta\.appendOnly"):
-        table.compact()
-
-
-def test_a_dry_run_on_the_command_line_needs_no_spark(
-    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table = Table(server, tmp_path)
+    # A dry run needs no Spark.
     options = ["--key", "user", "--timestamp", "at", "--ttl", "7d", "--now", NOW.isoformat(), "--dry-run"]
     assert run(["compact", table.path, *options, "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["kind"], document["totals"]["dropped"]) == ("table", len(expired()))
     assert run(["compact", table.path, *options]) == 0
     assert "A dry run" in capsys.readouterr().out
-    assert run(["compact", table.path, *options, "--output", "x"]) == 2
-    assert run(["compact", table.path, *options[2:]]) == 2
-    assert "--key" in capsys.readouterr().err
-    assert run(["compact", table.path, "--key", "nosuch", *options[2:]]) == 2
-    assert run(["compact", table.path, "--key", "user", "--timestamp", "nosuch", *options[4:]]) == 2
+    for wrong, words in (
+        ([*options, "--output", "x"], "--output is for checkpoints"),
+        (options[2:], "--key"),
+        (["--key", "nosuch", *options[2:]], "no column nosuch for a key"),
+        (["--key", "user", "--timestamp", "nosuch", *options[4:]], "has no field value.nosuch"),
+        (
+            ["--key", "user", "--transformer", "keep", *options[6:]],
+            "--ttl and --timestamp say what goes",
+        ),
+    ):
+        assert run(["compact", table.path, *wrong]) in (2, 3)
+        assert words in capsys.readouterr().err
     assert run(["history", table.path]) == 0
     assert "no runs" in capsys.readouterr().out
+    assert run(["history", table.path, "--prune"]) == 2
+    assert run(["rollback", table.path]) == 4
+    table.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
+    with pytest.raises(SparkFailed, match=r"delta\.appendOnly"):
+        table.compact()
+    assert set(table.users()) == ALL
