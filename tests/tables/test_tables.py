@@ -185,7 +185,7 @@ def test_bad_input_leaves_a_table_as_it_is(server: Server, tmp_path: Path, capsy
         (["--key", "user", "--timestamp", "nosuch", *options[4:]], "has no field value.nosuch"),
         (
             ["--key", "user", "--transformer", "keep", *options[6:]],
-            "--ttl and --timestamp say what goes",
+            "only --ttl with --timestamp makes something",
         ),
     ):
         assert run(["compact", table.path, *wrong]) in (2, 3)
