@@ -23,7 +23,7 @@ from ..matrix import FULL
 from .observe_tables import TableObserver, read_observed
 from .tables import TABLE_PAIRS
 
-SLICE = ("table-column-removed-evolving", "table-key-removed")
+SLICE = ("table-key-removed",)
 CHOSEN = tuple(TABLE_PAIRS) if FULL else SLICE
 _V2 = {"delta.checkpointPolicy": "v2"}
 _FORMAT = "spark.databricks.delta.checkpointV2.topLevelFileFormat"

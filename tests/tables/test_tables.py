@@ -125,10 +125,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.close()
 
 
-EVERYTHING = [*((time, "plain") for time in TIMES), *(("timestamp", kind) for kind in KINDS if kind != "plain")]
+EVERYTHING = [
+    *((time, "plain") for time in TIMES),
+    *(("timestamp", kind) for kind in KINDS if kind != "plain"),
+    ("nested", "vectors"),
+]
 
 
-@pytest.mark.parametrize(("time", "kind"), EVERYTHING if FULL else [("nested", "plain"), ("timestamp", "vectors")])
+@pytest.mark.parametrize(("time", "kind"), EVERYTHING if FULL else [("nested", "vectors")])
 def test_what_expired_goes_and_the_stream_goes_on(server: Server, tmp_path: Path, time: str, kind: str) -> None:
     table = Table(server, tmp_path, time, kind)
     gone = expired(day=time == "date")
