@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
-import os
 import re
 import runpy
 import sys
@@ -25,7 +24,7 @@ from ttlsnap.contract.model import PARTITIONS, SCHEMA_CHECK, Contract, OperatorC
 from ttlsnap.contract.of_checkpoint import contract_of_checkpoint
 from ttlsnap.contract.plan import SOURCE, PlannedOperator, stateful_operators
 from ttlsnap.contract.recording import Empty, Recording, Started, intercepted, recorded
-from ttlsnap.engines.launch import first_lines, quiet_launch
+from ttlsnap.engines.launch import first_lines, launched, own_session
 from ttlsnap.errors import NotACheckpointError, TtlsnapError, UsageError
 
 if TYPE_CHECKING:
@@ -158,21 +157,11 @@ def _session(session: SparkSession | None, conf: Mapping[str, str]) -> Iterator[
 @contextlib.contextmanager
 def started_session(conf: Mapping[str, str]) -> Iterator[SparkSession]:
     """A session of our own on this machine, stopped when the block ends."""
-    from pyspark.sql import SparkSession
-
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("ttlsnap").config("spark.ui.enabled", "false")
+    builder = own_session()
     for name, value in {"spark.master": "local[2]", **conf}.items():
         builder = builder.config(name, value)
-    try:
-        with quiet_launch():
-            session = builder.getOrCreate()
-    except Exception as error:
-        raise TtlsnapError(f"Spark could not be started. Is there a Java 17?\n{first_lines(error)}") from error
-    try:
+    with launched(builder, lambda told: f"Spark could not be started. Is there a Java 17?\n{told}") as session:
         yield session
-    finally:
-        session.stop()
 
 
 @contextlib.contextmanager

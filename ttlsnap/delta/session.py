@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ttlsnap.engines.launch import first_lines, quiet_launch
-from ttlsnap.errors import TtlsnapError, UsageError
+from ttlsnap.engines.launch import launched, own_session
+from ttlsnap.errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,8 +37,7 @@ def delta_session(
             )
         yield found
         return
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("ttlsnap").config("spark.ui.enabled", "false")
+    builder = own_session()
     if master is not None or "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
         builder = builder.master(master or "local[*]")
     builder = builder.config("spark.sql.extensions", EXTENSION).config("spark.sql.catalog.spark_catalog", CATALOG)
@@ -49,16 +47,13 @@ def delta_session(
         from delta import configure_spark_with_delta_pip
 
         builder = configure_spark_with_delta_pip(builder)
-    try:
-        with quiet_launch():
-            started = builder.getOrCreate()
-    except Exception as error:
-        raise TtlsnapError(
-            f"Spark could not be started with Delta: {first_lines(error)}\nIs there a Java 17? Delta's jars come from "
-            "Maven Central; where that cannot be reached, give them by --jars. A Maven cache (~/.m2) that holds a "
-            "package's .pom without its .jar keeps Ivy from fetching it: remove that package from the cache"
-        ) from error
-    try:
+    with launched(builder, _failure) as started:
         yield started
-    finally:
-        started.stop()
+
+
+def _failure(told: str) -> str:
+    return (
+        f"Spark could not be started with Delta: {told}\nIs there a Java 17? Delta's jars come from Maven Central; "
+        "where that cannot be reached, give them by --jars. A Maven cache (~/.m2) that holds a package's .pom without "
+        "its .jar keeps Ivy from fetching it: remove that package from the cache"
+    )

@@ -6,8 +6,14 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ttlsnap.errors import TtlsnapError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @contextlib.contextmanager
@@ -27,6 +33,31 @@ def quiet_launch() -> Iterator[None]:
         finally:
             os.dup2(saved, 2)
             os.close(saved)
+
+
+def own_session() -> SparkSession.Builder:
+    """The beginning of a session of our own, to be configured and given to ``launched``."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return SparkSession.builder.appName("ttlsnap").config("spark.ui.enabled", "false")
+
+
+@contextlib.contextmanager
+def launched(builder: SparkSession.Builder, failure: Callable[[str], str]) -> Iterator[SparkSession]:
+    """A session that is started, and stopped when the block ends.
+
+    Raises TtlsnapError where it does not start; ``failure`` makes the message of what Spark says.
+    """
+    try:
+        with quiet_launch():
+            session = builder.getOrCreate()
+    except Exception as error:
+        raise TtlsnapError(failure(first_lines(error))) from error
+    try:
+        yield session
+    finally:
+        session.stop()
 
 
 def first_lines(error: BaseException, lines: int = 3) -> str:

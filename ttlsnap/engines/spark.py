@@ -12,14 +12,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ttlsnap.engines import Done
-from ttlsnap.engines.launch import first_lines, quiet_launch
+from ttlsnap.engines.launch import first_lines, launched, own_session
 from ttlsnap.engines.progress import listener, sender
 from ttlsnap.errors import TtlsnapError
 from ttlsnap.partition import PartitionResult, PartitionResults, PartitionTask, Progress, compact_partition
@@ -76,25 +75,21 @@ class SparkEngine:
         if session is not None:
             yield session
             return
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.appName("ttlsnap").config("spark.ui.enabled", "false")
+        builder = own_session()
         master = self._master
         if master is None and "SPARK_REMOTE" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
             master = f"local[{self._parallelism or '*'}]"
         if master is not None:
             builder = builder.remote(master) if master.startswith("sc://") else builder.master(master)
-        try:
-            with quiet_launch():
-                session = builder.getOrCreate()
-        except Exception as error:
-            raise TtlsnapError(
+
+        def failure(told: str) -> str:
+            return (
                 f"Spark could not be started on {master or 'its default master'}; nothing was changed. Is there a Java "
-                f"17, and can the master be reached? --engine local needs neither.\n{first_lines(error)}"
-            ) from error
-        try:
+                f"17, and can the master be reached? --engine local needs neither.\n{told}"
+            )
+
+        with launched(builder, failure) as session:
             yield session
-        finally:
-            session.stop()
 
 
 def _work(tasks: list[PartitionTask], port: int | None) -> Any:
