@@ -72,17 +72,21 @@ def clock_at(now: str, batch: Batch) -> Clock:
     watermark = None if batch.watermark_ms is None else batch.watermark_ms * MICROS
     if now == "checkpoint":
         return Clock(watermark, batch.timestamp_ms * MICROS, "checkpoint", watermark)
+    moment = moment_of(now)
+    return Clock(moment, moment, "wall" if now == "wall" else "given", watermark)
+
+
+def moment_of(now: str) -> int:
+    """The moment that ``--now`` names without a checkpoint: ``wall`` or an ISO 8601 time, in microseconds."""
     if now == "wall":
-        moment = to_micros(datetime.now(UTC))
-        return Clock(moment, moment, "wall", watermark)
+        return to_micros(datetime.now(UTC))
     try:
         given = datetime.fromisoformat(now)
     except ValueError as error:
         raise UsageError(
             f"--now {now!r} is neither 'checkpoint' nor 'wall' nor an ISO 8601 time such as 2026-01-31T12:00:00Z"
         ) from error
-    moment = to_micros(given if given.tzinfo else given.replace(tzinfo=UTC))
-    return Clock(moment, moment, "given", watermark)
+    return to_micros(given if given.tzinfo else given.replace(tzinfo=UTC))
 
 
 def to_micros(moment: datetime) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ttlsnap.clock import MICROS, Clock, iso, to_micros
+from ttlsnap.clock import MICROS, Clock, iso, moment_of
 from ttlsnap.delta.cutoff import TableCutoff, column_at, quoted
 from ttlsnap.delta.log import KEY, Commit, DataFile, TableState, commits, live_files, read_table
 from ttlsnap.delta.session import delta_session
@@ -250,21 +250,13 @@ def _names(state: StateDescriptor, side: str, path: Sequence[int]) -> list[str]:
 
 
 def _clock(files: LocalDirectory, now: str) -> Clock:
-    if now == "wall":
-        moment = to_micros(datetime.now(UTC))
-    elif now == "checkpoint":
+    if now == "checkpoint":
         last = next((c for c in commits(files) if c.timestamp_ms is not None and metadata_of(c) is None), None)
         if last is None or last.timestamp_ms is None:
             raise UsageError(f"{files.root}: no commit says when it was made; give --now wall or a time")
         moment = last.timestamp_ms * MICROS
     else:
-        try:
-            given = datetime.fromisoformat(now)
-        except ValueError as error:
-            raise UsageError(
-                f"--now {now!r} is neither 'checkpoint' nor 'wall' nor an ISO 8601 time such as 2026-01-31T12:00:00Z"
-            ) from error
-        moment = to_micros(given if given.tzinfo else given.replace(tzinfo=UTC))
+        moment = moment_of(now)
     return Clock(moment, moment, now if now in ("wall", "checkpoint") else "given")
 
 
