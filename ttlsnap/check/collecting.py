@@ -12,6 +12,14 @@ from ttlsnap.contract import Contract
 from ttlsnap.contract.model import SCHEMA_CHECK
 
 
+def finding(
+    code: str, verdict: Verdict, place: Place, old: object, new: object, message: str, spark: str, fix: str
+) -> Finding:
+    """A finding by the rule ``code``, with what was and what is as text."""
+    was, now = (None if value is None else str(value) for value in (old, new))
+    return Finding(RULES[code].code, verdict, place, was, now, message, spark, fix)
+
+
 @dataclass
 class Comparison:
     """An old contract and a new one. ``renamed`` tells new names of columns that are the same, by the user's word."""
@@ -34,8 +42,7 @@ class Comparison:
         fix: str = "",
     ) -> None:
         """A finding by the rule ``code``."""
-        was, now = (None if value is None else str(value) for value in (old, new))
-        self.findings.append(Finding(RULES[code].code, verdict, place, was, now, message, spark, fix))
+        self.findings.append(finding(code, verdict, place, old, new, message, spark, fix))
 
     def not_seen(self, line: str) -> None:
         """Something that could not be compared."""

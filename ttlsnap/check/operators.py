@@ -127,7 +127,7 @@ def _operator(both: Comparison, old: OperatorContract, new: OperatorContract) ->
     differing = functions_differ(old, new) if known else None
     if known:
         compare_meanings(both, place, old, new)
-    mine = [name for name, names in LAYOUTS.items() if operator_name(old, new) in (*names, None)]
+    mine = [name for name, names in LAYOUTS.items() if place.operator_name in (*names, None)]
     if any(both.old.conf.get(name) != both.new.conf.get(name) for name in mine if _both_have(both, name)):
         _other_layout(both, place, old, new)
         return
@@ -137,11 +137,6 @@ def _operator(both: Comparison, old: OperatorContract, new: OperatorContract) ->
         compare_numbers(both, place, known, start)
     if any(f.code.endswith("-nullability") and f.verdict is Verdict.RECONFIGURATION for f in both.findings[start:]):
         _refused_first(both, start)
-
-
-def operator_name(old: OperatorContract, new: OperatorContract) -> str | None:
-    """The name of an operator that is in both."""
-    return old.name or new.name
 
 
 def _other_layout(both: Comparison, place: Place, old: OperatorContract, new: OperatorContract) -> None:

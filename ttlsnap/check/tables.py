@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ttlsnap.check.collecting import finding
 from ttlsnap.check.findings import Finding, Place, Verdict
-from ttlsnap.check.rules import RULES, SILENT
+from ttlsnap.check.rules import SILENT
 from ttlsnap.contract.table import TableContract
 from ttlsnap.errors import UsageError
 from ttlsnap.schema.types import (
@@ -53,8 +54,7 @@ class TableComparison:
     def add(
         self, code: str, verdict: Verdict, at: str, old: object, new: object, message: str, delta: str, fix: str = ""
     ) -> None:
-        was, now = (None if value is None else str(value) for value in (old, new))
-        self.findings.append(Finding(RULES[code].code, verdict, Place(field=at), was, now, message, delta, fix))
+        self.findings.append(finding(code, verdict, Place(field=at), old, new, message, delta, fix))
 
 
 def compare_tables(old: TableContract, new: TableContract, renamed: Mapping[str, str]) -> TableComparison:
