@@ -1,11 +1,13 @@
 """Batches of state entries, as a transformer sees them.
 
-An entry is raw key bytes and raw value bytes plus their schema. Nothing is decoded until it is asked for, and
-then one field at a time, as an Arrow array; what is kept is copied untouched.
+An entry of a state store is raw key bytes and raw value bytes plus their schema. Nothing is decoded until it is asked
+for, and then one field at a time, as an Arrow array; what is kept is copied untouched. A row of a table is an entry,
+too (``ttlsnap.delta.entries``).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -28,65 +30,52 @@ Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class StateEntries:
+class StateEntries(ABC):
     """n entries of one state.
 
-    ``keys`` and ``values`` are their raw rows. ``index`` says which entries of the batch handed to the first
-    transformer these are (int64[n], ascending), ``rewritten`` which of them have a new value (bool[n]).
+    ``index`` says which entries of the batch handed to the first transformer these are (int64[n], ascending),
+    ``rewritten`` which of them have a new value (bool[n]).
     """
 
     state: StateDescriptor
-    keys: Rows
-    values: Rows
     index: Int64
     rewritten: Mask
 
-    @classmethod
-    def of(cls, state: StateDescriptor, keys: Rows, values: Rows) -> StateEntries:
-        """A batch as it comes from a store."""
-        return cls(state, keys, values, np.arange(len(keys)), np.zeros(len(keys), np.bool_))
+    @staticmethod
+    def of(state: StateDescriptor, keys: Rows, values: Rows) -> RowEntries:
+        """A batch as it comes from a store: raw rows."""
+        return RowEntries(state, np.arange(len(keys)), np.zeros(len(keys), np.bool_), keys, values)
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self.index)
 
+    @abstractmethod
     def column(self, name: str | Field) -> pa.Array:
         """One field of every entry, decoded: an Arrow array of n values, null where the field is.
 
         Raises UsageError when the state has no such field, CorruptionError for a row that is damaged.
         """
-        field = self._field(name)
-        rows, schema = self._side(field.side)
-        return decode_column(rows, schema, field.path)
 
+    @abstractmethod
     def words(self, name: str | Field) -> tuple[Int64, Mask]:
         """The raw 8-byte words of a field of fixed width (int64[n]), and where it is null (bool[n])."""
-        field = self._field(name)
-        rows, schema = self._side(field.side)
-        if len(field.path) == 1:
-            return read_words(rows, len(schema.fields), field.path[0])
-        return decode_words(rows, schema, field.path)
 
-    @cached_property
+    @property
+    @abstractmethod
     def key_structs(self) -> pa.StructArray:
         """All keys, decoded whole."""
-        return decode(self.keys, self.state.key_schema)
 
-    @cached_property
+    @property
+    @abstractmethod
     def value_structs(self) -> pa.StructArray:
         """All values, decoded whole."""
-        return decode(self.values, self.state.value_schema)
 
     def filter(self, keep: Mask | pa.BooleanArray) -> StateEntries:
         """The entries for which ``keep`` is true; these entries themselves when that is all of them."""
         mask = np.asarray(keep)
         if mask.dtype != np.bool_ or mask.shape != (len(self),):
             raise UsageError(f"filter wants {len(self)} booleans without nulls, not {mask.dtype}{list(mask.shape)}")
-        if mask.all():
-            return self
-        kept = np.flatnonzero(mask)  # once, where each mask would be searched for itself
-        return StateEntries(
-            self.state, self.keys.take(kept), self.values.take(kept), self.index[kept], self.rewritten[kept]
-        )
+        return self if mask.all() else self._taken(np.flatnonzero(mask))  # once, where each mask is searched for itself
 
     def replace_values(self, values: pa.StructArray, where: Mask | pa.BooleanArray | None = None) -> StateEntries:
         """The same entries with new values, encoded with the state's value schema.
@@ -97,8 +86,61 @@ class StateEntries:
         mask = np.ones(len(self), np.bool_) if where is None else np.asarray(where)
         if mask.dtype != np.bool_ or mask.shape != (len(self),) or len(values) != int(mask.sum()):
             raise UsageError(f"replace_values: {len(values)} values do not fit {len(self)} entries")
-        if not mask.any():
-            return self
+        return self._replaced(values, mask) if mask.any() else self
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Decoded entries, ``[{"key": {...}, "value": {...}}, ...]``, for looking at a few."""
+        pairs = zip(self.key_structs.to_pylist(), self.value_structs.to_pylist(), strict=True)
+        return [{"key": key, "value": value} for key, value in pairs]
+
+    @abstractmethod
+    def _taken(self, kept: Int64) -> StateEntries:
+        """The entries of these numbers, ascending."""
+
+    @abstractmethod
+    def _replaced(self, values: pa.StructArray, mask: Mask) -> StateEntries:
+        """The same with ``values`` where ``mask`` is true."""
+
+    def _field(self, name: str | Field) -> Field:
+        field = self.state.field(name) if isinstance(name, str) else name
+        if field is None:
+            raise UsageError(f"{self.state} has no field {name!r}")
+        return field
+
+
+@dataclass(frozen=True, eq=False)
+class RowEntries(StateEntries):
+    """Entries of a state store: ``keys`` and ``values`` are their raw rows."""
+
+    keys: Rows
+    values: Rows
+
+    def column(self, name: str | Field) -> pa.Array:
+        field = self._field(name)
+        rows, schema = self._side(field.side)
+        return decode_column(rows, schema, field.path)
+
+    def words(self, name: str | Field) -> tuple[Int64, Mask]:
+        field = self._field(name)
+        rows, schema = self._side(field.side)
+        if len(field.path) == 1:
+            return read_words(rows, len(schema.fields), field.path[0])
+        return decode_words(rows, schema, field.path)
+
+    @cached_property
+    def key_structs(self) -> pa.StructArray:
+        return decode(self.keys, self.state.key_schema)
+
+    @cached_property
+    def value_structs(self) -> pa.StructArray:
+        return decode(self.values, self.state.value_schema)
+
+    def _taken(self, kept: Int64) -> RowEntries:
+        return RowEntries(
+            self.state, self.index[kept], self.rewritten[kept], self.keys.take(kept), self.values.take(kept)
+        )
+
+    def _replaced(self, values: pa.StructArray, mask: Mask) -> RowEntries:
         new = encode(values, self.state.value_schema)
         old_size = len(self.values.data)
         start, size = self.values.start.copy(), self.values.size.copy()
@@ -106,7 +148,7 @@ class StateEntries:
         rows = Rows(np.concatenate([self.values.data, new.data]), start, size)
         return replace(self, values=rows, rewritten=self.rewritten | mask)
 
-    def up_to_first_of_each_list(self, answer: StateEntries, lists: Int64) -> StateEntries:
+    def up_to_first_of_each_list(self, answer: RowEntries, lists: Int64) -> RowEntries:
         """What ``answer`` says of each list's values up to the first that it kept; those behind it as they are here.
 
         ``answer`` is some of these entries; ``lists`` says which list each entry of the whole batch is of, ascending.
@@ -127,18 +169,7 @@ class StateEntries:
         start[mine] = answer.values.start[number] + len(self.values.data)
         size[mine], rewritten[mine] = answer.values.size[number], answer.rewritten[number]
         values = Rows(np.concatenate([self.values.data, answer.values.data]), start, size)
-        return replace(self, values=values, rewritten=rewritten).filter(kept | behind)
-
-    def to_pylist(self) -> list[dict[str, Any]]:
-        """Decoded entries, ``[{"key": {...}, "value": {...}}, ...]``, for looking at a few."""
-        pairs = zip(self.key_structs.to_pylist(), self.value_structs.to_pylist(), strict=True)
-        return [{"key": key, "value": value} for key, value in pairs]
-
-    def _field(self, name: str | Field) -> Field:
-        field = self.state.field(name) if isinstance(name, str) else name
-        if field is None:
-            raise UsageError(f"{self.state} has no field {name!r}")
-        return field
+        return replace(self, values=values, rewritten=rewritten)._taken(np.flatnonzero(kept | behind))
 
     def _side(self, side: str) -> tuple[Rows, StructType]:
         if side == "key":

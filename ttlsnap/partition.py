@@ -13,29 +13,24 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ttlsnap import errors
 from ttlsnap.checkpoint import layout
 from ttlsnap.clock import Clock
-from ttlsnap.entries import StateEntries
-from ttlsnap.errors import CorruptionError, StorageError, TransformerError, TtlsnapError
+from ttlsnap.entries import RowEntries, StateEntries
+from ttlsnap.errors import CorruptionError, StorageError, TtlsnapError
 from ttlsnap.filesystem import open_directory
 from ttlsnap.links import Decisions, Link, Outcome, Place
 from ttlsnap.state import StateDescriptor
 from ttlsnap.stores import Rewrite, StagedFile, Staging, StateStore, StoredPartition, Written
 from ttlsnap.stores.lineage import Lineage
-from ttlsnap.transform import (
-    ChoosesStrategy,
-    CollectionStrategy,
-    ReportsTimes,
-    StateSnapshotTransformer,
-    StateSnapshotTransformerFactory,
-    TimeSummary,
-)
+from ttlsnap.transform import StateSnapshotTransformerFactory
+from ttlsnap.transforming import StateResult, StateTransformers
 from ttlsnap.unsaferow.check import check_rows
 from ttlsnap.unsaferow.gather import Mask
 from ttlsnap.unsaferow.rows import Rows
+
+RowTransformers = StateTransformers[RowEntries]
 
 
 @dataclass(frozen=True)
@@ -84,28 +79,6 @@ class PartitionTask:
     def directory(self) -> str:
         """The partition's folder, that of the first store."""
         return f"{self.root}/{layout.store_directory(self.operator, self.partition, self.stores[0].name)}"
-
-
-@dataclass(frozen=True)
-class StateResult:
-    """What became of the entries of one state in a partition.
-
-    ``unmatched`` is how many of a join's dropped rows had matched nothing yet.
-    """
-
-    state: str
-    entries: int = 0
-    kept: int = 0
-    dropped: int = 0
-    rewritten: int = 0
-    unmatched: int = 0
-    times: TimeSummary | None = None
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> StateResult:
-        """The result that was made plain values."""
-        times = document["times"]
-        return cls(**{**document, "times": TimeSummary(**times) if times else None})
 
 
 @dataclass(frozen=True)
@@ -194,23 +167,23 @@ def _compact(task: PartitionTask, progress: Progress) -> PartitionResults:
         return _Linked(task, staging, progress).run()
     (store,) = task.stores
     described = {state.state: state for state in store.states}
-    states = {name: _State(state, task.factories, task.clock) for name, state in described.items()}
+    states = {name: RowTransformers(state, task.factories, task.clock) for name, state in described.items()}
     with (
         task.state_store.open(open_directory(task.root), store.lineage, task.scratch) as partition,
         partition.writer(staging, task.rewrite, described, {}) as writer,
     ):
         for batch in partition.batches(described):
-            state = states.get(batch.state)
-            if state is None:
+            transformers = states.get(batch.state)
+            if transformers is None:
                 writer.keep(batch)
                 continue
-            entries = state.transform(batch.keys, batch.values)
+            entries = transformers.run(_entries(described[batch.state], batch.keys, batch.values))
             if len(entries) == len(batch) and not entries.rewritten.any():
                 writer.keep(batch)
             else:
                 writer.change(batch, entries.index, entries.rewritten, entries.values)
             progress(len(batch), len(batch) - len(entries))
-        changed = any(state.entries != state.left or state.rewritten for state in states.values())
+        changed = any(state.changed for state in states.values())
         written = writer.finish() if changed else None
     return (_result(task, store, written, [state.result() for state in states.values()]),)
 
@@ -254,7 +227,7 @@ class _Linked:
         task = self._task
         with self._open():
             deciders = {
-                (store.name, state.state): _State(state, task.factories, task.clock)
+                (store.name, state.state): RowTransformers(state, task.factories, task.clock)
                 for store in task.stores
                 for state in store.states
             }
@@ -269,7 +242,7 @@ class _Linked:
                 results.append(_result(task, store, written, self._states(store.name, deciders, final, outcomes)))
         return tuple(results)
 
-    def _decide(self, deciders: Mapping[Place, _State]) -> tuple[dict[Place, Decisions], list[Outcome]]:
+    def _decide(self, deciders: Mapping[Place, RowTransformers]) -> tuple[dict[Place, Decisions], list[Outcome]]:
         """Scan everything once: what the transformers make of it, and what follows."""
         task = self._task
         works = [(link, link.begin(task.directory)) for link in task.links]
@@ -281,7 +254,7 @@ class _Linked:
                     continue
                 keys, values = batch.keys, batch.values
                 if place in deciders:
-                    entries = deciders[place].transform(keys, values)
+                    entries = deciders[place].run(_entries(self._places[place], keys, values))
                     parts[place].append(_decisions(len(keys), entries))
                     self._progress(len(keys), len(keys) - len(entries))
                 for link, work in works:
@@ -346,7 +319,7 @@ class _Linked:
     def _states(
         self,
         store: str,
-        deciders: Mapping[Place, _State],
+        deciders: Mapping[Place, RowTransformers],
         final: Mapping[Place, Decisions],
         outcomes: Sequence[Outcome],
     ) -> list[StateResult]:
@@ -367,7 +340,14 @@ class _Linked:
         return [*looked_at, *followed]
 
 
-def _decisions(count: int, entries: StateEntries) -> Decisions:
+def _entries(state: StateDescriptor, keys: Rows, values: Rows) -> RowEntries:
+    """A batch, of which it is certain that it is what its schema says."""
+    check_rows(keys, state.key_schema)
+    check_rows(values, state.value_schema)
+    return StateEntries.of(state, keys, values)
+
+
+def _decisions(count: int, entries: RowEntries) -> Decisions:
     """What a transformer made of ``count`` entries."""
     kept, rewritten = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     kept[entries.index] = True
@@ -397,111 +377,3 @@ def settle(task: PartitionTask, result: PartitionResult) -> PartitionResult:
             )
         files.rename(file.path, staging.place(file.target))
     return replace(result, staged=tuple(replace(file, path=staging.place(file.target)) for file in result.staged))
-
-
-def create(
-    factory: StateSnapshotTransformerFactory, state: StateDescriptor, clock: Clock
-) -> StateSnapshotTransformer | None:
-    """What the factory makes for ``state``; whatever it raises is told as the transformer's own error."""
-    try:
-        return factory.create(state, clock)
-    except TtlsnapError:
-        raise
-    except Exception as error:
-        name = type(factory).__name__
-        raise TransformerError(f"{state}: {name}.create raised {type(error).__name__}: {error}") from error
-
-
-class _State:
-    """One state's transformers in one partition, and what they did."""
-
-    def __init__(
-        self, state: StateDescriptor, factories: Sequence[StateSnapshotTransformerFactory], clock: Clock
-    ) -> None:
-        self.state = state
-        self._transformers = [
-            (t, state.kind == "list" and _stops(factory))
-            for factory in factories
-            if (t := create(factory, state, clock)) is not None
-        ]
-        self.entries = self.left = self.rewritten = 0
-
-    def transform(self, keys: Rows, values: Rows) -> StateEntries:
-        """Run one batch through the transformers."""
-        state = self.state
-        check_rows(keys, state.key_schema)
-        check_rows(values, state.value_schema)
-        first = entries = StateEntries.of(state, keys, values)
-        for transformer, stops in self._transformers:
-            if not len(entries):
-                break
-            answer = _filter_or_transform(transformer, entries)
-            if stops and answer is not entries:
-                # Of the batch itself, values of one list have one key: not an equal one, but the same bytes.
-                lists = np.cumsum(np.append(False, keys.start[1:] != keys.start[:-1]))
-                answer = entries.up_to_first_of_each_list(answer, lists)
-            entries = answer
-        self.entries += len(first)
-        self.left += len(entries)
-        self.rewritten += int(entries.rewritten.sum())
-        return entries
-
-    def result(self) -> StateResult:
-        times = [t.time_summary() for t, _ in self._transformers if isinstance(t, ReportsTimes)]
-        return StateResult(
-            state=self.state.state,
-            entries=self.entries,
-            kept=self.left - self.rewritten,
-            dropped=self.entries - self.left,
-            rewritten=self.rewritten,
-            times=times[0] if times else None,
-        )
-
-
-def _stops(factory: StateSnapshotTransformerFactory) -> bool:
-    return (
-        isinstance(factory, ChoosesStrategy)
-        and CollectionStrategy.parse(factory.strategy) is CollectionStrategy.STOP_ON_FIRST_INCLUDED
-    )
-
-
-def _filter_or_transform(transformer: StateSnapshotTransformer, before: StateEntries) -> StateEntries:
-    state = before.state
-    try:
-        after = transformer.filter_or_transform(before)
-    except TransformerError as error:
-        raise TransformerError(f"{state}: {error}") from error
-    except TtlsnapError:
-        raise
-    except Exception as error:
-        raise TransformerError(
-            f"{state}: the transformer raised {type(error).__name__}: {error} "
-            f"(in {len(before)} entries, the first with key {_first_key(before)})"
-        ) from error
-    _check_answer(state, before, after)
-    return after
-
-
-def _check_answer(state: StateDescriptor, before: StateEntries, after: object) -> None:
-    """A transformer may only answer with entries it was given: nothing else can be told apart from loss."""
-    if after is before:
-        return
-    if not isinstance(after, StateEntries):
-        raise TransformerError(f"{state}: the transformer returned {type(after).__name__}, not StateEntries")
-    if len(after) and not _is_part(after.index, before.index):
-        raise TransformerError(f"{state}: the transformer returned entries that it was not given")
-
-
-def _is_part(part: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> bool:
-    """Whether ``part`` ascends and has only numbers from ``whole``, which ascends; neither is empty."""
-    if (part[1:] <= part[:-1]).any() or part[0] < whole[0] or part[-1] > whole[-1]:
-        return False
-    without_gaps = whole[-1] - whole[0] == len(whole) - 1
-    return bool(without_gaps or np.isin(part, whole).all())
-
-
-def _first_key(entries: StateEntries) -> str:
-    try:
-        return repr(entries.filter(np.arange(len(entries)) == 0).key_structs.to_pylist()[0])
-    except TtlsnapError:
-        return "unknown"

@@ -17,7 +17,7 @@ from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.links import Link, Place
 from ttlsnap.operators import Selection, TimerPolicy, behind_join, describe, left_untouched, links_of
 from ttlsnap.operators.transform_with_state import Timers
-from ttlsnap.partition import PartitionTask, StoreTask, create
+from ttlsnap.partition import PartitionTask, StoreTask
 from ttlsnap.state import StateDescriptor
 from ttlsnap.stores import Rewrite, StateStore, lineage_of, state_store
 from ttlsnap.stores.lineage import Lineage
@@ -27,6 +27,7 @@ from ttlsnap.transform import (
     PlansStates,
     StateSnapshotTransformerFactory,
 )
+from ttlsnap.transforming import create
 
 
 @dataclass(frozen=True)

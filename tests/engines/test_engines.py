@@ -29,6 +29,7 @@ from ttlsnap import (
 )
 from ttlsnap.clock import Clock, TimeCharacteristic
 from ttlsnap.engines import Done, Engine
+from ttlsnap.entries import RowEntries
 from ttlsnap.errors import RefusedError, StorageError, TransformerError
 from ttlsnap.partition import PartitionResults, PartitionTask, Progress, compact_partition
 from ttlsnap.transform import StateSnapshotTransformerFactory, Verdict
@@ -177,8 +178,9 @@ def test_a_transformer_may_only_answer_with_what_it_was_given(
                         index = np.arange(len(entries)) + 1
                     case _:
                         index = np.zeros(2, np.int64)
+                assert isinstance(entries, RowEntries)
                 keys, values = entries.keys.take(index % len(entries)), entries.values.take(index % len(entries))
-                return StateEntries(entries.state, keys, values, index, np.zeros(len(index), np.bool_))
+                return RowEntries(entries.state, index, np.zeros(len(index), np.bool_), keys, values)
 
         class Factory:
             def create(self, state: StateDescriptor, clock: Clock) -> StateSnapshotTransformer | None:
