@@ -3,8 +3,8 @@
     python benchmarks/run.py                     everything; what it needs is written with Spark first
     python benchmarks/run.py --cache DIR         keep the checkpoints in DIR for the next time
     python benchmarks/run.py --markdown FILE     also put the tables into FILE, between the marks of each part
-    python benchmarks/run.py --only engines      one part: engines, large, states, memory, rocksdb, operators, inspect
-                                             or check
+    python benchmarks/run.py --only engines      one part: engines, large, states, memory, rocksdb, operators, inspect,
+                                             check or tables
 
 Nothing is judged here: goals stand beside the figures, and whoever reads them decides.
 """
@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -388,6 +389,36 @@ def checking(cache: Path, runs: int) -> list[Table]:
     return [("`ttlsnap check` and `contract`, from start to exit", rows), ("`ttlsnap doctor`, on all cores", scans)]
 
 
+def tables(cache: Path, runs: int) -> list[Table]:
+    """Delta tables against Delta's own statements, in one session."""
+    from table_work import FILES, ROWS, DeltaTable, session
+
+    changed: list[Row] = [("table", "what", "ttlsnap, s", "by hand, s", "wall ratio", "goal")]
+    looked: list[Row] = [("table", "dry run, s", "counting query, s", "wall ratio", "files opened", "goal")]
+    with session() as spark, tempfile.TemporaryDirectory(dir=cache) as folder:
+        for by_time in (False, True):
+            for vectors in (False, True):
+                table = DeltaTable(spark, cache, by_time, vectors)
+                title = f"{'by time' if by_time else 'spread'}{', deletion vectors' if vectors else ''}"
+                done = compare(
+                    {"ours": table.restored(table.compact), "hand": table.restored(table.delete)}, runs, prepare=True
+                )
+                goal = "-" if by_time else "1.15"
+                changed.append((title, "TTL, `DELETE`", *_against(done), goal))
+                table.restored(table.count)()
+                done = compare({"ours": partial(table.compact, dry_run=True), "hand": table.count}, runs)
+                report = table.compact(dry_run=True)
+                opened = f"{report.opened} of {report.files}"
+                looked.append((title, *_against(done), opened, "0.1" if by_time else "-"))
+                if not by_time:
+                    changes = table.changes(Path(folder))
+                    by_hand = table.restored(partial(table.scan_and_merge, changes))
+                    done = compare({"ours": table.restored(table.rewrite), "hand": by_hand}, runs, prepare=True)
+                    changed.append((title, "1 % rewritten, scan and `MERGE`", *_against(done), "1.3"))
+    of = f"{ROWS // 1_000_000}M rows in {FILES} files, half of them expired"
+    return [(f"Delta tables, {of}", changed), ("Dry runs of a TTL on them", looked)]
+
+
 PARTS: dict[str, Callable[[Path, int], list[Table]]] = {
     "engines": engines,
     "large": large,
@@ -397,6 +428,7 @@ PARTS: dict[str, Callable[[Path, int], list[Table]]] = {
     "operators": operators,
     "inspect": inspect,
     "check": checking,
+    "tables": tables,
 }
 
 
@@ -464,6 +496,10 @@ def _run(*arguments: Any) -> None:
     done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=HERE)
     if done.returncode not in (0, 1):
         raise RuntimeError(f"{arguments[0]} ended with {done.returncode}: {done.stderr.decode()}")
+
+
+def _against(done: Comparison) -> tuple[str, str, str]:
+    return f"{done.wall('ours'):.2f}", f"{done.wall('hand'):.2f}", f"{done.wall_ratio('ours', 'hand'):.2f}"
 
 
 def _ratio(what: str, done: Comparison, name: str, base: str, goal: str) -> Row:

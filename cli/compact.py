@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -21,15 +21,16 @@ from ttlsnap.cli.options import (
     StateOption,
     StoreOption,
     parse_schemas,
+    parse_size,
 )
 from ttlsnap.cli.output import MISSING, console, number, print_error, print_json, size, table
 from ttlsnap.cli.progress import TerminalListener
+from ttlsnap.cli.tables import compact_one, refuse
 from ttlsnap.errors import TtlsnapError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ttlsnap.delta.run import TableReport
     from ttlsnap.engines import Engine
     from ttlsnap.report import CompactionReport, StateReport
     from ttlsnap.transform import StateSnapshotTransformerFactory
@@ -209,7 +210,31 @@ def compact(
         Optional[str],  # noqa: UP045
         typer.Option("--jars", metavar="PATHS", help="Delta tables: Delta's jars, where Maven cannot be reached."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before publishing.")] = False,
+    max_files: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            "--max-files", metavar="N", min=1, help="Delta tables: files that one commit may touch; cold ones first."
+        ),
+    ] = None,
+    max_bytes: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--max-bytes", metavar="SIZE", help="Delta tables: the same in bytes, 512MiB or 2GB."),
+    ] = None,
+    erase: Annotated[
+        bool,
+        typer.Option("--erase", help="Delta tables: then purge deletion vectors, and VACUUM what is old enough."),
+    ] = False,
+    retention: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--retention",
+            metavar="DURATION",
+            help="With --erase: how long old files stay. Less than the table says needs --yes, and ends rollback.",
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before publishing; see --retention.")
+    ] = False,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Scan a checkpoint's whole state, or a Delta table, drop what has expired, and publish the result.
@@ -217,30 +242,50 @@ def compact(
     The query must be stopped. The old files are kept until the next run, and [bold]ttlsnap rollback[/bold] puts them
     back. What is not understood is refused, with nothing changed.
     """
+    from ttlsnap.clock import MICROS
     from ttlsnap.compaction import compact as run
     from ttlsnap.delta import is_table
+    from ttlsnap.delta.planning import Limits
+    from ttlsnap.delta.run import Erase
     from ttlsnap.filesystem import open_directory
     from ttlsnap.operators import Selection
+    from ttlsnap.transformers import parse_duration
 
     if output is not None and len(targets) > 1:
         raise UsageError("--output takes one checkpoint at a time")
     factories = _factories(ttl, tuple(timestamp or ()), time, old_ttl, transformer or [], settings or [])
     schemas = parse_schemas(schema)
     ask = not yes and not dry_run and sys.stdin.isatty()
+    limits = Limits(max_files, None if max_bytes is None else parse_size(max_bytes))
+    retention_ms = None if retention is None else parse_duration(retention) // MICROS
+    if retention is not None and not erase:
+        raise UsageError("--retention goes with --erase")
+    for_checkpoints = {
+        "--operator": operator is not None,
+        "--store": store,
+        "--state": state,
+        "--output": output,
+        "--schema": schema,
+    }
+    for_tables = {"--key": key, "--jars": jars, "--max-files": max_files, "--max-bytes": max_bytes, "--erase": erase}
     documents: list[dict[str, Any]] = []
     code = 0
     for target in targets:
         if is_table(open_directory(target)):
-            options = {
-                "--operator": operator,
-                "--store": store,
-                "--state": state,
-                "--output": output,
-                "--schema": schema,
-            }
+            refuse(target, for_checkpoints, "checkpoints")
             try:
-                done = _compact_table(
-                    target, factories, key or (), now, dry_run, jars, master, ask, output_format, options
+                done = compact_one(
+                    target,
+                    factories,
+                    key=key or (),
+                    now=now,
+                    dry_run=dry_run,
+                    limits=limits,
+                    erasing=Erase(retention_ms, yes) if erase else None,
+                    jars=jars,
+                    master=master,
+                    ask=ask,
+                    output_format=output_format,
                 )
             except TtlsnapError as error:
                 if len(targets) == 1:
@@ -251,8 +296,7 @@ def compact(
                 continue
             documents.append(done.to_json())
             continue
-        if key or jars:
-            raise UsageError(f"--key and --jars go with Delta tables, and {target} is none")
+        refuse(target, for_tables, "Delta tables")
         with TerminalListener(_show if output_format is Format.TEXT else None, ask=ask) as listener:
             try:
                 report = run(
@@ -287,73 +331,6 @@ def compact(
         print_json(documents if len(targets) > 1 else documents[0])
     if code:
         raise typer.Exit(code)
-
-
-def _compact_table(
-    target: str,
-    factories: Sequence[StateSnapshotTransformerFactory],
-    key: Sequence[str],
-    now: str,
-    dry_run: bool,
-    jars: str | None,
-    master: str | None,
-    ask: bool,
-    output_format: Format,
-    options: Mapping[str, Any],
-) -> TableReport:
-    """One Delta table; what was told of operators and stores does not go with it."""
-    from ttlsnap.delta.run import compact_table
-
-    for name, value in options.items():
-        if value is not None:
-            raise UsageError(f"{target} is a Delta table: {name} is for checkpoints")
-
-    def confirm(report: TableReport) -> bool:
-        if output_format is Format.TEXT:
-            _show_table_counts(console(), report)
-        return typer.confirm("Delete these rows?", err=True)
-
-    report = compact_table(
-        target, factories, key=key, now=now, dry_run=dry_run, jars=jars, master=master, confirm=confirm if ask else None
-    )
-    if output_format is Format.TEXT:
-        _show_table_report(console(), report)
-    return report
-
-
-def _show_table_counts(out: Console, report: TableReport) -> None:
-    from ttlsnap.clock import iso
-
-    out.print(f"{report.target}, now {iso(report.now_us)} ({report.now_source})", markup=False)
-    numbers = ("entries", "kept", "dropped", "before", "after")
-    counts = table("key", "timestamp", *numbers, right=numbers)
-    c = report.counts
-    counts.add_row(
-        ", ".join(report.key),
-        report.timestamp,
-        *(number(n) for n in (c.entries, c.kept, c.dropped)),
-        size(c.bytes_before),
-        size(c.bytes_after),
-    )
-    out.print(counts)
-
-
-def _show_table_report(out: Console, report: TableReport) -> None:
-    _show_table_counts(out, report)
-    lines = [f"{number(report.files)} files, {number(report.opened)} of them opened, {report.seconds:.1f} s"]
-    if report.dry_run:
-        lines.append("A dry run: nothing was written. Without --dry-run this is what will be deleted.")
-    elif report.version is None:
-        lines.append("Nothing was changed.")
-    else:
-        gone = report.physically_gone_by
-        lines.append(f"Deleted as run {report.run}, version {report.version}. Undo: ttlsnap rollback {report.target}")
-        lines.append(
-            f"The old files may be removed from {gone:%Y-%m-%d %H:%M} UTC on, by VACUUM."
-            if gone
-            else "The rows are marked as deleted, and stay in the files until these are written anew (REORG ... PURGE)."
-        )
-    out.print("\n".join(lines), markup=False)
 
 
 def _factories(

@@ -32,6 +32,8 @@ ttlsnap inspect ck                             operators, states, the fields tha
 ttlsnap inspect ck --age --timestamp value.max   how old are the entries?
 
 ttlsnap inspect ck --entries 5 --format json   a few of them
+
+ttlsnap inspect tables/sessions --age --timestamp last_seen      a Delta state table
 """
 
 
@@ -58,10 +60,20 @@ def inspect(
     schema: SchemaOption = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Show what the state in a checkpoint is: operators, stores, schemas, sizes, entries, age.
+    """Show what the state in a checkpoint, or a Delta table, is: operators, stores, schemas, sizes, entries, age.
 
     Needs no JVM, and without --entries and --age opens no state file, so it answers at once.
     """
+    from ttlsnap.delta import is_table
+    from ttlsnap.filesystem import open_directory
+
+    if is_table(open_directory(target)):
+        from ttlsnap.cli.tables import inspect_one, refuse
+
+        given = {"--batch": batch is not None, "--operator": operator is not None, "--store": store, "--state": state}
+        refuse(target, {**given, "--schema": schema}, "checkpoints")
+        inspect_one(target, entries=entries, age=age, timestamp=timestamp, now=now, output_format=output_format)
+        return
     from ttlsnap.inspection import inspect as look
     from ttlsnap.operators import Selection
 
@@ -119,26 +131,32 @@ def _show(out: Console, found: Inspection) -> None:
             for state in states:
                 if several:
                     out.print(f"  {store.name}.{state.name}:", markup=False)
-                _show_fields(out, state)
+                show_fields(out, state)
                 if state.problem:
                     out.print(f"  {state.problem}", markup=False)
     for sample in found.samples or ():
         place = f"{sample['operator']}.{sample['store']}.{sample['state']}[{sample['partition']}]"
-        key, value = _compact(sample["key"]), _compact(sample["value"])
-        if "map_key" in sample:
-            key += f" {_compact(sample['map_key'])}"
-        if "time" in sample:
-            value = sample["time"]
-        if "matched" in sample:
-            value += "  matched" if sample["matched"] else "  not matched"
-        out.print(f"{place}  {key} -> {value}", markup=False)
+        show_sample(out, place, sample)
+
+
+def show_sample(out: Console, place: str, sample: dict[str, Any]) -> None:
+    """An entry on a line."""
+    key, value = _compact(sample["key"]), _compact(sample["value"])
+    if "map_key" in sample:
+        key += f" {_compact(sample['map_key'])}"
+    if "time" in sample:
+        value = sample["time"]
+    if "matched" in sample:
+        value += "  matched" if sample["matched"] else "  not matched"
+    out.print(f"{place}  {key} -> {value}", markup=False)
 
 
 def _compact(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _show_fields(out: Console, state: StateInspection) -> None:
+def show_fields(out: Console, state: StateInspection) -> None:
+    """The fields of a state, and its ages if they were counted."""
     if state.descriptor is None:
         out.print("  no schema is recorded (Spark before 3.1); --schema gives one", markup=False)
         return

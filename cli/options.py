@@ -58,6 +58,7 @@ QuietPeriodOption = Annotated[
     ),
 ]
 
+_SIZE = re.compile(r"([0-9]{1,15})(?:([kKmMgGtT])(i?))?[bB]?")
 _SCHEMA = re.compile(r"([0-9]{1,9})\.([^=]+)=(.+)", re.DOTALL)
 
 
@@ -73,3 +74,13 @@ def parse_schemas(options: Sequence[str] | None) -> Schemas:
             raise UsageError(f"--schema {option!r}: write OPERATOR.STORE='key-ddl | value-ddl'")
         schemas[int(match[1]), match[2].strip()] = (parse_ddl(key.strip("' ")), parse_ddl(value.strip("' ")))
     return schemas
+
+
+def parse_size(text: str) -> int:
+    """Bytes: ``1048576``, ``512MiB``, ``2GB``; raises UsageError."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or int(match[1]) == 0:
+        raise UsageError(f"{text!r} is no size: write bytes, or 512MiB, or 2GB")
+    power = " kmgt".index((match[2] or " ").lower())
+    unit: int = (1024 if match[3] else 1000) ** power
+    return int(match[1]) * unit

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from .judge.processes import NEWEST, Server
 from .judge.spark import Judge
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             file, _, name = nodeid.partition("::")
             judged = file.startswith(("tests/compaction/", "tests/publishing/"))
+            if "test_tables" in file or file.startswith("tests/tables/"):
+                return "delta"
             return "older" if judged and ("test_older_versions" in file or _OLDER.search(name)) else file
 
     return Together(config, log)
@@ -48,6 +51,15 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     """Real Spark, in as many versions as the tests ask for; one for the session, since starting Spark is what costs."""
     with Judge(tmp_path_factory.mktemp("judge")) as judge:
         yield judge
+
+
+@pytest.fixture(scope="session")
+def delta_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The newest Spark with Delta."""
+    folder = tmp_path_factory.mktemp("delta-server")
+    server = Server(NEWEST, 0, folder / "server", folder / "classes", delta=True)
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session")

@@ -66,7 +66,7 @@ def scan(
 class _StateScan:
     """What a scan of a store finds out about one of its states."""
 
-    def __init__(self, store: Store, state: StateInspection, histogram: _Histogram | None, wanted: int) -> None:
+    def __init__(self, store: Store, state: StateInspection, histogram: Histogram | None, wanted: int) -> None:
         self.store, self.state, self.wanted, self.histogram = store, state, wanted, histogram
         self.samples: list[dict[str, Any]] = []
         self.count = 0
@@ -123,7 +123,7 @@ def _samples(
     return [{**place, **shown(state.descriptor, key, value)} for key, value in decoded]
 
 
-class _Histogram:
+class Histogram:
     """Entries by age: each bucket has those older than the one before and not older than its own bound."""
 
     def __init__(self, field: TimestampField, now: int) -> None:
@@ -153,14 +153,14 @@ class _Histogram:
         }
 
 
-def _histogram(state: StateInspection, timestamp: str | None, clock: Clock) -> _Histogram | None:
+def _histogram(state: StateInspection, timestamp: str | None, clock: Clock) -> Histogram | None:
     """The histogram of a state; None where it has no such field, or Spark stores no timestamp."""
     descriptor = state.descriptor
     name = timestamp or (descriptor.stored_timestamp if descriptor else None)
     if descriptor is None or descriptor.opaque or name is None or descriptor.field(split_unit(name)[0]) is None:
         return None
     stored = descriptor.stored_time if name == descriptor.stored_timestamp else None
-    return _Histogram(
+    return Histogram(
         timestamp_field(descriptor, name),
         clock.now(TimeCharacteristic(stored or TimeCharacteristic.PROCESSING)),
     )

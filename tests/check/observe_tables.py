@@ -27,15 +27,17 @@ OBSERVED = Path(__file__).with_name("observed_tables.json")
 class TableObserver:
     """Real Spark with Delta in a process; use as a context manager."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, server: Server | None = None) -> None:
         self._folder = folder
-        self._server = Server(NEWEST, 0, folder / "server", folder / "classes", delta=True)
+        self._ours = server is None
+        self._server = server or Server(NEWEST, 0, folder / "server", folder / "classes", delta=True)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.close()
+        if self._ours:
+            self._server.close()
 
     def observe(self, pair: TablePair) -> tuple[dict[str, Any], str]:
         """What becomes of a pair, with the contracts of the tables that either stream makes; and what was wrong."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from ttlsnap.delta.log import LOG
 from ttlsnap.errors import CorruptionError, NotACheckpointError, TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.filesystem import open_directory
 
+from ..judge.processes import Server
 from ..matrix import FULL
 from .observe_tables import TableObserver, read_observed
 from .tables import TABLE_PAIRS
@@ -37,10 +37,9 @@ KINDS: dict[str, tuple[dict[str, str], dict[str, str], tuple[int, str]]] = {
 
 
 @pytest.fixture(scope="module")
-def observer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TableObserver]:
+def observer(delta_server: Server, tmp_path_factory: pytest.TempPathFactory) -> TableObserver:
     """Real Spark with Delta."""
-    with TableObserver(tmp_path_factory.mktemp("tables")) as observer:
-        yield observer
+    return TableObserver(tmp_path_factory.mktemp("tables"), delta_server)
 
 
 @pytest.fixture(scope="module")

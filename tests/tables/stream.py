@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 from typing import Any
+
+from . import rules
 
 EVENTS = "user STRING, visits BIGINT, at STRING"
 
@@ -45,16 +49,54 @@ def merge(spark: Any, path: str, source: str, checkpoint: str, columns: str, pau
     query = events.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
     query = query.trigger(availableNow=True).start()
     query.awaitTermination()
+    if query.exception() is not None:
+        raise RuntimeError(str(query.exception()))
     return len(done)
 
 
-def compact(spark: Any, path: str, ttl: str, timestamp: str, **options: Any) -> dict[str, Any]:
-    """One run, as the command line makes it."""
-    from ttlsnap.delta.run import compact_table
+def compact(
+    spark: Any,
+    path: str,
+    ttl: str | None = None,
+    timestamp: str | None = None,
+    rule: str | None = None,
+    limits: tuple[int | None, int | None] | None = None,
+    erase: tuple[int | None, bool] | None = None,
+    meanwhile: dict[str, Any] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """One run, as the command line makes it. ``meanwhile`` is what the stream merges when the table has been read."""
+    from pyspark.cloudpickle import register_pickle_by_value
+
+    from ttlsnap.delta.planning import Limits
+    from ttlsnap.delta.run import Erase, compact_table
+    from ttlsnap.transform import EntryTransformerFactory
     from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
-    factory = TtlTransformerFactory(StateTtlConfig(parse_duration(ttl)), timestamp)
-    return compact_table(path, [factory], session=spark.newSession(), **options).to_json()
+    register_pickle_by_value(rules)  # Spark's workers do not find this package
+    factories: list[Any] = []
+    if ttl is not None:
+        factories.append(TtlTransformerFactory(StateTtlConfig(parse_duration(ttl)), timestamp))
+    if rule is not None:
+        found = getattr(rules, rule)
+        factories.append(found() if isinstance(found, type) else EntryTransformerFactory(found))
+    confirm: Callable[[Any], bool] | None = None
+    if meanwhile is not None:
+        order = meanwhile
+
+        def confirm(report: Any) -> bool:
+            merge(spark, path, **order)
+            return True
+
+    return compact_table(
+        path,
+        factories,
+        session=spark.newSession(),
+        limits=Limits(*limits) if limits else None,
+        erasing=Erase(*erase) if erase else None,
+        confirm=confirm,
+        **options,
+    ).to_json()
 
 
 def rollback(spark: Any, path: str) -> int:
@@ -62,6 +104,49 @@ def rollback(spark: Any, path: str) -> int:
     from ttlsnap.delta.history import rollback_table
 
     return rollback_table(path, session=spark.newSession())[1]
+
+
+def beaten(spark: Any, path: str) -> int:
+    """A commit that another writer is always faster than, with two tries."""
+    from pyspark.sql.types import BooleanType
+
+    from ttlsnap.delta import committing
+    from ttlsnap.filesystem import open_directory
+
+    session = spark.newSession()
+    lock = threading.Lock()
+    tries = []
+
+    def write() -> None:
+        # Touches every file while the other reads them.
+        with lock:
+            spark.newSession().sql(f"UPDATE delta.`{path}` SET visits = visits")
+            tries.append(1)
+
+    def slow(visits: int) -> bool:
+        time.sleep(2)
+        return visits >= 0
+
+    session.udf.register("slow", slow, BooleanType())
+    before, committing._PAUSE_S, committing._TRIES = (committing._PAUSE_S, committing._TRIES), 0.01, 2
+    sql_of = session.sql
+
+    def statement(text: str) -> Any:
+        thread = threading.Thread(target=write)
+        thread.start()
+        try:
+            return sql_of(text)
+        finally:
+            thread.join()
+
+    session.sql = statement
+    try:
+        committing.commit(
+            session, open_directory(path), f"DELETE FROM delta.`{path}` WHERE visits = 1 AND slow(visits)", {"run": "x"}
+        )
+    finally:
+        committing._PAUSE_S, committing._TRIES = before
+    return len(tries)
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ttlsnap.delta.log import KEY, Protocol, read_table
-from ttlsnap.errors import UsageError
 from ttlsnap.filesystem import open_directory
 from ttlsnap.schema.json import from_value, to_value
 from ttlsnap.schema.types import ArrayType, DataType, MapType, StructField, StructType
@@ -76,15 +75,9 @@ def contract_of_table(target: str, key: Sequence[str] = ()) -> TableContract:
     """
     table = read_table(open_directory(target))
     metadata = table.metadata
-    spelled = {name.lower(): name for name in metadata.schema.names}
-    for name in key or metadata.key:
-        if name.lower() not in spelled:
-            columns = ", ".join(metadata.schema.names)
-            raise UsageError(f"{target} has no column {name} for a key; its columns are {columns}")
-    named = tuple(spelled[name.lower()] for name in key or metadata.key)
     return TableContract(
         protocol=table.protocol,
-        key=named,
+        key=metadata.key_of(key, target),
         partition_columns=metadata.partition_columns,
         columns=StructType(tuple(_plain(field) for field in metadata.schema)),
         properties={n: v for n, v in metadata.properties.items() if n != KEY and not n.startswith(_MAPPING + "max")},

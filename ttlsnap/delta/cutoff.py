@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ttlsnap.clock import EPOCH, to_micros
+from ttlsnap.clock import EPOCH, MAX_INT64, MIN_INT64, to_micros
 from ttlsnap.delta.log import DataFile
 from ttlsnap.schema import types as T
 from ttlsnap.schema.types import StructField, StructType
@@ -34,7 +34,7 @@ _STATISTICS_US = 1_000  # what a timestamp's bound may be short of
 _LEAST, _MOST = (to_micros(moment.replace(tzinfo=UTC)) for moment in (datetime.min, datetime.max))
 _BITS: dict[type[T.DataType], int] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
 _SUFFIXES = {8: "Y", 16: "S", 32: "", 64: "L"}
-_PHYSICAL = "delta.columnMapping.physicalName"
+PHYSICAL = "delta.columnMapping.physicalName"
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def column_at(schema: StructType, names: Sequence[str]) -> Column:
     for name in names:
         assert isinstance(found, StructType)
         step: StructField = next(field for field in found if field.name == name)
-        physical.append(str(step.metadata.get(_PHYSICAL, name)))
+        physical.append(str(step.metadata.get(PHYSICAL, name)))
         found = step.type
     return Column(tuple(names), tuple(physical), found)
 
@@ -88,7 +88,7 @@ class TableCutoff:
     def sql(self) -> str:
         """The condition, with a literal of the column's own type, as Delta wants it to skip files."""
         kind, name = self.column.type, self.column.sql
-        if isinstance(kind, T.TimestampType | T.TimestampNTZType | T.DateType):
+        if _is_time(kind):
             micros = self.most * _DAY_US if isinstance(kind, T.DateType) else self.most
             if micros < _LEAST:
                 return "false"
@@ -125,15 +125,21 @@ class TableCutoff:
             return True
         return None
 
-    def mask(self, column: pa.ChunkedArray | pa.Array) -> Mask:
+    def bounds(self, file: DataFile) -> tuple[int, int]:
+        """The least and the greatest value that a file may have, in the column's unit; where unknown, any number."""
+        if self.column.physical[0] in file.partition:
+            value = self._parsed(file.partition[self.column.physical[0]], exact=True)
+            return (MIN_INT64, MAX_INT64) if value is None else (value.least, value.most)
+        low, high = (
+            self._parsed(self._bound(file.stats.get(name)), exact=False) for name in ("minValues", "maxValues")
+        )
+        return MIN_INT64 if low is None else low.least, MAX_INT64 if high is None else high.most
+
+    def mask(self, column: pa.Array) -> Mask:
         """Which values go."""
         kind = self.column.type
-        if isinstance(kind, T.DateType):
-            numbers = pc.cast(pc.cast(column, pa.date32()), pa.int32())
-        elif isinstance(kind, T.TimestampType | T.TimestampNTZType):
-            numbers = pc.cast(pc.cast(column, pa.timestamp("us", column.type.tz)), pa.int64())
-        else:
-            numbers = pc.cast(column, pa.int64())
+        # As ``ttlsnap.schema.arrow`` has them: days, or microseconds.
+        numbers = column.view(pa.int32() if isinstance(kind, T.DateType) else pa.int64()) if _is_time(kind) else column
         bound = max(min(self.most, (1 << 63) - 1), -(1 << 63))
         at_most = pc.less_equal(pc.cast(numbers, pa.int64()), pa.scalar(bound, pa.int64()))
         found: Mask = np.asarray(pc.fill_null(at_most, False))
@@ -166,6 +172,10 @@ class TableCutoff:
             return _Range(number, number)
         except (ValueError, TypeError):
             return None
+
+
+def _is_time(kind: T.DataType) -> bool:
+    return isinstance(kind, T.DateType | T.TimestampType | T.TimestampNTZType)
 
 
 @dataclass(frozen=True)

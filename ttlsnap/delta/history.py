@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ttlsnap.clock import MICROS, iso
-from ttlsnap.delta.log import commits, read_table
-from ttlsnap.delta.run import METADATA, RESTORED, committing, metadata_of, sql_name
+from ttlsnap.delta.committing import commit, metric, sql_name, words_of
+from ttlsnap.delta.log import Commit, commits, read_table
 from ttlsnap.delta.session import delta_session
 from ttlsnap.errors import RefusedError
 from ttlsnap.filesystem import open_directory
@@ -16,17 +16,25 @@ from ttlsnap.plan import new_run_id
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_UNDOES = "undoes"
+
 
 @dataclass(frozen=True)
 class TableRun:
-    """One run on a table: the version that it made, and what it has left in that commit."""
+    """One run on a table: the versions that it made, and what it has left in these commits."""
 
     run: str
     kind: str
-    version: int
+    versions: tuple[int, ...]
     at: str | None
     dropped: int
+    rewritten: int
     undoes: str | None
+
+    @property
+    def version(self) -> int:
+        """The last of them."""
+        return self.versions[-1]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -34,8 +42,10 @@ class TableRun:
             "kind": self.kind,
             "status": "done",
             "version": self.version,
+            "versions": list(self.versions),
             "at": self.at,
             "dropped": self.dropped,
+            "rewritten": self.rewritten,
             "undoes": self.undoes,
         }
 
@@ -44,22 +54,30 @@ def table_history(target: str) -> list[TableRun]:
     """The runs that the log still has, oldest first."""
     files = open_directory(target)
     read_table(files)
-    found = []
-    for commit in commits(files):
-        mine = metadata_of(commit)
+    found: dict[str, list[Commit]] = {}
+    undone: dict[str, str] = {}
+    for made in commits(files):
+        mine = words_of(made)
         if mine is not None and mine.get("run"):
-            undoes = mine.get(RESTORED)
-            found.append(
-                TableRun(
-                    run=str(mine["run"]),
-                    kind="rollback" if undoes else "compact",
-                    version=commit.version,
-                    at=None if commit.timestamp_ms is None else iso(commit.timestamp_ms * MICROS),
-                    dropped=int(commit.metrics.get("numDeletedRows", "0")),
-                    undoes=str(undoes) if undoes else None,
-                )
+            run = str(mine["run"])
+            found.setdefault(run, []).insert(0, made)
+            if mine.get(_UNDOES):
+                undone[run] = str(mine[_UNDOES])
+    runs = []
+    for run, parts in found.items():
+        last = parts[-1].timestamp_ms
+        runs.append(
+            TableRun(
+                run=run,
+                kind="rollback" if run in undone else "compact",
+                versions=tuple(part.version for part in parts),
+                at=None if last is None else iso(last * MICROS),
+                dropped=sum(metric(part, "numDeletedRows", "numTargetRowsDeleted") for part in parts),
+                rewritten=sum(metric(part, "numTargetRowsUpdated") for part in parts),
+                undoes=undone.get(run),
             )
-    return found[::-1]
+        )
+    return runs[::-1]
 
 
 def rollback_table(
@@ -76,13 +94,14 @@ def rollback_table(
     last = next((run for run in reversed(runs) if run.kind == "compact" and run.run not in undone), None)
     if last is None:
         raise RefusedError(f"{files.root}: its log has no run of ttlsnap that could be undone")
-    if table.version != last.version:
+    first = last.versions[0]
+    if (first, table.version) != (table.version - len(last.versions) + 1, last.version):
         raise RefusedError(
-            f"{files.root}: run {last.run} made version {last.version}, and the table is at {table.version}: what was "
-            f"written since would be lost. If that may be: RESTORE TABLE {sql_name(files)} TO VERSION AS OF "
-            f"{last.version - 1}"
+            f"{files.root}: run {last.run} made version {first}, the table is at {table.version}, and not all between "
+            "is that run's: what others have written would be lost. If that may be: "
+            f"RESTORE TABLE {sql_name(files)} TO VERSION AS OF {first - 1}"
         )
-    words = {METADATA: {"run": new_run_id(), RESTORED: last.run}}
-    with delta_session(session, jars=jars, master=master) as spark, committing(spark, files, words):
-        spark.sql(f"RESTORE TABLE {sql_name(files)} TO VERSION AS OF {last.version - 1}")
+    words = {"run": new_run_id(), _UNDOES: last.run}
+    with delta_session(session, jars=jars, master=master) as spark:
+        commit(spark, files, f"RESTORE TABLE {sql_name(files)} TO VERSION AS OF {first - 1}", words)
     return last, read_table(files).version

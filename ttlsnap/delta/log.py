@@ -16,14 +16,14 @@ Source: delta-io/delta, PROTOCOL.md, and tables of Delta 4.4.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError
+from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError, UsageError
 from ttlsnap.filesystem import Directory
 from ttlsnap.schema.json import parse_struct
 from ttlsnap.schema.types import StructType
@@ -35,7 +35,7 @@ KEY = "ttlsnap.key"
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-fA-F-]{36})?\.(json|parquet)")
-_ELSEWHERE = ("catalogManaged", "catalogOwned", "catalogOwned-preview")
+_ELSEWHERE = ("catalogManaged", "catalogOwned", "catalogOwned-preview", "coordinatedCommits-preview")
 _MAX_LINE = 64 << 20
 _HEAD = 64
 
@@ -63,6 +63,18 @@ class TableMetadata:
     def key(self) -> tuple[str, ...]:
         """The columns of a row's key, where the table remembers them."""
         return tuple(name.strip() for name in self.properties.get(KEY, "").split(",") if name.strip())
+
+    def key_of(self, named: Sequence[str], table: str) -> tuple[str, ...]:
+        """The columns ``named`` for a key, as the table spells them; left out, those that it remembers.
+
+        Raises UsageError for one that it has not.
+        """
+        spelled = {name.lower(): name for name in self.schema.names}  # to Spark's SQL they are the same
+        for name in named or self.key:
+            if name.lower() not in spelled:
+                columns = ", ".join(self.schema.names)
+                raise UsageError(f"{table} has no column {name} for a key; its columns are {columns}")
+        return tuple(dict.fromkeys(spelled[name.lower()] for name in named or self.key))
 
 
 @dataclass(frozen=True)
@@ -200,7 +212,8 @@ class DataFile:
 
     ``path`` is as the log has it, percent-encoded and relative to the table, or a URI. ``partition`` has the partition
     columns' values as text, by their physical names. ``stats`` is what the log knows of the columns, empty where it
-    does not. ``deleted`` rows of it are in the deletion vector that ``vector`` describes.
+    does not. ``deleted`` rows of it are in the deletion vector that ``vector`` describes. ``modified_ms`` is when it
+    was made, in milliseconds since the epoch.
     """
 
     path: str
@@ -208,6 +221,7 @@ class DataFile:
     partition: Mapping[str, str | None]
     stats: Mapping[str, Any]
     vector: Mapping[str, Any] | None = None
+    modified_ms: int = 0
 
     @property
     def deleted(self) -> int:
@@ -278,6 +292,7 @@ def _data_file(files: Directory, action: Mapping[str, Any]) -> DataFile:
             partition=dict(action.get("partitionValues") or {}),
             stats=stats if isinstance(stats, dict) else {},
             vector=action.get("deletionVector"),
+            modified_ms=int(action["modificationTime"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptionError(f"{files.root}/{LOG}: a file's entry of another form: {error!r}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ttlsnap.engines.launch import launched, own_session
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+_PACKAGES = ("io/delta", "org/antlr/antlr4-runtime")
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
@@ -52,8 +54,21 @@ def delta_session(
 
 
 def _failure(told: str) -> str:
-    return (
-        f"Spark could not be started with Delta: {told}\nIs there a Java 17? Delta's jars come from Maven Central; "
-        "where that cannot be reached, give them by --jars. A Maven cache (~/.m2) that holds a package's .pom without "
-        "its .jar keeps Ivy from fetching it: remove that package from the cache"
+    advice = (
+        "Is there a Java 17? Delta's jars come from Maven Central; where that cannot be reached, give them by --jars, "
+        "or run within a session that has Delta"
     )
+    half = _without_jars(Path.home() / ".m2/repository")
+    if half:
+        advice = (
+            f"{half[0]} has a package's .pom and not its .jar, for which Ivy then looks nowhere else, although it can "
+            f"be had: remove that folder{'' if len(half) == 1 else f' and {len(half) - 1} more of that kind'}, or give "
+            "Delta's jars by --jars"
+        )
+    return f"Spark could not be started with Delta, and nothing was changed: {told}\n{advice}"
+
+
+def _without_jars(repository: Path) -> list[Path]:
+    """The folders of Delta's packages in a local Maven repository that have no more than a description."""
+    poms = (pom for group in _PACKAGES for pom in sorted((repository / group).rglob("*.pom")))
+    return [pom.parent for pom in poms if not list(pom.parent.glob("*.jar"))]

@@ -52,9 +52,7 @@ def _rows(files: Directory, vector: Mapping[str, Any]) -> npt.NDArray[np.int64]:
     if kind == "i":
         data = _z85(where)[:size]
     elif kind == "u":
-        name = uuid.UUID(bytes=_z85(where[-_UUID_CHARACTERS:]))
-        prefix = where[:-_UUID_CHARACTERS]
-        path = f"{prefix}/deletion_vector_{name}.bin" if prefix else f"deletion_vector_{name}.bin"
+        path = vector_path(vector) or ""
         with files.open(path) as stream:
             stream.seek(int(vector.get("offset") or 0))
             (told,) = struct.unpack(">i", stream.read(4))
@@ -70,6 +68,15 @@ def _rows(files: Directory, vector: Mapping[str, Any]) -> npt.NDArray[np.int64]:
     if len(rows) != count:
         raise ValueError(f"{len(rows)} rows where {count} were said")
     return rows
+
+
+def vector_path(vector: Mapping[str, Any]) -> str | None:
+    """The file, from the table's folder on, that a vector is in; None for one that is elsewhere."""
+    if vector["storageType"] != "u":
+        return None
+    where = str(vector["pathOrInlineDv"])
+    name, prefix = uuid.UUID(bytes=_z85(where[-_UUID_CHARACTERS:])), where[:-_UUID_CHARACTERS]
+    return f"{prefix}/deletion_vector_{name}.bin" if prefix else f"deletion_vector_{name}.bin"
 
 
 def _z85(text: str) -> bytes:

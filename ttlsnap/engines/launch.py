@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,21 +16,33 @@ from ttlsnap.errors import TtlsnapError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_REASON = re.compile(r"Exception|\[NOT FOUND|FAILED DOWNLOADS|unresolved dependency|[Ee]rror:|Unable to")
+_REASONS = 5
+_MOST_OF_LOG = 1 << 20
+
 
 @contextlib.contextmanager
-def quiet_launch() -> Iterator[None]:
-    """While a JVM starts, let it have a log file as its standard error for good.
+def quiet_launch() -> Iterator[Callable[[], str]]:
+    """While a JVM starts, let it have a log file as its standard error for good; gives what tells why it did not start.
 
     What Spark prints is for its developers: warnings at every start, stack traces of what we report in a sentence.
     TTLSNAP_SPARK_LOG names the file; by default it is a temporary one, removed with the JVM's last hold on it.
     """
     named = os.environ.get("TTLSNAP_SPARK_LOG")
-    with Path(named).open("ab") if named else tempfile.TemporaryFile() as log:
+    with Path(named).open("a+b") if named else tempfile.TemporaryFile() as log:
+        begin = log.seek(0, os.SEEK_END)
+
+        def reasons() -> str:
+            # By its own descriptor: the place in the file is shared with the JVM.
+            text = os.pread(log.fileno(), _MOST_OF_LOG, begin).decode(errors="replace")
+            lines = dict.fromkeys(line.strip() for line in text.splitlines() if _REASON.search(line))
+            return "\n".join(list(lines)[:_REASONS])
+
         sys.stderr.flush()
         saved = os.dup(2)
         try:
             os.dup2(log.fileno(), 2)
-            yield
+            yield reasons
         finally:
             os.dup2(saved, 2)
             os.close(saved)
@@ -49,11 +62,11 @@ def launched(builder: SparkSession.Builder, failure: Callable[[str], str]) -> It
 
     Raises TtlsnapError where it does not start; ``failure`` makes the message of what Spark says.
     """
-    try:
-        with quiet_launch():
+    with quiet_launch() as reasons:
+        try:
             session = builder.getOrCreate()
-    except Exception as error:
-        raise TtlsnapError(failure(first_lines(error))) from error
+        except Exception as error:
+            raise TtlsnapError(failure("\n".join(filter(None, [first_lines(error), reasons()])))) from error
     try:
         yield session
     finally:

@@ -1,0 +1,67 @@
+"""Gone from the disk: purge, vacuum, what is left, and what a retention below the table's takes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from ttlsnap.cli.app import run
+
+from ..judge.processes import Server, SparkFailed
+from ..matrix import FULL
+from .tables import ALL, NOW, Table, expired
+
+
+def on_disk(table: Table) -> set[str]:
+    """The users in all data files there are, whether the table still has them or not."""
+    found: set[str] = set()
+    for path in Path(table.path).rglob("*.parquet"):
+        if "_delta_log" not in path.parts:
+            found |= {blob.decode() for blob in pq.ParquetFile(path).read().column("blob").to_pylist()}
+    return found
+
+
+@pytest.mark.parametrize("kind", ["vectors", "feed", "plain", "partitioned"] if FULL else ["vectors"])
+def test_erased_is_gone_from_every_file(delta_server: Server, tmp_path: Path, kind: str) -> None:
+    table = Table(delta_server, tmp_path, kind=kind, rich=True)
+    report = table.compact()
+    week = datetime.now(UTC) + timedelta(days=7)
+    if kind == "vectors":
+        assert report["physically_gone_by"] is None  # only marked
+    else:
+        assert abs(datetime.fromisoformat(report["physically_gone_by"]) - week) < timedelta(minutes=5)
+    assert on_disk(table) == ALL
+    # Within the table's own retention nothing that young goes; but the week begins, also of what was only marked.
+    report = table.compact(erase=(None, False))
+    assert on_disk(table) == ALL
+    assert report["erased"]["left"] > 0
+    assert abs(datetime.fromisoformat(report["physically_gone_by"]) - week) < timedelta(minutes=5)
+    with pytest.raises(SparkFailed, match="wants old files to be kept for interval 1 week"):
+        table.compact(erase=(0, False))
+    assert on_disk(table) == ALL
+    report = table.compact(erase=(0, True))
+    assert report["erased"]["left"] == 0
+    assert report["physically_gone_by"] is None
+    assert on_disk(table) == ALL - expired()
+    assert set(table.users()) == ALL - expired()
+    # There is nothing to go back to.
+    with pytest.raises(SparkFailed, match="Delta refuses it"):
+        table.call("rollback", path=table.path)
+    assert set(table.users()) == ALL - expired()
+    table.put([1, 59], at=NOW)
+    table.merge()
+    assert set(table.users()) == ALL - expired() | {"u059"}
+
+
+def test_options_that_erase(delta_server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table(delta_server, tmp_path)
+    policy = ["--key", "user", "--timestamp", "at", "--ttl", "7d"]
+    assert run(["compact", table.path, *policy, "--erase", "--retention", "1h"]) == 2
+    assert "may lose its files. If that may be: --yes" in capsys.readouterr().err
+    assert run(["compact", table.path, *policy, "--retention", "1h"]) == 2
+    assert "--retention goes with --erase" in capsys.readouterr().err
+    assert run(["compact", table.path, *policy, "--max-bytes", "much"]) == 2
+    assert "'much' is no size" in capsys.readouterr().err

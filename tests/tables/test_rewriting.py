@@ -1,0 +1,97 @@
+"""Transformers that are not a TTL on tables: what is kept, rewritten and dropped, and what the stream has meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..judge.processes import Server, SparkFailed
+from ..matrix import FULL
+from .tables import ALL, KINDS, NOW, USERS, Table
+
+CAPPED = {f"u{user:03d}": min(user, 40) for user in range(USERS) if user != 3}
+
+
+def visits(table: Table) -> dict[str, int]:
+    return dict(table.rows("user, visits"))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if FULL or kind == "ids"])
+def test_each_row_is_kept_rewritten_or_dropped(delta_server: Server, tmp_path: Path, kind: str) -> None:
+    table = Table(delta_server, tmp_path, kind=kind, rich=True)
+    before, files, version = table.rows(), table.files(), table.version()
+    dry = table.compact(rule="cap", dry_run=True)
+    counted = {"entries": USERS, "kept": 40, "dropped": 1, "rewritten": 19}
+    assert {name: dry["totals"][name] for name in counted} == counted
+    assert (table.files(), table.version()) == (files, version)  # a dry run writes nothing anywhere
+    report = table.compact(rule="cap")
+    assert {name: report["totals"][name] for name in counted} == counted
+    (made,) = report["versions"]
+    assert made == version + 2  # and one that says what the key is
+    assert table.commit(made)["operation"] == "MERGE"
+    assert f'"run": "{report["run"]}"' in table.commit(made)["userMetadata"]
+    assert '"dropped": 1, "rewritten": 19' in table.commit(made)["userMetadata"]
+    # The rows that stay are what they were, but for the visits and what is generated from them.
+    wanted = []
+    for user, _, *rest, _ in before:
+        if user in CAPPED:
+            wanted.append([user, CAPPED[user], *rest, 2 * CAPPED[user]])
+    assert table.rows() == wanted
+    assert table.rows(version=made - 1) == before
+    assert table.compact(rule="cap")["published"] is False
+    # What was dropped starts afresh, what was rewritten goes on.
+    table.put([3, 50], at=NOW, visits=2)
+    table.merge()
+    assert visits(table) == {**CAPPED, "u003": 6, "u050": 100}
+
+
+def test_batches_and_several_transformers(delta_server: Server, tmp_path: Path) -> None:
+    table = Table(delta_server, tmp_path, kind="vectors")
+    report = table.compact(rule="Double", ttl="7d", timestamp="at")
+    kept = {f"u{user:03d}": 2 * user for user in range(0, USERS, 2) if user % 10 == 9 or 8 * user + user / 60 < 7 * 24}
+    assert visits(table) == kept
+    assert (report["totals"]["rewritten"], report["totals"]["dropped"]) == (len(kept), USERS - len(kept))
+
+
+def test_what_the_stream_writes_meanwhile_stays(delta_server: Server, tmp_path: Path) -> None:
+    table = Table(delta_server, tmp_path)
+    # One that would have gone, one that would have been rewritten, one that would have stayed.
+    table.put([3, 50, 10], at=NOW, visits=7)
+    report = table.compact(rule="cap", meanwhile=table.stream())
+    assert visits(table) == {**CAPPED, "u003": 21, "u050": 350, "u010": 70}
+    assert (report["overtaken"], report["totals"]["dropped"], report["totals"]["rewritten"]) == (2, 0, 18)
+
+
+def test_a_key_may_be_null_and_have_columns(delta_server: Server, tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+
+    def ask(function: str, **order: Any) -> Any:
+        package = str(Path(__file__).parent)
+        return delta_server.ask("call", package=package, function=f"stream.{function}", order=order)
+
+    ask(
+        "sql",
+        statements=[
+            f"CREATE TABLE delta.`{path}` (user STRING, `a.b` INT, visits BIGINT) USING delta "
+            "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+            f"INSERT INTO delta.`{path}` VALUES (NULL, 1, 50), (NULL, NULL, 60), ('x', NULL, 3), ('x', 1, 5)",
+        ],
+    )
+    with pytest.raises(SparkFailed, match=r"user is no key of it, there are several rows of"):
+        ask("compact", path=path, rule="cap", key=["user"])
+    assert len(list((tmp_path / "table/_delta_log").glob("*.json"))) == 2
+    report = ask("compact", path=path, rule="cap", key=["USER", "a.b"])
+    assert report["key"] == ["user", "a.b"]
+    rows = ask("sql", statements=[f"SELECT * FROM delta.`{path}` ORDER BY visits, `a.b`"])
+    assert rows == [["x", 1, 5], [None, None, 40], [None, 1, 40]]
+
+
+def test_a_transformer_that_raises_changes_nothing(delta_server: Server, tmp_path: Path) -> None:
+    table = Table(delta_server, tmp_path)
+    files = table.files()
+    with pytest.raises(SparkFailed, match=r"key {'user': 'u007'}: ValueError: who is this\?"):
+        table.compact(rule="wrong")
+    assert table.files() == files
+    assert set(table.users()) == ALL

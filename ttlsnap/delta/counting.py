@@ -1,0 +1,50 @@
+"""What a run that deletes would drop: by the files' statistics and, where these do not decide, by reading a column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from ttlsnap.delta.log import DataFile
+from ttlsnap.delta.planning import TablePlan
+from ttlsnap.delta.reading import read_rows
+from ttlsnap.delta.report import TableReport
+
+
+def counted(plan: TablePlan, report: TableReport) -> TableReport:
+    """The report with the counts, and with how many files had to be opened for them."""
+    entries, dropped, opened = 0, 0, 0
+    for file, decision in zip(plan.live, plan.decided, strict=True):
+        rows = file.rows
+        if decision is None or rows is None:
+            gone, rows = _read(plan, file)
+            opened += 1
+        else:
+            gone = rows if decision else 0
+        entries, dropped = entries + rows, dropped + gone
+    counts = replace(report.counts, entries=entries, kept=entries - dropped, dropped=dropped)
+    return replace(report, counts=counts, opened=opened)
+
+
+def _read(plan: TablePlan, file: DataFile) -> tuple[int, int]:
+    """How many rows of a file would go, and how many it has."""
+    assert plan.cutoffs is not None
+    columns = {cutoff.column.names[0]: cutoff.column for _, cutoff in plan.cutoffs}
+    fields = [field for field in plan.table.metadata.schema if field.name in columns]
+    dropped = rows = 0
+    for batch in read_rows(plan.files, file, fields):
+        gone = np.zeros(batch.num_rows, np.bool_)
+        for _, cutoff in plan.cutoffs:
+            gone |= cutoff.mask(_nested(batch.column(cutoff.column.names[0]), cutoff.column.names[1:]))
+        dropped, rows = dropped + int(gone.sum()), rows + batch.num_rows
+    return dropped, rows
+
+
+def _nested(column: Any, names: Sequence[str]) -> Any:
+    for name in names:
+        column = pc.struct_field(column, name)
+    return column

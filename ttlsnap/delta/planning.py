@@ -1,0 +1,226 @@
+"""What a run on a table will look at, and how: the rows as a state, the moments, the files, and the parts.
+
+Where all transformers do nothing but drop what is older than a moment, Delta is told to ``DELETE`` that; everything
+else is a scan (``rewriting``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ttlsnap.clock import MICROS, Clock, moment_of
+from ttlsnap.delta.committing import words_of
+from ttlsnap.delta.cutoff import TableCutoff, column_at
+from ttlsnap.delta.log import KEY, DataFile, TableState, commits, live_files, read_table
+from ttlsnap.errors import UsageError
+from ttlsnap.filesystem import LocalDirectory
+from ttlsnap.schema import types as T
+from ttlsnap.schema.types import StructType
+from ttlsnap.state import StateDescriptor
+from ttlsnap.transform import Cutoff, NamesFields, PlansStates, StatesCutoff, StateSnapshotTransformerFactory
+from ttlsnap.transforming import create
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one commit may touch: data files, and their bytes; None where that is not limited."""
+
+    files: int | None = None
+    bytes: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.files is not None or self.bytes is not None
+
+    def allow(self, files: int, size: int) -> bool:
+        """Whether so much is within the limits."""
+        return (self.files is None or files <= self.files) and (self.bytes is None or size <= self.bytes)
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """What a run will do.
+
+    ``cutoffs`` are the moments, each as a transformer states it and as the table has it, if nothing else is done; None
+    where rows have to be looked at by a transformer. ``remembered`` tells whether the table knows the key.
+    """
+
+    files: LocalDirectory
+    table: TableState
+    key: tuple[str, ...]
+    remembered: bool
+    state: StateDescriptor
+    clock: Clock
+    factories: tuple[StateSnapshotTransformerFactory, ...]
+    cutoffs: tuple[tuple[Cutoff, TableCutoff], ...] | None
+
+    @cached_property
+    def live(self) -> list[DataFile]:
+        """The data files of the version that is looked at."""
+        return live_files(self.files)
+
+    @cached_property
+    def decided(self) -> list[bool | None]:
+        """Of each file whether it goes whole (True), stays whole (False); None where that has to be read."""
+        if self.cutoffs is None:
+            return [None] * len(self.live)
+        found = []
+        for file in self.live:
+            answers = [table.decide(file) for _, table in self.cutoffs]
+            found.append(True if True in answers else None if None in answers else False)
+        return found
+
+    @property
+    def sql(self) -> str:
+        """The condition of a row that goes, where nothing else is done."""
+        return " OR ".join(table.sql for _, table in self.cutoffs or ())
+
+    @property
+    def timestamp(self) -> str | None:
+        """The names of the fields that are judged by."""
+        if self.cutoffs is None:
+            return None
+        return ", ".join(dict.fromkeys(cutoff.timestamp.field.name for cutoff, _ in self.cutoffs))
+
+
+def plan_table(
+    files: LocalDirectory, transformers: Sequence[StateSnapshotTransformerFactory], key: Sequence[str], now: str
+) -> TablePlan:
+    """Raises UsageError for a key that is no column, or where there is none, and what transformers raise."""
+    table = read_table(files)
+    schema = table.metadata.schema
+    named = table.metadata.key_of(key, files.root)
+    if not named:
+        raise UsageError(
+            f"{files.root}: say which columns a row goes by, --key COLUMN; the table remembers it "
+            f"(its property {KEY}). Its columns are {', '.join(schema.names)}"
+        )
+    for field in schema:
+        if field.name in named and _has_map(field.type):
+            raise UsageError(f"{files.root}: {field.name} is a {field.type.simple_string}, by which no row can go")
+    state = describe(schema, named)
+    clock = clock_of(files, now)
+    factories = []
+    for factory in transformers:
+        if isinstance(factory, NamesFields):
+            factory = factory.with_names(lambda name: in_columns(name, state))
+        if isinstance(factory, PlansStates):
+            factory.plan([state], clock)
+        factories.append(factory)
+    cutoffs: list[tuple[Cutoff, TableCutoff]] | None = []
+    for factory in factories:
+        cutoff = factory.cutoff(state, clock) if isinstance(factory, StatesCutoff) else None
+        if cutoff is None:
+            if create(factory, state, clock) is not None:
+                cutoffs = None
+                break
+            continue
+        names = _names(state, cutoff.timestamp.field.side, cutoff.timestamp.field.path)
+        assert cutoffs is not None
+        cutoffs.append((cutoff, TableCutoff.of(cutoff, column_at(schema, names))))
+    if cutoffs == []:
+        raise UsageError(f"{files.root} is a Delta table, of which Spark stores no times: --ttl and --timestamp")
+    return TablePlan(
+        files,
+        table,
+        named,
+        table.metadata.key == named,
+        state,
+        clock,
+        tuple(factories),
+        None if cutoffs is None else tuple(cutoffs),
+    )
+
+
+def describe(schema: StructType, key: Sequence[str]) -> StateDescriptor:
+    """A table's rows as a state: the key's columns, and all others."""
+    return StateDescriptor(
+        operator=0,
+        operator_name="table",
+        store="table",
+        state="rows",
+        partition=None,
+        key_schema=StructType(tuple(field for field in schema if field.name in key)),
+        value_schema=StructType(tuple(field for field in schema if field.name not in key)),
+    )
+
+
+def in_columns(name: str, state: StateDescriptor) -> str:
+    """A column's name, as the table has it, with the side that it is on; one that has it already as it is."""
+    top = name.split(".", 1)[0].split(":", 1)[0].strip("`")
+    if top in state.key_schema.names:
+        return f"key.{name}"
+    return f"value.{name}" if top in state.value_schema.names or not name.startswith(("key.", "value.")) else name
+
+
+def clock_of(files: LocalDirectory, now: str) -> Clock:
+    """The moment that ``--now`` names: ``checkpoint`` is that of the last commit that is no run's."""
+    if now == "checkpoint":
+        last = next((c for c in commits(files) if c.timestamp_ms is not None and words_of(c) is None), None)
+        if last is None or last.timestamp_ms is None:
+            raise UsageError(f"{files.root}: no commit says when it was made; give --now wall or a time")
+        moment = last.timestamp_ms * MICROS
+    else:
+        moment = moment_of(now)
+    return Clock(moment, moment, now if now in ("wall", "checkpoint") else "given")
+
+
+def delete_parts(plan: TablePlan, limits: Limits) -> list[int] | None:
+    """The cutoffs, ascending, of ``DELETE``s none of which touches more files than ``limits`` allow, in the column's
+    unit; the last is the plan's own. None where the times of the files overlap too much for that.
+
+    A file is touched if it has a row up to the cutoff. Files whose times overlap are touched together, or more than
+    once; so these stay together, and go into one part.
+    """
+    assert plan.cutoffs is not None
+    (_, cutoff), *others = plan.cutoffs
+    if not limits:
+        return [cutoff.most]
+    if others:
+        return None
+    spans = []
+    for file, decision in zip(plan.live, plan.decided, strict=True):
+        if decision is not False:
+            least, most = cutoff.bounds(file)
+            spans.append((least, min(most, cutoff.most), file.size))
+    spans.sort()
+    parts: list[int] = []
+    files = size = 0  # of the part that is being filled
+    place = 0
+    while place < len(spans):
+        behind, end = place, spans[place][1]
+        while behind < len(spans) and spans[behind][0] <= end:
+            end = max(end, spans[behind][1])
+            behind += 1
+        mine = sum(span[2] for span in spans[place:behind])
+        # A single file cannot be cut; more that overlap and are too many can not be told apart by time.
+        if behind - place > 1 and not limits.allow(behind - place, mine):
+            return None
+        if files and not limits.allow(files + behind - place, size + mine):
+            parts.append(spans[place][0] - 1)
+            files = size = 0
+        files, size, place = files + behind - place, size + mine, behind
+    return [*parts, cutoff.most]
+
+
+def _names(state: StateDescriptor, side: str, path: Sequence[int]) -> list[str]:
+    schema: Any = state.key_schema if side == "key" else state.value_schema
+    names = []
+    for place in path:
+        names.append(schema.fields[place].name)
+        schema = schema.fields[place].type
+    return names
+
+
+def _has_map(kind: T.DataType) -> bool:
+    """Whether values of this type cannot be compared."""
+    match T.physical(kind):
+        case T.MapType() | T.VariantType():
+            return True
+        case T.ArrayType(element):
+            return _has_map(element)
+        case T.StructType(fields):
+            return any(_has_map(field.type) for field in fields)
+    return False

@@ -1,0 +1,118 @@
+"""Rows of a table's data files, by the columns' own names, without a JVM.
+
+Files call columns by their physical names, and lack those that were added later; a partition column is in the log only;
+rows that a deletion vector marks are no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ttlsnap.delta.cutoff import PHYSICAL
+from ttlsnap.delta.log import DataFile
+from ttlsnap.delta.vectors import deleted_rows
+from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.filesystem import Directory
+from ttlsnap.schema import types as T
+from ttlsnap.schema.arrow import arrow_type
+from ttlsnap.schema.types import StructField
+
+_BATCH = 1 << 16
+
+
+def data_path(files: Directory, file: DataFile) -> str:
+    """Where a data file is, from the table's folder on; UnsupportedError where that is not within."""
+    path = unquote(file.path)
+    if "://" in path or path.startswith(("/", "file:")):
+        raise UnsupportedError(
+            f"{files.root}: a data file outside the table, {path}: a shallow clone cannot be read here"
+        )
+    return path
+
+
+def read_rows(files: Directory, file: DataFile, columns: Sequence[StructField]) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, ``columns`` of them, which are of the table's schema.
+
+    Raises CorruptionError for a file that cannot be read, UnsupportedError for values in a form that is not known.
+    """
+    path = data_path(files, file)
+    physical = [str(column.metadata.get(PHYSICAL, column.name)) for column in columns]
+    gone = None if file.vector is None else deleted_rows(files, file.vector)
+    first = 0
+    try:
+        with files.open(path) as stream:
+            parquet = pq.ParquetFile(stream)
+            there = parquet.schema_arrow.names
+            wanted = [name for name in physical if name in there]
+            for batch in parquet.iter_batches(_BATCH, columns=wanted):
+                arrays = []
+                for name, column in zip(physical, columns, strict=True):
+                    if name in file.partition:
+                        arrays.append(_constant(file.partition[name], column, batch.num_rows))
+                    elif name in there:
+                        arrays.append(_logical(batch.column(name), column.type))
+                    else:
+                        arrays.append(pa.nulls(batch.num_rows, arrow_type(column.type)))
+                made = pa.RecordBatch.from_arrays(arrays, [column.name for column in columns])
+                if gone is not None:
+                    kept = np.ones(batch.num_rows, np.bool_)
+                    low, high = np.searchsorted(gone, [first, first + batch.num_rows])
+                    kept[gone[low:high] - first] = False
+                    made = made.filter(pa.array(kept))
+                first += batch.num_rows
+                yield made
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptionError(f"{files.root}/{path} cannot be read: {str(error)[:200]}") from error
+
+
+def _logical(array: Any, kind: T.DataType) -> Any:
+    """The values with the names and the type that the table has for them."""
+    kind = T.physical(kind)
+    match kind:
+        case T.StructType(fields):
+            names = [field.name for field in array.type]
+            columns = []
+            for field in fields:
+                name = str(field.metadata.get(PHYSICAL, field.name))
+                there = name in names
+                columns.append(
+                    _logical(array.field(names.index(name)), field.type)
+                    if there
+                    else pa.nulls(len(array), arrow_type(field.type))
+                )
+            return pa.StructArray.from_arrays(columns, fields=list(arrow_type(kind)), mask=array.is_null())
+        case T.ArrayType(element):
+            array = array.cast(pa.large_list(array.type.value_field))
+            values = _logical(array.values, element)
+            return pa.LargeListArray.from_arrays(array.offsets, values, type=arrow_type(kind), mask=_mask(array))
+        case T.MapType(key, item):
+            made = pa.MapArray.from_arrays(
+                array.offsets, _logical(array.keys, key), _logical(array.items, item), mask=_mask(array)
+            )
+            return made.cast(arrow_type(kind))
+    target = arrow_type(kind)
+    return array if array.type == target else array.cast(target)
+
+
+def _mask(array: Any) -> Any:
+    return array.is_null() if array.null_count else None
+
+
+def _constant(text: str | None, column: StructField, size: int) -> Any:
+    """A partition value, as the log has it, in every row."""
+    kind = arrow_type(column.type)
+    if text is None or text == "":
+        return pa.nulls(size, kind)
+    try:
+        value = pa.array([text])
+        if pa.types.is_timestamp(kind):
+            value = value.cast(pa.timestamp("us", "UTC" if text.endswith("Z") else None))
+        return value.cast(kind).take(pa.array(np.zeros(size, np.int64)))
+    except pa.ArrowException as error:
+        raise UnsupportedError(f"the partition value {text!r} of {column.name} is in no known form") from error
