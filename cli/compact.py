@@ -20,6 +20,7 @@ from ttlsnap.cli.options import (
     SchemaOption,
     StateOption,
     StoreOption,
+    parse_retention,
     parse_schemas,
     parse_size,
 )
@@ -242,14 +243,12 @@ def compact(
     The query must be stopped. The old files are kept until the next run, and [bold]ttlsnap rollback[/bold] puts them
     back. What is not understood is refused, with nothing changed.
     """
-    from ttlsnap.clock import MICROS
     from ttlsnap.compaction import compact as run
     from ttlsnap.delta import is_table
     from ttlsnap.delta.planning import Limits
     from ttlsnap.delta.run import Erase
     from ttlsnap.filesystem import open_directory
     from ttlsnap.operators import Selection
-    from ttlsnap.transformers import parse_duration
 
     if output is not None and len(targets) > 1:
         raise UsageError("--output takes one checkpoint at a time")
@@ -257,7 +256,7 @@ def compact(
     schemas = parse_schemas(schema)
     ask = not yes and not dry_run and sys.stdin.isatty()
     limits = Limits(max_files, None if max_bytes is None else parse_size(max_bytes))
-    retention_ms = None if retention is None else parse_duration(retention) // MICROS
+    retention_ms = None if retention is None else parse_retention(retention)
     if retention is not None and not erase:
         raise UsageError("--retention goes with --erase")
     for_checkpoints = {
@@ -266,13 +265,21 @@ def compact(
         "--state": state,
         "--output": output,
         "--schema": schema,
+        "--engine local": engine is EngineName.LOCAL,
+        "--parallelism": parallelism,
+        "--rewrite": rewrite is not RewriteName.AUTO,
+        "--scratch": scratch,
+        "--drop-unmatched": drop_unmatched,
+        "--timers": timers is not TimerPolicyName.KEEP,
     }
     for_tables = {"--key": key, "--jars": jars, "--max-files": max_files, "--max-bytes": max_bytes, "--erase": erase}
+    tables = {target for target in targets if is_table(open_directory(target))}
+    for target in targets:
+        refuse(target, *((for_checkpoints, "checkpoints") if target in tables else (for_tables, "Delta tables")))
     documents: list[dict[str, Any]] = []
     code = 0
     for target in targets:
-        if is_table(open_directory(target)):
-            refuse(target, for_checkpoints, "checkpoints")
+        if target in tables:
             try:
                 done = compact_one(
                     target,
@@ -296,7 +303,6 @@ def compact(
                 continue
             documents.append(done.to_json())
             continue
-        refuse(target, for_tables, "Delta tables")
         with TerminalListener(_show if output_format is Format.TEXT else None, ask=ask) as listener:
             try:
                 report = run(

@@ -76,6 +76,14 @@ def parse_schemas(options: Sequence[str] | None) -> Schemas:
     return schemas
 
 
+def parse_retention(text: str) -> int:
+    """Milliseconds of a duration that may be none at all; raises UsageError."""
+    from ttlsnap.clock import MICROS
+    from ttlsnap.transformers import parse_duration
+
+    return 0 if re.fullmatch(r"0(ms|s|m|h|d|w)?", text.strip()) else parse_duration(text) // MICROS
+
+
 def parse_size(text: str) -> int:
     """Bytes: ``1048576``, ``512MiB``, ``2GB``; raises UsageError."""
     match = _SIZE.fullmatch(text.strip())

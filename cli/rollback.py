@@ -54,4 +54,4 @@ def _of_table(target: str, jars: str | None, output_format: Format) -> None:
     if output_format is Format.JSON:
         print_json({"target": target, "undone": undone.run, "version": version})
         return
-    typer.echo(f"{target}: run {undone.run} is undone: version {version} is what version {undone.version - 1} was.")
+    typer.echo(f"{target}: run {undone.run} is undone: version {version} is what version {undone.versions[0] - 1} was.")

@@ -48,8 +48,8 @@ def compact_one(
     def confirm(report: TableReport) -> bool:
         if output_format is Format.TEXT:
             _show_counts(console(), report)
-        what = "Delete and rewrite these rows?" if report.counts.rewritten else "Delete these rows?"
-        return typer.confirm(what, err=True)
+        what = "Delete and rewrite these rows" if report.counts.rewritten else "Delete these rows"
+        return typer.confirm(f"{what}, and remove old files?" if report.erasing else f"{what}?", err=True)
 
     report = compact_table(
         target,
@@ -105,13 +105,13 @@ def _show(out: Console, report: TableReport) -> None:
         versions = " to ".join(dict.fromkeys(f"{version}" for version in (report.versions[0], report.versions[-1])))
         lines.append(f"Done as run {report.run}, version {versions}. Undo: ttlsnap rollback {report.target}")
     gone = report.physically_gone_by
-    if report.erased is not None:
-        lines.append(
-            f"{number(report.erased.left)} old files are left; VACUUM may remove the last of them from "
-            f"{gone:%Y-%m-%d %H:%M} UTC on."
-            if gone
-            else "Nothing is left of what went, but the least and greatest values of columns that the log has."
-        )
+    if report.erased is not None and report.erased.left is None:
+        lines.append("Old files were removed; the table has some elsewhere, so whether all are gone cannot be told.")
+    elif report.erased is not None and report.erased.left:
+        when = f"from {gone:%Y-%m-%d %H:%M} UTC on" if gone else "when the table's retention is over"
+        lines.append(f"{number(report.erased.left)} old files are left; VACUUM may remove the last of them {when}.")
+    elif report.erased is not None:
+        lines.append("Nothing is left of what went, but the least and greatest values of columns that the log has.")
     elif report.versions and gone:
         lines.append(f"The old files may be removed from {gone:%Y-%m-%d %H:%M} UTC on, by VACUUM.")
     elif report.versions:
@@ -137,14 +137,14 @@ def inspect_one(
 
 def _show_inspection(out: Console, found: TableInspection) -> None:
     from ttlsnap.cli.inspect import show_fields, show_sample
-    from ttlsnap.delta.inspecting import last_written
+    from ttlsnap.delta.inspecting import written_at
 
     metadata, protocol = found.table.metadata, found.table.protocol
     features = sorted({*protocol.reader_features, *protocol.writer_features})
     key = ", ".join(metadata.key) or "not said yet (--key of compact)"
     if metadata.partition_columns:
         key += f", partitioned by {', '.join(metadata.partition_columns)}"
-    written = f"last written {last_written(found)}, {number(found.runs)} runs of ttlsnap"
+    written = f"last written {written_at(found)}, {number(found.runs)} runs of ttlsnap"
     lines = [
         found.target,
         f"  Delta table, version {found.table.version}, {written}",

@@ -46,7 +46,7 @@ class TimestampField:
         """Microseconds since the epoch (int64[n], cut off at its ends), and which are null (bool[n])."""
         words, nulls = entries.words(self.field)
         raw = words if self.width is np.int64 else words.astype(self.width).astype(np.int64)
-        if self.field.name == "value.timeoutTimestamp":
+        if self.field.name == "value.timeoutTimestamp" and entries.state.store != "table":
             # flatMapGroupsWithState writes this where a group has no timeout.
             nulls = nulls | (raw == _NO_TIMEOUT)
         if self.scale == 1:

@@ -25,6 +25,12 @@ from pathlib import Path
 from typing import Any
 
 _AT_ONCE = 4
+_PARTITIONS = (
+    "spark.sql.shuffle.partitions",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism",
+    "spark.databricks.delta.snapshotPartitions",
+)
+"""Of Delta's jobs, which have hundreds for tables of any size."""
 _LOADING = threading.Lock()
 
 
@@ -136,7 +142,7 @@ def _session(scratch: str, classes: str, delta: bool) -> Any:
         builder = configure_spark_with_delta_pip(builder)
         builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         builder = builder.config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-        for name in ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"):
+        for name in _PARTITIONS:
             builder = builder.config(name, "2")
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

@@ -42,6 +42,8 @@ def test_erased_is_gone_from_every_file(delta_server: Server, tmp_path: Path, ki
     with pytest.raises(SparkFailed, match="wants old files to be kept for interval 1 week"):
         table.compact(erase=(0, False))
     assert on_disk(table) == ALL
+    (Path(table.path) / "_checkpoints").mkdir()  # hidden to VACUUM, and no data
+    (Path(table.path) / "_checkpoints/x").touch()
     report = table.compact(erase=(0, True))
     assert report["erased"]["left"] == 0
     assert report["physically_gone_by"] is None

@@ -78,10 +78,9 @@ def test_bad_input_leaves_a_table_as_it_is(
         (options[2:], "--key"),
         (["--key", "nosuch", *options[2:]], "no column nosuch for a key"),
         (["--key", "user", "--timestamp", "nosuch", *options[4:]], "has no field value.nosuch"),
-        (
-            ["--key", "user", "--transformer", "keep", *options[6:]],
-            "only --ttl with --timestamp makes something",
-        ),
+        (["--key", "user", *options[6:]], "of which Spark stores no times: --ttl and --timestamp"),
+        ([*options, "--engine", "local"], "--engine local is for checkpoints"),
+        ([*options, "--max-files", "0"], "max-files"),
     ):
         assert run(["compact", table.path, *wrong]) in (2, 3)
         assert words in capsys.readouterr().err

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ttlsnap.delta.cutoff import quoted
-from ttlsnap.delta.log import Commit
+from ttlsnap.delta.log import Commit, commits, newest_version
 from ttlsnap.engines.launch import first_lines
 from ttlsnap.errors import RefusedError, TtlsnapError, UnsupportedError
 from ttlsnap.filesystem import Directory
@@ -22,12 +22,17 @@ METADATA = "ttlsnap"
 """What our part of a commit's ``userMetadata`` goes by."""
 
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
 _TRIES = 6
 _PAUSE_S = 0.5
 
 
 class ConflictError(TtlsnapError):
     """Another writer has committed what this transaction had read."""
+
+
+class UnsureError(TtlsnapError):
+    """Delta raised, for whatever reason."""
 
 
 def words_of(commit: Commit) -> Mapping[str, Any] | None:
@@ -45,20 +50,26 @@ def metric(made: Commit, *names: str) -> int:
     return next((int(made.metrics[name]) for name in names if name in made.metrics), 0)
 
 
+def table_path(files: Directory) -> str:
+    """The table's path for Spark: on this machine's own file system, whichever Spark's default is."""
+    return f"file://{files.root}"
+
+
 def sql_name(files: Directory) -> str:
     """The table's name in SQL."""
-    return f"delta.{quoted(files.root)}"
+    return f"delta.{quoted(table_path(files))}"
 
 
-def commit(spark: SparkSession, files: Directory, statement: str, words: Mapping[str, Any]) -> None:
-    """Run ``statement`` as one commit with ``words`` in its ``userMetadata``.
+def commit(spark: SparkSession, files: Directory, statement: str | Callable[[], str], words: Mapping[str, Any]) -> None:
+    """Run ``statement`` as one commit with ``words`` in its ``userMetadata``, which no other commit has.
 
     Where another writer was faster it is run again, after a pause that grows; RefusedError when it was so every time.
     """
+    before = newest_version(files)
     for attempt in range(1, _TRIES + 1):
         try:
             with named(spark, words), told(files):
-                spark.sql(statement)
+                spark.sql(statement if isinstance(statement, str) else statement())
             return
         except ConflictError as conflict:
             if attempt == _TRIES:
@@ -68,20 +79,34 @@ def commit(spark: SparkSession, files: Directory, statement: str, words: Mapping
                     f"--max-bytes) meets it less often.\n{conflict}"
                 ) from conflict
             time.sleep(_PAUSE_S * 2**attempt * (0.5 + random.random()))
+        except UnsureError:
+            # It may fail behind the commit, as in a hook: the log has the last word.
+            if any(words_of(made) == words for made in commits(files) if made.version > before):
+                return
+            raise
 
 
 @contextmanager
 def named(spark: SparkSession, words: Mapping[str, Any]) -> Iterator[None]:
     """What is committed within has ``words`` as its user metadata."""
-    before = spark.conf.get(_USER_METADATA, None)
-    spark.conf.set(_USER_METADATA, json.dumps({METADATA: words}))
+    with set_for_now(spark, {_USER_METADATA: json.dumps({METADATA: words})}):
+        yield
+
+
+@contextmanager
+def set_for_now(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Settings of the session that hold within."""
+    before = {name: spark.conf.get(name, None) for name in settings}
     try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
         yield
     finally:
-        if before is None:
-            spark.conf.unset(_USER_METADATA)
-        else:
-            spark.conf.set(_USER_METADATA, before)
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
 
 
 @contextmanager
@@ -93,8 +118,8 @@ def told(files: Directory) -> Iterator[None]:
         raise
     except Exception as error:
         text = first_lines(error, 6)
-        if "DELTA_CONCURRENT" in text or "Concurrent" in type(error).__name__:
+        if any(name in text for name in _CONFLICTS) or "Concurrent" in type(error).__name__:
             raise ConflictError(text) from error
         unsupported = "DELTA_UNSUPPORTED_FEATURES" in text or "DELTA_INVALID_PROTOCOL" in text
-        kind = UnsupportedError if unsupported else TtlsnapError
-        raise kind(f"Delta refuses it, and this statement has changed nothing in {files.root}: {text}") from error
+        kind = UnsupportedError if unsupported else UnsureError
+        raise kind(f"{files.root}: Delta refuses it: {text}\n`ttlsnap history` tells what was committed") from error

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from ttlsnap.delta.committing import commit, named, sql_name, told
-from ttlsnap.delta.log import LOG, TableMetadata, live_files, read_table
+from ttlsnap.delta.committing import commit, named, set_for_now, sql_name, told, words_of
+from ttlsnap.delta.log import TableMetadata, commits, live_files, read_table
 from ttlsnap.delta.report import Erasure
 from ttlsnap.delta.vectors import vector_path
 from ttlsnap.errors import UsageError
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 _RETENTION = "delta.deletedFileRetentionDuration"
 _CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
+# VACUUM makes as many tasks, ten thousand if nobody says otherwise, however small the table.
+_LISTING, _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism", 64
 _HOUR_MS = 3_600_000
-_UNITS = {"week": 604_800, "day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
+_UNITS = {"week": 604_800.0, "day": 86_400.0, "hour": 3_600.0, "minute": 60.0, "second": 1.0, "millisecond": 1e-3}
 
 
 def retention_of(metadata: TableMetadata) -> timedelta | None:
     """How long the table wants old files to be kept; None where that is not understood."""
     words = metadata.properties.get(_RETENTION, "interval 1 week").lower().removeprefix("interval").split()
-    if not words or len(words) % 2 or not all(word.isdigit() for word in words[::2]):
+    numbers, units = words[::2], [_UNITS.get(word.removesuffix("s")) for word in words[1::2]]
+    if not words or len(words) % 2 or None in units or not all(n.removeprefix("+").isdigit() for n in numbers):
         return None
-    units = [_UNITS.get(word.rstrip("s")) for word in words[1::2]]
-    if None in units:
-        return None
-    return timedelta(seconds=sum(int(n) * unit for n, unit in zip(words[::2], units, strict=True) if unit))
+    return timedelta(seconds=sum(int(n) * unit for n, unit in zip(numbers, units, strict=True) if unit))
 
 
 def check_retention(files: LocalDirectory, metadata: TableMetadata, retention_ms: int | None, yes: bool) -> None:
@@ -57,43 +57,49 @@ def check_retention(files: LocalDirectory, metadata: TableMetadata, retention_ms
 def erase(
     spark: SparkSession, files: LocalDirectory, words: Mapping[str, Any], retention_ms: int | None
 ) -> tuple[Erasure, datetime | None]:
-    """Purge and vacuum. Also when the rest of the old files may go; None where nothing is left of them."""
+    """Purge and vacuum. Also when the rest of the old files may go; None where none is left, or it cannot be told."""
     table = read_table(files)
     purged = None
-    if any(file.vector is not None for file in live_files(files)):
-        commit(spark, files, f"REORG TABLE {sql_name(files)} APPLY (PURGE)", words)
-        purged = read_table(files).version
+    if any(file.vector is not None for file in live_files(files, table.version)):
+        mine = {**words, "part": "purge"}
+        commit(spark, files, f"REORG TABLE {sql_name(files)} APPLY (PURGE)", mine)
+        purged = next((made.version for made in commits(files) if words_of(made) == mine), None)
     statement = f"VACUUM {sql_name(files)}"
-    checked = spark.conf.get(_CHECK, None)
+    settings = {_LISTING: str(min(int(str(spark.conf.get(_LISTING))), _LISTING_TASKS))}
     if retention_ms is not None:
         statement += f" RETAIN {retention_ms / _HOUR_MS:.6f} HOURS"
-        spark.conf.set(_CHECK, "false")
-    try:
-        with named(spark, words), told(files):
-            spark.sql(statement)
-    finally:
-        if checked is None:
-            spark.conf.unset(_CHECK)
-        else:
-            spark.conf.set(_CHECK, checked)
+        settings[_CHECK] = "false"
+    with set_for_now(spark, settings), named(spark, {**words, "part": "vacuum"}), told(files):
+        spark.sql(statement)
     left = _left(files)
     least = retention_of(table.metadata)
     gone = None
     if left and least is not None:
         gone = datetime.now(UTC) + least
-    return Erasure(purged, retention_ms, len(left)), gone
+    return Erasure(purged, retention_ms, None if left is None else len(left)), gone
 
 
-def _left(files: LocalDirectory) -> list[str]:
-    """The files in the table's folder that are no part of its newest version."""
-    live = {unquote(file.path) for file in live_files(files)}
-    live |= {path for file in live_files(files) if file.vector is not None and (path := vector_path(file.vector))}
+def _left(files: LocalDirectory) -> list[str] | None:
+    """The files in the table's folder that are no part of its newest version; None where it has some elsewhere.
+
+    What is hidden to ``VACUUM`` is no data: folders and files whose names begin with a dot or an underscore, but for
+    change data, and partitions by such a column.
+    """
+    files_of_it = live_files(files, read_table(files).version)
+    live = {unquote(file.path) for file in files_of_it}
+    if any("://" in path or path.startswith(("/", "file:")) for path in live):
+        return None
+    live |= {path for file in files_of_it if file.vector is not None and (path := vector_path(file.vector))}
     root = Path(files.root)
     found = []
     for folder, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if Path(folder) != root or name != LOG]
+        folders[:] = [name for name in folders if not _hidden(name)]
         for name in names:
             path = (Path(folder) / name).relative_to(root).as_posix()
-            if path not in live and not name.startswith("."):
+            if path not in live and not _hidden(name):
                 found.append(path)
     return found
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith((".", "_")) and name != "_change_data" and "=" not in name

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ttlsnap.clock import MICROS, iso
-from ttlsnap.delta.committing import commit, metric, sql_name, words_of
-from ttlsnap.delta.log import Commit, commits, read_table
+from ttlsnap.delta.committing import ConflictError, metric, named, sql_name, told, words_of
+from ttlsnap.delta.log import Commit, commits, newest_version, read_table
 from ttlsnap.delta.session import delta_session
 from ttlsnap.errors import RefusedError
-from ttlsnap.filesystem import open_directory
+from ttlsnap.filesystem import LocalDirectory, open_directory
 from ttlsnap.plan import new_run_id
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ _UNDOES = "undoes"
 
 @dataclass(frozen=True)
 class TableRun:
-    """One run on a table: the versions that it made, and what it has left in these commits."""
+    """One run on a table: the versions that it made, and what it has left in these commits.
+
+    ``kind`` is ``compact``, ``erase`` where no row was touched, or ``rollback``.
+    """
 
     run: str
     kind: str
@@ -69,7 +73,7 @@ def table_history(target: str) -> list[TableRun]:
         runs.append(
             TableRun(
                 run=run,
-                kind="rollback" if run in undone else "compact",
+                kind="rollback" if run in undone else "compact" if any(_compacts(part) for part in parts) else "erase",
                 versions=tuple(part.version for part in parts),
                 at=None if last is None else iso(last * MICROS),
                 dropped=sum(metric(part, "numDeletedRows", "numTargetRowsDeleted") for part in parts),
@@ -78,6 +82,10 @@ def table_history(target: str) -> list[TableRun]:
             )
         )
     return runs[::-1]
+
+
+def _compacts(made: Commit) -> bool:
+    return made.operation in ("DELETE", "MERGE")
 
 
 def rollback_table(
@@ -90,18 +98,38 @@ def rollback_table(
     files = open_directory(target)
     table = read_table(files)
     runs = table_history(target)
-    undone = {run.undoes for run in runs}
+    undoings = {run.undoes for run in runs}
+    undone = {run.undoes for run in runs if run.run not in undoings}
     last = next((run for run in reversed(runs) if run.kind == "compact" and run.run not in undone), None)
     if last is None:
         raise RefusedError(f"{files.root}: its log has no run of ttlsnap that could be undone")
     first = last.versions[0]
-    if (first, table.version) != (table.version - len(last.versions) + 1, last.version):
+    since = [made for made in commits(files) if made.version >= first]
+    if any(words_of(made) is None for made in since) or len(since) != table.version - first + 1:
         raise RefusedError(
             f"{files.root}: run {last.run} made version {first}, the table is at {table.version}, and not all between "
-            "is that run's: what others have written would be lost. If that may be: "
+            "is of ttlsnap: what others have written would be lost. If that may be: "
             f"RESTORE TABLE {sql_name(files)} TO VERSION AS OF {first - 1}"
         )
     words = {"run": new_run_id(), _UNDOES: last.run}
     with delta_session(session, jars=jars, master=master) as spark:
-        commit(spark, files, f"RESTORE TABLE {sql_name(files)} TO VERSION AS OF {first - 1}", words)
+        _restore(spark, files, first - 1, words, table.version)
     return last, read_table(files).version
+
+
+def _restore(spark: SparkSession, files: LocalDirectory, version: int, words: Mapping[str, Any], checked: int) -> None:
+    """Never tried again: what was written in between would be lost. Raises RefusedError where something was."""
+    busy = f"{files.root}: somebody writes to the table; stop the stream first. Nothing was undone"
+    if newest_version(files) != checked:
+        raise RefusedError(busy)
+    try:
+        with named(spark, words), told(files):
+            spark.sql(f"RESTORE TABLE {sql_name(files)} TO VERSION AS OF {version}")
+    except ConflictError as error:
+        raise RefusedError(f"{busy}.\n{error}") from error
+    mine = next(made.version for made in commits(files) if words_of(made) == words)
+    if mine != checked + 1:
+        # Somebody came in between, and was undone: to what was there just before.
+        with named(spark, {"run": new_run_id(), _UNDOES: words["run"]}), told(files):
+            spark.sql(f"RESTORE TABLE {sql_name(files)} TO VERSION AS OF {mine - 1}")
+        raise RefusedError(busy)

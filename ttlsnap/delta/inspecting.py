@@ -13,7 +13,7 @@ from ttlsnap.delta.entries import TableEntries
 from ttlsnap.delta.erasing import retention_of
 from ttlsnap.delta.features import check_features
 from ttlsnap.delta.log import Commit, DataFile, TableState, commits, live_files, read_table
-from ttlsnap.delta.planning import clock_of, describe, in_columns
+from ttlsnap.delta.planning import clock_of, describe, in_columns, last_written
 from ttlsnap.delta.reading import read_rows
 from ttlsnap.delta.report import summed
 from ttlsnap.errors import RefusedError, UsageError
@@ -27,7 +27,7 @@ from ttlsnap.timestamps import timestamp_field
 
 @dataclass
 class TableInspection:
-    """What ``inspect`` found. ``last`` is the newest commit that is no run's, ``runs`` how many are."""
+    """What ``inspect`` found. ``last`` is the newest commit of rows that is no run's, ``runs`` how many there were."""
 
     target: str
     table: TableState
@@ -94,10 +94,13 @@ def inspect_table(
         raise UsageError("--age of a Delta table goes with --timestamp, the column that holds a row's time")
     files = open_directory(target)
     table = read_table(files)
+    key: tuple[str, ...] = ()
     with contextlib.suppress(RefusedError):  # may rows go? No matter here
         check_features(files, table)
-    state = describe(table.metadata.schema, table.metadata.key_of((), files.root))
-    live = live_files(files)
+    with contextlib.suppress(UsageError):  # a column of the key may have another name by now
+        key = table.metadata.key_of((), files.root)
+    state = describe(table.metadata.schema, key)
+    live = live_files(files, table.version)
     rows = StateInspection(state, state.state, summed(file.size for file in live), summed(file.rows for file in live))
     made = list(commits(files))
     found = TableInspection(
@@ -105,7 +108,7 @@ def inspect_table(
         table=table,
         rows=rows,
         live=live,
-        last=next((commit for commit in made if words_of(commit) is None), None),
+        last=last_written(files),
         runs=len({words["run"] for commit in made if (words := words_of(commit)) and words.get("run")}),
     )
     if age and timestamp is not None:
@@ -115,8 +118,8 @@ def inspect_table(
     return found
 
 
-def last_written(found: TableInspection) -> str:
-    """When a commit was made that is no run's."""
+def written_at(found: TableInspection) -> str:
+    """When rows were last written, other than by a run."""
     moment = found.last.timestamp_ms if found.last else None
     return "unknown" if moment is None else str(iso(moment * MICROS))
 

@@ -15,6 +15,8 @@ Source: delta-io/delta, PROTOCOL.md, and tables of Delta 4.4.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,11 +33,12 @@ from ttlsnap.strict_json import parse_json, typed
 
 LOG = "_delta_log"
 KEY = "ttlsnap.key"
-"""The table property that names the columns of a row's key, with commas between."""
+"""The table property that names the columns of a row's key, with commas between, or as an array in JSON."""
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-fA-F-]{36})?\.(json|parquet)")
 _ELSEWHERE = ("catalogManaged", "catalogOwned", "catalogOwned-preview", "coordinatedCommits-preview")
+_CHANGES = re.compile(rb'"dataChange"\s*:\s*true')
 _MAX_LINE = 64 << 20
 _HEAD = 64
 
@@ -62,7 +65,11 @@ class TableMetadata:
     @property
     def key(self) -> tuple[str, ...]:
         """The columns of a row's key, where the table remembers them."""
-        return tuple(name.strip() for name in self.properties.get(KEY, "").split(",") if name.strip())
+        text = self.properties.get(KEY, "")
+        if text.startswith("["):
+            with contextlib.suppress(ValueError, TypeError):
+                return tuple(typed(name, str) for name in typed(parse_json(text), list))
+        return tuple(name.strip() for name in text.split(",") if name.strip())
 
     def key_of(self, named: Sequence[str], table: str) -> tuple[str, ...]:
         """The columns ``named`` for a key, as the table spells them; left out, those that it remembers.
@@ -84,6 +91,12 @@ class TableState:
     version: int
     protocol: Protocol
     metadata: TableMetadata
+
+
+def key_property(names: Sequence[str]) -> str:
+    """The value of the property that names these columns."""
+    plain = all(name == name.strip() and "," not in name and not name.startswith("[") for name in names)
+    return ",".join(names) if plain else json.dumps(list(names))
 
 
 def is_table(files: Directory) -> bool:
@@ -235,9 +248,18 @@ class DataFile:
         return int(count) - self.deleted if isinstance(count, int) else None
 
 
-def live_files(files: Directory) -> list[DataFile]:
-    """The data files of a table's newest version, of which ``read_table`` has been asked."""
-    names = [info.name for info in files.list(LOG)]
+def newest_version(files: Directory) -> int:
+    """The number of the last commit; -1 where there is none."""
+    return max((int(one[1]) for info in files.list(LOG) if (one := _COMMIT.fullmatch(info.name))), default=-1)
+
+
+def live_files(files: Directory, version: int) -> list[DataFile]:
+    """The data files of a version that ``read_table`` has told of."""
+    names = [
+        info.name
+        for info in files.list(LOG)
+        if not (one := _COMMIT.fullmatch(info.name) or _CHECKPOINT.fullmatch(info.name)) or int(one[1]) <= version
+    ]
     checkpoint, parts = _newest_checkpoint(names)
     live: dict[tuple[str, str], DataFile] = {}
     for name in parts:
@@ -300,31 +322,43 @@ def _data_file(files: Directory, action: Mapping[str, Any]) -> DataFile:
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit of a table: its moment in milliseconds since the epoch, and what its writer says of it."""
+    """A commit of a table: its moment in milliseconds since the epoch, and what its writer says of it.
+
+    ``path`` is its file.
+    """
 
     version: int
-    timestamp_ms: int | None
-    operation: str
-    metrics: Mapping[str, str]
-    user_metadata: str | None
+    path: str
+    timestamp_ms: int | None = None
+    operation: str = ""
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    user_metadata: str | None = None
 
 
 def commits(files: Directory) -> Iterator[Commit]:
-    """The commits that the log still has, newest first."""
-    found = (_COMMIT.fullmatch(info.name) for info in files.list(LOG))
-    for version in sorted((int(one[1]) for one in found if one), reverse=True):
+    """The commits that the log still has, newest first; of one whose writer says nothing there is but the number."""
+    names = (_COMMIT.fullmatch(info.name) for info in files.list(LOG))
+    for version in sorted((int(one[1]) for one in names if one), reverse=True):
         path = f"{LOG}/{version:020d}.json"
+        found = Commit(version, path)
         for line in _lines(files, path):
             if b'"commitInfo"' not in line[:_HEAD]:
                 continue
             facts: dict[str, Any] = _parsed(files, path, line).get("commitInfo", {})
             moment = facts.get("inCommitTimestamp", facts.get("timestamp"))
             metrics, user = facts.get("operationMetrics"), facts.get("userMetadata")
-            yield Commit(
+            found = Commit(
                 version,
+                path,
                 moment if isinstance(moment, int) else None,
                 str(facts.get("operation", "")),
                 {str(k): str(v) for k, v in metrics.items()} if isinstance(metrics, dict) else {},
                 user if isinstance(user, str) else None,
             )
             break
+        yield found
+
+
+def changes_data(files: Directory, commit: Commit) -> bool:
+    """Whether a commit has added or removed rows: to write files anew, or to say something of the table, does not."""
+    return any(_CHANGES.search(line) for line in _lines(files, commit.path))

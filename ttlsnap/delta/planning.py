@@ -14,7 +14,7 @@ from typing import Any
 from ttlsnap.clock import MICROS, Clock, moment_of
 from ttlsnap.delta.committing import words_of
 from ttlsnap.delta.cutoff import TableCutoff, column_at
-from ttlsnap.delta.log import KEY, DataFile, TableState, commits, live_files, read_table
+from ttlsnap.delta.log import KEY, Commit, DataFile, TableState, changes_data, commits, live_files, read_table
 from ttlsnap.errors import UsageError
 from ttlsnap.filesystem import LocalDirectory
 from ttlsnap.schema import types as T
@@ -59,7 +59,7 @@ class TablePlan:
     @cached_property
     def live(self) -> list[DataFile]:
         """The data files of the version that is looked at."""
-        return live_files(self.files)
+        return live_files(self.files, self.table.version)
 
     @cached_property
     def decided(self) -> list[bool | None]:
@@ -156,15 +156,31 @@ def in_columns(name: str, state: StateDescriptor) -> str:
 
 
 def clock_of(files: LocalDirectory, now: str) -> Clock:
-    """The moment that ``--now`` names: ``checkpoint`` is that of the last commit that is no run's."""
+    """The moment that ``--now`` names: ``checkpoint`` is when rows were last written, other than by a run."""
     if now == "checkpoint":
-        last = next((c for c in commits(files) if c.timestamp_ms is not None and words_of(c) is None), None)
+        last = last_written(files)
         if last is None or last.timestamp_ms is None:
-            raise UsageError(f"{files.root}: no commit says when it was made; give --now wall or a time")
+            raise UsageError(
+                f"{files.root}: no commit that the log still has says when rows were written; give --now wall or a time"
+            )
         moment = last.timestamp_ms * MICROS
     else:
         moment = moment_of(now)
     return Clock(moment, moment, now if now in ("wall", "checkpoint") else "given")
+
+
+def last_written(files: LocalDirectory) -> Commit | None:
+    """The newest commit that added or removed rows and is no run's: maintenance goes on when a stream has stopped.
+
+    Of a table that never had rows, the newest of all.
+    """
+    newest = None
+    for made in commits(files):
+        newest = newest or made
+        mine = words_of(made) is not None or made.operation == "RESTORE"
+        if not mine and made.timestamp_ms is not None and changes_data(files, made):
+            return made
+    return newest if newest is not None and not live_files(files, newest.version) else None
 
 
 def delete_parts(plan: TablePlan, limits: Limits) -> list[int] | None:

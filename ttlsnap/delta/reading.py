@@ -24,6 +24,7 @@ from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.types import StructField
 
 _BATCH = 1 << 16
+_NUMBER = "delta.columnMapping.id"
 
 
 def data_path(files: Directory, file: DataFile) -> str:
@@ -47,16 +48,22 @@ def read_rows(files: Directory, file: DataFile, columns: Sequence[StructField]) 
     first = 0
     try:
         with files.open(path) as stream:
-            parquet = pq.ParquetFile(stream)
-            there = parquet.schema_arrow.names
-            wanted = [name for name in physical if name in there]
+            # Spark writes INT96, which as nanoseconds would hold no more than 292 years.
+            parquet = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+            there = {
+                column.name: place
+                for column in columns
+                if (place := _place(list(parquet.schema_arrow), column)) is not None
+            }
+            wanted = [parquet.schema_arrow.names[place] for place in there.values()]
             for batch in parquet.iter_batches(_BATCH, columns=wanted):
                 arrays = []
                 for name, column in zip(physical, columns, strict=True):
                     if name in file.partition:
                         arrays.append(_constant(file.partition[name], column, batch.num_rows))
-                    elif name in there:
-                        arrays.append(_logical(batch.column(name), column.type))
+                    elif column.name in there:
+                        place = batch.schema.names.index(parquet.schema_arrow.names[there[column.name]])
+                        arrays.append(_logical(batch.column(place), column.type))
                     else:
                         arrays.append(pa.nulls(batch.num_rows, arrow_type(column.type)))
                 made = pa.RecordBatch.from_arrays(arrays, [column.name for column in columns])
@@ -76,15 +83,13 @@ def _logical(array: Any, kind: T.DataType) -> Any:
     kind = T.physical(kind)
     match kind:
         case T.StructType(fields):
-            names = [field.name for field in array.type]
             columns = []
             for field in fields:
-                name = str(field.metadata.get(PHYSICAL, field.name))
-                there = name in names
+                place = _place(list(array.type), field)
                 columns.append(
-                    _logical(array.field(names.index(name)), field.type)
-                    if there
-                    else pa.nulls(len(array), arrow_type(field.type))
+                    pa.nulls(len(array), arrow_type(field.type))
+                    if place is None
+                    else _logical(array.field(place), field.type)
                 )
             return pa.StructArray.from_arrays(columns, fields=list(arrow_type(kind)), mask=array.is_null())
         case T.ArrayType(element):
@@ -96,8 +101,22 @@ def _logical(array: Any, kind: T.DataType) -> Any:
                 array.offsets, _logical(array.keys, key), _logical(array.items, item), mask=_mask(array)
             )
             return made.cast(arrow_type(kind))
+    if isinstance(kind, T.VariantType) and array.type.get_field_index("typed_value") >= 0:
+        raise UnsupportedError("a variant that is shredded, which is not read here")
     target = arrow_type(kind)
     return array if array.type == target else array.cast(target)
+
+
+def _place(there: Sequence[pa.Field], field: StructField) -> int | None:
+    """Where a file has a column or a field: by its physical name, else by its number, else however it is spelled."""
+    name = str(field.metadata.get(PHYSICAL, field.name))
+    number = str(field.metadata.get(_NUMBER, "")).encode()
+    ways = (
+        [other.name == name for other in there],
+        [number != b"" and (other.metadata or {}).get(b"PARQUET:field_id") == number for other in there],
+        [other.name.lower() == name.lower() for other in there],
+    )
+    return next((way.index(True) for way in ways if way.count(True) == 1), None)
 
 
 def _mask(array: Any) -> Any:
@@ -111,8 +130,8 @@ def _constant(text: str | None, column: StructField, size: int) -> Any:
         return pa.nulls(size, kind)
     try:
         value = pa.array([text])
-        if pa.types.is_timestamp(kind):
-            value = value.cast(pa.timestamp("us", "UTC" if text.endswith("Z") else None))
+        if isinstance(column.type, T.TimestampType):
+            value = value.cast(pa.timestamp("us", "UTC"))  # which wants a zone: else it is that of whoever wrote it
         return value.cast(kind).take(pa.array(np.zeros(size, np.int64)))
     except pa.ArrowException as error:
         raise UnsupportedError(f"the partition value {text!r} of {column.name} is in no known form") from error

@@ -17,12 +17,13 @@ class Erasure:
     """What ``--erase`` has done.
 
     ``purged`` is the version without deletion vectors, None where there was none to purge. ``retention_ms`` is what
-    ``VACUUM`` was held to; ``left`` are the files, no longer part of the table, that it had to leave.
+    ``VACUUM`` was held to; ``left`` are the files, no longer part of the table, that it had to leave, None where that
+    cannot be told.
     """
 
     purged: int | None
     retention_ms: int | None
-    left: int
+    left: int | None
 
     def to_json(self) -> dict[str, Any]:
         return {"purged": self.purged, "retention_ms": self.retention_ms, "left": self.left}
@@ -30,12 +31,13 @@ class Erasure:
 
 @dataclass(frozen=True)
 class TableReport:
-    """A run on a table. ``versions`` are those that it made.
+    """A run on a table. ``versions`` are those in which it has dropped or rewritten rows.
 
     ``files`` are all data files, of which ``opened`` had to be read for the dry run's counts; ``decided`` were told by
     statistics. ``engine`` is ``spark`` where it was needed. ``overtaken`` rows were written by somebody else between
-    being read and being changed, and left as they are. ``physically_gone_by`` is when a ``VACUUM`` may
-    first have removed the files with what was dropped, None where it stays in files that are still part of the table.
+    being read and being changed, and left as they are. ``erasing`` tells whether old files are to go, too.
+    ``physically_gone_by`` is when a ``VACUUM`` may first have removed the files with what was dropped, None where it
+    stays in files that are still part of the table.
     """
 
     run: str
@@ -52,6 +54,7 @@ class TableReport:
     engine: str | None = None
     times: TimeSummary | None = None
     versions: tuple[int, ...] = ()
+    erasing: bool = False
     overtaken: int = 0
     physically_gone_by: datetime | None = None
     erased: Erasure | None = None

@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import contextlib
 import json
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 
 from ttlsnap import errors
-from ttlsnap.delta.committing import told
+from ttlsnap.delta.committing import sql_name, table_path, told
 from ttlsnap.delta.cutoff import quoted
 from ttlsnap.delta.entries import TableEntries
+from ttlsnap.delta.log import read_table
 from ttlsnap.delta.planning import Limits, TablePlan
 from ttlsnap.errors import RefusedError, TtlsnapError
 from ttlsnap.schema import types as T
@@ -32,54 +35,66 @@ from ttlsnap.transforming import StateResult, StateTransformers
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_FILE = "__ttlsnap_file"
-_VIEW = "__ttlsnap_changes"
+_FILE = "file"
 _FOLLOW = ("delta.generationExpression", "delta.identity.start", "delta.identity.step")
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What the scan found to be changed, and its counts. ``null_keys``: some changed rows have a null in their key."""
+    """What the scan found to be changed, and its counts.
+
+    Columns go by their places, ``c0`` and so on. ``view`` is a name for it that nobody else has. ``null_keys``: some
+    changed rows have a null in their key.
+    """
 
     frame: DataFrame
     result: StateResult
     null_keys: bool
+    view: str
 
     def parts(self, plan: TablePlan, limits: Limits) -> list[list[str] | None]:
         """The names of the files whose rows go together into a commit, cold files first; None stands for all."""
         if not limits:
             return [None]
-        names = {row[0] for row in self.frame.select("file").distinct().collect()}
-        known = {file.path.rpartition("/")[2]: file for file in plan.live}
+        names = [row[0] for row in self.frame.select("file").distinct().collect()]
+        known = {unquote(file.path): file for file in plan.live}
+        found = [(known[unquote(name).partition(f"{plan.files.root}/")[2]], name) for name in names]
         parts: list[list[str] | None] = []
         mine: list[str] = []
         size = 0
-        for name in sorted(names, key=lambda name: (known[name].modified_ms, name)):
-            if mine and not limits.allow(len(mine) + 1, size + known[name].size):
+        for file, name in sorted(found, key=lambda pair: (pair[0].modified_ms, pair[1])):
+            if mine and not limits.allow(len(mine) + 1, size + file.size):
                 parts.append(mine)
                 mine, size = [], 0
             mine.append(name)
-            size += known[name].size
+            size += file.size
         return [*parts, mine] if mine else []
 
     def statement(self, plan: TablePlan, files: Sequence[str] | None) -> str:
-        """The ``MERGE`` of the changes in ``files``."""
+        """The ``MERGE`` of the changes in ``files``.
+
+        Raises RefusedError where the table has other columns by now, of which it would know nothing.
+        """
+        schema = plan.table.metadata.schema
+        if read_table(plan.files).metadata.schema != schema:
+            raise RefusedError(f"{plan.files.root} has got other columns meanwhile; run again")
         part = self.frame if files is None else self.frame.where(self.frame["file"].isin(list(files)))
-        part.createOrReplaceTempView(_VIEW)
+        part.createOrReplaceTempView(self.view)
+        places = {field.name: f"c{place}" for place, field in enumerate(schema)}
         equal = "<=>" if self.null_keys else "="
-        key = " AND ".join(f"t.{quoted(name)} {equal} s.old.{quoted(name)}" for name in plan.key)
+        key = " AND ".join(f"t.{quoted(name)} {equal} s.old.{places[name]}" for name in plan.key)
         values = plan.state.value_schema
         same = "".join(
             f" AND {_comparable(f't.{quoted(field.name)}', field.type)} <=> "
-            f"{_comparable(f's.old.{quoted(field.name)}', field.type)}"
+            f"{_comparable(f's.old.{places[field.name]}', field.type)}"
             for field in values
         )
         clauses = [f"WHEN MATCHED AND s.gone{same} THEN DELETE"]
-        settable = [quoted(field.name) for field in values if not any(name in field.metadata for name in _FOLLOW)]
+        settable = [field.name for field in values if not any(name in field.metadata for name in _FOLLOW)]
         if self.result.rewritten and settable:
-            new = ", ".join(f"t.{name} = s.new.{name}" for name in settable)
+            new = ", ".join(f"t.{quoted(name)} = s.new.{places[name]}" for name in settable)
             clauses.append(f"WHEN MATCHED AND NOT s.gone{same} THEN UPDATE SET {new}")
-        return f"MERGE INTO delta.{quoted(plan.files.root)} t USING {_VIEW} s ON {key} {' '.join(clauses)}"
+        return f"MERGE INTO {sql_name(plan.files)} t USING {self.view} s ON {key} {' '.join(clauses)}"
 
 
 @contextlib.contextmanager
@@ -91,12 +106,18 @@ def scanned(spark: SparkSession, plan: TablePlan, stage: bool) -> Iterator[Chang
     from pyspark.sql import functions as F
     from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
+    names = plan.table.metadata.schema.names
+    places = [f"c{place}" for place in range(len(names))]
     with told(plan.files):
-        table = spark.read.format("delta").option("versionAsOf", plan.table.version).load(plan.files.root)
+        table = _planned(spark, plan)
         if plan.cutoffs is not None:
             table = table.where(plan.sql)
-        rows = table.schema
-    values = StructType([field for field in rows if field.name in plan.state.value_schema.names])
+        columns = [F.col(quoted(name)).alias(place) for name, place in zip(names, places, strict=True)]
+        source = table.select(*columns, F.col("_metadata.file_path").alias(_FILE))
+        rows = StructType(source.schema.fields[:-1])
+    values = StructType(
+        [field for name, field in zip(names, rows, strict=True) if name in plan.state.value_schema.names]
+    )
     schema = StructType(
         [
             StructField("told", StringType()),
@@ -106,8 +127,8 @@ def scanned(spark: SparkSession, plan: TablePlan, stage: bool) -> Iterator[Chang
             *([StructField("new", values)] if len(values) else []),
         ]
     )
-    source = table.select("*", F.col("_metadata.file_name").alias(_FILE))
     found = source.mapInArrow(_work(plan, values.names, stage), schema)
+    view = f"ttlsnap_{uuid.uuid4().hex}"
     if stage:
         found = found.persist()
     try:
@@ -118,13 +139,14 @@ def scanned(spark: SparkSession, plan: TablePlan, stage: bool) -> Iterator[Chang
                 kind, message = result["failure"]
                 raise getattr(errors, kind, TtlsnapError)(message)
         changes = Changes(
-            found.where("told IS NULL").drop("told"), _summed(results), any(r["null_keys"] for r in results)
+            found.where("told IS NULL").drop("told"), _summed(results), any(r["null_keys"] for r in results), view
         )
         if stage:
             with told(plan.files):
-                _check_keys(changes.frame, [f"old.{quoted(name)}" for name in plan.key], plan)
+                _check_keys(changes.frame, [f"old.c{names.index(name)}" for name in plan.key], plan)
         yield changes
     finally:
+        spark.catalog.dropTempView(view)
         if stage:
             found.unpersist()
 
@@ -132,8 +154,12 @@ def scanned(spark: SparkSession, plan: TablePlan, stage: bool) -> Iterator[Chang
 def check_unique(spark: SparkSession, plan: TablePlan) -> None:
     """Raises RefusedError where two rows of the table have one key."""
     with told(plan.files):
-        table = spark.read.format("delta").option("versionAsOf", plan.table.version).load(plan.files.root)
-        _check_keys(table, [quoted(name) for name in plan.key], plan)
+        _check_keys(_planned(spark, plan), [quoted(name) for name in plan.key], plan)
+
+
+def _planned(spark: SparkSession, plan: TablePlan) -> DataFrame:
+    """The version that was planned with."""
+    return spark.read.format("delta").option("versionAsOf", plan.table.version).load(table_path(plan.files))
 
 
 def _check_keys(frame: DataFrame, names: Sequence[str], plan: TablePlan) -> None:
@@ -149,30 +175,32 @@ def _check_keys(frame: DataFrame, names: Sequence[str], plan: TablePlan) -> None
 
 def _work(plan: TablePlan, values: Sequence[str], stage: bool) -> Any:
     """The function that ``mapInArrow`` runs: rows in, changed rows out, and at the end what was counted."""
-    state, factories, clock, key = plan.state, plan.factories, plan.clock, plan.key
+    state, factories, clock, names = plan.state, plan.factories, plan.clock, plan.table.metadata.schema.names
+    key = [names.index(name) for name in plan.key]
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         transformers: StateTransformers[TableEntries] = StateTransformers(state, factories, clock)
         pack: Callable[..., pa.RecordBatch] | None = None
         null_keys = False
-        told: dict[str, Any] = {}
+        failure: dict[str, Any] = {}
         try:
             for batch in batches:
                 pack = pack or _packer(batch.schema, values)
-                after = transformers.run(TableEntries.of_batch(state, batch))
+                after = transformers.run(TableEntries.of_batch(state, batch.rename_columns([*names, _FILE])))
                 if not stage or (len(after) == batch.num_rows and not after.rewritten.any()):
                     continue
                 gone = np.ones(batch.num_rows, np.bool_)
                 gone[after.index] = False
                 dropped, rewritten = np.flatnonzero(gone), after.index[after.rewritten]
                 old = batch.take(pa.array(np.concatenate([dropped, rewritten])))
-                null_keys = null_keys or any(old.column(name).null_count for name in key)
+                null_keys = null_keys or any(old.column(place).null_count for place in key)
                 yield pack(old, after.new_values, len(dropped))
         except TtlsnapError as error:
             kind = type(error).__name__
-            told = {"failure": (kind if hasattr(errors, kind) else TtlsnapError.__name__, str(error))}
+            failure = {"failure": (kind if hasattr(errors, kind) else TtlsnapError.__name__, str(error))}
         if pack is not None:
-            yield pack(None, None, 0, json.dumps({**asdict(transformers.result()), "null_keys": null_keys, **told}))
+            counts = {**asdict(transformers.result()), "null_keys": null_keys}
+            yield pack(None, None, 0, json.dumps(counts | failure))
 
     return work
 

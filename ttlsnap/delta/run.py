@@ -20,12 +20,12 @@ from ttlsnap.delta.committing import commit, metric, sql_name, words_of
 from ttlsnap.delta.counting import counted
 from ttlsnap.delta.erasing import check_retention, erase, retention_of
 from ttlsnap.delta.features import check_features, downstream_warnings
-from ttlsnap.delta.log import KEY, Commit, commits, live_files, read_table
+from ttlsnap.delta.log import KEY, Commit, commits, key_property, live_files, read_table
 from ttlsnap.delta.planning import Limits, TablePlan, delete_parts, plan_table
 from ttlsnap.delta.report import TableReport, summed
 from ttlsnap.delta.rewriting import check_unique, scanned
 from ttlsnap.delta.session import delta_session
-from ttlsnap.errors import RefusedError
+from ttlsnap.errors import RefusedError, TtlsnapError
 from ttlsnap.filesystem import open_directory
 from ttlsnap.plan import new_run_id
 from ttlsnap.report import Counts
@@ -78,7 +78,7 @@ def compact_table(
     if erasing is not None:
         check_retention(files, table.metadata, erasing.retention_ms, erasing.yes)
     plan = plan_table(files, transformers, key, now)
-    report = _begun(plan, dry_run)
+    report = replace(_begun(plan, dry_run), erasing=erasing is not None)
     nothing = plan.cutoffs is not None and all(decision is False for decision in plan.decided)
     with ExitStack() as stack:
         if (plan.cutoffs is not None and dry_run) or (nothing and erasing is None):
@@ -88,9 +88,21 @@ def compact_table(
             work = _Run(spark, plan, replace(report, engine="spark"), limits or Limits(), confirm)
             report = work.run()
             if erasing is not None and not dry_run and not work.declined:
-                erased, gone = erase(spark, files, _words(plan, report), erasing.retention_ms)
-                report = replace(report, erased=erased, physically_gone_by=gone, versions=_versions(plan, report))
+                report = _erased(spark, plan, report, erasing)
     return replace(report, seconds=time.monotonic() - started)
+
+
+def _erased(spark: SparkSession, plan: TablePlan, report: TableReport, erasing: Erase) -> TableReport:
+    try:
+        erased, gone = erase(spark, plan.files, _words(plan, report), erasing.retention_ms)
+    except TtlsnapError as error:
+        if not report.versions:
+            raise
+        raise type(error)(
+            f"{error}\nRun {report.run} has made version {report.versions[-1]}, which stays; what is gone from there "
+            "is not gone from the disk yet. Run again with --erase"
+        ) from error
+    return replace(report, erased=erased, physically_gone_by=gone)
 
 
 def _begun(plan: TablePlan, dry_run: bool) -> TableReport:
@@ -143,9 +155,10 @@ class _Run:
         parts = None if plan.cutoffs is None else delete_parts(plan, self._limits)
         if parts is None:
             return self._rewritten()
-        if not any(decision is not False for decision in plan.decided):
-            return counted(plan, self._report)
-        if self._declined(lambda: counted(plan, self._report)):
+        nothing = all(decision is False for decision in plan.decided)
+        if nothing or self._confirm is not None:
+            self._report = counted(plan, self._report)
+        if self._declined() or nothing:
             return self._report
         self._remember_key()
         statements = []
@@ -173,17 +186,17 @@ class _Run:
             self._report = replace(
                 before, counts=counts, times=result.times, timestamp=before.timestamp or _field(result.times)
             )
-            if before.dry_run or not self._report.changed:
+            if before.dry_run or (not self._report.changed and not before.erasing):
                 return self._report
-            if self._declined(lambda: self._report):
+            if self._declined() or not self._report.changed:
                 return self._report
             self._remember_key(checked=True)
             parts = changes.parts(plan, self._limits)
             self._commit([functools.partial(changes.statement, plan, part) for part in parts])
         return self._published()
 
-    def _declined(self, report: Callable[[], TableReport]) -> bool:
-        self.declined = self._confirm is not None and not self._confirm(report())
+    def _declined(self) -> bool:
+        self.declined = self._confirm is not None and not self._confirm(self._report)
         return self.declined
 
     def _remember_key(self, checked: bool = False) -> None:
@@ -192,7 +205,8 @@ class _Run:
             return
         if not checked:
             check_unique(self._spark, plan)
-        statement = f"ALTER TABLE {sql_name(plan.files)} SET TBLPROPERTIES ('{KEY}' = '{','.join(plan.key)}')"
+        value = key_property(plan.key).replace("\\", "\\\\").replace("'", "\\'")
+        statement = f"ALTER TABLE {sql_name(plan.files)} SET TBLPROPERTIES ('{KEY}' = '{value}')"
         commit(self._spark, plan.files, statement, {"key": list(plan.key)})
 
     def _commit(self, statements: Sequence[str | Callable[[], str]]) -> None:
@@ -203,7 +217,7 @@ class _Run:
             if len(statements) > 1:
                 mine = {**words, "part": [number + 1, len(statements)]}
             try:
-                commit(self._spark, self._plan.files, statement if isinstance(statement, str) else statement(), mine)
+                commit(self._spark, self._plan.files, statement, mine)
             except RefusedError as error:
                 if not number:
                     raise
@@ -217,8 +231,11 @@ class _Run:
         plan, report = self._plan, self._report
         mine = _made(plan, report)
         dropped = sum(metric(c, "numDeletedRows", "numTargetRowsDeleted") for c in mine)
+        if any("numDeletedRows" not in c.metrics for c in mine if c.operation == "DELETE"):
+            # Of partitions that go whole Delta does not always count the rows.
+            dropped = counted(plan, report).counts.dropped
         rewritten = sum(metric(c, "numTargetRowsUpdated") for c in mine)
-        live, entries = live_files(plan.files), report.counts.entries
+        live, entries = live_files(plan.files, read_table(plan.files).version), report.counts.entries
         counts = replace(
             report.counts,
             kept=None if entries is None else entries - dropped - rewritten,
@@ -229,7 +246,7 @@ class _Run:
         return replace(
             report,
             counts=counts,
-            versions=_versions(plan, report),
+            versions=tuple(sorted(made.version for made in mine)),
             overtaken=max(report.counts.dropped + report.counts.rewritten - dropped - rewritten, 0),
             physically_gone_by=_gone_by(plan, mine) if all(file.vector is None for file in live) else None,
         )
@@ -237,10 +254,6 @@ class _Run:
 
 def _field(times: Any) -> str | None:
     return times.field if times is not None else None
-
-
-def _versions(plan: TablePlan, report: TableReport) -> tuple[int, ...]:
-    return tuple(sorted(made.version for made in _made(plan, report)))
 
 
 def _made(plan: TablePlan, report: TableReport) -> list[Commit]:

@@ -37,7 +37,8 @@ def delta_session(
                 f"the Spark session that is active has no Delta: start it with spark.sql.extensions={EXTENSION}, "
                 f"spark.sql.catalog.spark_catalog={CATALOG} and Delta's jars"
             )
-        yield found
+        # Settings and views of our own are not to be anybody else's.
+        yield found.newSession()
         return
     builder = own_session()
     if master is not None or "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
