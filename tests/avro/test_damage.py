@@ -16,6 +16,7 @@ from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.schema.ddl import parse_ddl
 from ttlsnap.unsaferow.rows import Rows
 
+from ..matrix import FULL
 from . import plain
 from .recorded import VERSIONS, Sample, samples
 
@@ -71,7 +72,7 @@ def test_truncations_end_well(found: Sample) -> None:
 @pytest.mark.parametrize("found", FOUND, ids=str)
 def test_changed_bytes_end_well(found: Sample) -> None:
     for piece, is_key in pieces_of(found):
-        for place in range(len(piece)):
+        for place in range(0, len(piece), 1 if FULL else 3):
             for change in (0x01, 0x02, 0x80, 0xFF) if len(piece) < 30 else (1 << place % 8,):
                 damaged = bytearray(piece)
                 damaged[place] ^= change

@@ -23,8 +23,6 @@ from ..matrix import FULL
 from .observe_tables import TableObserver, read_observed
 from .tables import TABLE_PAIRS
 
-SLICE = ("table-key-removed",)
-CHOSEN = tuple(TABLE_PAIRS) if FULL else SLICE
 _V2 = {"delta.checkpointPolicy": "v2"}
 _FORMAT = "spark.databricks.delta.checkpointV2.topLevelFileFormat"
 # Properties and settings; and how many files a checkpoint has, and how they end.
@@ -63,14 +61,16 @@ def tables(observer: TableObserver, tmp_path_factory: pytest.TempPathFactory) ->
     return {name: folder / name for name in KINDS}
 
 
-@pytest.mark.parametrize("name", CHOSEN)
-def test_delta_does_what_was_observed(observer: TableObserver, name: str) -> None:
-    seen, words = observer.observe(TABLE_PAIRS[name])
-    kept = read_observed()[name]
-    assert {key: seen[key] for key in seen if key != "contracts"} == {k: kept[k] for k in kept if k != "contracts"}, (
-        words
-    )
-    assert seen["contracts"] == kept["contracts"]
+if FULL:  # each costs a while
+
+    @pytest.mark.parametrize("name", TABLE_PAIRS)
+    def test_delta_does_what_was_observed(observer: TableObserver, name: str) -> None:
+        seen, words = observer.observe(TABLE_PAIRS[name])
+        kept = read_observed()[name]
+        assert {key: seen[key] for key in seen if key != "contracts"} == {
+            k: kept[k] for k in kept if k != "contracts"
+        }, words
+        assert seen["contracts"] == kept["contracts"]
 
 
 def test_every_pair_was_observed() -> None:

@@ -45,9 +45,11 @@ def test_lists_are_copied_as_they_are(
     copies_lists(judge, rocksdb("visits", changelog, checkpoint_format, row_checksum), layout)
 
 
-def test_lists_are_copied_as_they_are_with_the_older_merge_operator(judge: Judge) -> None:
-    conf = ((ROCKSDB_CONF + "mergeOperatorVersion", "1"),)
-    copies_lists(judge, replace(rocksdb("visits", True), conf=conf), "both")
+if FULL:  # each costs a while
+
+    def test_lists_are_copied_as_they_are_with_the_older_merge_operator(judge: Judge) -> None:
+        conf = ((ROCKSDB_CONF + "mergeOperatorVersion", "1"),)
+        copies_lists(judge, replace(rocksdb("visits", True), conf=conf), "both")
 
 
 @pytest.mark.parametrize("rewrite", ["full", "tombstones"] if FULL else ["full"])

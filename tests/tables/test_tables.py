@@ -60,6 +60,30 @@ def test_history_and_rollback(delta_server: Server, tmp_path: Path) -> None:
         table.call("rollback", path=table.path)
 
 
+def test_maintenance_is_no_sign_of_life(delta_server: Server, tmp_path: Path) -> None:
+    """A stream that stands still is not to lose what would have expired since, because OPTIMIZE goes on."""
+    table = Table(delta_server, tmp_path)
+    now = table.compact(now="checkpoint", dry_run=True)["now"]
+    table.sql(f"OPTIMIZE delta.`{table.path}`", f"ALTER TABLE delta.`{table.path}` ADD COLUMN more INT")
+    assert table.compact(now="checkpoint", dry_run=True)["now"] == now
+    table.compact()
+    assert table.compact(now="checkpoint", dry_run=True)["now"] == now
+
+
+if FULL:
+
+    def test_rollback_beside_a_writer(delta_server: Server, tmp_path: Path) -> None:
+        table = Table(delta_server, tmp_path)
+        table.compact()
+        with pytest.raises(SparkFailed, match="somebody writes to the table"):
+            table.call("undone_late", path=table.path)
+        assert set(table.users()) == ALL - expired() | {"late"}
+        # It is as if nobody had tried.
+        assert [run.kind for run in table_history(table.path)] == ["compact", "rollback", "rollback"]
+        with pytest.raises(SparkFailed, match="would be lost"):
+            table.call("rollback", path=table.path)
+
+
 def test_bad_input_leaves_a_table_as_it_is(
     delta_server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,7 +20,7 @@ from ..judge.processes import Server, SparkFailed
 from ..matrix import FULL
 from .tables import ALL, NOW, TTL, USERS, Table, expired
 
-ROUNDS = 12
+ROUNDS = 12 if FULL else 3
 
 
 @pytest.mark.parametrize("rule", [None, "cap"] if FULL else [None])
@@ -51,23 +51,25 @@ def test_no_update_is_lost(delta_server: Server, tmp_path: Path, rule: str | Non
         assert {f"u{user:03d}" for user in found} == ALL - (expired() & untouched)
 
 
-def test_it_gives_up_in_the_end(delta_server: Server, tmp_path: Path) -> None:
-    table = Table(delta_server, tmp_path)
-    before = table.rows()
-    with pytest.raises(SparkFailed, match="another writer was faster 2 times"):
-        table.call("beaten", path=table.path)
-    assert table.rows() == before
-    assert table_history(table.path) == []
+if FULL:  # each costs a while
+
+    def test_it_gives_up_in_the_end(delta_server: Server, tmp_path: Path) -> None:
+        table = Table(delta_server, tmp_path)
+        before = table.rows()
+        with pytest.raises(SparkFailed, match="another writer was faster 2 times"):
+            table.call("beaten", path=table.path)
+        assert table.rows() == before
+        assert table_history(table.path) == []
 
 
-@pytest.mark.parametrize("way", ["spread", "by time"])
+@pytest.mark.parametrize("way", ["spread", "by time"] if FULL else ["by time"])
 def test_commits_are_bounded_and_cold_files_first(delta_server: Server, tmp_path: Path, way: str) -> None:
     table = Table(delta_server, tmp_path)
     columns = "user, visits, part, at"
     order = "at" if way == "by time" else "crc32(user)"
     table.sql(
-        f"INSERT OVERWRITE delta.`{table.path}` SELECT /*+ REPARTITION_BY_RANGE(9, {order}) */ {columns} FROM "
-        f"(SELECT * FROM delta.`{table.path}`)",
+        f"INSERT OVERWRITE delta.`{table.path}` SELECT /*+ REPARTITION_BY_RANGE(9, place) */ {columns} FROM "
+        f"(SELECT *, {order} AS place FROM delta.`{table.path}`)",
     )
     before = table.rows()
     report = table.compact(limits=(2, None))
@@ -87,8 +89,9 @@ def test_commits_are_bounded_and_cold_files_first(delta_server: Server, tmp_path
         assert first == set(sorted(expired())[-len(first) :])
     (run,) = table_history(table.path)
     assert (list(run.versions), run.dropped) == (report["versions"], len(expired()))
-    table.call("rollback", path=table.path)
-    assert table.rows() == before
+    if FULL:
+        table.call("rollback", path=table.path)
+        assert table.rows() == before
 
 
 MOMENTS: dict[str, Callable[[Path, int], bool]] = {
@@ -98,30 +101,34 @@ MOMENTS: dict[str, Callable[[Path, int], bool]] = {
 }
 
 
-@pytest.mark.parametrize("moment", list(MOMENTS) if FULL else ["after"])
-def test_a_crash_leaves_the_table_before_or_behind_the_run(delta_server: Server, tmp_path: Path, moment: str) -> None:
-    table = Table(delta_server, tmp_path)
-    table.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('ttlsnap.key' = 'user')")
-    before, version = table.rows(), table.version()
-    assert version == 3  # made, merged twice, key
-    command = [str(Path(sys.executable).with_name("ttlsnap")), "compact", table.path, "--ttl", f"{TTL.days}d"]
-    command += ["--timestamp", "at", "--now", NOW.isoformat(), "--yes", "--master", "local[1]"]
-    files = len(list(Path(table.path).glob("*.parquet")))
-    process = subprocess.Popen(
-        command, start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    while process.poll() is None and not MOMENTS[moment](Path(table.path), files):
-        time.sleep(0.0005)
-    died = process.poll() is None
-    os.killpg(process.pid, signal.SIGKILL)
-    told = process.communicate()[0].decode()
-    assert died, told
-    kept = [row for row in before if row[0] not in expired()]
-    if moment == "before":
-        assert table.rows() == before
-    else:
-        assert table.rows() in (before, kept)
-    assert table.rows() == (kept if table.version() > version else before)
-    # Nothing stands in the way of the next.
-    table.compact()
-    assert table.rows() == kept
+if FULL:  # each costs a while
+
+    @pytest.mark.parametrize("moment", list(MOMENTS))
+    def test_a_crash_leaves_the_table_before_or_behind_the_run(
+        delta_server: Server, tmp_path: Path, moment: str
+    ) -> None:
+        table = Table(delta_server, tmp_path)
+        table.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('ttlsnap.key' = 'user')")
+        before, version = table.rows(), table.version()
+        assert version == 3  # made, merged twice, key
+        command = [str(Path(sys.executable).with_name("ttlsnap")), "compact", table.path, "--ttl", f"{TTL.days}d"]
+        command += ["--timestamp", "at", "--now", NOW.isoformat(), "--yes", "--master", "local[1]"]
+        files = len(list(Path(table.path).glob("*.parquet")))
+        process = subprocess.Popen(
+            command, start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        while process.poll() is None and not MOMENTS[moment](Path(table.path), files):
+            time.sleep(0.0005)
+        died = process.poll() is None
+        os.killpg(process.pid, signal.SIGKILL)
+        told = process.communicate()[0].decode()
+        assert died, told
+        kept = [row for row in before if row[0] not in expired()]
+        if moment == "before":
+            assert table.rows() == before
+        else:
+            assert table.rows() in (before, kept)
+        assert table.rows() == (kept if table.version() > version else before)
+        # Nothing stands in the way of the next.
+        table.compact()
+        assert table.rows() == kept

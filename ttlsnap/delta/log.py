@@ -22,9 +22,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError, UsageError
 from ttlsnap.filesystem import Directory
 from ttlsnap.schema.json import parse_struct
@@ -192,6 +189,9 @@ def _parsed(files: Directory, path: str, line: bytes) -> dict[str, dict[str, Any
 
 def _parquet_rows(files: Directory, path: str, kinds: tuple[str, ...]) -> Iterator[dict[str, dict[str, Any]]]:
     """The actions of these kinds in a checkpoint, each by its kind."""
+    import pyarrow as pa  # a log without a checkpoint is read in no time, and a look at a checkpoint of Spark's, too
+    import pyarrow.parquet as pq
+
     try:
         with files.open(path) as stream:
             parquet = pq.ParquetFile(stream)
