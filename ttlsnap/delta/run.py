@@ -64,9 +64,10 @@ def compact_table(
 ) -> TableReport:
     """Run ``transformers`` over the rows of the Delta table ``target``.
 
-    ``key`` are the columns that a row goes by; left out, those that the table remembers. ``now`` is ``checkpoint`` (when
-    rows were last written, other than by ttlsnap), ``wall``, or an ISO 8601 time. ``limits`` hold for each commit: a run
-    makes as many as it needs. ``confirm`` is asked, with what a dry run would say, before anything is changed.
+    ``key`` are the columns that a row goes by; left out, those that the table remembers. ``now`` is ``checkpoint`` (the
+    moment when rows were last written, other than by ttlsnap), ``wall``, or an ISO 8601 time. ``limits`` hold for each
+    commit: a run makes as many as it needs. ``confirm`` is asked, with what a dry run would say, before anything is
+    changed.
 
     Raises a ``TtlsnapError``; the table is then as it was, or as the last of the run's whole commits has left it.
     """
