@@ -1,0 +1,78 @@
+"""What is told in words: durations, sizes, names of columns, and what a Maven cache lacks."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from ttlsnap.cli.options import parse_retention, parse_size
+from ttlsnap.delta.erasing import retention_of
+from ttlsnap.delta.log import KEY, TableMetadata, key_property
+from ttlsnap.delta.session import _failure
+from ttlsnap.errors import UsageError
+from ttlsnap.schema.types import LongType, StructField, StructType
+
+
+def metadata(columns: tuple[str, ...] = (), **properties: str) -> TableMetadata:
+    schema = StructType(tuple(StructField(name, LongType(), True) for name in columns))
+    return TableMetadata("id", schema, (), {name.replace("_", "."): value for name, value in properties.items()})
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("interval 1 week", timedelta(weeks=1)),
+        ("Interval 30 Days", timedelta(days=30)),
+        ("12 hours", timedelta(hours=12)),
+        ("interval 1 day 12 hours", timedelta(hours=36)),
+        ("interval 604800000 milliseconds", timedelta(weeks=1)),
+        ("interval +7 days", timedelta(days=7)),
+        ("interval 1 month", None),
+        ("interval one week", None),
+        ("interval", None),
+    ],
+)
+def test_a_retention_is_understood_or_not_known(text: str, found: timedelta | None) -> None:
+    assert retention_of(metadata(delta_deletedFileRetentionDuration=text)) == found
+
+
+def test_without_a_property_it_is_a_week() -> None:
+    assert retention_of(metadata()) == timedelta(weeks=1)
+
+
+@pytest.mark.parametrize(
+    "names", [("a",), ("a", "b"), ("a,b", "c"), (" a",), ("[a]",), ("it's", 'say "so"', "back\\slash")]
+)
+def test_a_key_is_remembered_as_it_is(names: tuple[str, ...]) -> None:
+    table = TableMetadata("id", metadata(names).schema, (), {KEY: key_property(names)})
+    assert table.key == names
+    assert table.key_of((), "t") == names
+
+
+def test_a_key_is_found_however_it_is_spelled() -> None:
+    table = metadata(("User_Id", "at"))
+    assert table.key_of(["USER_ID", "user_id"], "t") == ("User_Id",)
+    with pytest.raises(UsageError, match="t has no column who for a key; its columns are User_Id, at"):
+        table.key_of(["who"], "t")
+
+
+def test_sizes_and_retentions() -> None:
+    assert [parse_size(text) for text in ("1", "2kB", "3KiB", "512MiB", "2GB")] == [1, 2000, 3072, 512 << 20, 2 * 10**9]
+    assert [parse_retention(text) for text in ("0", "0h", "90s", "7d")] == [0, 0, 90_000, 604_800_000]
+    for wrong in ("", "0", "-1", "1.5GB", "many"):
+        with pytest.raises(UsageError, match="is no size"):
+            parse_size(wrong)
+
+
+def test_a_maven_cache_without_jars_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "give them by --jars" in _failure("why")
+    whole, half = (tmp_path / ".m2/repository/io/delta" / name / "4.4.0" for name in ("delta-spark", "delta-storage"))
+    for folder in (whole, half):
+        folder.mkdir(parents=True)
+        (folder / "x.pom").touch()
+    (whole / "x.jar").touch()
+    assert f"{half} has a package's .pom and not its .jar" in _failure("why")
+    assert str(whole) not in _failure("why")
