@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from .judge.processes import NEWEST, Server
 from .judge.spark import Judge
@@ -27,6 +28,9 @@ sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() !=
 os.environ["PYTHONSAFEPATH"] = "1"
 # What a test wrote a moment ago is not a query at work; tests of that sign name their own period.
 os.environ["TTLSNAP_QUIET_PERIOD"] = "0"
+# A machine that is busy with Spark is slow at making examples.
+settings.register_profile("beside Spark", suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("beside Spark")
 _OLDER = re.compile(r"[\[-](3\.5|4\.0|4\.1)[\]-]")
 
 

@@ -14,6 +14,8 @@ SLICE = (
     "nothing-join-near",
     "agg-min-to-max",
     "agg-key-added",
+    "agg-key-added-unchecked",
+    "set-partitions-more",
     "tws-variable-renamed",
 )
 CHOSEN = tuple(PAIRS) if FULL else SLICE
