@@ -287,3 +287,98 @@ def test_of_a_table_append_only_may_be_written_in_any_case() -> None:
 
 def test_a_contract_is_told_from_a_table() -> None:
     assert isinstance(parse_contract(json.dumps(document()), "it"), Contract)
+
+
+JOIN = "join-sides-same-types-rocksdb.old"
+
+
+def test_a_semi_join_has_not_kept_what_met_its_match() -> None:
+    old = copy.deepcopy(kept()[JOIN])
+    plan = old["operators"][0]["plan"]
+    plan[plan.index("join Inner")] = "join LeftSemi"
+    report = compared(old, lambda d: d["operators"][0].update(plan=kept()[JOIN]["operators"][0]["plan"]))
+    assert report.verdict is Verdict.INCOMPATIBLE
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (("aggregate sum(price)", FROM), ("aggregate sum(price)", "through MapInPandas", FROM)),
+        (("aggregate sum(price)", "through Join", FROM), ("aggregate sum(price)", FROM)),
+        (("group by ts", FROM), ("group by cast(cast(ts as bigint) as timestamp)", FROM)),
+        (("group by user", FROM), ("group by cast(cast(user as bigint) as string)", FROM)),
+        (("aggregate max(price)", FROM), ("aggregate max(cast(cast(price as bigint) as double))", FROM)),
+        (("watermark ts, 1 minutes", FROM), ("watermark other, 1 minutes", FROM)),
+        (("group by window(ts, 1 hours)", FROM), ("group by window(ts, 1 minutes)", FROM)),
+    ],
+)
+def test_what_a_plan_tells_counts_however_it_came(old: tuple[str, ...], new: tuple[str, ...]) -> None:
+    document_of = document(plan=["group by user", *old])
+    assert compared(document_of, planned("group by user", *new)).verdict.rank > Verdict.AS_IS.rank
+    # A unit is no column.
+    renamed = {"hours": "minutes"}
+    assert compared(document_of, planned("group by user", *new), renamed=renamed).verdict.rank > Verdict.AS_IS.rank
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (("input a = amount", "input b = price"), ("input b = price", "input a = amount")),
+        (("input a", "input b"), ("input a",)),
+        (("input a", "input b"), ("input c", "input a")),
+    ],
+)
+def test_what_a_function_is_given_counts_by_its_place(old: tuple[str, ...], new: tuple[str, ...]) -> None:
+    report = compared(document(plan=["group by user", *old, FROM]), planned("group by user", *new, FROM))
+    assert report.verdict is Verdict.UNKNOWN
+
+
+def test_a_function_that_is_not_there_any_more_counts() -> None:
+    old = copy.deepcopy(kept()["pandas-body.new"])
+    assert old["operators"][0]["functions"]
+    report = compared(old, lambda d: d["operators"][0].update(functions={}))
+    assert [f.code for f in report.findings if f.verdict is Verdict.UNKNOWN] == ["function-changed"]
+
+
+def test_of_an_old_spark_without_names_the_new_contract_tells_the_kind() -> None:
+    old = copy.deepcopy(kept()["within-delay-longer.new"])
+    old["operators"][0]["name"] = None
+
+    def edit(d: dict[str, Any]) -> None:
+        plan = d["operators"][0]["plan"]
+        d["operators"][0]["name"] = "dedupeWithinWatermark"
+        place = next(place for place, line in enumerate(plan) if line.startswith("watermark "))
+        plan[place] = plan[place].rpartition(", ")[0] + ", 7 days"
+
+    assert compared(old, edit).verdict is Verdict.UNKNOWN
+
+
+def tables(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> CheckReport:
+    """Two tables with the key ``id``, of these columns."""
+    made = {**read_observed()["table-same"]["contracts"][0], "key": ["id"], "partition_columns": [], "properties": {}}
+    contracts = [{**made, "columns": [{**TABLE, **column} for column in columns]} for columns in (old, new)]
+    return check(*(parse_contract(json.dumps(contract), "it") for contract in contracts))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"type": "string"}, {"type": "long"}),
+        ({"type": "string"}, {"type": "string", "metadata": {"__COLLATIONS": {"id": "spark.UTF8_LCASE"}}}),
+    ],
+)
+def test_a_key_of_a_table_may_be_of_no_other_type(old: dict[str, Any], new: dict[str, Any]) -> None:
+    assert tables([{"name": "id", **old}], [{"name": "id", **new}]).verdict is Verdict.UNKNOWN
+
+
+def test_several_columns_of_a_table_that_go_and_come_may_be_renamed() -> None:
+    ids = {"name": "id"}
+    one = tables([ids, {"name": "a"}], [ids, {"name": "b"}, {"name": "c"}])
+    two = tables([ids, {"name": "a"}, {"name": "b"}], [ids, {"name": "c"}, {"name": "d"}])
+    assert one.verdict is two.verdict is Verdict.AFTER_MIGRATION
+
+
+def test_a_column_of_a_table_that_must_be_there_is_not_left_out() -> None:
+    report = tables([{"name": "id"}, {"name": "a", "nullable": False}], [{"name": "id"}])
+    (found,) = report.findings
+    assert (found.verdict, "DROP NOT NULL" in found.fix) == (Verdict.AFTER_MIGRATION, True)

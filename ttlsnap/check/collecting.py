@@ -54,8 +54,8 @@ class Comparison:
         if not self.renamed:
             return text
         either = "|".join(re.escape(name) for name in sorted(self.renamed, key=len, reverse=True))
-        # What is followed by a parenthesis is a function, and no column.
-        return re.sub(rf"(?<!\w)(?:{either})(?!\w|\()", lambda match: self.renamed[match[0]], text)
+        # What is followed by a parenthesis is a function, what follows a number a unit, and neither is a column.
+        return re.sub(rf"(?<!\w)(?<!\d )(?:{either})(?!\w|\()", lambda match: self.renamed[match[0]], text)
 
     @property
     def unchecked(self) -> bool:

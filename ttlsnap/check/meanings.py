@@ -16,8 +16,10 @@ from ttlsnap.contract.functions import BODY, NAMES
 _KEYS = ("group by ", "key ", "on ")
 _WRONG = f"{SILENT}: wrong results"
 _SIDES = re.compile(r"((?:(?:left|right): )*)(.*)", re.DOTALL)
-# Casts that lose nothing. Of others, as to a date and back, no type tells.
-_CAST = re.compile(r"\bcast\(((?:[^()]|\([^()]*\))*) as (?:bigint|double|string|timestamp)\)")
+# A cast of what is no cast itself: what it loses shows as another type. Of one there and back no type tells.
+_CAST = re.compile(
+    r"\bcast\(((?:(?!\bcast\()[^()]|(?<!\bcast)\((?:(?!\bcast\()[^()])*\))*) as (?:bigint|double|string|timestamp)\)"
+)
 _SPAN = r"INTERVAL '(?P<{0}>\d+)' (?P<{0}_unit>SECOND|MINUTE|HOUR|DAY)"
 _AROUND = re.compile(
     rf"between\((?P<what>[\w.]+), cast\((?P<of>[\w.]+) - {_SPAN.format('back')} as timestamp\), "
@@ -32,6 +34,10 @@ _AS_WELL = (
     (r"first(\(.*\))", r"last(\(.*\))"),
     # A sum takes null for nothing.
     (r"sum\((?:coalesce\()?([\w.]+)(?:, (?:cast\()?0(?: as \w+\))?\))?\)",) * 2,
+)
+# What gives the rows that it was given.
+_SAME_ROWS = frozenset(
+    {"View", "Union", "Repartition", "RepartitionByExpression", "Sort", "ResolvedHint", "Deduplicate"}
 )
 _NULLS = re.compile(r"\b(?:coalesce|nullif|nvl|ifnull)\(((?:[^(),]|\([^()]*\))+), (?:[^(),]|\([^()]*\))+\)")
 
@@ -162,7 +168,18 @@ def compare_meanings(both: Comparison, place: Place, old: OperatorContract, new:
             "join in the old order",
         )
         return
-    if before.join != after.join:
+    if before.join != after.join and before.join == "LeftSemi":
+        both.add(
+            "join-type",
+            Verdict.INCOMPATIBLE,
+            place,
+            before.join,
+            after.join,
+            "a left row that has met its match is not kept by a semi join, and is missed by all that comes later",
+            _WRONG,
+            "begin a new checkpoint",
+        )
+    elif before.join != after.join:
         both.add(
             "join-type",
             Verdict.AS_IS,
@@ -212,15 +229,20 @@ def compare_meanings(both: Comparison, place: Place, old: OperatorContract, new:
         ("filter-changed", before.filters, after.filters),
         ("upstream-changed", before.upstream, after.upstream),
     ):
-        if Counter(was) != Counter(now):
+        other = (Counter(was) - Counter(now)) + (Counter(now) - Counter(was))
+        if other:
+            known = code == "filter-changed" or all(name in _SAME_ROWS for name in other)
             both.add(
                 code,
-                Verdict.AS_IS,
+                Verdict.AS_IS if known else Verdict.UNKNOWN,
                 place,
                 "; ".join(was) or "none",
                 "; ".join(now) or "none",
-                "new rows come another way; the state goes on with what the old ones left in it",
+                "new rows come another way; the state goes on with what the old ones left in it"
+                if known
+                else "rows go through what may give columns another meaning: are keys and values what they were?",
                 SILENT,
+                "" if known else "if they are, ignore this finding",
             )
     _functions(both, place, old, new)
 
@@ -436,7 +458,24 @@ def _another(both: Comparison, place: Place, side: str, was: str, now: str, befo
 
 
 def _columns(both: Comparison, place: Place, before: Plan, after: Plan) -> None:
-    """The columns that a Python function is given."""
+    """The columns that a Python function is given, which may go by their places."""
+    given = [
+        [(name.partition(".")[2], what) for name, what in plan.columns.items() if name.startswith("input.")]
+        for plan in (before, after)
+    ]
+    # One that was renamed has its old place: a function that goes by names would be another one.
+    if given[0] and given[1] and not _one_by_one(*given):
+        was, now = (", ".join(name for name, _ in side) for side in given)
+        both.add(
+            "input-changed",
+            Verdict.UNKNOWN,
+            place,
+            was,
+            now,
+            f"the function is given the columns {now}, and was given {was}: does it go by their places?",
+            SILENT,
+            "if what it makes of them is what it was, ignore this finding",
+        )
     for name in sorted(before.columns.keys() & after.columns.keys()):
         was, now = before.columns[name], after.columns[name]
         side, _, column = name.partition(".")
@@ -453,11 +492,19 @@ def _columns(both: Comparison, place: Place, before: Plan, after: Plan) -> None:
             )
 
 
+def _one_by_one(was: Sequence[tuple[str, str]], now: Sequence[tuple[str, str]]) -> bool:
+    """Whether columns are in their old places, but for names that neither has elsewhere; behind them may be more."""
+    names = [{name for name, _ in side} for side in (was, now)]
+    pairs = [(old, new) for (old, _), (new, _) in zip(was, now, strict=False)]
+    same = (old == new or (old not in names[1] and new not in names[0]) for old, new in pairs)
+    return len(was) <= len(now) and all(same)
+
+
 def _watermarks(both: Comparison, place: Place, old: OperatorContract, before: Plan, after: Plan) -> None:
     if Counter(before.watermarks) == Counter(after.watermarks):
         return
     was, now = ("; ".join(plan.watermarks) or "none" for plan in (before, after))
-    if old.name == "dedupeWithinWatermark":
+    if "dedupeWithinWatermark" in (old.name, place.operator_name):
         both.add(
             "dedup-delay",
             Verdict.UNKNOWN,
@@ -467,6 +514,19 @@ def _watermarks(both: Comparison, place: Place, old: OperatorContract, before: P
             "keys in the state expire when the old delay lets them: until then the new one does not hold for them",
             SILENT,
             "if that may be, ignore this finding",
+        )
+        return
+    columns = [Counter(text.rpartition(", ")[0] for text in plan.watermarks) for plan in (before, after)]
+    if columns[0] != columns[1] and all(columns):
+        both.add(
+            "watermark-changed",
+            Verdict.UNKNOWN,
+            place,
+            was,
+            now,
+            "the watermark goes by another column, and goes on from where the old one had come: are the times alike?",
+            SILENT,
+            "if the new column is not behind the old one, ignore this finding",
         )
         return
     both.add(
@@ -483,14 +543,21 @@ def _watermarks(both: Comparison, place: Place, old: OperatorContract, before: P
 def functions_differ(old: OperatorContract, new: OperatorContract) -> Mapping[tuple[str, str], Sequence[str]] | None:
     """By their old and new names the functions of two operators, with the parts of them that differ.
 
-    None where the functions are not known. A part that two processors do not have in common differs.
+    One that the other has not is beside an empty name, and differs whole. None where the functions are not known. A
+    part that two processors do not have in common differs.
     """
     if old.functions is None or new.functions is None:
         return None
     before, after = old.functions, new.functions
     pairs = [(name, name) for name in sorted(before.keys() & after.keys())]
-    pairs += zip(sorted(before.keys() - after.keys()), sorted(after.keys() - before.keys()), strict=False)
-    return {(was, now): _parts(before[was], after[now]) for was, now in pairs}
+    gone, come = sorted(before.keys() - after.keys()), sorted(after.keys() - before.keys())
+    pairs += zip(gone, come, strict=False)
+    found = {(was, now): _parts(before[was], after[now]) for was, now in pairs}
+    return {
+        **found,
+        **{(was, ""): [BODY] for was in gone[len(come) :]},
+        **{("", now): [BODY] for now in come[len(gone) :]},
+    }
 
 
 def _parts(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
@@ -513,10 +580,12 @@ def _function(both: Comparison, place: Place, was: str, now: str, parts: Sequenc
     both.add(
         "function-changed",
         Verdict.UNKNOWN,
-        place.at(field=f"{now}.{', '.join(parts)}" if list(parts) != [BODY] else now),
-        was,
-        now,
-        f"{now} does something else than it did ({', '.join(parts)}): does it read the old state right?",
+        place.at(field=f"{now}.{', '.join(parts)}" if list(parts) != [BODY] else now or was),
+        was or None,
+        now or None,
+        f"{now} does something else than it did ({', '.join(parts)}): does it read the old state right?"
+        if was and now
+        else f"the function {was or now} was {'removed' if was else 'added'}: is the old state read right?",
         SILENT,
         "if it does, ignore this finding",
     )
@@ -524,9 +593,7 @@ def _function(both: Comparison, place: Place, was: str, now: str, parts: Sequenc
 
 def _uncast(text: str) -> str:
     """A text without casts: they do not change which column is meant, and a type that changed is seen by itself."""
-    while (shorter := _CAST.sub(r"\1", text)) != text:
-        text = shorter
-    return text
+    return _CAST.sub(r"\1", text)
 
 
 def _but_nulls(text: str) -> str:

@@ -57,7 +57,7 @@ def compare_operators(both: Comparison) -> None:
     elif names[0] != names[1]:
         _other_operators(both, names)
         return
-    elif _swapped(both):
+    if _swapped(both):
         return
     for was, now in zip(old, new, strict=True):
         _operator(both, was, now)

@@ -100,7 +100,7 @@ def _columns(both: TableComparison) -> None:
     come = [name for name in after if name not in before]
     for was in list(gone):
         twins = [now for now in come if after[now].type == before[was].type]
-        if len(twins) == 1:
+        if twins:  # of several the one whose turn it is; whichever it was, evolution would lose the old values
             _renamed(both, before[was].name, after[twins[0]].name, "is it the same column?")
             gone.remove(was)
             come.remove(twins[0])
@@ -108,13 +108,14 @@ def _columns(both: TableComparison) -> None:
         column = before[name]
         both.add(
             "table-column-removed",
-            Verdict.RECONFIGURATION,
+            Verdict.RECONFIGURATION if column.nullable else Verdict.AFTER_MIGRATION,
             column.name,
             _shown(column),
             None,
             f"{column.name} is not among the new stream's columns, and UPDATE SET * asks for each of the table's",
             "refuses the first batch: DELTA_MERGE_UNRESOLVED_EXPRESSION",
-            f"set {_EVOLUTION}, by which it keeps its old values",
+            f"set {_EVOLUTION}, by which it keeps its old values"
+            + ("" if column.nullable else f", and first ALTER TABLE ... ALTER COLUMN {column.name} DROP NOT NULL"),
         )
     for name in come:
         column = after[name]
@@ -209,7 +210,12 @@ def _retyped(both: TableComparison, was: StructField, now: StructField) -> None:
         )
         return
     whole = after <= _NUMBERS["long"] and (before <= _NUMBERS["long"] or pair in _EXACT)
-    fits = (0 < after < before and whole) or (isinstance(was.type, StringType) and isinstance(now.type, _AS_TEXT))
+    as_text = isinstance(was.type, StringType) and isinstance(now.type, _AS_TEXT)
+    if isinstance(was.type, StringType) and isinstance(now.type, StringType):
+        as_text = was.type.collation == now.type.collation
+    # Of a key the other side of the MERGE's condition is cast: '01' is 1 then.
+    is_key = _folded(now.name) in map(_folded, both.new.key)
+    fits = (0 < after < before and whole) or (as_text and not is_key)
     both.add(
         "table-column-retyped",
         Verdict.AS_IS if fits else Verdict.UNKNOWN,
