@@ -79,6 +79,32 @@ def goes(event: Event) -> bool:
     return event.ts is not None and event.ts <= LIMIT
 
 
+def matches(left: Event, others: Events) -> bool:
+    """Whether an event of the left side, which has the odd values, has a partner among these."""
+    fits = [event.ts for event in others if event.value % 2 == 0 and event.key == left.key]
+    return any(left.ts is not None and ts is not None and abs(ts - left.ts) <= 1800 for ts in fits)
+
+
+def buffered(join_type: str) -> Events:
+    """The events whose rows a join keeps: a semi join those of the left side only until they meet their match."""
+    events = [event for events in BATCHES for event in events]
+    if join_type != "left_semi":
+        return events
+    return [event for event in events if event.value % 2 == 0 or not matches(event, events)]
+
+
+def unmatched(query: Query) -> int:
+    """How many of the rows that go have matched nothing, as far as Spark records it."""
+    if query.join_format == 1:
+        return 0
+    if query.join_format == 4 and query.join_type in ("inner", "right_outer"):
+        # A row of the left side has only what it met when it came: nobody will ask for what comes later.
+        before = [[event for events in BATCHES[:number] for event in events] for number in range(len(BATCHES))]
+        came = [(event, known) for known, events in zip(before, BATCHES, strict=True) for event in events]
+        return sum(goes(event) and event.value % 2 == 1 and not matches(event, known) for event, known in came)
+    return 1
+
+
 SLICE = [
     Case(joined(join_type="full_outer")),
     Case(joined(join_type="left_outer", provider="rocksdb", changelog=True, join_format=3, row_checksum=True)),
@@ -118,10 +144,10 @@ EVERYTHING = [
 def test_spark_goes_on_as_if_the_rows_had_never_come(judge: Judge, case: Case) -> None:
     more = MORE if case.long else [*MORE[:3], *MORE[12:15]]
     report = goes_on(judge, case, BATCHES, more, goes, drop)
-    events = [event for events in BATCHES for event in events]
+    events = buffered(case.query.join_type)
     early = sum(map(goes, events))
     assert (report.totals.dropped, report.totals.kept) == (early, len(events) - early)
-    assert sum(state.unmatched for state in report.states) == (case.query.join_format > 1)
+    assert sum(state.unmatched for state in report.states) == unmatched(case.query)
 
 
 @pytest.mark.parametrize("checksum", [False, True] if FULL else [True])
