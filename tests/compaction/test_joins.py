@@ -147,7 +147,11 @@ def test_spark_goes_on_as_if_the_rows_had_never_come(judge: Judge, case: Case) -
     events = buffered(case.query.join_type)
     early = sum(map(goes, events))
     assert (report.totals.dropped, report.totals.kept) == (early, len(events) - early)
-    assert sum(state.unmatched for state in report.states) == unmatched(case.query)
+    found = sum(state.unmatched for state in report.states)
+    if case.query.join_type == "left_semi":  # which records what it happens to meet: nothing of it comes out
+        assert 1 <= found <= early
+    else:
+        assert found == unmatched(case.query)
 
 
 @pytest.mark.parametrize("checksum", [False, True] if FULL else [True])
