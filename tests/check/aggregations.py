@@ -146,7 +146,7 @@ pair("agg-first-to-last", "aggregate replaced", by_user(v="first amount"), by_us
 pair("agg-last-to-first", "aggregate replaced", by_user(v="last amount"), by_user(v="first amount"))
 pair("agg-first-to-max", "aggregate replaced", by_user(v="first amount"), HIGH)
 pair("agg-count-to-sum-of-ones", "aggregate replaced", by_user(n="count *"), by_user(n="sum 1"))
-pair("agg-count-all-to-count-column", "harmless", by_user(n="count *"), by_user(n="count amount"))
+pair("agg-count-all-to-count-column", "value nullability", by_user(n="count *"), by_user(n="count amount"))
 pair("agg-avg-to-sum", "aggregate replaced", by_user(v="avg amount"), by_user(v="sum amount"))
 pair("agg-avg-to-sum-and-count", "aggregate replaced", by_user(v="avg price"), by_user(v="sum price", n="count *"))
 pair("agg-list-to-set", "aggregate replaced", by_user(v="collect_list price"), by_user(v="collect_set price"))

@@ -76,6 +76,14 @@ tws(
     both=True,
 )
 tws("field-to-string", "field retyped", fields(TOTAL), fields(Field("total", type="string")), both=True)
+for narrow, wide in (("float", "double"), ("array<int>", "array<bigint>")):
+    tws(
+        f"field-{narrow.replace('<', '-').strip('>')}-widened",
+        "field retyped",
+        fields(Field("total", type=narrow)),
+        fields(Field("total", type=wide)),
+        both=True,
+    )
 tws("field-to-double", "field retyped", fields(TOTAL), fields(Field("total", type="double")))
 tws(
     "list-widened",

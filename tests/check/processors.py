@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+# Else a number.
+_HELD_AS = {
+    "string": "string",
+    "double": "double",
+    "float": "double",
+    "array<int>": "array",
+    "array<bigint>": "array",
+}
 DAY_MS = 24 * 3600 * 1000
 
 
@@ -66,7 +74,7 @@ class Variable:
 
 def _steps(fields: Sequence[Field]) -> list[tuple[str, str]]:
     """What code has to know of fields: what each sums up, and what it is to Python."""
-    return [(field.of, field.type if field.type in ("string", "double") else "number") for field in fields]
+    return [(field.of, _HELD_AS.get(field.type, "number")) for field in fields]
 
 
 def transform(
@@ -93,7 +101,10 @@ def transform(
     times = time_mode or ("ProcessingTime" if ttl else "EventTime" if timer is not None else "None")
 
     def build(df: DataFrame) -> DataFrame:
-        casts = {"string": str, "double": float, "number": int}
+        casts: dict[str, Any] = {"string": str, "double": float, "number": int, "array": lambda number: [number]}
+
+        def number_of(value: Any) -> int:
+            return int((value[0] if isinstance(value, list) else value) or 0)
 
         from pyspark.sql import Row
         from pyspark.sql import functions as F
@@ -130,7 +141,7 @@ def transform(
                             new = []
                             for (of, type_), value in zip(fields, old, strict=True):
                                 step = 1 if of == "n" else row[of]
-                                new.append(casts[type_](int(value or 0) + step))
+                                new.append(casts[type_](number_of(value) + step))
                             state.update(tuple(new))
                     if timer is not None:
                         for old_timer in list(self.handle.listTimers()):
@@ -151,7 +162,7 @@ def transform(
                         told.append(",".join(f"{each}:{value}" for each, value in entries))
                     else:
                         values = state.get() if state.exists() else [0] * len(fields)
-                        numbers = [int(value or 0) for value in values]
+                        numbers = [number_of(value) for value in values]
                         told.append(",".join(str(number) for number in [numbers[0] * factor, *numbers[1:]]))
                 return Row(key=",".join(str(part) for part in key), what=what, told=" ".join(told))
 

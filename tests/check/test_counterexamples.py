@@ -99,9 +99,6 @@ FROM = "from user string, amount bigint, price double, tax double, errors bigint
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        (("through Union", "from clicks: a string", "from views: a string"),
-         ("through Union", "from views: a string", "from clicks: a string")),
-        (("from clicks: a string",), ("from other_topic: a string",)),
         (("aggregate avg(price)", FROM), ("aggregate sum(tax)", "aggregate count(1)", FROM)),
         (("aggregate stddev_samp(price)", FROM), ("aggregate sum(price)", "aggregate sum(tax)", FROM)),
         (("group by ts", FROM), ("group by cast(cast(ts as date) as timestamp)", FROM)),
@@ -382,3 +379,151 @@ def test_a_column_of_a_table_that_must_be_there_is_not_left_out() -> None:
     report = tables([{"name": "id"}, {"name": "a", "nullable": False}], [{"name": "id"}])
     (found,) = report.findings
     assert (found.verdict, "DROP NOT NULL" in found.fix) == (Verdict.AFTER_MIGRATION, True)
+
+
+def edited(name: str, edit: Edit) -> dict[str, Any]:
+    found: dict[str, Any] = copy.deepcopy(kept()[name])
+    edit(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        (["clicks: a string", "views: a string"], ["views: a string", "clicks: a string"], Verdict.INCOMPATIBLE),
+        (["clicks: a string"], ["other_topic: a string"], Verdict.UNKNOWN),
+        (["clicks: a string"], ["a string"], Verdict.UNKNOWN),
+        (["clicks: a string"], ["clicks: a string, b int"], Verdict.AS_IS),
+    ],
+)
+def test_where_rows_come_from_counts(old: list[str], new: list[str], verdict: Verdict) -> None:
+    before = edited(BASE, lambda d: d.update(reads=old, sources=len(old)))
+    assert compared(before, lambda d: d.update(reads=new)).verdict is verdict
+
+
+def test_sources_that_one_contract_does_not_tell_are_not_seen() -> None:
+    assert any("the sources are the same" in line for line in compared(document(), lambda d: d.pop("reads")).unseen)
+
+
+SUM, UNION = ("group by user", "aggregate sum(amount)"), "through Union"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        ((UNION, "union amount = price"), (UNION, "union amount = tax"), Verdict.INCOMPATIBLE),
+        ((UNION, "union amount = price"), (UNION,), Verdict.INCOMPATIBLE),
+        ((UNION,), (UNION, "union amount = price"), Verdict.INCOMPATIBLE),
+        ((), (UNION, "union amount = price"), Verdict.UNKNOWN),
+        ((UNION, "union price = tax"), (UNION, "union price = errors"), Verdict.AS_IS),
+        (("through MapInPandas of user, price",), ("through MapInPandas of user, tax",), Verdict.UNKNOWN),
+        (("through MapInPandas of user, price",), ("through MapInPandas of user",), Verdict.UNKNOWN),
+        (("through MapInPandas of user",), ("through MapInPandas of user, price",), Verdict.AS_IS),
+        (("through Join Inner where (user = name)",), ("through Join LeftOuter where (user = name)",), Verdict.UNKNOWN),
+        (("through Join Inner where (user = name)",), ("through Join Inner where (user = other)",), Verdict.UNKNOWN),
+    ],
+)
+def test_what_rows_come_through_counts(old: tuple[str, ...], new: tuple[str, ...], verdict: Verdict) -> None:
+    assert compared(document(plan=[*SUM, *old, FROM]), planned(*SUM, *new, FROM)).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "mode", "verdict"),
+    [
+        ("first(amount, false)", "last(amount, false)", "update", Verdict.AS_IS),
+        ("first(amount, false)", "last(amount, false)", "append", Verdict.INCOMPATIBLE),
+        ("first(amount, false)", "last(amount, false)", "complete", Verdict.INCOMPATIBLE),
+        ("first(amount, true)", "last(amount, true)", "update", Verdict.INCOMPATIBLE),
+        ("last(amount, false)", "first(amount, false)", "update", Verdict.INCOMPATIBLE),
+        ("sum(amount)", "sum(coalesce(amount, 0))", "update", Verdict.AS_IS),
+        ("sum(amount)", "sum(coalesce(amount, 0))", "complete", Verdict.UNKNOWN),
+        ("sum(amount)", "sum(coalesce(amount, 1))", "update", Verdict.UNKNOWN),
+        ("sum(coalesce(amount, 0))", "sum(amount)", "update", Verdict.UNKNOWN),
+        ("count(1)", "count(amount)", "update", Verdict.UNKNOWN),
+        ("count(amount)", "count(1)", "update", Verdict.UNKNOWN),
+    ],
+)
+def test_an_aggregate_that_goes_on_with_another_s_buffer(old: str, new: str, mode: str, verdict: Verdict) -> None:
+    before = document(plan=["group by user", f"aggregate {old}", FROM])
+    before["output_mode"] = mode
+    assert compared(before, planned("group by user", f"aggregate {new}", FROM)).verdict is verdict
+
+
+def test_operators_that_changed_places_are_seen_whatever_else_changed() -> None:
+    old = kept()["way-firsts-filtered.old"]
+
+    def swap(d: dict[str, Any]) -> None:
+        one, two = d["operators"]
+        one["plan"], two["plan"] = [*two["plan"], "filter (amount > 3)"], one["plan"]
+
+    (found,) = (f for f in compared(old, swap).findings if f.code == "operators-reordered")
+    assert found.verdict is Verdict.UNKNOWN
+    assert compared(old, lambda d: d["operators"][0]["plan"].append("filter (amount > 3)")).verdict is Verdict.AS_IS
+
+
+def test_sides_that_changed_places_are_seen_whatever_else_changed() -> None:
+    old = kept()[JOIN]
+
+    def turn(d: dict[str, Any]) -> None:
+        turned = {"left: ": "right: ", "right: ": "left: "}
+        plan = [line.replace(head, turned[head], 1) for line in d["operators"][0]["plan"]
+                for head in [next((h for h in turned if line.startswith(h)), "left: ")]]  # fmt: skip
+        d["operators"][0]["plan"] = [*plan, "left: filter (l_amount > 3)"]
+
+    assert "join-sides" in {f.code for f in compared(old, turn).findings if f.verdict is Verdict.UNKNOWN}
+
+
+@pytest.mark.parametrize(
+    ("key", "verdict"), [("cast(ts as date)", Verdict.INCOMPATIBLE), ("user", Verdict.UNKNOWN)]
+)  # fmt: skip
+def test_another_time_zone_counts_where_the_state_may_depend_on_it(key: str, verdict: Verdict) -> None:
+    zone = "spark.sql.session.timeZone"
+    old = document(plan=[f"group by {key}", "aggregate sum(amount)", FROM])
+    old["conf"][zone] = "UTC"
+    report = compared(old, lambda d: d["conf"].update({zone: "Europe/Rome"}))
+    assert (report.verdict, [f.code for f in report.findings]) == (verdict, ["time-zone"])
+
+
+def test_fields_that_change_names_under_the_same_code_are_a_question() -> None:
+    report = check(
+        *(parse_contract(json.dumps(kept()[f"tws-field-names-swapped.{side}"]), "it") for side in ("old", "new"))
+    )
+    assert [(f.code, f.verdict) for f in report.findings] == [("values-swapped", Verdict.UNKNOWN)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        ("float", "double", Verdict.AS_IS),
+        ("integer", "double", Verdict.AS_IS),
+        ("integer", "float", Verdict.UNKNOWN),
+        ("long", "double", Verdict.UNKNOWN),
+        ("long", "integer", Verdict.INCOMPATIBLE),
+        (array("integer"), array("long"), Verdict.AS_IS),
+        (array("long"), array("integer"), Verdict.INCOMPATIBLE),
+        (mapped("float"), mapped("double"), Verdict.AS_IS),
+        (array("long"), array("double"), Verdict.UNKNOWN),
+    ],
+)
+def test_numbers_that_avro_reads_as_wider_ones(old: Any, new: Any, verdict: Verdict) -> None:
+    def of(kind: Any) -> Edit:
+        def edit(d: dict[str, Any]) -> None:
+            (state,) = (s for o in d["operators"] for st in o["stores"] for s in st["states"] if s["name"] == "kept")
+            state["value"][0].update(type=kind)
+
+        return edit
+
+    assert compared(edited("tws-field-narrowed-avro.old", of(old)), of(new)).verdict is verdict
+
+
+def test_a_digest_that_is_not_whole_is_not_taken_for_all() -> None:
+    old = edited("pandas-body.new", lambda d: d["operators"][0].update(functions={"step": {"body": "0123?"}}))
+    report = compared(old, lambda d: None)
+    assert (report.verdict, ["what step does, whole" in line for line in report.unseen]) == (Verdict.AS_IS, [True])
+
+
+def test_of_two_sources_one_may_have_renamed_its_column() -> None:
+    sources = ["from clicks: user string", "from views: user string"]
+    old = document(plan=["group by user", "left user", "right user", *sources])
+    renamed = ["group by client", "left client", "right user", "from clicks: client string", sources[1]]
+    assert compared(old, planned(*renamed), renamed={"user": "client"}).verdict is Verdict.AS_IS

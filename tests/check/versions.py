@@ -64,6 +64,11 @@ for one, two in [*pairwise(ALL_VERSIONS), ("4.0", "4.2")]:
     across("upgrade", FEW, one, two)
     across("downgrade", FEW, two, one)
 
+REST = {name: query for name, query in EVERYWHERE.items() if name not in FEW}
+for one, two in (("3.5", "4.0"), ("3.5", "4.1"), ("4.0", "4.2"), ("4.1", "4.2")):
+    across("upgrade", REST, one, two)
+    across("downgrade", REST, two, one)
+
 # Both at once: the new version, and a changed query.
 for version in ("3.5", "4.0", "4.1"):
     pair(f"agg-key-added-{version}-4.2", "key added", BY_USER, BOTH_KEYS, versions=(version, "4.2"))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ttlsnap.contract.functions import digests, name_of
+from ttlsnap.contract.functions import NOT_WHOLE, digests, name_of
 
 ORIGINAL = '''
 """A module."""
@@ -154,6 +156,153 @@ def test_what_a_closure_holds_counts(one: Any, two: Any) -> None:
         return work
 
     assert digests(made(one)) == digests(made(one)) != digests(made(two))
+
+
+CONSTANTS = [
+    ("datetime.timedelta(minutes=5)", "datetime.timedelta(minutes=6)"),
+    ("datetime.datetime(2026, 1, 1)", "datetime.datetime(2026, 1, 2)"),
+    ("decimal.Decimal('1.5')", "decimal.Decimal('1.6')"),
+    ("re.compile('a+')", "re.compile('a*')"),
+    ("re.compile('a')", "re.compile('a', re.IGNORECASE)"),
+    ("numpy.array([1, 2])", "numpy.array([1, 3])"),
+    ("numpy.array([1, 2], dtype='i4')", "numpy.array([1, 2], dtype='i8')"),
+    ("numpy.int64(5)", "numpy.int64(6)"),
+    ("pandas.Timestamp('2026-01-01')", "pandas.Timestamp('2026-01-02')"),
+    ("pandas.DataFrame({'a': [1]})", "pandas.DataFrame({'a': [2]})"),
+    ("pyarrow.array([1, 2])", "pyarrow.array([1, 3])"),
+    ("{('a', 1): 2}", "{('a', 2): 2}"),
+    ("{('a', 1), ('b', 1)}", "{('a', 1), ('b', 2)}"),
+    ("collections.deque([1])", "collections.deque([2])"),
+    ("collections.Counter('ab')", "collections.Counter('abb')"),
+    ("collections.OrderedDict(a=1, b=2)", "collections.OrderedDict(b=2, a=1)"),
+    ("collections.defaultdict(int, a=1)", "collections.defaultdict(float, a=1)"),
+    ("operator.itemgetter('a')", "operator.itemgetter('b')"),
+    ("operator.add", "operator.sub"),
+    ("math.floor", "math.ceil"),
+    ("math.floor", "statistics.mean"),
+    ("datetime.date", "datetime.datetime"),
+    ("Slotted(1)", "Slotted(2)"),
+    ("Level.LOW", "Level.HIGH"),
+    ("StructType().add('a', IntegerType())", "StructType().add('a', LongType())"),
+    ("zoneinfo.ZoneInfo('UTC')", "zoneinfo.ZoneInfo('Europe/Rome')"),
+    ("pathlib.PurePosixPath('a')", "pathlib.PurePosixPath('b')"),
+    ("'a'.join", "'b'.join"),
+    ("2j", "3j"),
+]
+HOLDER = """
+import collections, datetime, decimal, enum, math, operator, pathlib, re, statistics, zoneinfo
+import numpy, pandas, pyarrow
+from pyspark.sql.types import IntegerType, LongType, StructType
+
+
+class Slotted:
+    __slots__ = ("size",)
+
+    def __init__(self, size):
+        self.size = size
+
+
+class Level(enum.Enum):
+    LOW = 1
+    HIGH = 2
+
+
+HELD = %s
+
+
+def body(x):
+    return HELD, x
+"""
+
+
+@pytest.mark.parametrize(("one", "two"), CONSTANTS)
+def test_a_constant_counts_whatever_it_is(tmp_path: Path, one: str, two: str) -> None:
+    import linecache
+
+    found = []
+    for text in (one, one, two):
+        linecache.clearcache()
+        found.append(digests(module(tmp_path, HOLDER % text).body))
+    assert found[0] == found[1] != found[2]
+
+
+def test_a_digest_is_the_same_in_the_next_process(tmp_path: Path) -> None:
+    """Sets of strings have another order in each."""
+    held = ", ".join(one for one, _ in CONSTANTS)
+    (tmp_path / "a_job.py").write_text(
+        HOLDER % f"[{held}, {{'a', 'b', 'c'}}, threading.Lock(), random.Random(), logger]"
+    )
+    text = (tmp_path / "a_job.py").read_text()
+    imports = "import logging, random, threading\nlogger = logging.getLogger('a')\n"
+    (tmp_path / "a_job.py").write_text(imports + text)
+    show = "import a_job; from ttlsnap.contract.functions import digests; print(digests(a_job.body))"
+    places = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", show],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": places},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(found) == 1, found
+
+
+WITHIN = {
+    "import a_helper": "a_helper.up(x)",
+    "import a_helper as other": "other.GAP",
+    "from a_helper import GAP": "GAP",
+    "from a_helper import up as other": "other(x)",
+    "import a_package.limits": "a_package.limits.GAP",
+    "import a_package.limits as limits": "limits.GAP",
+    "from a_package import limits": "limits.GAP",
+    "from a_package.limits import GAP": "GAP",
+    "import a_package": "a_package.limited.GAP",
+    "import a_space.inner": "a_space.inner.GAP",
+}
+
+
+@pytest.mark.parametrize("where", ["outside", "inside"])
+@pytest.mark.parametrize("statement", list(WITHIN))
+def test_what_is_imported_counts(tmp_path: Path, statement: str, where: str) -> None:
+    """By a function when it runs, or by its module; from packages, and from folders that only serve as such."""
+    import linecache
+
+    found: list[Any] = []
+    for helper in (HELPERS, HELPERS, HELPERS.replace("GAP = 3", "GAP = 4")):
+        linecache.clearcache()
+        folder = tmp_path / str(len(found))
+        for name in ("a_helper.py", "a_package/__init__.py", "a_package/limits.py", "a_space/inner.py"):
+            (folder / name).parent.mkdir(exist_ok=True, parents=True)
+            (folder / name).write_text(helper if "__init__" not in name else "from . import limits as limited\n")
+        outside = f"{statement}\n" if where == "outside" else ""
+        inside = f"    {statement}\n" if where == "inside" else ""
+        sys.path.insert(0, str(folder))
+        importlib.invalidate_caches()
+        try:
+            found.append(
+                digests(module(folder, f"{outside}def body(x):\n{inside}    return {WITHIN[statement]}\n").body)
+            )
+        finally:
+            sys.path.remove(str(folder))
+            for name in [name for name in sys.modules if name.startswith(("a_helper", "a_package", "a_space"))]:
+                del sys.modules[name]
+    assert found[0] == found[1] != found[2]
+
+
+def test_what_cannot_be_imported_is_said(tmp_path: Path) -> None:
+    here = module(tmp_path, "def body(x):\n    import on_the_executors_only as it\n    return it.GAP\n")
+    assert digests(here.body)["body"].endswith(NOT_WHOLE)
+    there = module(tmp_path, "def body(x):\n    import pyarrow.flight, json\n    return json.dumps(x)\n")
+    assert not digests(there.body)["body"].endswith(NOT_WHOLE)
+
+
+def test_the_depth_of_what_is_held_has_an_end(tmp_path: Path) -> None:
+    assert digests(
+        module(tmp_path, "HELD = []\nfor _ in range(5000):\n    HELD = [HELD]\ndef body(x):\n    return HELD\n").body
+    )
 
 
 HELPERS = """

@@ -6,12 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 from ttlsnap.check.collecting import Comparison, version
 from ttlsnap.check.findings import Place, Verdict
 from ttlsnap.check.rules import SILENT
 from ttlsnap.contract import OperatorContract
-from ttlsnap.contract.functions import BODY, NAMES
+from ttlsnap.contract.functions import BODY, NAMES, NOT_WHOLE
 
 _KEYS = ("group by ", "key ", "on ")
 _WRONG = f"{SILENT}: wrong results"
@@ -25,20 +26,20 @@ _AROUND = re.compile(
     rf"between\((?P<what>[\w.]+), cast\((?P<of>[\w.]+) - {_SPAN.format('back')} as timestamp\), "
     rf"cast\((?P<too>[\w.]+) \+ {_SPAN.format('on')} as timestamp\)\)"
 )
-_SOURCE = re.compile(r"(?:(?:left|right): )*([^\s:]+): ")
+_SOURCE = re.compile(r"([^\s:]+): ")
 # Buffers that are read as well by the one as by the other.
-_AS_WELL = (
-    (r"count\(1\)", r"count\([\w.]+\)"),
-    (r"count\([\w.]+\)", r"count\(1\)"),
-    (r"collect_list(\(.*\))", r"collect_set(\(.*\))"),
-    (r"first(\(.*\))", r"last(\(.*\))"),
-    # A sum takes null for nothing.
-    (r"sum\((?:coalesce\()?([\w.]+)(?:, (?:cast\()?0(?: as \w+\))?\))?\)",) * 2,
+_AS_WELL = ((r"collect_list(\(.*\))", r"collect_set(\(.*\))"),)
+# Those of which each new row of a group makes what the new one is, so that an old one comes out only without any.
+_AS_WELL_WITH_A_ROW = (
+    (r"first(\(.*, false\))", r"last(\(.*, false\))"),  # nulls are taken, too
+    (r"sum\(([\w.]+)\)", r"sum\(coalesce\(([\w.]+), (?:cast\()?0(?: as \w+\))?\)\)"),
 )
+_COUNTS = re.compile(r"count\([\w.]+\)")
 # What gives the rows that it was given.
 _SAME_ROWS = frozenset(
     {"View", "Union", "Repartition", "RepartitionByExpression", "Sort", "ResolvedHint", "Deduplicate"}
 )
+_EQUAL = re.compile(r"\(([\w.]+) = ([\w.]+)\)")
 _NULLS = re.compile(r"\b(?:coalesce|nullif|nvl|ifnull)\(((?:[^(),]|\([^()]*\))+), (?:[^(),]|\([^()]*\))+\)")
 
 
@@ -81,7 +82,7 @@ class Plan:
             timeout=next(iter(having("timeout ")), None),
             watermarks=having("watermark "),
             filters=having("filter "),
-            upstream=having("through "),
+            upstream=(*having("through "), *(f"union {text}" for text in having("union ") if _matters(text, lines))),
             sources=having("from "),
             sides={side: tuple(line for head, line in parts if head.startswith(side)) for side in ("left", "right")},
         )
@@ -109,7 +110,11 @@ def plans_known(both: Comparison, old: OperatorContract, new: OperatorContract) 
 
 def plans(both: Comparison, old: OperatorContract, new: OperatorContract) -> tuple[Plan, Plan]:
     """What both compute, in the new names."""
-    return Plan.of([both.in_new_names(line) for line in old.plan or ()]), Plan.of(new.plan or ())
+    after = new.plan or ()
+    renamed = [(line, both.in_new_names(line)) for line in old.plan or ()]
+    # Of two sources that have a column of the old name, it may be one only that gave it another.
+    before = [line if line in after and name not in after else name for line, name in renamed]
+    return Plan.of(before), Plan.of(after)
 
 
 def compare_rows(
@@ -151,23 +156,26 @@ def compare_rows(
 def compare_meanings(both: Comparison, place: Place, old: OperatorContract, new: OperatorContract) -> None:
     """Report what is computed in another way."""
     before, after = plans(both, old, new)
-    _sources(both, place, before, after)
     _keys(both, place, before, after)
     _aggregates(both, place, before, after)
     _columns(both, place, before, after)
-    (left, right), turned = before.sides.values(), tuple(after.sides.values())[::-1]
-    if before.join and left != right and (left, right) == turned:
+    old_sides, new_sides = (tuple(plan.sides.values()) for plan in (before, after))
+    if before.join and crossed(old_sides, new_sides):
+        exactly = old_sides == new_sides[::-1]
         both.add(
             "join-sides",
-            Verdict.INCOMPATIBLE,
+            Verdict.INCOMPATIBLE if exactly else Verdict.UNKNOWN,
             place,
             "; ".join(before.sides["left"]),
             "; ".join(after.sides["left"]),
-            "the sides of the join have changed places: each gets the other's rows",
+            "the sides of the join have changed places: each gets the other's rows"
+            if exactly
+            else "have the sides of the join changed places? Each is more like what the other was, and gets its rows",
             _WRONG,
-            "join in the old order",
+            "join in the old order" + ("" if exactly else "; if that is as it was, ignore this finding"),
         )
-        return
+        if exactly:
+            return
     if before.join != after.join and before.join == "LeftSemi":
         both.add(
             "join-type",
@@ -229,8 +237,10 @@ def compare_meanings(both: Comparison, place: Place, old: OperatorContract, new:
         ("filter-changed", before.filters, after.filters),
         ("upstream-changed", before.upstream, after.upstream),
     ):
-        other = (Counter(was) - Counter(now)) + (Counter(now) - Counter(was))
-        if other:
+        other = _different(was, now)
+        if other and all(name.startswith("union ") for name in other):
+            _branches(both, place, other, now)
+        elif other:
             known = code == "filter-changed" or all(name in _SAME_ROWS for name in other)
             both.add(
                 code,
@@ -245,6 +255,56 @@ def compare_meanings(both: Comparison, place: Place, old: OperatorContract, new:
                 "" if known else "if they are, ignore this finding",
             )
     _functions(both, place, old, new)
+
+
+def _branches(both: Comparison, place: Place, other: Sequence[str], now: Sequence[str]) -> None:
+    """The branches are those that there were, and what one gives is another thing."""
+    was, is_ = ("; ".join(text for text in other if (text in now) is new) for new in (False, True))
+    both.add(
+        "input-changed",
+        Verdict.INCOMPATIBLE,
+        place,
+        was or "as in the first branch",
+        is_ or "as in the first branch",
+        "a later branch of the union gives another thing for a column than it did",
+        _WRONG,
+        "let each branch give what it gave, or begin a new checkpoint",
+    )
+
+
+def crossed(old: Sequence[Sequence[str]], new: Sequence[Sequence[str]]) -> bool:
+    """Whether of two each is more like what the other was than like what it was itself, by the words of their plans."""
+
+    def common(one: Sequence[str], other: Sequence[str]) -> int:
+        words = (Counter(word for line in lines for word in re.findall(r"\w+", line)) for lines in (one, other))
+        return (next(words) & next(words)).total()
+
+    straight = common(old[0], new[0]) + common(old[1], new[1])
+    return common(old[0], new[1]) + common(old[1], new[0]) > straight
+
+
+def _matters(union: str, lines: Sequence[str]) -> bool:
+    """Whether a column that a branch of a union gives another meaning is one that the operator works with."""
+    name = re.compile(rf"(?<!\w){re.escape(union.partition(' = ')[0])}(?!\w)")
+    own = (line for line in lines if not re.match(r"(?:left: |right: )*(?:union|from) ", line))
+    return any(map(name.search, own))
+
+
+def _different(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """What only one of two has; a function that is given more columns behind the old ones is the same."""
+    lines = (Counter(_EQUAL.sub(_in_order, text) for text in side) for side in (before, after))
+    gone, come = (list((one - two).elements()) for one, two in permutations(lines))
+    for text in tuple(gone):
+        more = next((other for other in come if " of " in text and other.startswith(f"{text}, ")), None)
+        if more is not None:
+            gone.remove(text)
+            come.remove(more)
+    return gone + come
+
+
+def _in_order(equation: re.Match[str]) -> str:
+    """What is equal may be written either way."""
+    return "({} = {})".format(*sorted(equation.groups()))
 
 
 def _narrower(before: Sequence[str], after: Sequence[str]) -> bool:
@@ -353,16 +413,17 @@ def _aggregates(both: Comparison, place: Place, before: Plan, after: Plan) -> No
     if len(before.aggregates) != len(after.aggregates):
         return  # see compare_numbers
     for was, now in zip(before.aggregates, after.aggregates, strict=True):
-        if _uncast(was) != _uncast(now) and not _reads_as_well(was, now):
+        if _uncast(was) != _uncast(now) and not _reads_as_well(was, now, both.new.output_mode == "update"):
             _another(both, at, "value", was, now, before, after)
 
 
-def _sources(both: Comparison, place: Place, before: Plan, after: Plan) -> None:
+def compare_sources(both: Comparison, before: Sequence[str], after: Sequence[str]) -> None:
     """Where rows come from; Spark knows a source in the log of offsets by its place alone."""
-    old, new = ([_SOURCE.match(text) for text in plan.sources] for plan in (before, after))
+    place = Place()
+    old, new = ([_SOURCE.match(text) for text in reads] for reads in (before, after))
     was, now = ([found[1] if found else None for found in side] for side in (old, new))
-    if was == now or len(was) != len(now):
-        return  # of another number the checkpoint's log tells
+    if was == now:
+        return
     known = None not in (*was, *now)
     if known and Counter(was) == Counter(now):
         both.add(
@@ -432,7 +493,9 @@ def _another(both: Comparison, place: Place, side: str, was: str, now: str, befo
             f"if it is the same, say --renamed {gone[0]}={come[0]}; if it is another, begin a new checkpoint",
         )
         return
-    if _but_nulls(was) == _but_nulls(now):
+    if _but_nulls(was) == _but_nulls(now) or (
+        "count(1)" in (was, now) and _COUNTS.fullmatch(was) and _COUNTS.fullmatch(now)
+    ):
         both.add(
             f"{side}-nullability",
             Verdict.UNKNOWN,
@@ -569,6 +632,9 @@ def _parts(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
 def _functions(both: Comparison, place: Place, old: OperatorContract, new: OperatorContract) -> None:
     if old.functions is None or new.functions is None:
         both.not_seen("what Python functions do: a contract says nothing of them")
+    for name, digests in {**(old.functions or {}), **(new.functions or {})}.items():
+        if any(digest.endswith(NOT_WHOLE) for digest in digests.values()):
+            both.not_seen(f"what {name} does, whole: it imports what was not to be had where its contract was made")
     for (was, now), parts in (functions_differ(old, new) or {}).items():
         if parts and parts != [NAMES]:
             _function(both, place, was, now, parts)
@@ -601,8 +667,9 @@ def _but_nulls(text: str) -> str:
     return _uncast(_NULLS.sub(r"\1", text))
 
 
-def _reads_as_well(was: str, now: str) -> bool:
-    for old, new in _AS_WELL:
+def _reads_as_well(was: str, now: str, needs_a_row: bool) -> bool:
+    """Whether an aggregate goes on with another's buffer; ``needs_a_row``: only groups that got a new row come out."""
+    for old, new in _AS_WELL + (_AS_WELL_WITH_A_ROW if needs_a_row else ()):
         before, after = re.fullmatch(old, was), re.fullmatch(new, now)
         if before and after and before.groups() == after.groups():
             return True

@@ -13,6 +13,7 @@ from ttlsnap.check.meanings import (
     compare_meanings,
     compare_numbers,
     compare_rows,
+    crossed,
     functions_differ,
     plans,
     plans_known,
@@ -90,19 +91,27 @@ def _swapped(both: Comparison) -> bool:
     """Whether operators of one kind have changed places, which Spark does not see."""
     old = [tuple(map(both.in_new_names, operator.plan or ())) for operator in both.old.operators]
     new = [operator.plan or () for operator in both.new.operators]
-    if old == new or () in (*old, *new) or Counter(old) != Counter(new):
+    if old == new or () in (*old, *new):
+        return False
+    names = [operator.name for operator in both.new.operators]
+    exactly = Counter(old) == Counter(new)
+    alike = [(i, j) for i, j in combinations(range(len(names)), 2) if names[i] == names[j]]
+    if not exactly and not any(crossed((old[i], old[j]), (new[i], new[j])) for i, j in alike):
         return False
     both.add(
         "operators-reordered",
-        Verdict.INCOMPATIBLE,
+        Verdict.INCOMPATIBLE if exactly else Verdict.UNKNOWN,
         Place(),
         ", ".join(operator.name or "" for operator in both.old.operators),
         ", ".join(operator.name or "" for operator in both.new.operators),
-        "operators of one kind have changed places: each gets the other's state",
+        "operators of one kind have changed places: each gets the other's state"
+        if exactly
+        else "have operators of one kind changed places? One is more like what another was, whose state it gets",
         f"{SILENT}: wrong results, where their types are the same",
-        "build the query in the old order, which is that of the branches of a union or a join",
+        "build the query in the old order, which is that of the branches of a union or a join"
+        + ("" if exactly else "; if that is as it was, ignore this finding"),
     )
-    return True
+    return exactly
 
 
 def _operator(both: Comparison, old: OperatorContract, new: OperatorContract) -> None:
@@ -334,7 +343,8 @@ def _state(both: Comparison, place: Place, old: StateContract, new: StateContrac
     # What a field of the user's own means, the code knows that works on it.
     names_count = not told.same_code if own else told.plans is None
     nested = names_count if own else True
-    compare_fields(both, place, How("value", names_count, nested, avro), old.value, new.value)
+    how = How("value", names_count, nested, by_name=avro, by_code=own and told.same_code)
+    compare_fields(both, place, how, old.value, new.value)
     if place.operator_name in _AGGREGATIONS and told.plans is None:
         _name_functions(both, before)
     if place.operator_name == join.NAME and told.plans is not None and old.kind == "row":

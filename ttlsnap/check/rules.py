@@ -119,6 +119,7 @@ RULES = _rules(
         "the query has other sources, or in another order",
         "Spark matches the offsets of its log to sources by their place.",
     ),
+    Rule("time-zone", "the session has another time zone", "A timestamp is of another day there."),
     Rule("provider-ignored", "another state store provider is set", "The checkpoint pins the old one."),
     Rule("partitions-ignored", "another number of partitions is set", "The checkpoint pins the old one."),
     Rule("setting-ignored", "a setting is another", "The checkpoint pins the old one."),

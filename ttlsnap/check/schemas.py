@@ -35,18 +35,19 @@ class How:
 
     ``names_count`` is whether a name tells which column is meant; where the plan tells what each is, it does not.
     ``nested_count`` is the same of fields within a column, of which no plan tells. ``by_name`` is whether Spark itself
-    goes by names (Avro).
+    goes by names (Avro). ``by_code`` is whether it is unchanged code of the user's that knows what a field is.
     """
 
     side: Side
     names_count: bool
     nested_count: bool = True
     by_name: bool = False
+    by_code: bool = False
 
     @property
     def within(self) -> How:
         """How the fields within a column are looked at."""
-        return replace(self, names_count=self.nested_count)
+        return replace(self, names_count=self.nested_count, by_code=self.by_code and not self.nested_count)
 
     @property
     def refused(self) -> str:
@@ -66,6 +67,18 @@ def compare_fields(both: Comparison, place: Place, how: How, old: StructType, ne
     if before != after and Counter(before) == Counter(after) and how.names_count:
         _other_order(both, place, how, old, new)
         return
+    moved = [name for number, name in enumerate(before) if name != after[number] and name in after]
+    if how.by_code and moved:
+        both.add(
+            f"{how.side}s-swapped",
+            Verdict.UNKNOWN,
+            place.at(field=path),
+            ", ".join(old.names),
+            ", ".join(new.names),
+            "the fields have changed names, and the code is the same: Spark goes by their places; does the code, too?",
+            f"{SILENT}: wrong results, if the code goes by names",
+            "if it goes by places, ignore this finding; if by names, put the fields into their old order",
+        )
     for number, (was, now) in enumerate(zip(old.fields, new.fields, strict=True)):
         at = place.at(field=f"{path}.{now.name}")
         if before[number] != now.name and how.names_count and _same(was.type, now.type):
@@ -94,7 +107,9 @@ def _within(both: Comparison, at: Place, how: How, was: StructField, now: Struct
             _part(both, at, how.within, *keys)
             _part(both, at, how.within, *values)
         case _:
-            if not _same(was.type, now.type):
+            if how.by_name and _promoted(was.type, now.type):
+                _promotion(both, at, how, was, now)
+            elif not _same(was.type, now.type):
                 _retyped(both, at, how, was, now)
 
 
@@ -265,11 +280,31 @@ def _by_name(both: Comparison, place: Place, how: How, old: StructType, new: Str
         at = place.at(field=f"{path}.{field.name}")
         if isinstance(was.type, StructType) and isinstance(field.type, StructType):
             _by_name(both, at, how.within, was.type, field.type)
-        elif not _promoted(was.type, field.type):
+        else:
             _within(both, at, how, was, field)
+
+
+_AVRO = ("integer", "long", "float", "double")  # each is read as those behind it
+_DIGITS = {"integer": 32, "long": 64, "float": 24, "double": 53}  # bits of what is exact
 
 
 def _promoted(old: DataType, new: DataType) -> bool:
     """Whether Avro reads the one as the other."""
-    order = ["integer", "long", "float", "double"]
-    return old.name in order and new.name in order and order.index(old.name) < order.index(new.name)
+    return old.name in _AVRO and new.name in _AVRO and _AVRO.index(old.name) < _AVRO.index(new.name)
+
+
+def _promotion(both: Comparison, at: Place, how: How, was: StructField, now: StructField) -> None:
+    """A number that Avro reads as a wider type; one of more digits than that has is not what it was."""
+    digits = _DIGITS[now.type.name]
+    exact = _DIGITS[was.type.name] <= digits
+    both.add(
+        f"{how.side}-widened",
+        Verdict.AS_IS if exact else Verdict.UNKNOWN,
+        at,
+        was.type.simple_string,
+        now.type.simple_string,
+        f"{now.name} was {was.type.simple_string}, and is {now.type.simple_string}: Avro reads the one as the other"
+        + ("" if exact else f", and of numbers beyond 2^{digits} only their first {digits} bits: are there such?"),
+        SILENT,
+        "" if exact else "if there is none, ignore this finding",
+    )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ttlsnap.check.collecting import Comparison, version
 from ttlsnap.check.findings import Place, Verdict
-from ttlsnap.check.meanings import Plan
+from ttlsnap.check.meanings import Plan, compare_sources
 from ttlsnap.check.rules import IGNORED, SILENT
 from ttlsnap.checkpoint.checkpoint import PROVIDERS
 from ttlsnap.contract import Contract
-from ttlsnap.contract.model import PARTITIONS
+from ttlsnap.contract.model import PARTITIONS, TIME_ZONE, ZONED
 from ttlsnap.operators import aggregation, group_state, join, session_window
 
 _QUERY = Place()
@@ -131,6 +131,32 @@ def _not_pinned(both: Comparison) -> None:
             "refuses at the start: the offset log has another number of sources",
             "begin a new checkpoint, or read the new source by a query of its own",
         )
+    elif old.reads is not None and new.reads is not None:
+        compare_sources(both, [both.in_new_names(text) for text in old.reads], new.reads)
+    elif all(operator.plan is not None for operator in (*old.operators, *new.operators)):
+        both.not_seen(
+            "whether the sources are the same, in the same order: a contract of an older ttlsnap says nothing"
+        )
+    was, now = (contract.conf.get(TIME_ZONE) for contract in (old, new))
+    if was and now and was != now:
+        dates = any(map(ZONED.search, (text for o in new.operators for text in _computed(Plan.of(o.plan or ())))))
+        both.add(
+            "time-zone",
+            Verdict.INCOMPATIBLE if dates else Verdict.UNKNOWN,
+            _QUERY,
+            was,
+            now,
+            f"the session's time zone is {now}, and was {was}: "
+            + ("what is a date in the state is another one" if dates else "do times differ that functions work with?"),
+            f"{SILENT}: wrong results" if dates else SILENT,
+            f"set {TIME_ZONE}={was}"
+            + ("" if dates else "; if nothing in the state depends on it, ignore this finding"),
+        )
+
+
+def _computed(plan: Plan) -> tuple[str, ...]:
+    """What goes into the state as it was computed."""
+    return (*plan.keys, *plan.aggregates, *plan.columns.values())
 
 
 def _output_mode(both: Comparison) -> None:

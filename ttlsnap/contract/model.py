@@ -8,6 +8,7 @@ cannot tell is null, never guessed. Of a Delta table it is another document (``t
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -24,6 +25,9 @@ from ttlsnap.strict_json import parse_json
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 SCHEMA_CHECK = "spark.sql.streaming.stateStore.stateSchemaCheck"
+TIME_ZONE = "spark.sql.session.timeZone"
+# What may depend on it: of a function of times that is no cast, the plan's text has the zone itself.
+ZONED = re.compile(r"cast\((?:[^()]|\([^()]*\))* as (?:date|timestamp|string)\)")
 MAX_BYTES = 64 << 20
 
 
@@ -129,7 +133,8 @@ class Contract:
     ``made_from`` is ``checkpoint``, ``query`` or ``checkpoint and query``. ``spark`` is a version, or, of a checkpoint,
     which does not record it, a range such as ``>=4.0,<4.2``; ``planned_by`` is the version that made the plans.
     ``changelog`` (RocksDB) is None where no file tells. ``conf`` are the settings that Spark pins in the checkpoint.
-    ``output_mode`` is the query's, which no checkpoint records.
+    ``output_mode`` is the query's, which no checkpoint records, and ``reads`` has its sources in Spark's order, each
+    with its name, where it has one, and its columns.
     """
 
     made_from: str
@@ -146,6 +151,7 @@ class Contract:
     output_mode: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     planned_by: str | None = None
+    reads: tuple[str, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The document, in the order in which a reviewer wants to read it."""
@@ -162,6 +168,7 @@ class Contract:
             "changelog": self.changelog,
             "offset_log": self.offset_log,
             "sources": self.sources,
+            "reads": None if self.reads is None else list(self.reads),
             "output_mode": self.output_mode,
             "operators": [operator.to_json() for operator in self.operators],
             "conf": {name: self.conf[name] for name in sorted(self.conf)},
@@ -193,7 +200,8 @@ def parse_contract(text: str | bytes, where: str) -> Contract | TableContract:
             return TableContract.from_json(document)
         del document["version"]
         operators = tuple(OperatorContract.from_json(operator) for operator in document["operators"])
-        return Contract(**{**document, "operators": operators})
+        reads = document.get("reads")
+        return Contract(**{**document, "operators": operators, "reads": None if reads is None else tuple(reads)})
     except UnsupportedError as error:  # a type of a later Spark
         raise UnsupportedError(f"{where}: {error}") from error
     except TtlsnapError as error:  # a type that is none

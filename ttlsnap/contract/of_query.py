@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ttlsnap.contract.functions import Digests
-from ttlsnap.contract.model import PARTITIONS, SCHEMA_CHECK, Contract, OperatorContract, StoreContract
+from ttlsnap.contract.model import PARTITIONS, SCHEMA_CHECK, TIME_ZONE, ZONED, Contract, OperatorContract, StoreContract
 from ttlsnap.contract.of_checkpoint import contract_of_checkpoint
-from ttlsnap.contract.plan import SOURCE, PlannedOperator, stateful_operators
+from ttlsnap.contract.plan import SOURCE, PlannedOperator, sources, stateful_operators
 from ttlsnap.contract.recording import Empty, Recording, Started, intercepted, recorded
-from ttlsnap.engines.launch import first_lines, launched, own_session
+from ttlsnap.engines.launch import first_lines, launched, own_session, set_for_now
 from ttlsnap.errors import NotACheckpointError, TtlsnapError, UsageError
 
 if TYPE_CHECKING:
@@ -111,7 +111,13 @@ def joined(checkpoint: Contract, query: Contract) -> Contract:
             if was != now:
                 raise UsageError(f"{old} keeps {was[1]}, and in the query {now[1]}: they do not belong together")
     operators = tuple(
-        replace(old, plan=new.plan, functions=new.functions, stores=_joined_stores(old.stores, new.stores))
+        replace(
+            old,
+            name=old.name or new.name,
+            plan=new.plan,
+            functions=new.functions,
+            stores=_joined_stores(old.stores, new.stores),
+        )
         for old, new in zip(checkpoint.operators, query.operators, strict=True)
     )
     return replace(
@@ -119,6 +125,8 @@ def joined(checkpoint: Contract, query: Contract) -> Contract:
         made_from="checkpoint and query",
         planned_by=query.planned_by,
         output_mode=query.output_mode,
+        reads=query.reads,
+        conf={**{name: query.conf[name] for name in (TIME_ZONE,) if name in query.conf}, **checkpoint.conf},
         operators=operators,
     )
 
@@ -166,21 +174,13 @@ def started_session(conf: Mapping[str, str]) -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def _settings(session: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
-    wanted = {"spark.sql.debug.maxToStringFields": "100000", **conf}
-    before = {name: session.conf.get(name, None) for name in wanted}
-    try:
-        for name, value in wanted.items():
-            session.conf.set(name, value)
-    except Exception as error:
-        raise UsageError(f"Spark does not take --conf {name}={value}: {first_lines(error, 1)}") from error
-    try:
+    with contextlib.ExitStack() as stack:
+        for name, value in {"spark.sql.debug.maxToStringFields": "100000", **conf}.items():
+            try:
+                stack.enter_context(set_for_now(session, {name: value}))
+            except Exception as error:
+                raise UsageError(f"Spark does not take --conf {name}={value}: {first_lines(error, 1)}") from error
         yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                session.conf.unset(name)
-            else:
-                session.conf.set(name, old)
 
 
 def _empty_sources(spark: SparkSession, folder: Path) -> Empty:
@@ -292,7 +292,8 @@ def _streaming(found: Any, output_mode: str | None) -> tuple[DataFrame, str | No
 
 def _contract(spark: SparkSession, query: Started, recording: Recording, folder: Path) -> Contract:
     """Run the query once into a checkpoint of its own, and read that."""
-    planned = stateful_operators(query.frame._jdf.queryExecution().analyzed())
+    plan = query.frame._jdf.queryExecution().analyzed()
+    planned = stateful_operators(plan)
     mode = query.output_mode or "append"
     wanted = spark.conf.get(PARTITIONS)
     few = wanted if wanted == "1" else _FEW
@@ -303,14 +304,16 @@ def _contract(spark: SparkSession, query: Started, recording: Recording, folder:
         found = contract_of_checkpoint(str(checkpoint))
     except NotACheckpointError as error:
         raise UsageError("the query keeps no state, so there is nothing that could fail to restore") from error
+    operators = _operators(found.operators, planned, recording, few, int(str(wanted)))
     return replace(
         found,
         made_from="query",
         spark=spark.version,
         planned_by=spark.version,
         output_mode=mode.lower(),
-        conf={**found.conf, PARTITIONS: str(wanted), **_unchecked(spark)},
-        operators=_operators(found.operators, planned, recording, few, int(str(wanted))),
+        conf={**found.conf, PARTITIONS: str(wanted), **_unchecked(spark), **_time_zone(spark, operators)},
+        operators=operators,
+        reads=tuple(sources(plan)),
     )
 
 
@@ -318,9 +321,6 @@ def _cause(error: Exception) -> str:
     """Why a query ended, without what Spark says of it in every case."""
     text = first_lines(error, 60).partition("=== Streaming Query ===")[0].strip()
     text = re.sub(r"^\[STREAM_FAILED\] .*? terminated with exception: ", "", text)
-    if "Traceback" in text:  # of Python, where the last line counts
-        told = [line for line in text.splitlines() if not line.startswith((" ", "SQLSTATE"))]
-        text = told[0].partition(" Traceback")[0] + (f" {told[-1]}" if len(told) > 1 else "")
     hint = "\nGive the settings of production by --conf" if "NOT_SUPPORTED" in text else ""
     return text + hint
 
@@ -329,6 +329,14 @@ def _unchecked(spark: SparkSession) -> dict[str, str]:
     """That Spark shall not compare schemas, which it does not pin, but which decides what it refuses."""
     value = str(spark.conf.get(SCHEMA_CHECK, "true")).lower()
     return {} if value == "true" else {SCHEMA_CHECK: value}
+
+
+def _time_zone(spark: SparkSession, operators: Sequence[OperatorContract]) -> dict[str, str]:
+    """The session's time zone, if the state may depend on it: by a date of a timestamp, or in a Python function."""
+    lines = [line for operator in operators for line in operator.plan or ()]
+    timed = any(line.partition("from ")[1] and re.search(r"\b(?:timestamp|date)\b", line) for line in lines)
+    zoned = any(operator.functions for operator in operators) or any(map(ZONED.search, lines))
+    return {TIME_ZONE: str(spark.conf.get(TIME_ZONE))} if timed and zoned else {}
 
 
 def _run_once(frame: DataFrame, mode: str, checkpoint: Path, once: bool) -> None:

@@ -11,6 +11,9 @@ does what it does with the results. No file of a checkpoint tells any of this.
     limit 10
     watermark ts, 10 seconds                    filter (amount > 3)
     after dedupe                                through Union                 (any other node that rows come through)
+    union amount = (price * 2)                  (a later branch of a union, where its column means another thing)
+    through Join LeftOuter where (user = id)    through Generate explode(tags)
+    through MapInPandas of user, (amount * 2)   (what a Python function on the way is given)
     from clicks: user string, amount bigint     (a source, with its name where it has one)
     left: filter (amount > 3)                   (of a join, what the rows of a side come through)
 
@@ -266,14 +269,51 @@ def _through(child: Any, walk: _Walk) -> Iterator[str]:
         if not text.startswith("isnotnull("):  # Spark's own, before a window
             yield f"filter {text}"
     elif kind.startswith("StreamingRelation"):
-        columns = ", ".join(f"{a.name()} {a.dataType().simpleString()}" for a in _items(child.output()))
-        named = _SOURCE_NAME.search(child.toString())
-        yield f"from {named[1]}: {columns}" if named else f"from {columns}"
+        yield f"from {_source(child)}"
     elif _is_stateful(child, kind):
         yield f"after {_STATEFUL[kind][0]}"
     elif kind not in _SILENT:
-        yield f"through {kind}"
+        yield f"through {kind}{_how(child, kind, walk)}"
+        if kind == "Union":
+            yield from _branches(child, walk)
     yield from _upstream(child, walk)
+
+
+def _how(node: Any, kind: str, walk: _Walk) -> str:
+    """What a node that keeps no state does with the rows, as far as its name does not tell."""
+    if kind == "Join":
+        condition = node.condition()
+        where = f" where {walk.text(condition.get())}" if condition.isDefined() else ""
+        return f" {node.joinType().toString()}{where}"
+    if kind == "Generate":
+        return f" {walk.text(node.generator())}"
+    if kind.startswith(("MapIn", "PythonMapIn")):
+        given = (walk.text(attribute) for child in _items(node.children()) for attribute in _items(child.output()))
+        return f" of {', '.join(given)}"
+    return ""
+
+
+def _branches(union: Any, walk: _Walk) -> Iterator[str]:
+    """What the columns of a union are in its later branches, if they are not what they are in the first one."""
+    first, *others = ([walk.text(column) for column in _items(branch.output())] for branch in _items(union.children()))
+    for other in others:
+        yield from (f"union {name} = {meaning}" for name, meaning in zip(first, other, strict=True) if name != meaning)
+
+
+def sources(plan: Any) -> list[str]:
+    """The streaming sources of an analyzed plan in the order in which Spark numbers them, each as in ``from``."""
+    found: dict[tuple[int, ...], str] = {}
+    for leaf in _items(plan.collectLeaves()):
+        if _kind(leaf).startswith("StreamingRelation"):
+            # One that is read twice is one source.
+            found.setdefault(tuple(a.exprId().id() for a in _items(leaf.output())), _source(leaf))
+    return list(found.values())
+
+
+def _source(relation: Any) -> str:
+    columns = ", ".join(f"{a.name()} {a.dataType().simpleString()}" for a in _items(relation.output()))
+    named = _SOURCE_NAME.search(relation.toString())
+    return f"{named[1]}: {columns}" if named else columns
 
 
 def _items(sequence: Any) -> Iterator[Any]:
