@@ -36,6 +36,7 @@ TTL = "30d"
 _CUTOFF = "TIMESTAMP '2025-05-16T12:00:00Z'"
 _EXPIRED = f"last_seen <= {_CUTOFF}"
 _RARE = 100
+_WRITTEN = 1  # the version of a new table: rows, and then its properties
 
 
 @contextmanager
@@ -45,11 +46,15 @@ def session() -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Workers load the transformer from here.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
     settings = {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "6g",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "8",
+        "spark.databricks.delta.snapshotPartitions": "4",
         "spark.sql.extensions": EXTENSION,
         "spark.sql.catalog.spark_catalog": CATALOG,
     }
@@ -93,7 +98,6 @@ class DeltaTable:
         self.name = f"delta.`{self.path}`"
         if not (self.path / "_delta_log").exists():
             self._write(by_time, vectors)
-        self._version = spark.sql(f"DESCRIBE HISTORY {self.name} LIMIT 1").first()[0]
 
     def _write(self, by_time: bool, vectors: bool) -> None:
         # The time is a matter of chance, within two months.
@@ -117,7 +121,7 @@ class DeltaTable:
         """What puts the table back, and then gives the work."""
 
         def prepare() -> Callable[[], object]:
-            self._spark.sql(f"RESTORE TABLE {self.name} TO VERSION AS OF {self._version}").collect()
+            self._spark.sql(f"RESTORE TABLE {self.name} TO VERSION AS OF {_WRITTEN}").collect()
             return work
 
         return prepare

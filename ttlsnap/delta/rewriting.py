@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _FILE = "file"
+_SMALL = 32 << 20  # bytes that every executor can hold
 _FOLLOW = ("delta.generationExpression", "delta.identity.start", "delta.identity.step")
 
 
@@ -44,12 +45,13 @@ class Changes:
     """What the scan found to be changed, and its counts.
 
     Columns go by their places, ``c0`` and so on. ``view`` is a name for it that nobody else has. ``null_keys``: some
-    changed rows have a null in their key.
+    changed rows have a null in their key. ``size`` is in bytes.
     """
 
     frame: DataFrame
     result: StateResult
     null_keys: bool
+    size: int
     view: str
 
     def parts(self, plan: TablePlan, limits: Limits) -> list[list[str] | None]:
@@ -79,7 +81,8 @@ class Changes:
         if read_table(plan.files).metadata.schema != schema:
             raise RefusedError(f"{plan.files.root} has got other columns meanwhile; run again")
         part = self.frame if files is None else self.frame.where(self.frame["file"].isin(list(files)))
-        part.createOrReplaceTempView(self.view)
+        # Else Spark, which takes the size of the cache for that of its cousins on disk, shuffles the whole table.
+        (part.hint("broadcast") if self.size <= _SMALL else part).createOrReplaceTempView(self.view)
         places = {field.name: f"c{place}" for place, field in enumerate(schema)}
         equal = "<=>" if self.null_keys else "="
         key = " AND ".join(f"t.{quoted(name)} {equal} s.old.{places[name]}" for name in plan.key)
@@ -89,7 +92,7 @@ class Changes:
             f"{_comparable(f's.old.{places[field.name]}', field.type)}"
             for field in values
         )
-        clauses = [f"WHEN MATCHED AND s.gone{same} THEN DELETE"]
+        clauses = [f"WHEN MATCHED AND s.gone{same} THEN DELETE"] if self.result.dropped else []
         settable = [field.name for field in values if not any(name in field.metadata for name in _FOLLOW)]
         if self.result.rewritten and settable:
             new = ", ".join(f"t.{quoted(name)} = s.new.{places[name]}" for name in settable)
@@ -98,10 +101,10 @@ class Changes:
 
 
 @contextlib.contextmanager
-def scanned(spark: SparkSession, plan: TablePlan, stage: bool) -> Iterator[Changes]:
+def scanned(spark: SparkSession, plan: TablePlan, stage: bool, by_file: bool) -> Iterator[Changes]:
     """Run the transformers over the version that was planned with; with ``stage`` what they change is kept for a while.
 
-    Raises what a transformer raised, RefusedError where two changed rows have one key.
+    ``by_file`` is whether it has to be known of which file a row is, which costs as much as another column. Raises what a transformer raised, RefusedError where two changed rows have one key.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.types import BooleanType, StringType, StructField, StructType
@@ -113,7 +116,8 @@ def scanned(spark: SparkSession, plan: TablePlan, stage: bool) -> Iterator[Chang
         if plan.cutoffs is not None:
             table = table.where(plan.sql)
         columns = [F.col(quoted(name)).alias(place) for name, place in zip(names, places, strict=True)]
-        source = table.select(*columns, F.col("_metadata.file_path").alias(_FILE))
+        file = F.col("_metadata.file_path") if by_file else F.lit(None).cast("string")
+        source = table.select(*columns, file.alias(_FILE))
         rows = StructType(source.schema.fields[:-1])
     values = StructType(
         [field for name, field in zip(names, rows, strict=True) if name in plan.state.value_schema.names]
@@ -139,7 +143,11 @@ def scanned(spark: SparkSession, plan: TablePlan, stage: bool) -> Iterator[Chang
                 kind, message = result["failure"]
                 raise getattr(errors, kind, TtlsnapError)(message)
         changes = Changes(
-            found.where("told IS NULL").drop("told"), _summed(results), any(r["null_keys"] for r in results), view
+            found.where("told IS NULL").drop("told"),
+            _summed(results),
+            any(result["null_keys"] for result in results),
+            sum(result["size"] for result in results),
+            view,
         )
         if stage:
             with told(plan.files):
@@ -181,7 +189,7 @@ def _work(plan: TablePlan, values: Sequence[str], stage: bool) -> Any:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         transformers: StateTransformers[TableEntries] = StateTransformers(state, factories, clock)
         pack: Callable[..., pa.RecordBatch] | None = None
-        null_keys = False
+        null_keys, size = False, 0
         failure: dict[str, Any] = {}
         try:
             for batch in batches:
@@ -194,12 +202,14 @@ def _work(plan: TablePlan, values: Sequence[str], stage: bool) -> Any:
                 dropped, rewritten = np.flatnonzero(gone), after.index[after.rewritten]
                 old = batch.take(pa.array(np.concatenate([dropped, rewritten])))
                 null_keys = null_keys or any(old.column(place).null_count for place in key)
-                yield pack(old, after.new_values, len(dropped))
+                packed = pack(old, after.new_values, len(dropped))
+                size += packed.nbytes
+                yield packed
         except TtlsnapError as error:
             kind = type(error).__name__
             failure = {"failure": (kind if hasattr(errors, kind) else TtlsnapError.__name__, str(error))}
         if pack is not None:
-            counts = {**asdict(transformers.result()), "null_keys": null_keys}
+            counts = {**asdict(transformers.result()), "null_keys": null_keys, "size": size}
             yield pack(None, None, 0, json.dumps(counts | failure))
 
     return work
@@ -235,7 +245,8 @@ def _packer(schema: pa.Schema, values: Sequence[str]) -> Callable[..., pa.Record
 
 def _summed(results: Sequence[Mapping[str, Any]]) -> StateResult:
     """The counts of all tasks."""
-    made = [StateResult.from_json({k: v for k, v in result.items() if k != "null_keys"}) for result in results]
+    own = ("null_keys", "size")
+    made = [StateResult.from_json({k: v for k, v in result.items() if k not in own}) for result in results]
     times = [result.times for result in made if result.times is not None]
     summary = None
     if times:
