@@ -278,6 +278,15 @@ def compact(
         refuse(target, *((for_checkpoints, "checkpoints") if target in tables else (for_tables, "Delta tables")))
     documents: list[dict[str, Any]] = []
     code = 0
+
+    def failed(target: str, error: TtlsnapError) -> int:
+        """One of several does not stop the others."""
+        if len(targets) == 1:
+            raise error
+        print_error(error)
+        documents.append({"target": target, "error": str(error), "exit_code": error.exit_code})
+        return error.exit_code
+
     for target in targets:
         if target in tables:
             try:
@@ -295,13 +304,9 @@ def compact(
                     output_format=output_format,
                 )
             except TtlsnapError as error:
-                if len(targets) == 1:
-                    raise
-                print_error(error)
-                documents.append({"target": target, "error": str(error), "exit_code": error.exit_code})
-                code = max(code, error.exit_code)
-                continue
-            documents.append(done.to_json())
+                code = max(code, failed(target, error))
+            else:
+                documents.append(done.to_json())
             continue
         with TerminalListener(_show if output_format is Format.TEXT else None, ask=ask) as listener:
             try:
@@ -322,11 +327,7 @@ def compact(
                     listener=listener,
                 )
             except TtlsnapError as error:
-                if len(targets) == 1:
-                    raise
-                print_error(error)
-                documents.append({"target": target, "error": str(error), "exit_code": error.exit_code})
-                code = max(code, error.exit_code)
+                code = max(code, failed(target, error))
                 continue
         for warning in report.warnings:
             typer.echo(f"Warning: {warning}", err=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ttlsnap.delta.cutoff import quoted
 from ttlsnap.delta.log import Commit, commits, newest_version
-from ttlsnap.engines.launch import first_lines
+from ttlsnap.engines.launch import first_lines, set_for_now
 from ttlsnap.errors import RefusedError, TtlsnapError, UnsupportedError
 from ttlsnap.filesystem import Directory
 
@@ -45,9 +45,15 @@ def words_of(commit: Commit) -> Mapping[str, Any] | None:
     return mine if isinstance(mine, dict) else None
 
 
-def metric(made: Commit, *names: str) -> int:
-    """The first of these of a commit's ``operationMetrics`` that it has; 0 where it has none."""
-    return next((int(made.metrics[name]) for name in names if name in made.metrics), 0)
+def rows_changed(made: Sequence[Commit]) -> tuple[int, int]:
+    """How many rows these commits dropped and rewrote, as their ``operationMetrics`` say; 0 where they do not."""
+    kinds = (("numDeletedRows", "numTargetRowsDeleted"), ("numTargetRowsUpdated",))
+    dropped, rewritten = (sum(_first(commit.metrics, names) for commit in made) for names in kinds)
+    return dropped, rewritten
+
+
+def _first(metrics: Mapping[str, Any], names: Sequence[str]) -> int:
+    return next((int(metrics[name]) for name in names if name in metrics), 0)
 
 
 def table_path(files: Directory) -> str:
@@ -91,22 +97,6 @@ def named(spark: SparkSession, words: Mapping[str, Any]) -> Iterator[None]:
     """What is committed within has ``words`` as its user metadata."""
     with set_for_now(spark, {_USER_METADATA: json.dumps({METADATA: words})}):
         yield
-
-
-@contextmanager
-def set_for_now(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Settings of the session that hold within."""
-    before = {name: spark.conf.get(name, None) for name in settings}
-    try:
-        for name, value in settings.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
 
 
 @contextmanager

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 
 from ttlsnap.delta.log import DataFile
 from ttlsnap.delta.planning import TablePlan
@@ -39,12 +36,6 @@ def _read(plan: TablePlan, file: DataFile) -> tuple[int, int]:
     for batch in read_rows(plan.files, file, fields):
         gone = np.zeros(batch.num_rows, np.bool_)
         for _, cutoff in plan.cutoffs:
-            gone |= cutoff.mask(_nested(batch.column(cutoff.column.names[0]), cutoff.column.names[1:]))
+            gone |= cutoff.mask(batch)
         dropped, rows = dropped + int(gone.sum()), rows + batch.num_rows
     return dropped, rows
-
-
-def _nested(column: Any, names: Sequence[str]) -> Any:
-    for name in names:
-        column = pc.struct_field(column, name)
-    return column

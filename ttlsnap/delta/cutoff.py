@@ -135,9 +135,12 @@ class TableCutoff:
         )
         return MIN_INT64 if low is None else low.least, MAX_INT64 if high is None else high.most
 
-    def mask(self, column: pa.Array) -> Mask:
-        """Which values go."""
+    def mask(self, rows: pa.RecordBatch) -> Mask:
+        """Which rows go."""
         kind = self.column.type
+        column = rows.column(self.column.names[0])
+        for name in self.column.names[1:]:
+            column = pc.struct_field(column, name)
         # As ``ttlsnap.schema.arrow`` has them: days, or microseconds.
         numbers = column.view(pa.int32() if isinstance(kind, T.DateType) else pa.int64()) if _is_time(kind) else column
         bound = max(min(self.most, (1 << 63) - 1), -(1 << 63))

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
-from ttlsnap.delta.committing import commit, named, set_for_now, sql_name, told, words_of
+from ttlsnap.delta.committing import commit, named, sql_name, told, words_of
 from ttlsnap.delta.log import TableMetadata, commits, live_files, read_table
+from ttlsnap.delta.reading import place_of
 from ttlsnap.delta.report import Erasure
 from ttlsnap.delta.vectors import vector_path
+from ttlsnap.engines.launch import set_for_now
 from ttlsnap.errors import UsageError
 from ttlsnap.filesystem import LocalDirectory
 
@@ -86,8 +87,8 @@ def _left(files: LocalDirectory) -> list[str] | None:
     change data, and partitions by such a column.
     """
     files_of_it = live_files(files, read_table(files).version)
-    live = {unquote(file.path) for file in files_of_it}
-    if any("://" in path or path.startswith(("/", "file:")) for path in live):
+    live = {place_of(file) for file in files_of_it}
+    if None in live:
         return None
     live |= {path for file in files_of_it if file.vector is not None and (path := vector_path(file.vector))}
     root = Path(files.root)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ttlsnap.clock import MICROS, iso
-from ttlsnap.delta.committing import ConflictError, metric, named, sql_name, told, words_of
+from ttlsnap.delta.committing import ConflictError, named, rows_changed, sql_name, told, words_of
 from ttlsnap.delta.log import Commit, commits, newest_version, read_table
 from ttlsnap.delta.session import delta_session
 from ttlsnap.errors import RefusedError
@@ -70,14 +70,15 @@ def table_history(target: str) -> list[TableRun]:
     runs = []
     for run, parts in found.items():
         last = parts[-1].timestamp_ms
+        dropped, rewritten = rows_changed(parts)
         runs.append(
             TableRun(
                 run=run,
                 kind="rollback" if run in undone else "compact" if any(_compacts(part) for part in parts) else "erase",
                 versions=tuple(part.version for part in parts),
                 at=None if last is None else iso(last * MICROS),
-                dropped=sum(metric(part, "numDeletedRows", "numTargetRowsDeleted") for part in parts),
-                rewritten=sum(metric(part, "numTargetRowsUpdated") for part in parts),
+                dropped=dropped,
+                rewritten=rewritten,
                 undoes=undone.get(run),
             )
         )

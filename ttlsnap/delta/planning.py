@@ -14,7 +14,7 @@ from typing import Any
 from ttlsnap.clock import MICROS, Clock, moment_of
 from ttlsnap.delta.committing import words_of
 from ttlsnap.delta.cutoff import TableCutoff, column_at
-from ttlsnap.delta.log import KEY, Commit, DataFile, TableState, changes_data, commits, live_files, read_table
+from ttlsnap.delta.log import KEY, Commit, DataFile, TableState, changes_data, commits, live_files
 from ttlsnap.errors import UsageError
 from ttlsnap.filesystem import LocalDirectory
 from ttlsnap.schema import types as T
@@ -44,13 +44,12 @@ class TablePlan:
     """What a run will do.
 
     ``cutoffs`` are the moments, each as a transformer states it and as the table has it, if nothing else is done; None
-    where rows have to be looked at by a transformer. ``remembered`` tells whether the table knows the key.
+    where rows have to be looked at by a transformer.
     """
 
     files: LocalDirectory
     table: TableState
     key: tuple[str, ...]
-    remembered: bool
     state: StateDescriptor
     clock: Clock
     factories: tuple[StateSnapshotTransformerFactory, ...]
@@ -73,6 +72,11 @@ class TablePlan:
         return found
 
     @property
+    def remembered(self) -> bool:
+        """Whether the table knows the key."""
+        return self.table.metadata.key == self.key
+
+    @property
     def sql(self) -> str:
         """The condition of a row that goes, where nothing else is done."""
         return " OR ".join(table.sql for _, table in self.cutoffs or ())
@@ -86,10 +90,13 @@ class TablePlan:
 
 
 def plan_table(
-    files: LocalDirectory, transformers: Sequence[StateSnapshotTransformerFactory], key: Sequence[str], now: str
+    files: LocalDirectory,
+    table: TableState,
+    transformers: Sequence[StateSnapshotTransformerFactory],
+    key: Sequence[str],
+    now: str,
 ) -> TablePlan:
     """Raises UsageError for a key that is no column, or where there is none, and what transformers raise."""
-    table = read_table(files)
     schema = table.metadata.schema
     named = table.metadata.key_of(key, files.root)
     if not named:
@@ -126,7 +133,6 @@ def plan_table(
         files,
         table,
         named,
-        table.metadata.key == named,
         state,
         clock,
         tuple(factories),

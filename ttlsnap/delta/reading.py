@@ -27,12 +27,18 @@ _BATCH = 1 << 16
 _NUMBER = "delta.columnMapping.id"
 
 
-def data_path(files: Directory, file: DataFile) -> str:
-    """Where a data file is, from the table's folder on; UnsupportedError where that is not within."""
+def place_of(file: DataFile) -> str | None:
+    """Where a data file is, from the table's folder on; None where that is not within."""
     path = unquote(file.path)
-    if "://" in path or path.startswith(("/", "file:")):
+    return None if "://" in path or path.startswith(("/", "file:")) else path
+
+
+def data_path(files: Directory, file: DataFile) -> str:
+    """``place_of`` a file; UnsupportedError where it is not within the table's folder."""
+    path = place_of(file)
+    if path is None:
         raise UnsupportedError(
-            f"{files.root}: a data file outside the table, {path}: a shallow clone cannot be read here"
+            f"{files.root}: a data file outside the table, {unquote(file.path)}: a shallow clone cannot be read here"
         )
     return path
 

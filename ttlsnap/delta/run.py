@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ttlsnap.clock import iso
-from ttlsnap.delta.committing import commit, metric, sql_name, words_of
+from ttlsnap.delta.committing import commit, rows_changed, sql_name, words_of
 from ttlsnap.delta.counting import counted
 from ttlsnap.delta.erasing import check_retention, erase, retention_of
 from ttlsnap.delta.features import check_features, downstream_warnings
@@ -77,7 +77,7 @@ def compact_table(
     check_features(files, table)
     if erasing is not None:
         check_retention(files, table.metadata, erasing.retention_ms, erasing.yes)
-    plan = plan_table(files, transformers, key, now)
+    plan = plan_table(files, table, transformers, key, now)
     report = replace(_begun(plan, dry_run), erasing=erasing is not None)
     nothing = plan.cutoffs is not None and all(decision is False for decision in plan.decided)
     with ExitStack() as stack:
@@ -172,7 +172,7 @@ class _Run:
         plan, before = self._plan, self._report
         if not plan.remembered:
             check_unique(self._spark, plan)
-        with scanned(self._spark, plan, stage=not before.dry_run) as changes:
+        with scanned(self._spark, plan, not before.dry_run, by_file=bool(self._limits)) as changes:
             result = changes.result
             # Where only what goes was read, the files say how many rows there are.
             entries = result.entries if plan.cutoffs is None else before.counts.entries
@@ -230,11 +230,10 @@ class _Run:
         """The report with what Delta says it did; without a commit, where there was nothing to do."""
         plan, report = self._plan, self._report
         mine = _made(plan, report)
-        dropped = sum(metric(c, "numDeletedRows", "numTargetRowsDeleted") for c in mine)
+        dropped, rewritten = rows_changed(mine)
         if any("numDeletedRows" not in c.metrics for c in mine if c.operation == "DELETE"):
             # Of partitions that go whole Delta does not always count the rows.
             dropped = counted(plan, report).counts.dropped
-        rewritten = sum(metric(c, "numTargetRowsUpdated") for c in mine)
         live, entries = live_files(plan.files, read_table(plan.files).version), report.counts.entries
         counts = replace(
             report.counts,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _REASON = re.compile(r"Exception|\[NOT FOUND|FAILED DOWNLOADS|unresolved dependency|[Ee]rror:|Unable to")
+_TRACEBACK = "Traceback (most recent call last):"
 _REASONS = 5
 _MOST_OF_LOG = 1 << 20
 
@@ -57,6 +59,22 @@ def own_session() -> SparkSession.Builder:
 
 
 @contextlib.contextmanager
+def set_for_now(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Settings of a session that hold within."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
+
+
+@contextlib.contextmanager
 def launched(builder: SparkSession.Builder, failure: Callable[[str], str]) -> Iterator[SparkSession]:
     """A session that is started, and stopped when the block ends.
 
@@ -74,6 +92,12 @@ def launched(builder: SparkSession.Builder, failure: Callable[[str], str]) -> It
 
 
 def first_lines(error: BaseException, lines: int = 3) -> str:
-    """What an error of Spark's says, without the JVM's stack."""
+    """What an error of Spark's says, without the JVM's stack, and of one in a Python worker without that one's."""
     told = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    traces = [place for place, line in enumerate(told) if _TRACEBACK in line]
+    if traces:
+        first, frames = told[traces[0]].partition(_TRACEBACK)[0].strip(), told[traces[-1] + 1 :]
+        behind = itertools.dropwhile(lambda line: line.startswith(" "), frames)
+        said = itertools.takewhile(lambda line: not line.startswith((" ", "SQLSTATE", "Caused by:")), behind)
+        told[traces[0] :] = [*filter(None, [first]), *said]
     return "\n".join(told[:lines]) or type(error).__name__
