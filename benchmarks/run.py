@@ -375,7 +375,7 @@ def checking(cache: Path, runs: int) -> list[Table]:
             "check, two checkpoints, 200 partitions": (("check", many, many), "wall under 0.5"),
             "contract of a function": (("contract", "queries:by_user", *build), "a Spark start, and some seconds"),
         }
-        done = compare({name: _later(_run, *command) for name, (command, _) in subjects.items()}, runs)
+        done = compare({name: partial(_run, *command) for name, (command, _) in subjects.items()}, runs)
         rows: list[Row] = [("command", "wall, s", "CPU, s", "goal")]
         for name, (_, goal) in subjects.items():
             rows.append((name, f"{done.wall(name):.2f}", f"{done.cpu(name):.2f}", goal))
@@ -383,7 +383,7 @@ def checking(cache: Path, runs: int) -> list[Table]:
     for name, title in (("main", "2M entries, HDFS-backed"), ("rocksdb", "2M entries, RocksDB")):
         drop = ("--ttl", TTL, "--timestamp", TIMESTAMP, "--now", NOW, "--dry-run", "--engine", "local")
         ways = {"doctor": ("doctor", checkpoints[name]), "compact": ("compact", checkpoints[name], *drop)}
-        done = compare({way: _later(_run, *command) for way, command in ways.items()}, runs)
+        done = compare({way: partial(_run, *command) for way, command in ways.items()}, runs)
         walls = (f"{done.wall(way):.2f}" for way in ways)
         scans.append((title, *walls, f"{done.wall_ratio('doctor', 'compact'):.2f}", "about 1"))
     return [("`ttlsnap check` and `contract`, from start to exit", rows), ("`ttlsnap doctor`, on all cores", scans)]
