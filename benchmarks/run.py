@@ -493,7 +493,9 @@ def _run(*arguments: Any) -> None:
     """A command as a process of its own; doctor's finding something is no failure."""
     script = "from ttlsnap.cli import main; main()"
     command = [sys.executable, "-c", script, *map(str, arguments)]
-    done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=HERE)
+    # An installed command has its bytecode.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=HERE, env=env)
     if done.returncode not in (0, 1):
         raise RuntimeError(f"{arguments[0]} ended with {done.returncode}: {done.stderr.decode()}")
 
