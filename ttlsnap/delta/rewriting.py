@@ -104,7 +104,8 @@ class Changes:
 def scanned(spark: SparkSession, plan: TablePlan, stage: bool, by_file: bool) -> Iterator[Changes]:
     """Run the transformers over the version that was planned with; with ``stage`` what they change is kept for a while.
 
-    ``by_file`` is whether it has to be known of which file a row is, which costs as much as another column. Raises what a transformer raised, RefusedError where two changed rows have one key.
+    ``by_file`` is whether it has to be known of which file a row is, which costs as much as another column. Raises what
+    a transformer raised, RefusedError where two changed rows have one key.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.types import BooleanType, StringType, StructField, StructType
