@@ -134,7 +134,10 @@ def check(
     _write(report, files, threshold)
     if CheckFormat.GITHUB in (output_format, *(form for form, _ in files)):
         _job_summary(report, threshold)
-    code = exit_code(report, threshold) or (3 if strict and report.unseen else 0)
+    code = exit_code(report, threshold)
+    if not code and strict and report.unseen:
+        typer.echo(f"Error: --strict, and {len(report.unseen)} not compared (see the report)", err=True)
+        code = 3
     if code:
         raise typer.Exit(code)
 

@@ -175,3 +175,22 @@ def test_a_torn_offset(judge: Judge) -> None:
     (batch,) = judge.restart(written, MORE[1:], fresh=True)
     assert batch.batch == 3
     assert judge.state(written) == written.expected.state()
+
+
+@pytest.mark.parametrize(
+    ("gone", "code"), [("metadata", "damaged-metadata"), ("sources/0", "damaged-log"), ("sources/0/1", "damaged-log")]
+)
+def test_what_is_missing_beside_the_state(judge: Judge, gone: str, code: str) -> None:
+    written = judge.write(Query(), BATCHES)
+    settled(written.path)
+    assert doctor(written.path).code == 0
+    path = written.path / gone
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    assert judge.refusal(judge.copy(written), MORE[:1], fresh=True)
+    found = doctor(written.path)
+    assert (found.code, found.codes) == (1, [code])
+    assert f"{gone.partition('/')[0]}" in found.problem(code)["where"]

@@ -266,7 +266,7 @@ def _through(child: Any, walk: _Walk) -> Iterator[str]:
         yield f"watermark {walk.text(child.eventTime())}, {child.delay().toString()}"
     elif kind == "Filter":
         text = walk.text(child.condition())
-        if not text.startswith("isnotnull("):  # Spark's own, before a window
+        if text != "true" and not text.startswith("isnotnull("):  # Spark's own, before a window
             yield f"filter {text}"
     elif kind.startswith("StreamingRelation"):
         yield f"from {_source(child)}"

@@ -55,7 +55,28 @@ def examine_logs(files: Directory) -> LogFindings:
     if found.uncommitted:
         _uncommitted(files, found)
     _skipped(found)
+    _file_sources(files, found)
+    if files.stat("metadata") is None:
+        words = f"{files.root}/metadata is missing: Spark 4.2 refuses to start, an older one takes it for another query"
+        found.problems.append(problem(files.root, "damaged-metadata", "metadata", words))
     return found
+
+
+def _file_sources(files: Directory, found: LogFindings) -> None:
+    """The logs of sources that read files: without them such a source does not know what it has read."""
+    newest = found.batches.get(found.logs.commits[-1])
+    for source, last in (newest.file_logs if newest else {}).items():
+        folder = f"sources/{source}"
+        names = {file.name for file in files.list(folder)}
+        compacted = [int(name[:-8]) for name in names if name.endswith(".compact") and name[:-8].isdecimal()]
+        first = max((batch for batch in compacted if batch <= last), default=-1)
+        missing = [batch for batch in range(first + 1, last + 1) if str(batch) not in names]
+        if missing:
+            path = f"{folder}/{missing[0]}"
+            words = (
+                f"{files.root}/{path} is missing, by which source {source} knows what it has read: Spark does not start"
+            )
+            found.problems.append(problem(files.root, "damaged-log", path, words))
 
 
 def _own_runs(files: Directory, found: LogFindings) -> None:
