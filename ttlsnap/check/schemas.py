@@ -141,7 +141,10 @@ def _other_length(both: Comparison, place: Place, how: How, old: StructType, new
     before, after = Counter(map(both.in_new_names, old.names)), Counter(new.names)
     path = place.field or how.side
     types = {field.name: field.type.simple_string for field in (*new.fields, *old.fields)}
-    words = {"added": "Put the new column into a state of its own", "removed": "Go on keeping the old column"}
+    words = {
+        "added": "Put the new column into a state of its own",
+        "removed": "Go on keeping the old column (Spark leaves out an aggregate that nothing behind it uses)",
+    }
     if how.side == "key":
         words = {"added": "Begin a new checkpoint", "removed": "Begin a new checkpoint"}
     for what, names in (("removed", before - after), ("added", after - before)):

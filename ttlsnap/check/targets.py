@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from ttlsnap.contract import Contract, TableContract, contract_of_checkpoint, contract_of_table, parse_contract
@@ -9,6 +10,8 @@ from ttlsnap.contract.model import MAX_BYTES
 from ttlsnap.delta import is_table
 from ttlsnap.errors import StorageError, UsageError
 from ttlsnap.filesystem import open_directory
+
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 def load_contract(target: str) -> Contract | TableContract:
@@ -23,7 +26,7 @@ def load_contract(target: str) -> Contract | TableContract:
     if not path.exists():
         raise UsageError(
             f"{target} does not exist: the folder of a checkpoint or a table is wanted, or a file that "
-            "`ttlsnap contract` wrote"
+            f"`ttlsnap contract{f' {target}' if _FUNCTION.fullmatch(target) else ''}` wrote"
         )
     try:
         with path.open("rb") as file:

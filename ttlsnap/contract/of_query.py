@@ -195,7 +195,7 @@ def _empty_sources(spark: SparkSession, folder: Path) -> Empty:
         try:
             return json(read(spark.readStream, schema), str(source))
         except Exception as error:
-            raise UsageError(f"the schema {schema!r} is none: {first_lines(error, 2)}") from error
+            raise UsageError(f"the schema {schema!r} is none: {first_lines(error, 1)}") from error
 
     return empty
 
@@ -207,7 +207,10 @@ def _load(name: str) -> Build:
         for part in attribute.split("."):
             found = getattr(found, part)
     except Exception as error:  # its author's code runs here
-        raise UsageError(f"{name} cannot be loaded: {type(error).__name__}: {error}") from error
+        hint = ""
+        if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
+            hint = "; it is looked for among what is installed, and in the current folder"
+        raise UsageError(f"{name} cannot be loaded: {type(error).__name__}: {error}{hint}") from error
     if not callable(found):
         raise UsageError(f"{name} is {type(found).__name__}, and no function")
     loaded: Build = found
