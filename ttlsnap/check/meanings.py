@@ -82,7 +82,7 @@ class Plan:
             timeout=next(iter(having("timeout ")), None),
             watermarks=having("watermark "),
             filters=having("filter "),
-            upstream=(*having("through "), *(f"union {text}" for text in having("union ") if _matters(text, lines))),
+            upstream=(*having("through "), *(f"union {text}" for text in having("union ") if _matters(text, parts))),
             sources=having("from "),
             sides={side: tuple(line for head, line in parts if head.startswith(side)) for side in ("left", "right")},
         )
@@ -283,10 +283,10 @@ def crossed(old: Sequence[Sequence[str]], new: Sequence[Sequence[str]]) -> bool:
     return common(old[0], new[1]) + common(old[1], new[0]) > straight
 
 
-def _matters(union: str, lines: Sequence[str]) -> bool:
+def _matters(union: str, parts: Sequence[tuple[str, ...]]) -> bool:
     """Whether a column that a branch of a union gives another meaning is one that the operator works with."""
     name = re.compile(rf"(?<!\w){re.escape(union.partition(' = ')[0])}(?!\w)")
-    own = (line for line in lines if not re.match(r"(?:left: |right: )*(?:union|from) ", line))
+    own = (line for _, line in parts if not line.startswith(("union ", "from ")))
     return any(map(name.search, own))
 
 
