@@ -281,3 +281,14 @@ def test_rows_that_do_not_fit_their_schema(tmp_path: Path) -> None:
     found = doctor(target)
     assert (found.code, set(found.codes)) == (1, {"row-does-not-fit-schema", "nothing-restorable"})
     assert len(found.codes) == 3, "once in each partition"
+
+
+def test_an_offset_that_lies_about_its_source_s_log_is_not_believed(tmp_path: Path) -> None:
+    """No more of a file source's log is looked for than there is, however far it is said to have come."""
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    path = target / "offsets/6"
+    text = path.read_text()
+    assert text.count('{"logOffset":5}') == 1
+    path.write_text(text.replace('{"logOffset":5}', '{"logOffset":999999999999999999}'))
+    path.with_name(".6.crc").unlink(missing_ok=True)
+    assert "sources/0/6" in doctor(target).problem("damaged-log")["message"]

@@ -12,7 +12,7 @@ and runs again when the query restarts. Source: Spark's ``OffsetSeqLog`` and ``C
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,8 +35,7 @@ class Batch:
     ``watermark_ms`` is the watermark the batch ran with (None before the first one: Spark writes 0),
     ``next_watermark_ms`` the one the following batch will run with. ``conf`` are the pinned settings. ``unique_ids``
     (checkpoint format 2) are those of the state files, for each operator and partition one id per store.
-    ``log_version`` is that of the offset log, ``sources`` how many sources it has offsets of; ``file_logs`` has of
-    those that read files, by their number, how far their own log has come.
+    ``log_version`` is that of the offset log, ``sources`` how many sources it has offsets of.
     """
 
     id: int
@@ -47,7 +46,6 @@ class Batch:
     unique_ids: Mapping[int, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
     log_version: int = 1
     sources: int = 0
-    file_logs: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,11 +88,12 @@ def read_batch(files: Directory, batch: int) -> Batch:
         unique_ids=_unique_ids(files, commit_path, committed.get("stateUniqueIds")),
         log_version=int(lines[0].strip()[1:]),
         sources=sum(1 for line in lines[2:] if line.strip()),
-        file_logs=dict(_file_logs(lines)),
     )
 
 
-def _file_logs(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
+def read_file_logs(files: Directory, batch: int) -> Iterator[tuple[int, int]]:
+    """Of sources that read files, by their number, how far their own log had come; raises as ``read_batch`` does."""
+    lines = _offset_lines(files, layout.offset_file(batch))
     if lines[0].strip() != "v1":  # later ones go by names
         return
     for source, line in enumerate(lines[2:]):

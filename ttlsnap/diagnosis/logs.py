@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ttlsnap.checkpoint import Batch, Logs, layout
-from ttlsnap.checkpoint.logs import read_batch, read_conf, read_logs, shuffle_partitions
+from ttlsnap.checkpoint.logs import read_batch, read_conf, read_file_logs, read_logs, shuffle_partitions
 from ttlsnap.diagnosis.problems import Problem, Severity, problem
 from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError
 from ttlsnap.filesystem import Directory
@@ -64,15 +64,16 @@ def examine_logs(files: Directory) -> LogFindings:
 
 def _file_sources(files: Directory, found: LogFindings) -> None:
     """The logs of sources that read files: without them such a source does not know what it has read."""
-    newest = found.batches.get(found.logs.commits[-1])
-    for source, last in (newest.file_logs if newest else {}).items():
+    newest = found.logs.commits[-1]
+    for source, last in read_file_logs(files, newest) if newest in found.batches else ():
         folder = f"sources/{source}"
         names = {file.name for file in files.list(folder)}
         compacted = [int(name[:-8]) for name in names if name.endswith(".compact") and name[:-8].isdecimal()]
         first = max((batch for batch in compacted if batch <= last), default=-1)
-        missing = [batch for batch in range(first + 1, last + 1) if str(batch) not in names]
-        if missing:
-            path = f"{folder}/{missing[0]}"
+        # However far the offset says it has come, no more is looked for than there is, and one.
+        missing = next((batch for batch in range(first + 1, last + 1) if str(batch) not in names), None)
+        if missing is not None:
+            path = f"{folder}/{missing}"
             words = (
                 f"{files.root}/{path} is missing, by which source {source} knows what it has read: Spark does not start"
             )
