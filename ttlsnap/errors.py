@@ -45,7 +45,7 @@ class CorruptionError(TtlsnapError):
     """The bytes on disk contradict their format, or a needed file is missing (exit code 5)."""
 
     exit_code = 5
-    advice = "ttlsnap does not guess around damage. Restore what is named above from a copy of the checkpoint."
+    advice = "ttlsnap does not guess around damage. Restore what is named above from a backup."
 
 
 class CountError(CorruptionError):
