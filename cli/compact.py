@@ -20,9 +20,6 @@ from ttlsnap.cli.options import (
     SchemaOption,
     StateOption,
     StoreOption,
-    parse_retention,
-    parse_schemas,
-    parse_size,
 )
 from ttlsnap.cli.output import MISSING, console, number, print_error, print_json, size, table
 from ttlsnap.cli.progress import TerminalListener
@@ -249,6 +246,8 @@ def compact(
     from ttlsnap.delta.run import Erase
     from ttlsnap.filesystem import open_directory
     from ttlsnap.operators import Selection
+    from ttlsnap.schema.ddl import parse_schemas
+    from ttlsnap.units import parse_retention, parse_size
 
     if output is not None and len(targets) > 1:
         raise UsageError("--output takes one checkpoint at a time")

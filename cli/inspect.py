@@ -16,7 +16,6 @@ from ttlsnap.cli.options import (
     StateOption,
     StoreOption,
     Target,
-    parse_schemas,
 )
 from ttlsnap.cli.output import console, number, print_json, size, table
 
@@ -76,6 +75,7 @@ def inspect(
         return
     from ttlsnap.inspection import inspect as look
     from ttlsnap.operators import Selection
+    from ttlsnap.schema.ddl import parse_schemas
 
     found = look(
         target,

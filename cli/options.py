@@ -1,18 +1,11 @@
-"""Options that several commands share, and turning what was typed into what the library takes."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import Annotated, Optional
 
 import typer
-
-from ttlsnap.errors import UsageError
-
-if TYPE_CHECKING:
-    from ttlsnap.checkpoint.checkpoint import Schemas
 
 
 class Format(StrEnum):
@@ -57,38 +50,3 @@ QuietPeriodOption = Annotated[
         help="For how long the logs must not have changed, or the query is taken to run.",
     ),
 ]
-
-_SIZE = re.compile(r"([0-9]{1,15})(?:([kKmMgGtT])(i?))?[bB]?")
-_SCHEMA = re.compile(r"([0-9]{1,9})\.([^=]+)=(.+)", re.DOTALL)
-
-
-def parse_schemas(options: Sequence[str] | None) -> Schemas:
-    """``0.default='key-ddl | value-ddl'`` for each store; raises UsageError where it does not read so."""
-    from ttlsnap.schema.ddl import parse_ddl
-
-    schemas = {}
-    for option in options or ():
-        match = _SCHEMA.fullmatch(option.strip())
-        key, bar, value = (match[3] if match else "").partition("|")
-        if match is None or not bar:
-            raise UsageError(f"--schema {option!r}: write OPERATOR.STORE='key-ddl | value-ddl'")
-        schemas[int(match[1]), match[2].strip()] = (parse_ddl(key.strip("' ")), parse_ddl(value.strip("' ")))
-    return schemas
-
-
-def parse_retention(text: str) -> int:
-    """Milliseconds of a duration that may be none at all; raises UsageError."""
-    from ttlsnap.clock import MICROS
-    from ttlsnap.transformers import parse_duration
-
-    return 0 if re.fullmatch(r"0(ms|s|m|h|d|w)?", text.strip()) else parse_duration(text) // MICROS
-
-
-def parse_size(text: str) -> int:
-    """Bytes: ``1048576``, ``512MiB``, ``2GB``; raises UsageError."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None or int(match[1]) == 0:
-        raise UsageError(f"{text!r} is no size: write bytes, or 512MiB, or 2GB")
-    power = " kmgt".index((match[2] or " ").lower())
-    unit: int = (1024 if match[3] else 1000) ** power
-    return int(match[1]) * unit

@@ -9,9 +9,9 @@ from ttlsnap.transformers.config import (
     StateTtlConfig,
     StateVisibility,
     UpdateType,
-    parse_duration,
 )
 from ttlsnap.transformers.ttl import TtlTransformerFactory, expired
+from ttlsnap.units import parse_duration
 
 __all__ = [
     "CleanupStrategies",

@@ -11,26 +11,12 @@ What each setting means for an offline scan:
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 
-from ttlsnap.clock import TimeCharacteristic
+from ttlsnap.clock import MAX_INT64, TimeCharacteristic
 from ttlsnap.errors import UsageError
-
-_UNITS = {
-    "ms": 1_000,
-    "s": 1_000_000,
-    "m": 60_000_000,
-    "h": 3_600_000_000,
-    "d": 86_400_000_000,
-    "w": 604_800_000_000,
-}
-_SHORT = re.compile(r"([0-9]{1,19})\s*(ms|s|m|h|d|w)")
-_N = "([0-9]{1,19})"
-_ISO = re.compile(rf"P(?:{_N}W)?(?:{_N}D)?(?:T(?:{_N}H)?(?:{_N}M)?(?:{_N}(?:\.([0-9]{{1,6}}))?S)?)?", re.IGNORECASE)
-_MAX_MICROS = (1 << 63) - 1
 
 
 class UpdateType(StrEnum):
@@ -80,8 +66,8 @@ class StateTtlConfig:
     cleanup: CleanupStrategies = field(default_factory=CleanupStrategies)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.ttl_us <= _MAX_MICROS:
-            raise UsageError(f"a ttl of {self.ttl_us} microseconds is out of range: 0 to {_MAX_MICROS}")
+        if not 0 <= self.ttl_us <= MAX_INT64:
+            raise UsageError(f"a ttl of {self.ttl_us} microseconds is out of range: 0 to {MAX_INT64}")
 
     @classmethod
     def of(cls, ttl: timedelta) -> StateTtlConfig:
@@ -89,30 +75,3 @@ class StateTtlConfig:
         if ttl <= timedelta(0):
             raise UsageError(f"a ttl must be positive, not {ttl}")
         return cls(ttl // timedelta(microseconds=1))
-
-
-def parse_duration(text: str) -> int:
-    """Microseconds of ``90s``, ``36h``, ``7d``, ``1d12h`` or ISO 8601 ``P7D``, ``PT1H30M``.
-
-    Raises UsageError for anything else, and for zero, negative and absurd durations.
-    """
-    total = _parse(text.strip())
-    if total is None:
-        raise UsageError(f"{text!r} is no duration; write 90s, 36h, 7d, 1d12h or ISO 8601 such as P7D")
-    if total <= 0:
-        raise UsageError(f"a ttl must be positive, not {text!r}")
-    if total > _MAX_MICROS:
-        raise UsageError(f"a ttl of {text!r} is more than the 292,000 years that a timestamp can hold")
-    return total
-
-
-def _parse(text: str) -> int | None:
-    iso = _ISO.fullmatch(text)
-    if iso and text.upper() not in ("P", "PT") and not text.upper().endswith("T"):
-        parts = [int(part or 0) for part in iso.groups()[:5]]
-        sizes = (_UNITS["w"], _UNITS["d"], _UNITS["h"], _UNITS["m"], _UNITS["s"])
-        return sum(n * size for n, size in zip(parts, sizes, strict=True)) + int((iso[6] or "0").ljust(6, "0"))
-    pieces = _SHORT.findall(text)
-    if not pieces or _SHORT.sub("", text).strip():
-        return None
-    return sum(int(number) * _UNITS[unit] for number, unit in pieces)

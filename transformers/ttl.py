@@ -24,7 +24,8 @@ from ttlsnap.operators import aggregation, group_state, session_window
 from ttlsnap.state import SIDES, StateDescriptor
 from ttlsnap.timestamps import TimestampField, field_listing, split_unit, timestamp_field
 from ttlsnap.transform import CollectionStrategy, Cutoff, StateSnapshotTransformer, TimeSummary
-from ttlsnap.transformers.config import StateTtlConfig, parse_duration
+from ttlsnap.transformers.config import StateTtlConfig
+from ttlsnap.units import parse_duration
 
 # What is the moment of writing and a duration; a window's end, or an event's own time, is not.
 _WRITTEN_PLUS_TTL = ("value.ttlExpirationMs:ms", "value.expiresAtMicros:us", "value.timeoutTimestamp:ms")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ttlsnap.cli.options import parse_retention, parse_size
 from ttlsnap.delta.erasing import retention_of
 from ttlsnap.delta.log import KEY, TableMetadata, key_property
 from ttlsnap.delta.session import _failure
 from ttlsnap.errors import UsageError
 from ttlsnap.schema.types import LongType, StructField, StructType
+from ttlsnap.units import parse_retention, parse_size
 
 
 def metadata(columns: tuple[str, ...] = (), **properties: str) -> TableMetadata:

@@ -26,7 +26,7 @@ Source: apache/spark ``SqlBaseParser.g4`` (colTypeList, dataType) and the behavi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ttlsnap.errors import UsageError
@@ -34,6 +34,7 @@ from ttlsnap.schema import types as T
 
 MAX_DEPTH = 64
 
+_STORE = re.compile(r"([0-9]{1,9})\.([^=]+)=(.+)", re.DOTALL)
 _TOKEN = re.compile(
     r"""(?P<name>\w+)
       | (?P<quoted>`(?:[^`]|``)*`)
@@ -76,6 +77,18 @@ def parse_ddl(text: str) -> T.StructType:
     if parser.here.kind != "end":
         raise parser.expected("',' or the end")
     return T.StructType(fields)
+
+
+def parse_schemas(options: Sequence[str] | None) -> dict[tuple[int, str], tuple[T.StructType, T.StructType]]:
+    """``0.default='key-ddl | value-ddl'`` for each store; raises UsageError where it does not read so."""
+    schemas = {}
+    for option in options or ():
+        match = _STORE.fullmatch(option.strip())
+        key, bar, value = (match[3] if match else "").partition("|")
+        if match is None or not bar:
+            raise UsageError(f"--schema {option!r}: write OPERATOR.STORE='key-ddl | value-ddl'")
+        schemas[int(match[1]), match[2].strip()] = (parse_ddl(key.strip("' ")), parse_ddl(value.strip("' ")))
+    return schemas
 
 
 class _Parser:
