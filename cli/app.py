@@ -9,7 +9,7 @@ import traceback
 
 import typer
 
-from ttlsnap.cli import check, compact, contract, doctor, history, inspect, recover, rollback, transformers
+from ttlsnap.cli import check, compact, contract, doctor, history, inspect, maintain, recover, rollback, transformers
 from ttlsnap.cli.output import print_error
 from ttlsnap.errors import TtlsnapError
 
@@ -28,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (inspect, compact, recover, rollback, history, doctor, contract, check, transformers):
+for _command in (inspect, compact, maintain, recover, rollback, history, doctor, contract, check, transformers):
     _command.register(app)
 
 

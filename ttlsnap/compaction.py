@@ -27,7 +27,7 @@ from ttlsnap.errors import RefusedError, TtlsnapError, UsageError
 from ttlsnap.filesystem import OWN, LocalDirectory, open_directory
 from ttlsnap.journal import read_journal, report_path, scratch_path, staged_path
 from ttlsnap.locking import QUIET_PERIOD, locked, refuse_if_alive
-from ttlsnap.operators import Selection, TimerPolicy
+from ttlsnap.operators import AnyOf, Selection, TimerPolicy
 from ttlsnap.partition import PartitionResult
 from ttlsnap.plan import Plan, plan_compaction
 from ttlsnap.publish import check_unchanged, publish
@@ -70,7 +70,7 @@ def compact(
     transformers: Sequence[StateSnapshotTransformerFactory],
     *,
     now: str = "checkpoint",
-    selection: Selection | None = None,
+    selection: Selection | AnyOf | None = None,
     schemas: Schemas | None = None,
     dry_run: bool = False,
     output: str | None = None,

@@ -4,7 +4,9 @@
     ├── UsageError               2  the caller asked for something that cannot be meant
     │   └── NotACheckpointError  2  the target is no checkpoint, or nothing was committed to it yet
     ├── UnsupportedError         3  unknown or unsupported: format, version, codec, operator, type
-    ├── RefusedError             4  refused for safety: the query runs, the checkpoint moved on, a fence stands
+    ├── RefusedError             4  refused for safety: rows would be lost, the state is not what was planned for
+    │   ├── BusyError            4  the query runs, the checkpoint moved on, another ttlsnap is at work
+    │   └── FencedError          4  a run was cut off while it published: recover
     ├── CorruptionError          5  damage: bytes that contradict their format, files that are missing
     │   └── CountError           5  fewer or more entries than their files promise
     ├── StorageError             5  the file system refused: permission, no space, I/O
@@ -39,6 +41,14 @@ class RefusedError(TtlsnapError):
     """Refused for the safety of the state (exit code 4)."""
 
     exit_code = 4
+
+
+class BusyError(RefusedError):
+    """Somebody else is at work on the target: another time may do (exit code 4)."""
+
+
+class FencedError(RefusedError):
+    """An earlier run was cut off and has to be recovered first (exit code 4)."""
 
 
 class CorruptionError(TtlsnapError):

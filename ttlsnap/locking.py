@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import read_logs
-from ttlsnap.errors import RefusedError, StorageError
+from ttlsnap.errors import BusyError, StorageError
 from ttlsnap.filesystem import Directory
 
 QUIET_PERIOD = 5.0
@@ -33,7 +33,7 @@ _UNCOMMITTED_FACTOR = 10
 def locked(files: Directory, *, shared: bool = False) -> Iterator[None]:
     """Hold the checkpoint for this process, or keep it from changing for all who ``shared`` it.
 
-    Raises RefusedError when another ttlsnap has it.
+    Raises BusyError when another ttlsnap has it.
     """
     try:
         descriptor = os.open(files.root, os.O_RDONLY | os.O_DIRECTORY)
@@ -43,7 +43,7 @@ def locked(files: Directory, *, shared: bool = False) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise RefusedError(f"another ttlsnap is at work on {files.root}; wait until it has ended") from error
+            raise BusyError(f"another ttlsnap is at work on {files.root}; wait until it has ended") from error
         except OSError as error:
             raise StorageError(f"{files.root} cannot be locked on this file system: {error.strerror}") from error
         yield
@@ -58,19 +58,19 @@ def refuse_if_alive(
     wall: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Raise RefusedError when a query seems to run on this checkpoint.
+    """Raise BusyError when a query seems to run on this checkpoint.
 
     Logs and half-written state files that changed less than ``quiet_period`` seconds ago are watched until they have
     been quiet for so long; if one changes meanwhile, the query runs. A batch begun but not committed must be ten
     such periods old.
     """
     if _runs_in_this_process(query_id):
-        raise RefusedError(f"{files.root}: its query runs in this Spark session. Stop it first")
+        raise BusyError(f"{files.root}: its query runs in this Spark session. Stop it first")
     before = _signature(files)
     logs = read_logs(files)
     age = wall() - max((moment for _, moment in before), default=0) / 1e9
     if logs.offsets and logs.offsets[-1] > logs.commits[-1] and age < quiet_period * _UNCOMMITTED_FACTOR:
-        raise RefusedError(
+        raise BusyError(
             f"{files.root}: batch {logs.offsets[-1]} was begun {max(age, 0):.0f} s ago and is not committed: the query "
             "seems to run. If it is stopped, give --quiet-period 0"
         )
@@ -79,7 +79,7 @@ def refuse_if_alive(
     if wait > 0:
         sleep(wait)
     if _signature(files) != before:
-        raise RefusedError(f"{files.root}: its logs are changing: the query runs. Stop it first")
+        raise BusyError(f"{files.root}: its logs are changing: the query runs. Stop it first")
 
 
 def _signature(files: Directory) -> list[tuple[str, int]]:

@@ -13,9 +13,9 @@ from secrets import token_hex
 
 from ttlsnap.checkpoint import Checkpoint, Store
 from ttlsnap.clock import Clock
-from ttlsnap.errors import RefusedError, UsageError
+from ttlsnap.errors import FencedError, UsageError
 from ttlsnap.links import Link, Place
-from ttlsnap.operators import Selection, TimerPolicy, behind_join, describe, left_untouched, links_of
+from ttlsnap.operators import AnyOf, Selection, TimerPolicy, behind_join, describe, left_untouched, links_of
 from ttlsnap.operators.transform_with_state import Timers
 from ttlsnap.partition import PartitionTask, StoreTask
 from ttlsnap.state import StateDescriptor
@@ -145,17 +145,17 @@ def plan_compaction(
     checkpoint: Checkpoint,
     factories: Sequence[StateSnapshotTransformerFactory],
     clock: Clock,
-    selection: Selection | None = None,
+    selection: Selection | AnyOf | None = None,
     timers: TimerPolicy = "keep",
 ) -> Plan:
     """Decide what a run of ``factories`` over ``checkpoint`` will look at.
 
-    With ``timers`` "follow", those of a key go with the last of its state. Raises RefusedError when a fence stands,
+    With ``timers`` "follow", those of a key go with the last of its state. Raises FencedError when a fence stands,
     UnsupportedError for what is not known, CorruptionError for an incomplete lineage, UsageError when the factories or
     the selection fit nothing.
     """
     if checkpoint.logs.fence is not None:
-        raise RefusedError(
+        raise FencedError(
             f"{checkpoint.target} is fenced: a run was cut off while it published. "
             f"Run: ttlsnap recover {checkpoint.target}"
         )

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from ttlsnap import journal as journals
 from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.checkpoint.logs import FENCE_MARK, read_logs
-from ttlsnap.errors import CorruptionError, RefusedError, StorageError
+from ttlsnap.errors import BusyError, CorruptionError, RefusedError, StorageError
 from ttlsnap.filesystem import Directory
 from ttlsnap.journal import Journal, Move, close_journal, next_number, read_journal, write_journal
 from ttlsnap.partition import PartitionResult
@@ -29,7 +29,7 @@ from ttlsnap.plan import Plan
 def publish(plan: Plan, results: Sequence[PartitionResult]) -> Journal:
     """Put the staged files of ``results`` in place.
 
-    Raises RefusedError when the checkpoint is no longer the one that was planned for, StorageError when the disk
+    Raises BusyError when the checkpoint is no longer the one that was planned for, StorageError when the disk
     refuses; the checkpoint is then as it was, or fenced, and the message says which.
     """
     files = plan.checkpoint.files
@@ -98,7 +98,7 @@ def swap(files: Directory, journal: Journal, check: Callable[[], None] = lambda:
     try:
         write_journal(files, journal)
         if not raise_fence(files, journal):
-            raise RefusedError(
+            raise BusyError(
                 f"{files.root}/{journal.fence} appeared in the meantime: the query runs. Nothing was changed"
             )
         check()
@@ -256,11 +256,11 @@ def _give_up(files: Directory, journal: Journal, error: BaseException, begun: bo
 
 
 def check_unchanged(plan: Plan) -> None:
-    """Raise RefusedError unless logs and state files are those that the plan was made of."""
+    """Raise BusyError unless logs and state files are those that the plan was made of."""
     files = plan.checkpoint.files
     now, then = read_logs(files), plan.checkpoint.logs
     if (now.offsets, now.commits) != (then.offsets, then.commits):
-        raise RefusedError(
+        raise BusyError(
             f"{files.root}: the query went on while ttlsnap worked (batch {then.commits[-1]} was the last, now it is "
             f"{now.commits[-1] if now.commits else 'none'}). Nothing was changed; stop the query first"
         )
@@ -270,9 +270,9 @@ def check_unchanged(plan: Plan) -> None:
             try:
                 lineage = plan.find(store, partition.partition)
             except CorruptionError as error:
-                raise RefusedError(f"{error}\nIt was there before: the query runs. Nothing was changed") from error
+                raise BusyError(f"{error}\nIt was there before: the query runs. Nothing was changed") from error
             if lineage != partition.lineage:
-                raise RefusedError(
+                raise BusyError(
                     f"{files.root}/{folder} changed while ttlsnap worked: the query runs. Nothing was changed"
                 )
 

@@ -12,7 +12,7 @@ from typing import Literal
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.checkpoint import query_id
 from ttlsnap.checkpoint.logs import Logs, read_logs
-from ttlsnap.errors import CorruptionError, NotACheckpointError, RefusedError, StorageError
+from ttlsnap.errors import CorruptionError, FencedError, NotACheckpointError, RefusedError, StorageError
 from ttlsnap.filesystem import OWN, SCRATCH, Directory, open_directory
 from ttlsnap.journal import (
     Journal,
@@ -264,9 +264,9 @@ def discard_run(files: Directory, run: str) -> None:
 
 
 def refuse_if_cut_off(files: Directory) -> None:
-    """Raise RefusedError when an earlier run needs ``recover``."""
+    """Raise FencedError when an earlier run needs ``recover``."""
     if any(j.status == "open" for j in read_journals(files)) or read_logs(files).fence is not None:
-        raise RefusedError(f"{files.root}: a run was cut off while it published. Run: ttlsnap recover {files.root}")
+        raise FencedError(f"{files.root}: a run was cut off while it published. Run: ttlsnap recover {files.root}")
 
 
 def _existing(target: str) -> Directory:

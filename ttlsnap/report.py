@@ -108,6 +108,11 @@ class CompactionReport:
     seconds: float
     warnings: tuple[str, ...] = ()
 
+    @property
+    def changed(self) -> bool:
+        """Whether something was, or in a dry run would be, dropped or rewritten."""
+        return bool(self.totals.dropped or self.totals.rewritten)
+
     def to_json(self) -> dict[str, Any]:
         """The document of ``compact --format json``."""
         return {

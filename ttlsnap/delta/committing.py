@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ttlsnap.delta.cutoff import quoted
 from ttlsnap.delta.log import Commit, commits, newest_version
 from ttlsnap.engines.launch import first_lines, set_for_now
-from ttlsnap.errors import RefusedError, TtlsnapError, UnsupportedError
+from ttlsnap.errors import BusyError, TtlsnapError, UnsupportedError
 from ttlsnap.filesystem import Directory
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def sql_name(files: Directory) -> str:
 def commit(spark: SparkSession, files: Directory, statement: str | Callable[[], str], words: Mapping[str, Any]) -> None:
     """Run ``statement`` as one commit with ``words`` in its ``userMetadata``, which no other commit has.
 
-    Where another writer was faster it is run again, after a pause that grows; RefusedError when it was so every time.
+    Where another writer was faster it is run again, after a pause that grows; BusyError when it was so every time.
     """
     before = newest_version(files)
     for attempt in range(1, _TRIES + 1):
@@ -79,7 +79,7 @@ def commit(spark: SparkSession, files: Directory, statement: str | Callable[[], 
             return
         except ConflictError as conflict:
             if attempt == _TRIES:
-                raise RefusedError(
+                raise BusyError(
                     f"{files.root}: another writer was faster {_TRIES} times; this statement has changed nothing. Run "
                     "again when the stream that writes is less busy, or is stopped; less at a time (--max-files, "
                     f"--max-bytes) meets it less often.\n{conflict}"

@@ -25,6 +25,7 @@ from ttlsnap.delta.planning import Limits, TablePlan, delete_parts, plan_table
 from ttlsnap.delta.report import TableReport, summed
 from ttlsnap.delta.rewriting import check_unique, scanned
 from ttlsnap.delta.session import delta_session
+from ttlsnap.engines.launch import SessionSource
 from ttlsnap.errors import RefusedError, TtlsnapError
 from ttlsnap.filesystem import open_directory
 from ttlsnap.plan import new_run_id
@@ -57,7 +58,7 @@ def compact_table(
     dry_run: bool = False,
     limits: Limits | None = None,
     erasing: Erase | None = None,
-    session: SparkSession | None = None,
+    session: SessionSource = None,
     jars: str | None = None,
     master: str | None = None,
     confirm: Confirm | None = None,

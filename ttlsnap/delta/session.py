@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ttlsnap.engines.launch import launched, own_session
+from ttlsnap.engines.launch import SessionSource, given, launched, own_session
 from ttlsnap.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 @contextlib.contextmanager
 def delta_session(
-    session: SparkSession | None = None, *, jars: str | None = None, master: str | None = None
+    session: SessionSource = None, *, jars: str | None = None, master: str | None = None
 ) -> Iterator[SparkSession]:
     """``session``, the active one, or one that is started on ``master`` and stopped again.
 
@@ -30,7 +30,7 @@ def delta_session(
     """
     from pyspark.sql import SparkSession
 
-    found = session or SparkSession.getActiveSession()
+    found = given(session) or SparkSession.getActiveSession()
     if found is not None:
         if EXTENSION not in str(found.conf.get("spark.sql.extensions", "")):
             raise UsageError(

@@ -10,12 +10,15 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 
 from ttlsnap.errors import TtlsnapError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+SessionSource = Union["SparkSession", Callable[[], "SparkSession"], None]
+"""A session, or what gives one when it is needed."""
 
 _REASON = re.compile(r"Exception|\[NOT FOUND|FAILED DOWNLOADS|unresolved dependency|[Ee]rror:|Unable to")
 _TRACEBACK = "Traceback (most recent call last):"
@@ -56,6 +59,11 @@ def own_session() -> SparkSession.Builder:
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return SparkSession.builder.appName("ttlsnap").config("spark.ui.enabled", "false")
+
+
+def given(source: SessionSource) -> SparkSession | None:
+    """The session that there is to be had."""
+    return source() if callable(source) else source
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ single task, or a parallelism of 1, runs in the calling thread.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import as_completed
 from typing import TypeVar
@@ -41,8 +42,42 @@ class LocalEngine:
 
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
         """See ``Engine.run``."""
-        workers = self.parallelism or useful_processes(sum(task.size * task.state_store.effort for task in tasks))
+        workers = self.parallelism or _useful_for(tasks)
         return spread(compact_partition, tasks, workers, done, progress)
+
+
+class SharedLocalEngine:
+    """A local engine for runs that go side by side: all of them together use ``parallelism`` processes.
+
+    What is not worth a process is done in the thread that asks for it, one partition at a time in all threads. The
+    processes are there from the first use to the end of the block.
+    """
+
+    name = "local"
+
+    def __init__(self, parallelism: int | None = None) -> None:
+        self._processes = parallelism or len(os.sched_getaffinity(0))
+        self._pool: ProcessPoolExecutor | None = None
+        self._here = threading.Lock()
+
+    def __enter__(self) -> SharedLocalEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(kill_workers=True)
+
+    def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
+        """See ``Engine.run``; progress within partitions is not told."""
+        if self._processes == 1 or _useful_for(tasks) == 1:
+            results = []
+            for task in tasks:
+                with self._here:
+                    results.append(_finished(compact_partition(task, progress), done))
+            return results
+        with self._here:
+            self._pool = self._pool or ProcessPoolExecutor(self._processes)
+        return _spread_on(self._pool, compact_partition, tasks, done)
 
 
 def spread(
@@ -61,19 +96,33 @@ def spread(
         listener(progress) as port,
         ProcessPoolExecutor(workers, initializer=_start, initargs=(port,)) as pool,
     ):
-        futures = {pool.submit(_run, work, task): number for number, task in enumerate(tasks)}
-        results: dict[int, Result] = {}
         try:
-            for future in as_completed(futures):
-                results[futures[future]] = _finished(future.result(), done)
-        except TerminatedWorkerError as error:
-            raise TtlsnapError(
-                "a worker process died (out of memory?); nothing was published. Try a smaller --parallelism"
-            ) from error
+            return _spread_on(pool, work, tasks, done)
         except BaseException:
             pool.shutdown(kill_workers=True)
             raise
+
+
+def _spread_on(
+    pool: ProcessPoolExecutor, work: Callable[[Task, Progress], Result], tasks: Sequence[Task], done: Done
+) -> list[Result]:
+    futures = {pool.submit(_run, work, task): number for number, task in enumerate(tasks)}
+    results: dict[int, Result] = {}
+    try:
+        for future in as_completed(futures):
+            results[futures[future]] = _finished(future.result(), done)
+    except TerminatedWorkerError as error:
+        raise TtlsnapError(
+            "a worker process died (out of memory?); nothing was published. Try a smaller --parallelism"
+        ) from error
+    finally:
+        for future in futures:
+            future.cancel()
     return [results[number] for number in range(len(tasks))]
+
+
+def _useful_for(tasks: Sequence[PartitionTask]) -> int:
+    return useful_processes(sum(task.size * task.state_store.effort for task in tasks))
 
 
 def useful_processes(size: int) -> int:

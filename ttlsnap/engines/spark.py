@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ttlsnap.engines import Done
-from ttlsnap.engines.launch import first_lines, launched, own_session
+from ttlsnap.engines.launch import SessionSource, first_lines, given, launched, own_session
 from ttlsnap.engines.progress import listener, sender
 from ttlsnap.errors import TtlsnapError
 from ttlsnap.partition import PartitionResult, PartitionResults, PartitionTask, Progress, compact_partition
@@ -28,12 +28,15 @@ if TYPE_CHECKING:
 
 
 class SparkEngine:
-    """Runs partitions as Spark tasks, on ``session`` or the active one, else on one started on ``master``."""
+    """Runs partitions as Spark tasks, on ``session`` or the active one, else on one started on ``master``.
+
+    A ``session`` may be had when it is needed, by a call.
+    """
 
     name = "spark"
 
     def __init__(
-        self, session: SparkSession | None = None, master: str | None = None, parallelism: int | None = None
+        self, session: SessionSource = None, master: str | None = None, parallelism: int | None = None
     ) -> None:
         self._session, self._master, self._parallelism = session, master, parallelism
 
@@ -71,25 +74,31 @@ class SparkEngine:
         """A session; one that was started here is stopped again."""
         from pyspark.sql import SparkSession
 
-        session = self._session or SparkSession.getActiveSession()
+        session = given(self._session) or SparkSession.getActiveSession()
         if session is not None:
             yield session
             return
-        builder = own_session()
-        master = self._master
-        if master is None and "SPARK_REMOTE" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
-            master = f"local[{self._parallelism or '*'}]"
-        if master is not None:
-            builder = builder.remote(master) if master.startswith("sc://") else builder.master(master)
-
-        def failure(told: str) -> str:
-            return (
-                f"Spark could not be started on {master or 'its default master'}; nothing was changed. Is there a Java "
-                f"17, and can the master be reached? --engine local needs neither.\n{told}"
-            )
-
-        with launched(builder, failure) as session:
+        with started(self._master, self._parallelism) as session:
             yield session
+
+
+@contextlib.contextmanager
+def started(master: str | None, parallelism: int | None) -> Iterator[SparkSession]:
+    """A session on ``master``, by default on this machine with ``parallelism`` threads; it is stopped again."""
+    builder = own_session()
+    if master is None and "SPARK_REMOTE" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        master = f"local[{parallelism or '*'}]"
+    if master is not None:
+        builder = builder.remote(master) if master.startswith("sc://") else builder.master(master)
+
+    def failure(told: str) -> str:
+        return (
+            f"Spark could not be started on {master or 'its default master'}; nothing was changed. Is there a Java "
+            f"17, and can the master be reached? --engine local needs neither.\n{told}"
+        )
+
+    with launched(builder, failure) as session:
+        yield session
 
 
 def _work(tasks: list[PartitionTask], port: int | None) -> Any:

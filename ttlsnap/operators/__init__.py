@@ -56,8 +56,32 @@ class Selection:
             and self.state in (None, state.state)
         )
 
+    def includes_operator(self, operator: int) -> bool:
+        """Whether something of an operator was asked for."""
+        return self.operator in (None, operator)
 
-def describe(checkpoint: Checkpoint, selection: Selection | None = None) -> list[StateDescriptor]:
+    def names(self, state: StateDescriptor) -> bool:
+        """Whether ``state`` was asked for by its own name."""
+        return self.state is not None and self.includes(state)
+
+
+@dataclass(frozen=True)
+class AnyOf:
+    """What any of ``parts`` takes in."""
+
+    parts: tuple[Selection, ...]
+
+    def includes(self, state: StateDescriptor) -> bool:
+        return any(part.includes(state) for part in self.parts)
+
+    def includes_operator(self, operator: int) -> bool:
+        return any(part.includes_operator(operator) for part in self.parts)
+
+    def names(self, state: StateDescriptor) -> bool:
+        return any(part.names(state) for part in self.parts)
+
+
+def describe(checkpoint: Checkpoint, selection: Selection | AnyOf | None = None) -> list[StateDescriptor]:
     """The states of a checkpoint that ``selection`` takes in, in order.
 
     Raises UnsupportedError, by name, for an operator that is selected but unknown, keeps linked entries in a
@@ -70,10 +94,10 @@ def describe(checkpoint: Checkpoint, selection: Selection | None = None) -> list
             for state in states_of(checkpoint, operator, store):
                 if selection.includes(state):
                     _check_supported(checkpoint, operator, store)
-                    if state.opaque and selection.state is not None:
+                    if state.opaque and selection.names(state):
                         raise UnsupportedError(f"{state}: {state.opaque}; rewriting it is not supported")
                     found.append(state)
-            if not store.families and selection.operator in (None, operator.id):
+            if not store.families and selection.includes_operator(operator.id):
                 _check_supported(checkpoint, operator, store)
     if not found:
         there = ", ".join(f"{o.id}.{s.name}" for o in checkpoint.operators for s in o.stores)

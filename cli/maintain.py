@@ -1,0 +1,136 @@
+"""``ttlsnap maintain``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from ttlsnap.cli.compact import EngineName
+from ttlsnap.cli.options import Format, FormatOption
+from ttlsnap.cli.output import MISSING, console, number, print_json, size, table
+from ttlsnap.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ttlsnap.maintenance.runs import TargetResult
+
+EXAMPLES = """[bold]Examples[/bold]
+
+ttlsnap maintain policy.toml --plan      what would be done to each target; nothing is written
+
+ttlsnap maintain policy.toml             do it
+
+A policy, with paths from its own folder on:
+
+    [[target]]
+    path = "checkpoints/*"
+    [[target.rule]]
+    ttl = "7d"
+    timestamp = "value.last_seen"
+
+All that it may have: docs/maintenance.md, and for editors ttlsnap/maintenance/policy.schema.json.
+"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("maintain", epilog=EXAMPLES)(maintain)
+
+
+def maintain(
+    policy: Annotated[str, typer.Argument(metavar="POLICY", help="The policy file (TOML).", show_default=False)],
+    plan: Annotated[
+        bool, typer.Option("--plan", "--dry-run", help="Say what would be done; write nothing anywhere.")
+    ] = False,
+    engine: Annotated[
+        Optional[EngineName],  # noqa: UP045
+        typer.Option("--engine", help="Spark (default), or workers on this machine without a JVM."),
+    ] = None,
+    master: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--master", metavar="URL", help="Spark master, or sc://... for Spark Connect. Default: local[*]."),
+    ] = None,
+    parallelism: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            "--parallelism",
+            metavar="N",
+            min=1,
+            help="Partitions at a time, of all targets. Default: the cores.",
+        ),
+    ] = None,
+    jars: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--jars", metavar="PATHS", help="Delta tables: Delta's jars, where Maven cannot be reached."),
+    ] = None,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Carry out a policy: compact every checkpoint and Delta table that it names, each by its rules.
+
+    One target that fails does not stop the others; the exit code is that of the worst. What is done where a query
+    runs, a run was cut off, or a checkpoint is damaged or unknown, the policy says.
+    """
+    from ttlsnap.delta import is_table
+    from ttlsnap.errors import TtlsnapError
+    from ttlsnap.filesystem import open_directory
+    from ttlsnap.maintenance.policy import read_policy
+    from ttlsnap.maintenance.runs import maintain as run
+    from ttlsnap.maintenance.runs import targets_of
+    from ttlsnap.maintenance.workers import Workers
+
+    found = read_policy(policy)
+    sys.path.append(found.folder)  # where a transformer of one's own lies; what is installed comes first
+    name = engine.value if engine else found.run.get("engine", "spark")
+    master = master or found.run.get("master")
+    if name == "local" and master is not None:
+        raise UsageError("a master goes with the engine spark")
+
+    def has_tables() -> bool:
+        for target in targets_of(found):
+            try:
+                if is_table(open_directory(target.path)):
+                    return True
+            except TtlsnapError:
+                continue  # its own result will say so
+        return False
+
+    with Workers(
+        name,
+        master=master,
+        parallelism=parallelism or found.run.get("parallelism"),
+        tables=has_tables(),
+        jars=jars or found.run.get("jars"),
+    ) as workers:
+        results = run(found, workers, dry_run=plan)
+    if output_format is Format.JSON:
+        print_json({"policy": policy, "targets": [result.to_json() for result in results]})
+    else:
+        _show(console(), results, plan)
+    raise typer.Exit(max(result.exit_code for result in results))
+
+
+def _show(out: Console, results: list[TargetResult], plan: bool) -> None:
+    numbers = ("entries", "dropped", "rewritten", "before", "after", "time")
+    rows = table("target", "status", *numbers, right=numbers)
+    for result in results:
+        report = result.report
+        counts = report.to_json()["totals"] if report else {}
+        rows.add_row(
+            result.target,
+            "to do" if plan and result.status == "done" else result.status,
+            *(number(counts.get(name)) for name in ("entries", "dropped", "rewritten")),
+            *(size(counts.get(name)) if report else MISSING for name in ("bytes_before", "bytes_after")),
+            f"{result.seconds:.1f} s",
+        )
+    out.print(rows)
+    for result in results:
+        if result.recovered:
+            out.print(f"{result.target}: run {result.recovered} had been cut off: recovered first", markup=False)
+        for warning in result.report.warnings if result.report else ():
+            out.print(f"{result.target}: {warning}", markup=False)
+        if result.error:
+            out.print(f"{result.target} ({result.policy}): {result.error}", markup=False)
+    if plan:
+        out.print("A plan: nothing was written. Without --plan this is what will be done.")

@@ -1,0 +1,60 @@
+"""Targets in every condition that a night may find them in, made from the sample checkpoints."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from ..samples import sample
+
+_CUT_OFF = """
+import os, sys
+from ttlsnap.cli.app import run
+from ttlsnap.filesystem import LocalDirectory
+
+rename, moves = LocalDirectory.rename, []
+
+def last(self, source, target):
+    if target.startswith("state/"):
+        moves.append(target)
+        if len(moves) == 2:
+            os._exit(9)
+    rename(self, source, target)
+
+LocalDirectory.rename = last
+run(["compact", sys.argv[1], "--ttl", "7d", "--timestamp", "value.max", "--engine", "local", "--quiet-period", "0"])
+"""
+
+
+def fresh(folder: Path, name: str, source: str = "agg-deltas-lz4-4.2") -> Path:
+    """A checkpoint of which some is to go."""
+    folder.mkdir(exist_ok=True)
+    return sample(source, folder).rename(folder / name)
+
+
+def fenced(folder: Path, name: str) -> Path:
+    """One whose compaction was killed while it put its second file in place."""
+    target = fresh(folder, name)
+    assert subprocess.run([sys.executable, "-c", _CUT_OFF, str(target)], check=False).returncode == 9
+    return target
+
+
+def damaged(folder: Path, name: str) -> Path:
+    """One that lost half of a state file."""
+    target = fresh(folder, name)
+    state = sorted((target / "state/0/0").glob("*.delta"))[-1]
+    state.write_bytes(state.read_bytes()[: state.stat().st_size // 2])
+    return target
+
+
+def unknown(folder: Path, name: str) -> Path:
+    """One of a provider that nobody knows."""
+    target = fresh(folder, name)
+    for checksum in (target / "offsets").glob(".*.crc"):
+        checksum.unlink()
+    for offsets in (target / "offsets").iterdir():
+        text = offsets.read_text()
+        assert "HDFSBackedStateStoreProvider" in text
+        offsets.write_text(text.replace("HDFSBackedStateStoreProvider", "MyStateStoreProvider"))
+    return target

@@ -1,0 +1,172 @@
+"""The policy file: what it may say, and how it is told what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from ttlsnap.errors import StorageError, UsageError
+from ttlsnap.maintenance.policy import Policy, line_of, read_policy
+from ttlsnap.operators import Selection
+
+WHOLE = """
+[run]
+engine = "local"
+parallelism = 3
+
+[defaults]
+on_busy = "wait"
+wait = "5m"
+ttl = "30d"
+
+# Sessions.
+[[target]]
+path = "checkpoints/*"
+exclude = "checkpoints/old*"
+quiet_period = 0.5
+
+[[target.rule]]
+operator = 0
+key_prefix = ["eu", 7]
+ttl = "7d"
+timestamp = "value.max"
+
+[[target.rule]]
+store = "default"
+transformer = "keep"
+now = "2025-06-15T12:00:00Z"
+
+[[target]]
+path = "${TABLES}/sessions$$"
+on_busy = "fail"
+key = ["user_id", "day"]
+max_bytes = "2GB"
+erase = true
+retention = "0h"
+[[target.rule]]
+timestamp = "last_seen"
+"""
+
+
+def policy(folder: Path, text: str, **environment: str) -> Policy:
+    path = folder / "policy.toml"
+    path.write_text(text)
+    return read_policy(str(path), environment)
+
+
+def problems(folder: Path, text: str, **environment: str) -> list[str]:
+    """What is told of a policy that is wrong, without the file's name."""
+    with pytest.raises(UsageError) as raised:
+        policy(folder, text, **environment)
+    *lines, last = str(raised.value).splitlines()
+    assert last == "Nothing was done"
+    return [line.removeprefix(f"{folder}/policy.toml:") for line in lines]
+
+
+def test_everything_is_read(tmp_path: Path) -> None:
+    made = policy(tmp_path, WHOLE, TABLES="/data")
+    assert made.folder == str(tmp_path)
+    assert made.run == {"engine": "local", "parallelism": 3}
+    first, second = made.targets
+    assert (first.path, first.exclude, first.on_busy, first.wait_seconds, first.quiet_period) == (
+        "checkpoints/*", ("checkpoints/old*",), "wait", 300, 0.5,
+    )  # fmt: skip
+    prefixed, by_store = first.rules
+    assert (prefixed.selection, prefixed.key_prefix, prefixed.now_us) == (Selection(0), ("eu", 7), None)
+    assert (by_store.selection, by_store.now_us) == (Selection(store="default"), 1_749_988_800_000_000)
+    # The ttl of the defaults comes before the transformer that is named.
+    assert [len(rule.factories) for rule in first.rules] == [1, 2]
+    assert (second.path, second.on_busy, second.key) == ("/data/sessions$", "fail", ("user_id", "day"))
+    assert (second.max_bytes, second.erase, second.retention_ms) == (2_000_000_000, True, 0)
+
+
+def test_a_target_without_rules_has_one_for_all(tmp_path: Path) -> None:
+    (target,) = policy(tmp_path, '[defaults]\nttl = "1d"\n[[target]]\npath = "a"\n').targets
+    (rule,) = target.rules
+    assert (rule.selection, rule.key_prefix, len(rule.factories)) == (Selection(), (), 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[[target]]\npath = "a"\ntll = 3\n', "3: target 1 has 'tll', which is nothing known"),
+        ('[[target]]\npath = "a"\n[[target.rule]]\ntimestmp = "x"\n', "4: target 1, rule 1 has 'timestmp', which is"),
+        ('[[target]]\nkey = "a"\n', "1: target 1 lacks path"),
+        ("", "1: the policy lacks target"),
+        ('[[target]]\npath = "a"\n\n  # when\n  on_busy = "stop"\n', "5: target 1, on_busy must be one of ['skip'"),
+        ('[[target]]\npath = "a"\n[[target.rule]]\nkey_prefix = 1.5\n', "4: target 1, rule 1, key_prefix must be"),
+        ('[[target]]\npath = "a"\n[[target.rule]]\nttl = "7 days"\n', "4: '7 days' is no duration"),
+        ('[defaults]\nttl = "0s"\n[[target]]\npath = "a"\n', "2: a ttl must be positive"),
+        ('[[target]]\npath = "a"\n[[target.rule]]\ntransformer = "nobody"\n', "4: "),
+        ('[[target]]\npath = "a"\n[[target.rule]]\noptions = { a = 1 }\n', "4: options are those of a transformer"),
+        ('[[target]]\npath = "a"\n[[target.rule]]\nnow = "noon"\n', "4: --now 'noon' is neither"),
+        ('[[target]]\npath = "a"\nretention = "1h"\n', "3: retention goes with erase"),
+        ('[[target]]\npath = "a"\nmax_bytes = "much"\n', "3: 'much' is no size"),
+        ('[[target]]\npath = "${NOWHERE}"\n', "2: the environment has no variable NOWHERE"),
+        ('[[target]]\npath = "${"\n', "2: ${ begins an environment variable"),
+        ('[[target]]\npath = "a"\nschema = "x"\n', "3: --schema 'x': write OPERATOR.STORE="),
+        ("target = [3]\n", "1: target 1 must be object, not 3"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, told: str) -> None:
+    (problem,) = problems(tmp_path, text)
+    assert problem.startswith(told)
+
+
+def test_a_slip_of_the_pen_is_told_with_what_was_meant(tmp_path: Path) -> None:
+    told = problems(tmp_path, '# nothing\n[[targets]]\npath = "a"\n')
+    meant = "2: the policy has 'targets', which is nothing known; did you mean target?"
+    assert told == ["1: the policy lacks target", meant]
+
+
+def test_a_default_of_a_rule_is_blamed_where_it_stands(tmp_path: Path) -> None:
+    assert problems(tmp_path, '[defaults]\n\nttl = "x"\n[[target]]\npath = "a"\n[[target]]\npath = "b"\n')[0][0] == "3"
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    wrong = ("on_busi = 1", "timestamp = 7", 'max_bytes = ""')
+    text = WHOLE.replace('on_busy = "fail"', wrong[0]).replace('timestamp = "value.max"', wrong[1])
+    text = text.replace('max_bytes = "2GB"', wrong[2])
+    lines = sorted(text.splitlines().index(line) + 1 for line in wrong)
+    assert [int(problem.split(":")[0]) for problem in problems(tmp_path, text, TABLES="t")] == lines
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"a = ", b"[" * 5000], ids=["no text", "half", "deep"])
+def test_what_is_no_toml_is_told(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match=r"policy\.toml: "):
+        read_policy(str(path))
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot read"):
+        read_policy(str(tmp_path / "policy.toml"))
+
+
+def test_lines_are_found_in_all_shapes_of_toml() -> None:
+    text = 'a = """\nx = 1\n"""\nb.c = [\n  1,\n  2,\n]\n\n[[t]]\n[t.u]\nv = {w = 1}\n[[t]]\n# more\nz = 1\n'
+    places = {("a",): 1, ("b", "c"): 4, ("t", 0): 9, ("t", 0, "u", "v", "w"): 11, ("t", 1, "z"): 14, ("t", 1, "q"): 12}
+    assert {place: line_of(text, place) for place in places} == places
+
+
+def test_the_schema_is_one_for_editors() -> None:
+    schema = json.loads(resources.files("ttlsnap.maintenance").joinpath("policy.schema.json").read_text())
+    assert schema["$schema"].endswith("draft-07/schema#")
+    # What a rule may have by default, and what a target may, is in the defaults as well.
+    named = schema["definitions"]
+    rule, target, defaults = (set(named[kind]["properties"]) for kind in ("rule", "target", "defaults"))
+    assert rule - {"operator", "store", "state", "key_prefix"} <= defaults
+    assert target - {"path", "exclude", "schema", "key", "rule"} <= defaults
+    assert defaults <= rule | target
+
+
+def test_what_a_target_says_of_all_its_rules_goes_before_the_defaults(tmp_path: Path) -> None:
+    text = '[defaults]\nnow = "2020-01-01"\n[[target]]\npath = "a"\nnow = "{}"\n'
+    text += '[[target.rule]]\nnow = "wall"\n[[target.rule]]\n'
+    (target,) = policy(tmp_path, text.format("checkpoint")).targets
+    assert [rule.now for rule in target.rules] == ["wall", "checkpoint"]
+    assert problems(tmp_path, text.format("soon"))[0].startswith("5: --now 'soon' is neither")

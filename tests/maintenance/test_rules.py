@@ -1,0 +1,153 @@
+"""Rules on a checkpoint: what becomes of each entry, against the same rules in plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap.compaction import compact
+from ttlsnap.errors import UsageError
+from ttlsnap.inspection import inspect
+from ttlsnap.maintenance.policy import Rule, read_policy
+from ttlsnap.maintenance.rules import rule_factories
+from ttlsnap.operators import AnyOf
+from ttlsnap.report import CompactionReport
+
+from ..samples import sample
+from .rewriting import halved, small
+
+Entries = dict[tuple[str, str], list[Any]]
+HALVED, SMALL = (f"{function.__module__}:{function.__name__}" for function in (halved, small))
+
+
+def entries(target: Path) -> Entries:
+    """All values by their state and key."""
+    found: Entries = {}
+    for entry in inspect(str(target), entries=10**6).samples or []:
+        found.setdefault((entry["state"], entry["key"]["key"]), []).append(entry["value"])
+    return found
+
+
+def rules(folder: Path, text: str) -> tuple[Rule, ...]:
+    path = folder / "policy.toml"
+    path.write_text(f'[[target]]\npath = "x"\n{text}')
+    (target,) = read_policy(str(path)).targets
+    return target.rules
+
+
+def run(target: Path, folder: Path, text: str) -> CompactionReport:
+    found = rules(folder, text)
+    selection = AnyOf(tuple(rule.selection for rule in found))
+    return compact(str(target), rule_factories(found), selection=selection, quiet_period=0)
+
+
+def after(before: Entries, decide: Callable[[str, str, Any], Any]) -> Entries:
+    """What is left when ``decide`` has said of each entry's state, key and value what its value is, None if it goes."""
+    left = {place: [decide(*place, value) for value in values] for place, values in before.items()}
+    return {place: kept for place, values in left.items() if (kept := [value for value in values if value is not None])}
+
+
+@pytest.mark.parametrize(
+    ("name", "spared", "rewritten", "now"),
+    [
+        ("agg-deltas-lz4-4.2", "user-01", "user-0", datetime(2026, 11, 1)),
+        ("agg-deltas-lz4-4.2", "user-00", "user-02", datetime(2026, 11, 1)),
+        ("rocksdb-4.2", "key-1", "key-2", datetime(2026, 11, 30)),
+    ],
+)
+def test_of_several_rules_the_first_that_fits_an_entry_counts(
+    tmp_path: Path, name: str, spared: str, rewritten: str, now: datetime
+) -> None:
+    target = sample(name, tmp_path)
+    before = entries(target)
+    text = f"""
+[[target.rule]]
+key_prefix = "{spared}"
+ttl = "365d"
+timestamp = "value.max"
+[[target.rule]]
+key_prefix = "{rewritten}"
+transformer = "{HALVED}"
+[[target.rule]]
+ttl = "6d"
+timestamp = "value.max"
+now = "{now.isoformat()}Z"
+"""
+    with pytest.raises(UsageError, match=r"target 1, rule 4 fits none of operator 0"):
+        run(target, tmp_path, f"{text}[[target.rule]]\noperator = 1\n")
+    run(target, tmp_path, text)
+
+    def decide(state: str, key: str, value: Any) -> Any:
+        if key.startswith(spared):
+            return value
+        if key.startswith(rewritten):
+            if value["sum"] % 10 == 0:
+                return None
+            return {**value, "sum": value["sum"] // 2} if value["sum"] % 2 else value
+        return None if datetime.fromisoformat(value["max"]) + timedelta(days=6) <= now else value
+
+    wanted = after(before, decide)
+    assert entries(target) == wanted
+    assert any(place not in wanted for place in before)
+    assert any(before[place] != values for place, values in wanted.items())
+
+
+def test_rules_are_for_states_of_their_own(tmp_path: Path) -> None:
+    target = sample("visits-4.2", tmp_path)
+    before = entries(target)
+    report = run(
+        target,
+        tmp_path,
+        """
+[[target.rule]]
+state = "last"
+key_prefix = ["key-0"]
+ttl = "1s"
+timestamp = "value.seen:s"
+now = "2100-01-01"
+[[target.rule]]
+state = "last"
+ttl = "100000d"
+timestamp = "value.seen:s"
+""",
+    )
+    wanted = after(before, lambda state, key, value: None if (state, key) == ("last", "key-0") else value)
+    assert entries(target) == wanted != before
+    left_alone = {state.state.state: state.left_alone for state in report.states}
+    assert left_alone["last"] is None
+
+
+def test_a_list_goes_by_its_key(tmp_path: Path) -> None:
+    target = sample("visits-4.2", tmp_path)
+    before = entries(target)
+    text = f"""
+[[target.rule]]
+state = "numbers"
+key_prefix = "key-2"
+transformer = "{SMALL}"
+"""
+    run(target, tmp_path, text)
+
+    def decide(state: str, key: str, value: Any) -> Any:
+        return None if (state, key) == ("numbers", "key-2") and value["number"] < 10 else value
+
+    assert entries(target) == after(before, decide) != before
+
+
+@pytest.mark.parametrize(
+    ("prefix", "told"),
+    [
+        ("[1]", r"key_prefix: key\.key of operator 0 .* is a string, which 1 is not"),
+        ('["a", "b"]', r"key_prefix has 2 values, and the key of operator 0 .* 1 columns"),
+        ("[true]", "which True is not"),
+    ],
+)
+def test_a_prefix_that_no_key_can_have_is_an_error(tmp_path: Path, prefix: str, told: str) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    rule = f'[[target.rule]]\nttl = "1d"\ntimestamp = "value.max"\nkey_prefix = {prefix}\n'
+    with pytest.raises(UsageError, match=told):
+        run(target, tmp_path, rule)

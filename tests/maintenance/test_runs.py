@@ -1,0 +1,177 @@
+"""A policy carried out on targets in all conditions: what becomes of each, and that none stops the others."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap.cli.app import run
+from ttlsnap.compaction import compact
+from ttlsnap.filesystem import open_directory
+from ttlsnap.locking import locked
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
+
+from ..samples import bytes_of
+from .targets import damaged, fenced, fresh, unknown
+
+RULES = '[defaults]\nquiet_period = 0\nttl = "7d"\ntimestamp = "value.max"\n'
+Maintain = Callable[..., tuple[int, dict[str, Any]]]
+
+
+@pytest.fixture
+def maintain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Maintain:
+    """Carries out a policy: the exit code, and the results by the targets' names."""
+
+    def invoke(text: str, *options: str) -> tuple[int, dict[str, Any]]:
+        policy = tmp_path / "policy.toml"
+        policy.write_text(RULES + text)
+        code = run(["maintain", str(policy), "--engine", "local", "--format", "json", *options])
+        out = capsys.readouterr().out
+        document = json.loads(out)
+        assert document["policy"] == str(policy)
+        return code, {Path(target["target"]).name: target for target in document["targets"]}
+
+    return invoke
+
+
+def compacted_alone(folder: Path) -> dict[str, str]:
+    """The state of a checkpoint that ``compact`` has had by itself."""
+    target = fresh(folder, "alone")
+    factory = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max")
+    compact(str(target), [factory], quiet_period=0)
+    return bytes_of(target / "state")
+
+
+def test_every_target_gets_what_it_can_get(maintain: Maintain, tmp_path: Path) -> None:
+    folder = tmp_path / "ck"
+    good, cut_off = fresh(folder, "good"), fenced(folder, "fenced")
+    others = [damaged(folder, "damaged"), unknown(folder, "unknown"), folder / "stray"]
+    others[-1].mkdir()
+    (folder / "a file").touch()
+    with locked(open_directory(str(fresh(folder, "busy")))):
+        others.append(folder / "busy")
+        before = [bytes_of(other) for other in others]
+        code, found = maintain('[[target]]\npath = "ck/*"\n')
+        assert [bytes_of(other) for other in others] == before
+    status = {name: target["status"] for name, target in found.items()}
+    assert status == {
+        "good": "done", "fenced": "nothing", "damaged": "failed", "unknown": "undecided", "stray": "failed",
+        "busy": "skipped",
+    }  # fmt: skip
+    assert {name: target["exit_code"] for name, target in found.items() if target["exit_code"]} == {
+        "damaged": 5, "unknown": 3, "stray": 2,
+    }  # fmt: skip
+    assert code == 5
+    assert found["fenced"]["recovered"] and not found["good"]["recovered"]
+    alone = compacted_alone(tmp_path / "own")
+    assert bytes_of(good / "state") == bytes_of(cut_off / "state") == alone
+    assert "another ttlsnap is at work" in found["busy"]["error"]
+    assert found["good"]["totals"]["dropped"] > 0
+
+
+def test_a_policy_says_what_to_do_with_each_condition(maintain: Maintain, tmp_path: Path) -> None:
+    folder = tmp_path / "ck"
+    for make in (fenced, damaged, unknown):
+        make(folder, make.__name__)
+    before = bytes_of(folder)
+    skipping = 'on_fenced = "skip"\non_damaged = "skip"\non_unknown = "skip"\n'
+    code, found = maintain(f'[[target]]\npath = "ck/*"\n{skipping}')
+    assert (code, {target["status"] for target in found.values()}) == (0, {"skipped"})
+    failing = 'on_fenced = "fail"\n[[target]]\npath = "ck/damaged"\non_damaged = "skip"\n'
+    code, found = maintain(f'[[target]]\npath = "ck/fenced"\n{failing}')
+    assert (code, found["fenced"]["status"], found["damaged"]["status"]) == (4, "refused", "skipped")
+    assert bytes_of(folder) == before
+
+
+def test_what_is_busy_is_waited_for(maintain: Maintain, tmp_path: Path) -> None:
+    target = fresh(tmp_path, "ck")
+    text = '[[target]]\npath = "ck"\non_busy = "wait"\nwait = "{}"\n'
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with locked(open_directory(str(target))):
+            held.set()
+            done.wait()
+
+    threading.Thread(target=hold, daemon=True).start()
+    held.wait()
+    code, found = maintain(text.format("100ms"))
+    assert (code, found["ck"]["status"]) == (4, "refused")
+    threading.Timer(1, done.set).start()
+    began = time.monotonic()
+    code, found = maintain(text.format("3s"))
+    assert (code, found["ck"]["status"]) == (0, "done")
+    assert time.monotonic() - began > 0.9
+
+
+def test_a_plan_writes_nothing_and_tells_the_same(maintain: Maintain, tmp_path: Path) -> None:
+    folder = tmp_path / "ck"
+    fresh(folder, "good")
+    fenced(folder, "fenced")
+    before = bytes_of(folder)
+    text = '[[target]]\npath = "ck/*"\n'
+    code, planned = maintain(text, "--plan")
+    assert (code, planned["fenced"]["status"], bytes_of(folder)) == (4, "refused", before)
+    _, done = maintain(text)
+    assert planned["good"]["dry_run"] and planned["good"]["status"] == done["good"]["status"] == "done"
+    assert planned["good"]["totals"] == done["good"]["totals"]
+    _, again = maintain(text)
+    assert {target["status"] for target in again.values()} == {"nothing"}
+
+
+def test_a_target_is_visited_once_by_the_first_that_names_it(maintain: Maintain, tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        fresh(tmp_path / "ck", name)
+    _, found = maintain("""
+[[target]]
+path = "ck/b"
+[[target.rule]]
+ttl = "3650d"
+[[target]]
+path = "ck/*"
+exclude = "ck/c"
+""")
+    assert {name: target["status"] for name, target in found.items()} == {"b": "nothing", "a": "done"}
+
+
+def test_a_glob_that_finds_nothing_is_no_success(maintain: Maintain, tmp_path: Path) -> None:
+    code, found = maintain('[[target]]\npath = "nowhere/*"\n')
+    assert (code, found["*"]["status"]) == (2, "failed")
+
+
+def test_what_nobody_expected_is_one_targets_failure(
+    maintain: Maintain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ttlsnap.maintenance import runs
+
+    fresh(tmp_path, "a")
+    fresh(tmp_path, "b")
+
+    def broken(target: str, *arguments: Any, **options: Any) -> Any:
+        if target.endswith("a"):
+            raise ZeroDivisionError("oh")
+        return compact(target, *arguments, **options)
+
+    monkeypatch.setattr(runs, "compact", broken)
+    code, found = maintain('[[target]]\npath = "?"\n')
+    assert (code, found["a"]["status"], found["b"]["status"]) == (5, "failed", "done")
+    assert "ZeroDivisionError: oh" in found["a"]["error"]
+
+
+def test_the_table_for_people_has_every_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fresh(tmp_path / "ck", "good")
+    damaged(tmp_path / "ck", "damaged")
+    policy = tmp_path / "policy.toml"
+    policy.write_text(f'{RULES}[[target]]\npath = "ck/*"\n')
+    assert run(["maintain", str(policy), "--engine", "local", "--plan"]) == 5
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].split() == ["target", "status", "entries", "dropped", "rewritten", "before", "after", "time"]
+    assert out[1].split()[1:2] == ["failed"] and out[2].split()[1:3] == ["to", "do"]
+    assert out[3].startswith(f"{tmp_path}/ck/damaged (target 1): ")
+    assert out[-1] == "A plan: nothing was written. Without --plan this is what will be done."

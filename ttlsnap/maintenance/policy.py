@@ -1,0 +1,370 @@
+"""The policy file: which targets are looked after, by which rules, and what to do where one cannot be.
+
+TOML, checked whole before anything runs: its form by ``policy.schema.json``, which editors take as well, and what that
+cannot say (a duration that is none, a transformer that is not there) here. An error names the file and the line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import difflib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import fastjsonschema
+
+from ttlsnap.checkpoint.checkpoint import Schemas
+from ttlsnap.clock import TimeCharacteristic, moment_of
+from ttlsnap.errors import StorageError, TtlsnapError, UsageError
+from ttlsnap.operators import Selection, TimerPolicy
+from ttlsnap.schema.ddl import parse_schemas
+from ttlsnap.stores import Rewrite
+from ttlsnap.transform import StateSnapshotTransformerFactory
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
+from ttlsnap.transformers.registry import load_factory
+from ttlsnap.units import parse_duration, parse_retention, parse_size
+
+Place = tuple[str | int, ...]
+"""Where something stands in the file: the keys, and the numbers of an array's items, that lead to it."""
+
+OnBusy = Literal["skip", "wait", "fail"]
+OnFenced = Literal["recover", "skip", "fail"]
+OnTrouble = Literal["skip", "fail"]
+
+_MAX_BYTES = 16 << 20
+_VARIABLE = re.compile(r"\$(?:\$|\{(?:([A-Za-z_][A-Za-z0-9_]*)\})?)")
+_RULE_KEYS = ("ttl", "timestamp", "old_ttl", "time", "now", "transformer", "options")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What expires: of the states that ``selection`` takes in, the entries whose key begins with ``key_prefix``.
+
+    ``now`` is as for ``compact``, and ``now_us`` the moment that it names, None for what a checkpoint says.
+    ``factories`` decide, one after the other. ``name`` says which rule it is.
+    """
+
+    name: str
+    selection: Selection
+    key_prefix: tuple[str | int | bool, ...]
+    now: str
+    now_us: int | None
+    factories: tuple[StateSnapshotTransformerFactory, ...]
+
+
+@dataclass(frozen=True)
+class TargetPolicy:
+    """One ``[[target]]``: where it is, how it is looked after, and its rules.
+
+    ``wait_seconds`` is how long one that is busy is waited for, ``quiet_period`` (seconds) for how long its logs must
+    not have changed. The fields from ``schemas`` on are options of ``compact``.
+    """
+
+    name: str
+    path: str
+    rules: tuple[Rule, ...]
+    exclude: tuple[str, ...] = ()
+    on_busy: OnBusy = "skip"
+    wait_seconds: float = 600
+    on_fenced: OnFenced = "recover"
+    on_damaged: OnTrouble = "fail"
+    on_unknown: OnTrouble = "fail"
+    quiet_period: float | None = None
+    schemas: Schemas = field(default_factory=dict)
+    rewrite: Rewrite = "auto"
+    scratch: str | None = None
+    drop_unmatched: bool = False
+    timers: TimerPolicy = "keep"
+    key: tuple[str, ...] = ()
+    max_files: int | None = None
+    max_bytes: int | None = None
+    erase: bool = False
+    retention_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A policy file. ``folder`` is where relative paths begin, ``run`` says who does the work."""
+
+    path: str
+    folder: str
+    run: Mapping[str, Any]
+    targets: tuple[TargetPolicy, ...]
+
+
+def read_policy(path: str, environment: Mapping[str, str] = os.environ) -> Policy:
+    """The policy in the file ``path``; ``${NAME}`` in a text is the variable of that name, ``$$`` a dollar.
+
+    Raises UsageError with all that is wrong with it, and StorageError where it cannot be read.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    if len(data) > _MAX_BYTES:
+        raise UsageError(f"{path} is longer than {_MAX_BYTES:,} bytes: is that a policy?")
+    try:
+        text = data.decode()
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # no UTF-8, or no TOML
+        raise UsageError(f"{path}: {error}") from error
+    return _Reader(path, text, environment).policy(document)
+
+
+class _Reader:
+    """Reads a document into a policy, and collects what is wrong with it."""
+
+    def __init__(self, path: str, text: str, environment: Mapping[str, str]) -> None:
+        self._path, self._text, self._environment = path, text, environment
+        self._errors: set[tuple[int, str]] = set()
+
+    def policy(self, document: dict[str, Any]) -> Policy:
+        self._check_form(document)
+        self._raise_errors()
+        document = self._filled(document, ())
+        defaults = document.get("defaults", {})
+        targets = [self._target(target, defaults, n) for n, target in enumerate(document["target"])]
+        self._raise_errors()
+        folder = str(Path(self._path).absolute().parent)
+        return Policy(self._path, folder, document.get("run", {}), tuple(filter(None, targets)))
+
+    def _raise_errors(self) -> None:
+        if self._errors:
+            lines = [f"{self._path}:{line}: {message}" for line, message in sorted(self._errors)]
+            raise UsageError("\n".join([*lines, "Nothing was done"]))
+
+    def _wrong(self, place: Place, message: str) -> None:
+        self._errors.add((line_of(self._text, place), message))
+
+    def _check_form(self, document: dict[str, Any]) -> None:
+        """What the schema says: it names one error, so that is mended, and the rest looked at again."""
+        mended = copy.deepcopy(document)
+        self._tell_unknown(mended, ())
+        while True:
+            try:
+                _validator()(mended)
+                return
+            except fastjsonschema.JsonSchemaException as error:
+                place = tuple(int(step) if step.isdigit() else step for step in map(str, error.path[1:]))
+                self._tell(place, error)
+                if place in ((), ("target",)):
+                    return
+                around: Any = mended
+                for step in place[:-1]:
+                    around = around[step]
+                if error.rule == "additionalProperties":
+                    self._tell_unknown(around[place[-1]], place)
+                elif isinstance(place[-1], int):
+                    around[place[-1]] = {"path": "-"} if place[-2] == "target" else {}
+                else:
+                    del around[place[-1]]
+
+    def _tell(self, place: Place, error: fastjsonschema.JsonSchemaException) -> None:
+        """Say of an error of the schema's what a person wants to know."""
+        if error.rule == "additionalProperties":
+            return
+        if error.rule == "required":
+            missing = next(name for name in error.rule_definition if name not in error.value)
+            self._wrong(place, f"{_spelled(place)} lacks {missing}")
+        else:
+            wanted = str(error).partition(" must ")[2]
+            if error.rule == "oneOf":
+                kinds = [definition.get("type") for definition in _flat(error.rule_definition)]
+                wanted = f"be {' or '.join(str(kind) for kind in kinds)}"
+            self._wrong(place, f"{_spelled(place)} must {wanted}, not {error.value!r}")
+
+    def _tell_unknown(self, table: dict[str, Any], place: Place) -> None:
+        """Take the keys from a table that are nothing known."""
+        known = _known(place)
+        for name in [name for name in table if name not in known]:
+            del table[name]
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+            self._wrong((*place, name), f"{_spelled(place)} has {name!r}, which is nothing known; {hint}")
+
+    def _filled(self, value: Any, place: Place) -> Any:
+        """The same with the environment's variables in their places."""
+        match value:
+            case dict():
+                return {name: self._filled(item, (*place, name)) for name, item in value.items()}
+            case list():
+                return [self._filled(item, (*place, n)) for n, item in enumerate(value)]
+            case str():
+                return _VARIABLE.sub(lambda found: self._variable(found, place), value)
+        return value
+
+    def _variable(self, found: re.Match[str], place: Place) -> str:
+        name = found[1]
+        if found[0] == "$$":
+            return "$"
+        if name is None:
+            self._wrong(place, "${ begins an environment variable, ${NAME}; a dollar is written $$")
+        elif name not in self._environment:
+            self._wrong(place, f"the environment has no variable {name}")
+        else:
+            return self._environment[name]
+        return ""
+
+    def _target(self, target: dict[str, Any], defaults: Mapping[str, Any], number: int) -> TargetPolicy | None:
+        place: Place = ("target", number)
+        around = ((place, target), (("defaults",), defaults))
+        rules = [
+            self._rule((((*place, "rule", m), rule), *around), f"target {number + 1}, rule {m + 1}")
+            for m, rule in enumerate(target.get("rule", [{}]))
+        ]
+        own = {name: value for name, value in target.items() if name not in ("path", "rule", *_RULE_KEYS)}
+        common = {name: value for name, value in defaults.items() if name not in _RULE_KEYS}
+        options: dict[str, Any] = {}
+        for name, value in (common | own).items():
+            with self._at((*place, name) if name in own else ("defaults", name)):
+                key, convert = _CONVERTED.get(name, (name, lambda value: value))
+                options[key] = convert(value)
+        if "retention" in own and not options.get("erase"):
+            self._wrong((*place, "retention"), "retention goes with erase = true")
+        if self._errors:
+            return None
+        return TargetPolicy(f"target {number + 1}", target["path"], tuple(filter(None, rules)), **options)
+
+    def _rule(self, tables: Sequence[tuple[Place, Mapping[str, Any]]], name: str) -> Rule | None:
+        """A rule by what its own table says, else the target's, else the defaults'."""
+        before = len(self._errors)
+        own = tables[0][1]
+        rule = {key: value for _, table in reversed(tables) for key, value in table.items() if key in _RULE_KEYS}
+
+        def where(key: str) -> Place:
+            return next((*place, key) for place, table in tables if key in table)
+
+        ttl, timestamp, old_ttl = rule.get("ttl"), rule.get("timestamp"), rule.get("old_ttl")
+        transformer, now, prefix = rule.get("transformer"), rule.get("now", "checkpoint"), own.get("key_prefix", ())
+        micros: dict[str, int] = {}
+        for key in ("ttl", "old_ttl"):
+            if key in rule:
+                with self._at(where(key)):
+                    micros[key] = parse_duration(rule[key])
+        factories: list[StateSnapshotTransformerFactory] = []
+        if ttl is not None or timestamp is not None or old_ttl is not None or transformer is None:
+            config = StateTtlConfig(micros["ttl"]) if "ttl" in micros else None
+            time = TimeCharacteristic(rule["time"]) if "time" in rule else None
+            factories.append(TtlTransformerFactory(config, _texts(timestamp), time, micros.get("old_ttl", 0)))
+        if transformer is not None:
+            with self._at(where("transformer")):
+                options = {key: _spell(value) for key, value in rule.get("options", {}).items()}
+                factories.append(load_factory(transformer, options))
+        elif "options" in rule:
+            self._wrong(where("options"), "options are those of a transformer, and none is named")
+        moment = None
+        if now != "checkpoint":
+            with self._at(where("now")):
+                moment = moment_of(now)
+        if len(self._errors) > before:
+            return None
+        return Rule(
+            name,
+            Selection(own.get("operator"), own.get("store"), own.get("state")),
+            (prefix,) if isinstance(prefix, str) else tuple(prefix),
+            now,
+            moment,
+            tuple(factories),
+        )
+
+    @contextlib.contextmanager
+    def _at(self, place: Place) -> Iterator[None]:
+        """What is wrong in here is so at ``place``."""
+        try:
+            yield
+        except TtlsnapError as error:
+            self._wrong(place, str(error))
+
+
+def _texts(value: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if value is None else (value,) if isinstance(value, str) else tuple(value)
+
+
+_CONVERTED: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "wait": ("wait_seconds", lambda text: parse_duration(text) / 1_000_000),
+    "max_bytes": ("max_bytes", parse_size),
+    "retention": ("retention_ms", parse_retention),
+    "schema": ("schemas", lambda texts: parse_schemas(_texts(texts))),
+    "key": ("key", _texts),
+    "exclude": ("exclude", _texts),
+}
+"""What an option of a target is to the program, where that is something else."""
+
+
+def _spell(value: Any) -> str:
+    """An option as the command line would have it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _spelled(place: Place) -> str:
+    """``target 2, rule 1, ttl``."""
+    words: list[str] = []
+    for step in place:
+        if isinstance(step, int):
+            words[-1] += f" {step + 1}"
+        else:
+            words.append(step)
+    return ", ".join(words) or "the policy"
+
+
+def _known(place: Place) -> list[str]:
+    """The keys that the table there may have."""
+    kind = next((step for step in reversed(place) if isinstance(step, str)), None)
+    table = _schema() if kind is None else _schema()["definitions"][kind]
+    return list(table["properties"])
+
+
+def _flat(definitions: Sequence[Any]) -> list[Mapping[str, Any]]:
+    """Definitions with their references followed."""
+    named = _schema()["definitions"]
+    return [named[d["$ref"].rpartition("/")[2]] if "$ref" in d else d for d in definitions]
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    text = resources.files("ttlsnap.maintenance").joinpath("policy.schema.json").read_text()
+    schema: dict[str, Any] = json.loads(text)
+    return schema
+
+
+@cache
+def _validator() -> Callable[[Any], Any]:
+    compiled: Callable[[Any], Any] = fastjsonschema.compile(_schema())
+    return compiled
+
+
+def line_of(text: str, place: Place) -> int:
+    """The line, from 1, where ``place`` begins; where it is missing, that of what it would be in.
+
+    The parser tells no positions, but it takes a file's beginning as well: the line is the first that was still to come
+    when ``place`` was not there yet.
+    """
+    lines = text.splitlines(keepends=True)
+    while place:
+        before = 0
+        for count in range(1, len(lines) + 1):
+            try:
+                found: Any = tomllib.loads("".join(lines[:count]))
+            except tomllib.TOMLDecodeError:
+                continue
+            try:
+                for step in place:
+                    found = found[step]
+            except (KeyError, IndexError):
+                before = count
+                continue
+            while not lines[before].strip() or lines[before].lstrip().startswith("#"):
+                before += 1
+            return before + 1
+        place = place[:-1]
+    return 1

@@ -1,0 +1,192 @@
+"""Rules as transformer factories: each sees the states it is for, of them the entries whose key begins as it says.
+
+Of several rules that fit an entry the first counts. So a rule looks at a state only if none before it takes the state
+whole, and leaves alone the entries that one before it takes by their prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ttlsnap.clock import Clock
+from ttlsnap.entries import Mask, StateEntries
+from ttlsnap.errors import UsageError
+from ttlsnap.fields import Field, all_fields
+from ttlsnap.maintenance.policy import Rule
+from ttlsnap.schema import types as T
+from ttlsnap.state import StateDescriptor
+from ttlsnap.transform import (
+    ChoosesStrategy,
+    CollectionStrategy,
+    Cutoff,
+    NamesFields,
+    PlansStates,
+    ReportsTimes,
+    StatesCutoff,
+    StateSnapshotTransformer,
+    StateSnapshotTransformerFactory,
+    TimeSummary,
+)
+from ttlsnap.transforming import create
+
+Prefix = tuple[str | int | bool, ...]
+
+_TYPES: dict[type, tuple[type[T.DataType], ...]] = {
+    str: (T.StringType,),
+    int: (T.ByteType, T.ShortType, T.IntegerType, T.LongType),
+    bool: (T.BooleanType,),
+}
+
+
+def rule_factories(rules: Sequence[Rule]) -> list[StateSnapshotTransformerFactory]:
+    """The factories of all rules, in their order."""
+    made: list[StateSnapshotTransformerFactory] = []
+    for number, rule in enumerate(rules):
+        for factory in rule.factories:
+            whole = isinstance(factory, StatesCutoff) and not rule.key_prefix
+            made.append((_CutoffRuleFactory if whole else _RuleFactory)(factory, rule, tuple(rules[:number])))
+    return made
+
+
+@dataclass(frozen=True)
+class _RuleFactory:
+    """A ``factory`` that is confined to what its ``rule`` is about, and the ``earlier`` ones are not."""
+
+    factory: StateSnapshotTransformerFactory
+    rule: Rule
+    earlier: tuple[Rule, ...]
+
+    @property
+    def strategy(self) -> CollectionStrategy:
+        return self.factory.strategy if isinstance(self.factory, ChoosesStrategy) else CollectionStrategy.TRANSFORM_ALL
+
+    def plan(self, states: Sequence[StateDescriptor], clock: Clock) -> list[str | None]:
+        """See ``PlansStates``; a rule that fits no state is an error: what it was meant for goes on growing."""
+        mine = [state for state in states if self._is_about(state)]
+        if not mine:
+            raise UsageError(f"{self.rule.name} fits none of {', '.join(map(str, states)) or 'the states'}")
+        told: Sequence[str | None] = [None] * len(mine)
+        if isinstance(self.factory, PlansStates):
+            told = self.factory.plan(mine, self._at(clock))
+        for state in mine:
+            _columns(state, self.rule.key_prefix)
+        answers = dict(zip(map(str, mine), told, strict=True))
+        return [answers.get(str(state)) for state in states]
+
+    def create(self, state: StateDescriptor, clock: Clock) -> StateSnapshotTransformer | None:
+        if not self._is_about(state):
+            return None
+        made = create(self.factory, state, self._at(clock))
+        taken = [rule.key_prefix for rule in self.earlier if rule.selection.includes(state)]
+        if made is None or not (taken or self.rule.key_prefix):
+            return made
+        return _Confined(made, begins_with(state, self.rule.key_prefix), [begins_with(state, t) for t in taken])
+
+    def with_names(self, spelled: Callable[[str], str]) -> StateSnapshotTransformerFactory:
+        """See ``NamesFields``."""
+        if isinstance(self.factory, NamesFields):
+            return replace(self, factory=self.factory.with_names(spelled))
+        return self
+
+    def _is_about(self, state: StateDescriptor) -> bool:
+        taken = any(rule.selection.includes(state) and not rule.key_prefix for rule in self.earlier)
+        return self.rule.selection.includes(state) and not taken
+
+    def _at(self, clock: Clock) -> Clock:
+        """The clock with the rule's own time, if it has one."""
+        moment = self.rule.now_us
+        if moment is None:
+            return clock
+        source = "wall" if self.rule.now == "wall" else "given"
+        return replace(clock, event_us=moment, processing_us=moment, source=source)
+
+
+@dataclass(frozen=True)
+class _CutoffRuleFactory(_RuleFactory):
+    """One whose factory does nothing but drop what is older than a moment, and which is about whole states."""
+
+    def cutoff(self, state: StateDescriptor, clock: Clock) -> Cutoff | None:
+        """See ``StatesCutoff``; None where rules before it take some of the entries."""
+        assert isinstance(self.factory, StatesCutoff)
+        if any(rule.selection.includes(state) for rule in self.earlier) or not self._is_about(state):
+            return None
+        return self.factory.cutoff(state, self._at(clock))
+
+
+class _Confined:
+    """A transformer that sees some entries only; the others stay."""
+
+    def __init__(
+        self,
+        transformer: StateSnapshotTransformer,
+        wanted: Callable[[StateEntries], Mask],
+        taken: Sequence[Callable[[StateEntries], Mask]],
+    ) -> None:
+        self._transformer, self._wanted, self._taken = transformer, wanted, taken
+
+    def filter_or_transform(self, entries: StateEntries) -> StateEntries:
+        mine = self._wanted(entries)
+        for taken in self._taken:
+            mine &= ~taken(entries)
+        if not mine.any():
+            return entries
+        given = entries.filter(mine)
+        answer = self._transformer.filter_or_transform(given)
+        if answer is given:
+            return entries
+        if given is entries:
+            return answer
+        places = np.searchsorted(entries.index, answer.index)
+        kept = ~mine
+        kept[places] = True
+        changed = np.zeros(len(entries), np.bool_)
+        changed[places[answer.rewritten]] = True
+        new = answer.filter(answer.rewritten).value_structs
+        return entries.replace_values(new, changed).filter(kept)
+
+    def time_summary(self) -> TimeSummary | None:
+        return self._transformer.time_summary() if isinstance(self._transformer, ReportsTimes) else None
+
+
+def begins_with(state: StateDescriptor, prefix: Prefix) -> Callable[[StateEntries], Mask]:
+    """Which entries' keys begin with ``prefix``: the first columns' values; of the last, if it is text, the beginning.
+
+    Raises UsageError where the key is shorter, or has values of other types.
+    """
+    columns = _columns(state, prefix)
+
+    def mask(entries: StateEntries) -> Mask:
+        found: Mask = np.ones(len(entries), np.bool_)
+        for number, (field, value) in enumerate(columns):
+            column = entries.column(field)
+            if isinstance(value, str) and number == len(columns) - 1:
+                fits = pc.starts_with(column, value)
+            else:
+                fits = pc.equal(column, pa.scalar(value, column.type))
+            found &= np.asarray(fits.fill_null(False))
+        return found
+
+    return mask
+
+
+def _columns(state: StateDescriptor, prefix: Prefix) -> list[tuple[Field, str | int | bool]]:
+    """The key's first columns, those of structs one by one, each with the value that it is to have."""
+    fields = [
+        field
+        for field in all_fields(state.key_schema, state.value_schema)
+        if field.side == "key" and not isinstance(field.type, T.StructType)
+    ]
+    if len(prefix) > len(fields):
+        raise UsageError(f"key_prefix has {len(prefix)} values, and the key of {state} {len(fields)} columns")
+    columns = list(zip(fields, prefix, strict=False))
+    for field, value in columns:
+        if not isinstance(field.type, _TYPES[type(value)]):
+            raise UsageError(
+                f"key_prefix: {field.name} of {state} is a {field.type.simple_string}, which {value!r} is not"
+            )
+    return columns

@@ -1,0 +1,228 @@
+"""Carrying out a policy: every target, side by side, one Spark session for all.
+
+A target that fails does not stop the others. What is done where one is busy, fenced, damaged or unknown, its policy
+says; whatever went wrong is in its result.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from ttlsnap.compaction import compact
+from ttlsnap.delta import is_table
+from ttlsnap.delta.planning import Limits
+from ttlsnap.delta.report import TableReport
+from ttlsnap.delta.run import Erase, compact_table
+from ttlsnap.errors import (
+    BusyError,
+    CorruptionError,
+    FencedError,
+    NotACheckpointError,
+    TtlsnapError,
+    UnsupportedError,
+)
+from ttlsnap.filesystem import open_directory
+from ttlsnap.locking import QUIET_PERIOD
+from ttlsnap.maintenance.policy import Policy, TargetPolicy
+from ttlsnap.maintenance.rules import rule_factories
+from ttlsnap.maintenance.workers import Workers
+from ttlsnap.operators import AnyOf
+from ttlsnap.recovery import recover
+from ttlsnap.report import CompactionReport
+
+Status = Literal["done", "nothing", "skipped", "refused", "undecided", "failed"]
+Report = CompactionReport | TableReport
+
+_AT_ONCE = 8
+_LOOK_AGAIN = 15.0  # seconds
+
+
+@dataclass(frozen=True)
+class TargetResult:
+    """What became of a target.
+
+    ``status`` is ``done`` (something was changed), ``nothing`` (there was nothing to do), ``skipped`` (the policy says
+    so), ``refused`` (for safety), ``undecided`` (unknown or unsupported) or ``failed``; of a dry run, what it would be.
+    ``recovered`` names the run that had been cut off, if there was one. ``exit_code`` is that of ``compact``.
+    """
+
+    target: str
+    policy: str
+    status: Status
+    seconds: float
+    report: Report | None = None
+    error: TtlsnapError | None = None
+    recovered: str | None = None
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.error is None or self.status == "skipped" else self.error.exit_code
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``compact`` prints, with the status and the error."""
+        report = self.report.to_json() if self.report else {"target": self.target}
+        return {
+            **report,
+            "status": self.status,
+            "error": str(self.error) if self.error else None,
+            "exit_code": self.exit_code,
+            "recovered": self.recovered,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+class Listener(Protocol):
+    """Hears how a policy is carried out, from several threads."""
+
+    def found(self, targets: int) -> None: ...
+    def ended(self, result: TargetResult) -> None: ...
+
+
+@dataclass(frozen=True)
+class Target:
+    """A place that a policy's target has led to; ``meant`` is False where a glob has found it."""
+
+    path: str
+    policy: TargetPolicy
+    meant: bool
+
+
+def maintain(
+    policy: Policy,
+    workers: Workers,
+    *,
+    dry_run: bool = False,
+    listener: Listener | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[TargetResult]:
+    """Carry out ``policy``: a result for each target, in the order of the file."""
+    targets = targets_of(policy)
+    if listener is not None:
+        listener.found(len(targets))
+    runner = _Runner(workers, dry_run, sleep)
+    with ThreadPoolExecutor(min(_AT_ONCE, max(len(targets), 1)), "ttlsnap-target") as pool:
+        futures = {pool.submit(runner.run, target): number for number, target in enumerate(targets)}
+        results: dict[int, TargetResult] = {}
+        try:
+            for future in as_completed(futures):
+                results[futures[future]] = future.result()
+                if listener is not None:
+                    listener.ended(results[futures[future]])
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [results[number] for number in range(len(targets))]
+
+
+def targets_of(policy: Policy) -> list[Target]:
+    """The places that a policy is about, each once: of several targets that lead to one the first counts."""
+    found: dict[str, Target] = {}
+    for target in policy.targets:
+        for path, meant in _paths(policy.folder, target):
+            found.setdefault(path, Target(path, target, meant))
+    return list(found.values())
+
+
+def _paths(folder: str, target: TargetPolicy) -> Iterator[tuple[str, bool]]:
+    if "://" in target.path:
+        yield target.path, True
+        return
+    path = os.path.abspath(Path(folder, target.path))  # noqa: PTH100 - links are not followed
+    if Path(path).exists() or not has_magic(target.path):
+        yield path, True
+        return
+    excluded = {found for pattern in target.exclude for found in _found(folder, pattern)}
+    names = [name for name in _found(folder, target.path) if name not in excluded and Path(name).is_dir()]
+    # What is nowhere to be found is no reason to be content: opening it says so.
+    for name in names or [path]:
+        yield name, False
+
+
+def _found(folder: str, pattern: str) -> list[str]:
+    return sorted(map(os.path.abspath, glob(str(Path(folder, pattern)), recursive=True)))  # noqa: PTH207 - text
+
+
+class _Runner:
+    """Carries out one target after the other; used by several threads."""
+
+    def __init__(self, workers: Workers, dry_run: bool, sleep: Callable[[float], None]) -> None:
+        self._workers, self._dry_run, self._sleep = workers, dry_run, sleep
+
+    def run(self, target: Target) -> TargetResult:
+        started = time.monotonic()
+        policy, recovered = target.policy, None
+        deadline = started + (policy.wait_seconds if policy.on_busy == "wait" else 0)
+
+        def result(status: Status, report: Report | None = None, error: TtlsnapError | None = None) -> TargetResult:
+            seconds = time.monotonic() - started
+            return TargetResult(target.path, policy.name, status, seconds, report, error, recovered)
+
+        while True:
+            try:
+                report = self._compact(target)
+            except BusyError as error:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return result("skipped" if policy.on_busy == "skip" else "refused", error=error)
+                self._sleep(min(_LOOK_AGAIN, left))
+            except FencedError as error:
+                if policy.on_fenced != "recover" or self._dry_run or recovered is not None:
+                    return result("skipped" if policy.on_fenced == "skip" else "refused", error=error)
+                try:
+                    recovered = recover(target.path).run
+                except TtlsnapError as failure:
+                    return result(_status(failure, policy), error=failure)
+            except TtlsnapError as error:
+                return result(_status(error, policy), error=error)
+            except Exception as error:  # one target's failure never stops the others, whatever it is
+                unexpected = TtlsnapError(f"{target.path}: {type(error).__name__}: {error}\nThis is unexpected")
+                return result("failed", error=unexpected)
+            else:
+                changed = report.changed
+                return result("done" if changed else "nothing", report)
+
+    def _compact(self, target: Target) -> Report:
+        policy, rules = target.policy, target.policy.rules
+        if is_table(open_directory(target.path)):
+            return self._compact_table(target)
+        quiet = QUIET_PERIOD if policy.quiet_period is None else policy.quiet_period
+        return compact(
+            target.path,
+            rule_factories(rules),
+            selection=AnyOf(tuple(rule.selection for rule in rules)),
+            schemas=policy.schemas,
+            dry_run=self._dry_run,
+            engine=self._workers.engine,
+            rewrite=policy.rewrite,
+            scratch=policy.scratch,
+            drop_unmatched=policy.drop_unmatched,
+            timers=policy.timers,
+            quiet_period=quiet,
+        )
+
+    def _compact_table(self, target: Target) -> TableReport:
+        policy = target.policy
+        return compact_table(
+            target.path,
+            rule_factories(policy.rules),
+            key=policy.key,
+            dry_run=self._dry_run,
+            limits=Limits(policy.max_files, policy.max_bytes),
+            erasing=Erase(policy.retention_ms, yes=True) if policy.erase else None,
+            session=self._workers.delta_session,
+        )
+
+
+def _status(error: TtlsnapError, policy: TargetPolicy) -> Status:
+    if isinstance(error, CorruptionError) and policy.on_damaged == "skip":
+        return "skipped"
+    if isinstance(error, (UnsupportedError, NotACheckpointError)) and policy.on_unknown == "skip":
+        return "skipped"
+    return {3: "undecided", 4: "refused"}.get(error.exit_code, "failed")  # type: ignore[return-value]
