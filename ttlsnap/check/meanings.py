@@ -21,6 +21,10 @@ _SIDES = re.compile(r"((?:(?:left|right): )*)(.*)", re.DOTALL)
 _CAST = re.compile(
     r"\bcast\(((?:(?!\bcast\()[^()]|(?<!\bcast)\((?:(?!\bcast\()[^()])*\))*) as (?:bigint|double|string|timestamp)\)"
 )
+_BALANCED = r"(?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*"
+_WHOLE_CAST = re.compile(rf"cast\(({_BALANCED}) as (?:bigint|double|string|timestamp)\)")
+# A count is of what is not null, which a cast may make of a value.
+_AGGREGATE = re.compile(r"(?!count\()(\w+)\((.*)\)", re.DOTALL)
 _SPAN = r"INTERVAL '(?P<{0}>\d+)' (?P<{0}_unit>SECOND|MINUTE|HOUR|DAY)"
 _AROUND = re.compile(
     rf"between\((?P<what>[\w.]+), cast\((?P<of>[\w.]+) - {_SPAN.format('back')} as timestamp\), "
@@ -111,10 +115,26 @@ def plans_known(both: Comparison, old: OperatorContract, new: OperatorContract) 
 def plans(both: Comparison, old: OperatorContract, new: OperatorContract) -> tuple[Plan, Plan]:
     """What both compute, in the new names."""
     after = new.plan or ()
-    renamed = [(line, both.in_new_names(line)) for line in old.plan or ()]
-    # Of two sources that have a column of the old name, it may be one only that gave it another.
-    before = [line if line in after and name not in after else name for line, name in renamed]
+    called = [
+        (was, now) for (was, now), parts in (functions_differ(old, new) or {}).items() if was != now and not parts
+    ]
+    lines = [_called(line, called) for line in old.plan or ()]
+    sources = [line for line in lines if "from " in line]
+    before = []
+    for line in lines:
+        renamed = both.in_new_names(line)
+        # Of several sources that have a column of the old name, it may be one only that gave it another.
+        of_one = sum(both.in_new_names(source) != source for source in sources) < 2
+        before.append(line if line in after and renamed not in after and not of_one else renamed)
     return Plan.of(before), Plan.of(after)
+
+
+def _called(line: str, names: Sequence[tuple[str, str]]) -> str:
+    """A line with functions that are the same under another name called by that."""
+    for was, now in names:
+        if was and now:
+            line = re.sub(rf"(?<![\w.~]){re.escape(was)}(?=\(| of )", now.replace("\\", r"\\"), line)
+    return line
 
 
 def compare_rows(
@@ -139,7 +159,7 @@ def compare_rows(
         )
         return
     for name, old_meaning, new_meaning in zip(new_names, was, now, strict=True):
-        if _uncast(old_meaning) != _uncast(new_meaning):
+        if not _same(old_meaning, new_meaning, plan, new_plan):
             nulls = _but_nulls(old_meaning) == _but_nulls(new_meaning)
             both.add(
                 "value-nullability" if nulls else "input-changed",
@@ -160,8 +180,8 @@ def compare_meanings(both: Comparison, place: Place, old: OperatorContract, new:
     _aggregates(both, place, before, after)
     _columns(both, place, before, after)
     old_sides, new_sides = (tuple(plan.sides.values()) for plan in (before, after))
-    if before.join and crossed(old_sides, new_sides):
-        exactly = old_sides == new_sides[::-1]
+    exactly = old_sides != new_sides and old_sides == new_sides[::-1]
+    if before.join and (exactly or crossed(old_sides, new_sides)):
         both.add(
             "join-sides",
             Verdict.INCOMPATIBLE if exactly else Verdict.UNKNOWN,
@@ -276,7 +296,9 @@ def crossed(old: Sequence[Sequence[str]], new: Sequence[Sequence[str]]) -> bool:
     """Whether of two each is more like what the other was than like what it was itself, by the words of their plans."""
 
     def common(one: Sequence[str], other: Sequence[str]) -> int:
-        words = (Counter(word for line in lines for word in re.findall(r"\w+", line)) for lines in (one, other))
+        words = (
+            Counter(word for line in lines for word in re.findall(r"\w+|[^\w\s]+", line)) for lines in (one, other)
+        )
         return (next(words) & next(words)).total()
 
     straight = common(old[0], new[0]) + common(old[1], new[1])
@@ -299,6 +321,10 @@ def _different(before: Sequence[str], after: Sequence[str]) -> list[str]:
         if more is not None:
             gone.remove(text)
             come.remove(more)
+    if not gone + come:
+        # One function after another is not the same as the other after the one.
+        calls = [[text for text in side if " of " in text] for side in (before, after)]
+        return [] if calls[0] == calls[1] else calls[1]
     return gone + come
 
 
@@ -345,7 +371,7 @@ def _keys(both: Comparison, place: Place, before: Plan, after: Plan) -> None:
             continue
         if _is_window(was) and _is_window(now):
             _windows(both, place, was, now)
-        elif _uncast(was) != _uncast(now):
+        elif not _same(was, now, before, after):
             _another(both, place.at(field="key"), "key", was, now, before, after)
 
 
@@ -413,7 +439,9 @@ def _aggregates(both: Comparison, place: Place, before: Plan, after: Plan) -> No
     if len(before.aggregates) != len(after.aggregates):
         return  # see compare_numbers
     for was, now in zip(before.aggregates, after.aggregates, strict=True):
-        if _uncast(was) != _uncast(now) and not _reads_as_well(was, now, both.new.output_mode == "update"):
+        if not _same(was, now, before, after, aggregate=True) and not _reads_as_well(
+            was, now, both.new.output_mode == "update"
+        ):
             _another(both, at, "value", was, now, before, after)
 
 
@@ -493,7 +521,7 @@ def _another(both: Comparison, place: Place, side: str, was: str, now: str, befo
             f"if it is the same, say --renamed {gone[0]}={come[0]}; if it is another, begin a new checkpoint",
         )
         return
-    if _but_nulls(was) == _but_nulls(now) or (
+    if (_but_nulls(was) == _but_nulls(now) and _uncast(was) != _uncast(now)) or (
         "count(1)" in (was, now) and _COUNTS.fullmatch(was) and _COUNTS.fullmatch(now)
     ):
         both.add(
@@ -507,8 +535,21 @@ def _another(both: Comparison, place: Place, side: str, was: str, now: str, befo
             "if it has no null there, ignore this finding",
         )
         return
+    code = "key-changed" if side == "key" else "aggregate-changed"
+    if _uncast(was) == _uncast(now):
+        both.add(
+            code,
+            Verdict.UNKNOWN,
+            place,
+            was,
+            now,
+            f"{now} stands where {was} stood: does the cast make another value of it?",
+            _WRONG,
+            "if it does not, ignore this finding",
+        )
+        return
     both.add(
-        "key-changed" if side == "key" else "aggregate-changed",
+        code,
         Verdict.INCOMPATIBLE,
         place,
         was,
@@ -542,7 +583,7 @@ def _columns(both: Comparison, place: Place, before: Plan, after: Plan) -> None:
     for name in sorted(before.columns.keys() & after.columns.keys()):
         was, now = before.columns[name], after.columns[name]
         side, _, column = name.partition(".")
-        if side == "input" and _uncast(was) != _uncast(now):
+        if side == "input" and not _same(was, now, before, after):
             both.add(
                 "input-changed",
                 Verdict.UNKNOWN,
@@ -657,8 +698,27 @@ def _function(both: Comparison, place: Place, was: str, now: str, parts: Sequenc
     )
 
 
+def _same(was: str, now: str, before: Plan, after: Plan, *, aggregate: bool = False) -> bool:
+    """Whether two texts mean the same column or ``aggregate``: a type that changed is seen by itself.
+
+    A cast around all of it, or around what an aggregate is of, does not matter. One within does, unless the sources
+    have other types by now, for which Spark puts it there.
+    """
+    if _without_cast(was, aggregate) == _without_cast(now, aggregate):
+        return True
+    return before.sources != after.sources and _uncast(was) == _uncast(now)
+
+
+def _without_cast(text: str, aggregate: bool) -> str:
+    if whole := _WHOLE_CAST.fullmatch(text):
+        return whole[1]
+    if aggregate and (of := _AGGREGATE.fullmatch(text)) and (whole := _WHOLE_CAST.fullmatch(of[2])):
+        return f"{of[1]}({whole[1]})"
+    return text
+
+
 def _uncast(text: str) -> str:
-    """A text without casts: they do not change which column is meant, and a type that changed is seen by itself."""
+    """A text without casts."""
     return _CAST.sub(r"\1", text)
 
 

@@ -139,7 +139,8 @@ def _not_pinned(both: Comparison) -> None:
         )
     was, now = (contract.conf.get(TIME_ZONE) for contract in (old, new))
     if was and now and was != now:
-        dates = any(map(ZONED.search, (text for o in new.operators for text in _computed(Plan.of(o.plan or ())))))
+        computed = [text for o in new.operators for text in _computed(Plan.of(o.plan or ()))]
+        dates = any(ZONED.search(text) or " as string)" in text for text in computed)
         both.add(
             "time-zone",
             Verdict.INCOMPATIBLE if dates else Verdict.UNKNOWN,

@@ -26,8 +26,8 @@ from ttlsnap.strict_json import parse_json
 PARTITIONS = "spark.sql.shuffle.partitions"
 SCHEMA_CHECK = "spark.sql.streaming.stateStore.stateSchemaCheck"
 TIME_ZONE = "spark.sql.session.timeZone"
-# What may depend on it: of a function of times that is no cast, the plan's text has the zone itself.
-ZONED = re.compile(r"cast\((?:[^()]|\([^()]*\))* as (?:date|timestamp|string)\)")
+# What depends on it: of a function of times that is no cast, the plan's text has the zone itself.
+ZONED = re.compile(r" as (?:date|timestamp)\)")
 MAX_BYTES = 64 << 20
 
 

@@ -19,11 +19,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import xxhash
+
 from ttlsnap.contract.functions import Digests
 from ttlsnap.contract.model import PARTITIONS, SCHEMA_CHECK, TIME_ZONE, ZONED, Contract, OperatorContract, StoreContract
 from ttlsnap.contract.of_checkpoint import contract_of_checkpoint
 from ttlsnap.contract.plan import SOURCE, PlannedOperator, sources, stateful_operators
-from ttlsnap.contract.recording import Empty, Recording, Started, intercepted, recorded
+from ttlsnap.contract.recording import Empty, Recording, Started, intercepted, recorded, tag
 from ttlsnap.engines.launch import first_lines, launched, own_session, set_for_now
 from ttlsnap.errors import NotACheckpointError, TtlsnapError, UsageError
 
@@ -186,10 +188,14 @@ def _settings(session: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
 def _empty_sources(spark: SparkSession, folder: Path) -> Empty:
     """Makes streaming DataFrames of a schema over one file of no bytes: a batch runs, and has no row."""
     read, json = type(spark.readStream).schema, type(spark.readStream).json
+    folders: dict[str, str] = {}
 
     def empty(schema: Any, name: str = "") -> DataFrame:
         # The plan shows the folder's name, by which sources of one schema are told apart.
-        source = folder / f"{SOURCE}{re.sub(r'[^A-Za-z0-9_.-]', '-', name)}"
+        plain = re.sub(r"[^A-Za-z0-9_.-]", "-", name)
+        if folders.setdefault(plain, name) != name:
+            plain += f"-{xxhash.xxh32_hexdigest(name.encode())}"
+        source = folder / f"{SOURCE}{plain}"
         source.mkdir(exist_ok=True)
         (source / "empty.json").touch()
         try:
@@ -335,11 +341,13 @@ def _unchecked(spark: SparkSession) -> dict[str, str]:
 
 
 def _time_zone(spark: SparkSession, operators: Sequence[OperatorContract]) -> dict[str, str]:
-    """The session's time zone, if the state may depend on it: by a date of a timestamp, or in a Python function."""
+    """The session's time zone, if the state may depend on it: by a cast to a date or a time, or, where there are times
+    to begin with, to a text, or in a Python function."""
     lines = [line for operator in operators for line in operator.plan or ()]
     timed = any(line.partition("from ")[1] and re.search(r"\b(?:timestamp|date)\b", line) for line in lines)
-    zoned = any(operator.functions for operator in operators) or any(map(ZONED.search, lines))
-    return {TIME_ZONE: str(spark.conf.get(TIME_ZONE))} if timed and zoned else {}
+    anyhow = any(operator.functions for operator in operators) or any(" as string)" in line for line in lines)
+    zoned = any(map(ZONED.search, lines)) or (timed and anyhow)
+    return {TIME_ZONE: str(spark.conf.get(TIME_ZONE))} if zoned else {}
 
 
 def _run_once(frame: DataFrame, mode: str, checkpoint: Path, once: bool) -> None:
@@ -387,22 +395,12 @@ def _with_ttls(store: StoreContract, ttls: Ttls) -> StoreContract:
 
 
 def _functions(planned: Sequence[PlannedOperator], recording: Recording) -> list[tuple[Digests, Ttls]]:
-    """The functions of each operator: a query is built from its sources on, and Spark numbers from the sink on."""
-    mine = [index for index, operator in enumerate(planned) if operator.runs_python]
-    given: list[dict[str, dict[str, str]]] = [{} for _ in planned]
-    ttls: list[Ttls] = [{} for _ in planned]
-    if len(mine) == len(recording.stateful):
-        for index, one in zip(mine, reversed(recording.stateful), strict=True):
-            given[index][one.name], ttls[index] = one.digests, one.ttls
-    else:
-        for index in mine:
-            given[index] |= {one.name: one.digests for one in recording.stateful}
-    for index, operator in enumerate(planned):
+    """The functions of each operator, and the TTLs of its variables, by the names that the plan has for them."""
+    stateful = {tag(number): one for number, one in enumerate(recording.stateful)}
+    found: list[tuple[Digests, Ttls]] = []
+    for operator in planned:
         text = "\n".join(operator.lines)
-        given[index] |= {
-            name: parts
-            for name, parts in recording.others.items()
-            if f"{name.partition('#')[0]}(" in text
-            or any(line.startswith("through ") and "In" in line for line in operator.lines)
-        }
-    return list(zip(given, ttls, strict=True))
+        functions = {n: parts for n, parts in recording.others.items() if f"{n}(" in text or f" {n} of " in text}
+        one = stateful.get(operator.function or "")
+        found.append(({one.name: one.digests, **functions}, one.ttls) if one else (functions, {}))
+    return found

@@ -13,18 +13,20 @@ does what it does with the results. No file of a checkpoint tells any of this.
     after dedupe                                through Union                 (any other node that rows come through)
     union amount = (price * 2)                  (a later branch of a union, where its column means another thing)
     through Join LeftOuter where (user = id)    through Generate explode(tags)
-    through MapInPandas of user, (amount * 2)   (what a Python function on the way is given)
+    through MapInPandas f of user, (amount * 2) (a Python function on the way, and what it is given)
+    subquery: through LogicalRelation prices    (what a subquery on the way reads)
     from clicks: user string, amount bigint     (a source, with its name where it has one)
     left: filter (amount > 3)                   (of a join, what the rows of a side come through)
 
-The plan's text differs between versions of Spark; within one it is stable.
+Behind a join, columns of one name are told by its sides: ``left.amount``. Of two functions of one name the second is
+``f~2``. The plan's text differs between versions of Spark; within one it is stable.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 SOURCE = "source-"
@@ -44,52 +46,117 @@ _STATEFUL = {
     "TransformWithStateInPandas": ("transformWithStateInPandasExec",),
     "TransformWithStateInPySpark": ("transformWithStateInPandasExec", "transformWithStateInPySparkExec"),
 }
-_SILENT = (
-    "Project",
-    "SubqueryAlias",
-    "StreamingRelation",
-    "StreamingRelationV2",
-    "LocalLimit",
-    "LocalRelation",
-    "Expand",
-    "Filter",
-    "EventTimeWatermark",
+_SILENT = frozenset(
+    {
+        "Project",
+        "SubqueryAlias",
+        "LocalLimit",
+        "LocalRelation",
+        "Filter",
+        "EventTimeWatermark",
+        "CollectMetrics",
+    }
+)
+# What gives the rows that it was given, so that its name tells enough.
+_PLAIN = frozenset(
+    {"View", "Union", "Repartition", "RepartitionByExpression", "Sort", "ResolvedHint", "Deduplicate", "Distinct"}
 )
 _UNITS = ((86_400_000_000, "day"), (3_600_000_000, "hour"), (60_000_000, "minute"), (1_000_000, "second"), (1000, "ms"))
 
+_NUMBER_SIGN = "\\u0023"  # of a text, which is not to be taken for the number of an attribute
+_SEED = re.compile(r"\b(randn?|uuid)\((?:Some\()?-?\d+\)?\)")
+_WINDOW_HEAD = "named_struct('start', "
 _TIME = r"precisetimestampconversion\(((?:[^()]|\([^()]*\))+), TimestampType, LongType\)"
 _WINDOW = re.compile(rf"{_TIME}.*?- (-?\d+)\) % (\d+)\).*\+ (\d+)\), LongType, TimestampType", re.DOTALL)
 _SESSION = re.compile(r"\(cast\((.+?) \+ (?:cast\((.+) as interval\)|(.+?)) as timestamp\)", re.DOTALL)
 
 
-@dataclass
+@dataclass(frozen=True)
 class PlannedOperator:
     """A stateful operator of a query: the names it may be recorded by, and what it computes.
 
-    ``runs_python`` is whether a Python function works on its state.
+    ``function`` is the name in the plan of the Python function that works on its state, None where there is none.
     """
 
     names: tuple[str, ...]
     lines: tuple[str, ...]
-    runs_python: bool
+    function: str | None
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows that a node gives: what they have come through, and the stateful operators on their way.
+
+    Both begin at the node and go on to the sources.
+    """
+
+    lines: tuple[str, ...] = ()
+    operators: tuple[PlannedOperator, ...] = ()
+
+    @classmethod
+    def of(cls, parts: Iterable[_Rows]) -> _Rows:
+        found = list(parts)
+        return cls(
+            tuple(line for part in found for line in part.lines), tuple(o for part in found for o in part.operators)
+        )
+
+    def of_side(self, side: str) -> _Rows:
+        return replace(self, lines=tuple(f"{side}: {line}" for line in self.lines))
+
+
+def stateful_operators(plan: Any) -> list[PlannedOperator]:
+    """The stateful operators of an analyzed plan (a JVM object), in the order in which Spark numbers them."""
+    return list(_Walk().read(plan).operators)
 
 
 @dataclass
 class _Walk:
-    """What was seen of a plan so far: what each attribute means, by its id, and the names they go by."""
+    """Reads a plan from its sources up.
+
+    ``meanings`` is what each attribute means at the node that is read, by its id, ``names`` the names they go by,
+    ``shared`` what a query names to use it in several places, by its number: its rows and its attributes.
+    """
 
     meanings: dict[int, str] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
+    shared: dict[int, tuple[_Rows, list[Any]]] = field(default_factory=dict)
 
-    def define(self, attribute: Any, meaning: str | None = None) -> None:
-        number = attribute.exprId().id()
-        self.names[number] = attribute.name()
-        if meaning is not None or number not in self.meanings:
-            self.meanings[number] = attribute.name() if meaning is None else meaning
+    def read(self, node: Any) -> _Rows:
+        """What a node's rows come through; its attributes are known afterwards."""
+        kind = _kind(node)
+        if kind == "WithCTE":
+            for shared in _items(node.cteDefs()):
+                self.shared[shared.id()] = self.read(shared.child()), list(_items(shared.child().output()))
+            return self.read(node.plan())
+        if kind == "CTERelationRef" and node.cteId() in self.shared:
+            rows, attributes = self.shared[node.cteId()]
+            for attribute, meant in zip(_items(node.output()), attributes, strict=True):
+                self._define(attribute, self.text(meant))
+            return rows
+        children = [self.read(child) for child in _items(node.children())]
+        self._learn(node, kind)
+        queries = [self.read(plan).of_side("subquery") for plan in _items(node.subqueries())]
+        join = kind == "Join" and _is_stateful(node, kind)
+        below = _Rows.of(
+            [rows.of_side(side) for side, rows in zip(("left", "right"), children, strict=True)] if join else children
+        )
+        below = _Rows.of([below, *queries])
+        if _is_stateful(node, kind):
+            operator = PlannedOperator(
+                _STATEFUL[kind],
+                (*_own(node, kind, self), *below.lines),
+                _function(node) if _runs_python(kind) else None,
+            )
+            rows = _Rows((f"after {_STATEFUL[kind][0]}",), (operator,))
+        else:
+            rows = _Rows(tuple(_through(node, kind, self)))
+        if kind == "Join":
+            self._tell_sides_apart(node)
+        return _Rows.of([rows, below])
 
     def text(self, expression: Any, sides: Mapping[int, str] | None = None) -> str:
         """An expression with each attribute replaced by what it means; ``sides`` says which side of a join it is of."""
-        text = expression.toString()
+        text = _quoted(expression).toString()
         numbers = sorted({int(n) for n in re.findall(r"#(\d+)", text)} & self.names.keys())
         if numbers:
             either = "|".join(rf"{re.escape(self.names[n])}#(?P<n{n}>{n})" for n in numbers)
@@ -100,23 +167,82 @@ class _Walk:
                 return f"{side}.{self.meanings[number]}" if side else self.meanings[number]
 
             text = re.sub(rf"(?:{either})(?!\d)L?(?:-T\d+ms)?", meaning, text)
-        return re.sub(r"(?<=[\w)>])#\d+L?", "", text)  # a result of a function has a number, too
+        text = re.sub(r"(?<=[\w)>~])#\d+L?", "", text)  # a result of a function has a number, too
+        text = _SEED.sub(r"\1()", text)  # which is another one each time
+        return text.replace(_NUMBER_SIGN, "#")
+
+    def _define(self, attribute: Any, meaning: str | None = None) -> None:
+        number = attribute.exprId().id()
+        self.names[number] = attribute.name()
+        if meaning is not None or number not in self.meanings:
+            self.meanings[number] = attribute.name() if meaning is None else meaning
+
+    def _learn(self, node: Any, kind: str) -> None:
+        """What the attributes mean that a node makes."""
+        if kind in ("Project", "Aggregate"):
+            expressions = node.projectList() if kind == "Project" else node.aggregateExpressions()
+            for expression in _items(expressions):
+                if _kind(expression) == "Alias":
+                    text = self.text(expression.child())
+                    self._define(expression, _window(text) if text.startswith(_WINDOW_HEAD) else text)
+        elif kind == "Expand":
+            for attribute, ways in _expanded(node):
+                window = self.text(ways[0])
+                if window.startswith(_WINDOW_HEAD):  # of sliding windows, which differ in where they begin
+                    self._define(attribute, _window(window))
+        elif kind == "Generate":
+            for attribute in _items(node.generatorOutput()):
+                self._define(attribute, f"{self.text(node.generator())}.{attribute.name()}")
+        for attribute in _items(node.output()):
+            self._define(attribute)
+
+    def _tell_sides_apart(self, join: Any) -> None:
+        """Behind a join, what is on both of its sides under one meaning is told by the side."""
+        sides = [{a.exprId().id() for a in _items(child.output())} for child in _items(join.children())]
+        common = {self.meanings[n] for n in sides[0]} & {self.meanings[n] for n in sides[1]}
+        for side, numbers in zip(("left", "right"), sides, strict=True):
+            for number in numbers:
+                if self.meanings[number] in common:
+                    self.meanings[number] = f"{side}.{self.meanings[number]}"
 
 
-def stateful_operators(plan: Any) -> list[PlannedOperator]:
-    """The stateful operators of an analyzed plan (a JVM object), in the order in which Spark numbers them."""
-    walk = _Walk()
-    _define(plan, walk)
-    return list(_operators(plan, walk))
+def _expanded(expand: Any) -> Iterator[tuple[Any, list[Any]]]:
+    """The attributes that differ among the rows which an ``Expand`` makes of one, each with what it is in those."""
+    projections = [list(_items(projection)) for projection in _items(expand.projections())]
+    for attribute, *ways in zip(_items(expand.output()), *projections, strict=True):
+        if any(way.toString() != attribute.toString() for way in ways):
+            yield attribute, ways
 
 
-def _operators(node: Any, walk: _Walk) -> Iterator[PlannedOperator]:
-    kind = _kind(node)
-    if _is_stateful(node, kind):
-        lines = (*_own(node, kind, walk), *_upstream(node, walk))
-        yield PlannedOperator(_STATEFUL[kind], lines, kind.endswith(("InPandas", "InPySpark", "InPandasWithState")))
-    for child in _items(node.children()):
-        yield from _operators(child, walk)
+def _quoted(expression: Any) -> Any:
+    """The expression with its texts in quotes, which Spark leaves out: one is not to be taken for a column."""
+    if _kind(expression) == "Literal":
+        value = expression.value()
+        if value is None or not expression.dataType().simpleString().startswith("string"):
+            return expression
+        text = str(value.toString()).replace("\\", "\\\\").replace("'", "\\'").replace("#", _NUMBER_SIGN)
+        literal = getattr(_jvm().org.apache.spark.sql.catalyst.expressions, "Literal$")
+        return getattr(literal, "MODULE$").apply(f"'{text}'")
+    children = list(_items(expression.children()))
+    quoted = [_quoted(child) for child in children]
+    if all(new is old for new, old in zip(quoted, children, strict=True)):
+        return expression
+    return expression.withNewChildren(_jvm().PythonUtils.toSeq(quoted))
+
+
+def _jvm() -> Any:
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context._jvm
+
+
+def _runs_python(kind: str) -> bool:
+    return kind.endswith(("InPandas", "InPySpark", "InPandasWithState"))
+
+
+def _function(node: Any) -> str:
+    """The name of the Python function that a node runs."""
+    return str(node.functionExpr().toString()).partition("(")[0]
 
 
 def _kind(node: Any) -> str:
@@ -129,37 +255,10 @@ def _is_stateful(node: Any, kind: str) -> bool:
     return all(child.isStreaming() for child in _items(node.children())) if kind == "Join" else True
 
 
-def _define(node: Any, walk: _Walk) -> None:
-    """Learn what the attributes of a plan mean, from the sources up."""
-    for child in _items(node.children()):
-        _define(child, walk)
-    kind = _kind(node)
-    if kind in ("Project", "Aggregate"):
-        expressions = node.projectList() if kind == "Project" else node.aggregateExpressions()
-        for expression in _items(expressions):
-            if _kind(expression) == "Alias":
-                walk.define(expression, _meaning(expression, walk))
-    elif kind == "Expand":  # of sliding windows, which differ in where they begin
-        first = node.projections().apply(0)
-        for expression, attribute in zip(_items(first), _items(node.output()), strict=True):
-            if expression.toString() != attribute.toString():
-                walk.define(attribute, _window(walk.text(expression)))
-    elif kind == "Generate":
-        for attribute in _items(node.generatorOutput()):
-            walk.define(attribute, f"{walk.text(node.generator())}.{attribute.name()}")
-    for attribute in _items(node.output()):
-        walk.define(attribute)
-
-
-def _meaning(alias: Any, walk: _Walk) -> str:
-    text = walk.text(alias.child())
-    return _window(text) if text.startswith("named_struct(start, ") else text
-
-
 def _window(text: str) -> str:
     """A window as one would write it; the analyzed plan has an expression of a page."""
     if (session := _SESSION.search(text)) and "%" not in text:
-        gap = session[2] or session[3]
+        gap = (session[2] or session[3]).strip("'")
         return f"session_window({session[1]}, {gap})"
     if window := _WINDOW.search(text):
         time, start, slide, length = window[1], *map(int, window.groups()[1:])
@@ -249,48 +348,57 @@ def _aggregates(expression: Any) -> Iterator[Any]:
         yield from _aggregates(child)
 
 
-def _upstream(node: Any, walk: _Walk) -> Iterator[str]:
-    """What the rows come through before they reach an operator; of a join, for each side."""
-    if _is_stateful(node, kind := _kind(node)) and kind == "Join":
-        for side, child in zip(("left", "right"), _items(node.children()), strict=True):
-            yield from (f"{side}: {line}" for line in _through(child, walk))
-        return
-    for child in _items(node.children()):
-        yield from _through(child, walk)
-
-
-def _through(child: Any, walk: _Walk) -> Iterator[str]:
-    """What a node and those below it do to the rows that come through."""
-    kind = _kind(child)
+def _through(node: Any, kind: str, walk: _Walk) -> Iterator[str]:
+    """What a node that keeps no state does to the rows that come through."""
     if kind == "EventTimeWatermark":
-        yield f"watermark {walk.text(child.eventTime())}, {child.delay().toString()}"
+        yield f"watermark {walk.text(node.eventTime())}, {node.delay().toString()}"
     elif kind == "Filter":
-        text = walk.text(child.condition())
+        text = walk.text(node.condition())
         if text != "true" and not text.startswith("isnotnull("):  # Spark's own, before a window
             yield f"filter {text}"
     elif kind.startswith("StreamingRelation"):
-        yield f"from {_source(child)}"
-    elif _is_stateful(child, kind):
-        yield f"after {_STATEFUL[kind][0]}"
+        yield f"from {_source(node)}"
     elif kind not in _SILENT:
-        yield f"through {kind}{_how(child, kind, walk)}"
+        how = _how(node, kind, walk)
+        if how is not None:
+            yield " ".join(filter(None, ["through", kind, how]))
         if kind == "Union":
-            yield from _branches(child, walk)
-    yield from _upstream(child, walk)
+            yield from _branches(node, walk)
 
 
-def _how(node: Any, kind: str, walk: _Walk) -> str:
-    """What a node that keeps no state does with the rows, as far as its name does not tell."""
+def _how(node: Any, kind: str, walk: _Walk) -> str | None:
+    """What a node that keeps no state does with the rows, as far as its name does not tell; None for nothing."""
+    if kind in _PLAIN:
+        return ""
     if kind == "Join":
         condition = node.condition()
         where = f" where {walk.text(condition.get())}" if condition.isDefined() else ""
-        return f" {node.joinType().toString()}{where}"
+        return f"{node.joinType().toString()}{where}"
     if kind == "Generate":
-        return f" {walk.text(node.generator())}"
+        return walk.text(node.generator())
+    if kind == "Expand":
+        made = [(attribute.name(), [walk.text(way) for way in ways]) for attribute, ways in _expanded(node)]
+        told = [f"{name}: {' | '.join(ways)}" for name, ways in made if not ways[0].startswith(_WINDOW_HEAD)]
+        return "; ".join(told) or None
     if kind.startswith(("MapIn", "PythonMapIn")):
         given = (walk.text(attribute) for child in _items(node.children()) for attribute in _items(child.output()))
-        return f" of {', '.join(given)}"
-    return ""
+        return f"{_function(node)} of {', '.join(given)}"
+    if not node.children().size():
+        return _table(node)
+    return ", ".join(walk.text(expression) for expression in _items(node.expressions()))
+
+
+def _table(relation: Any) -> str:
+    """The name of a static table, or the end of its path; empty where it has neither."""
+    if _kind(relation) == "Range":
+        return str(relation.toString()).removeprefix("Range ")
+    try:
+        table = relation.catalogTable()
+        if table.isDefined():
+            return str(table.get().identifier().unquotedString())
+        return ", ".join(path.getName() for path in _items(relation.relation().location().rootPaths()))
+    except Exception:  # of another kind, which has no such methods
+        return ""
 
 
 def _branches(union: Any, walk: _Walk) -> Iterator[str]:

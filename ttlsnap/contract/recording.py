@@ -56,56 +56,69 @@ class Given:
 
 @dataclass
 class Recording:
-    """``stateful`` are those of stateful operators in the order in which they were given; ``others`` go by a name."""
+    """``stateful`` are those of stateful operators, which plans call by ``tag`` and their number here; ``others`` go by
+    the names that they have in plans."""
 
     stateful: list[Given] = field(default_factory=list)
     others: dict[str, dict[str, str]] = field(default_factory=dict)
     started: list[Started] = field(default_factory=list)
 
-    def note_other(self, name: str, subject: Any) -> None:
-        """One that goes by a name in plans; several of one name are numbered."""
+    def note_other(self, name: str, subject: Any) -> str:
+        """One that goes by a name; of several that have it the later ones get a number. Gives the name it goes by."""
         found, number = digests(subject), 1
         while self.others.get(_numbered(name, number), found) != found:
             number += 1
         self.others[_numbered(name, number)] = found
+        return _numbered(name, number)
 
-    def note(self, subject: Any) -> None:
+    def note(self, subject: Any) -> str:
+        """One of a stateful operator. Gives its tag."""
         found = declared(subject)
         self.stateful.append(Given(name_of(subject), digests(subject, found), found.ttls if found else {}))
+        return tag(len(self.stateful) - 1)
+
+
+def tag(number: int) -> str:
+    """What plans call the function of a stateful operator, which was given as the one of this number."""
+    return f"ttlsnap_{number}"
 
 
 def _numbered(name: str, number: int) -> str:
-    return name if number == 1 else f"{name}#{number}"
+    return name if number == 1 else f"{name}~{number}"
 
 
 @contextlib.contextmanager
 def recorded() -> Iterator[Recording]:
     """Note down the functions that are given to Spark."""
-    from pyspark.sql.classic.dataframe import DataFrame
     from pyspark.sql.pandas.group_ops import PandasGroupedOpsMixin
     from pyspark.sql.streaming import DataStreamWriter
     from pyspark.sql.udf import UDFRegistration, UserDefinedFunction
+    from pyspark.sql.udtf import UDTFRegistration, UserDefinedTableFunction
 
     recording = Recording()
+    tags: list[str] = []
 
-    def first_argument(method: Callable[..., Any], note: Callable[[Any], None], name: str) -> Callable[..., Any]:
+    def note_stateful(method: Callable[..., Any], argument: str) -> Callable[..., Any]:
         @wraps(method)
         def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
-            note(args[0] if args else kwargs.get(name))
-            return method(self, *args, **kwargs)
+            tags.append(recording.note(args[0] if args else kwargs.get(argument)))
+            try:
+                return method(self, *args, **kwargs)
+            finally:
+                tags.pop()
 
         return noting
 
-    def note_udf(method: Callable[..., Any]) -> Callable[..., Any]:
+    def note_called(method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
         def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
-            recording.note_other(self._name, self.func)
-            return method(self, *args, **kwargs)
+            # A stateful operator's function is called by PySpark itself, which wraps it.
+            name = tags[-1] if tags else recording.note_other(self._name, self.func)
+            # Spark's own object has the name, and is made once.
+            with patch.multiple(self, _name=name, _judf_placeholder=None):
+                return method(self, *args, **kwargs)
 
         return noting
-
-    def note_other(subject: Any) -> None:
-        recording.note_other(name_of(subject), subject)
 
     def note_registered(method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
@@ -134,13 +147,11 @@ def recorded() -> Iterator[Recording]:
             ("transformWithState", "statefulProcessor"),
             ("transformWithStateInPandas", "statefulProcessor"),
         ):
-            wrap(PandasGroupedOpsMixin, name, partial(first_argument, note=recording.note, name=argument))
-        for name in ("mapInPandas", "mapInArrow"):
-            wrap(DataFrame, name, partial(first_argument, note=note_other, name="func"))
-        for name in ("applyInPandas", "applyInArrow"):
-            wrap(PandasGroupedOpsMixin, name, partial(first_argument, note=note_other, name="func"))
-        wrap(UserDefinedFunction, "__call__", note_udf)
+            wrap(PandasGroupedOpsMixin, name, partial(note_stateful, argument=argument))
+        wrap(UserDefinedFunction, "__call__", note_called)
+        wrap(UserDefinedTableFunction, "__call__", note_called)
         wrap(UDFRegistration, "register", note_registered)
+        wrap(UDTFRegistration, "register", note_registered)
         wrap(DataStreamWriter, "outputMode", note_mode)
         yield recording
 
@@ -151,9 +162,11 @@ def intercepted(recording: Recording, schemas: Mapping[str, str], empty: Empty) 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import DataStreamReader, DataStreamWriter, StreamingQueryManager
 
-    def given(*names: str | None) -> str | None:
+    names: dict[str, str] = {}
+
+    def given(*keys: str | None) -> str | None:
         """The schema that the user gave for a source, by any of its names."""
-        return next((schemas[name] for name in names if name is not None and name in schemas), schemas.get(""))
+        return next((schemas[key] for key in keys if key is not None and key in schemas), schemas.get(""))
 
     def note_format(self: Any, source: str) -> Any:
         self._ttlsnap_format = source.lower()
@@ -187,7 +200,13 @@ def intercepted(recording: Recording, schemas: Mapping[str, str], empty: Empty) 
                 f"the script reads a {kind} source whose schema only its data tell: give --schema {names}=FILE"
             )
         topics = next((str(noted[n]) for n in ("subscribe", "subscribepattern", "assign") if n in noted), None)
-        return empty(known, topics or (path and path.rstrip("/").rpartition("/")[2]) or kind)
+        return empty(known, name_of_source(topics or path or kind))
+
+    def name_of_source(where: str) -> str:
+        """The end of a path, or all of it where another path has that end."""
+        end = where.rstrip("/").rpartition("/")[2]
+        same = [other for other, name in names.items() if name == end]
+        return names.setdefault(where, where if same and where not in same else end)
 
     def table(self: Any, name: str) -> Any:
         known = given(name, name.rpartition(".")[2])
