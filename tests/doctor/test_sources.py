@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
+
+from ttlsnap.diagnosis.logs import examine_logs
+from ttlsnap.filesystem import open_directory
 
 from ..samples import sample
 from .asked import doctor
@@ -66,3 +70,22 @@ def test_what_another_source_writes_is_its_own(line: str, tmp_path: Path) -> Non
     offset(target, line, *range(7))
     found = doctor(target)
     assert (found.code, found.codes) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "codes"),
+    [("[", "]", []), ('{"a":[', "]}", []), ('{"a":[', "]", ["damaged-log"]), ('{"logOffset":[', "]}", ["damaged-log"])],
+)
+def test_a_very_long_offset_is_not_parsed(start: str, end: str, codes: list[str], tmp_path: Path) -> None:
+    target = sample(LZ4, tmp_path)
+    length = 8 << 20
+    offset(target, "5", 5)
+    offset(target, start + "[]," * (length // 3) + "[]" + end, 6)
+    tracemalloc.start()
+    try:
+        found = examine_logs(open_directory(str(target)))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [problem.code for problem in found.problems] == codes
+    assert peak < (64 << 20) + 5 * length, "a read of a log makes room for 64 MB"

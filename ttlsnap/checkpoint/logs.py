@@ -26,6 +26,7 @@ from ttlsnap.strict_json import parse_json
 
 FENCE_MARK = "ttlsnap fence"
 _MAX_LOG_BYTES = 64 << 20
+_MAX_OFFSET = 1 << 16  # characters of a source's offset
 _LOG_OFFSET = re.compile(r'\{\s*"logOffset"\s*:\s*(0|[1-9][0-9]{0,18})\s*\}')
 _OBJECT = re.compile(r'\{\s*("|$)')
 _MAX_MILLIS = ((1 << 63) - 1) // 1000  # what is still an int64 in microseconds
@@ -129,6 +130,10 @@ def _log_offset(text: str) -> int | None:
     if known := _LOG_OFFSET.fullmatch(text):
         return int(known[1])
     if not _OBJECT.match(text):
+        return None
+    if len(text) > _MAX_OFFSET:  # parsed, it could take thirty times as much memory
+        if not text.endswith("}") or text.startswith('{"logOffset"'):
+            raise ValueError(f"({text[:20]}...) broke off, or is not what Spark writes")
         return None
     try:
         # As lenient as a source's own parser may be; a whole number may have any number of digits.
