@@ -191,7 +191,7 @@ def _gone(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path)
     else:
-        path.unlink()
+        path.unlink(missing_ok=True)
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
 
 
@@ -204,10 +204,29 @@ def _offset(line: str) -> Callable[[Path], None]:
     return do
 
 
+def _cut(path: Path) -> None:
+    data = path.read_bytes()
+    _gone(path)
+    path.write_bytes(data[:-20])
+
+
+def _empty(path: Path) -> None:
+    _gone(path)
+    path.write_bytes(b"")
+
+
+def _folder(path: Path) -> None:
+    _gone(path)
+    path.mkdir()
+
+
 BESIDE_THE_STATE: list[tuple[str, Callable[[Path], None], str]] = [
     ("metadata", _gone, "damaged-metadata"),
     ("sources/0", _gone, "damaged-log"),
     ("sources/0/1", _gone, "damaged-log"),
+    *(("sources/0/2", damage, "damaged-log") for damage in (_empty, _cut, _folder)),
+    ("sources/0/0", _cut, "damaged-log"),
+    ("sources/0/3", _empty, "damaged-log"),  # of a batch that was to come
     *(
         ("offsets/2", _offset(line), "damaged-log")
         for line in ('{"logOffset":', '{"logOffset":"2"}', '{"logOffset":true}', '{"logOffset":0}')
@@ -228,3 +247,13 @@ def test_what_is_wrong_beside_the_state(
     assert found.problem(code)["severity"] == "error"
     assert found.problem(code)["where"].startswith(name)
     assert judge.refusal(damaged, MORE[:1], fresh=True)
+
+
+def test_a_file_source_whose_log_names_no_file(judge: Judge, sound: Checkpoint) -> None:
+    damaged = judge.copy(sound)
+    log = damaged.path / "sources/0/2"
+    _gone(log)
+    log.write_text("v1")
+    assert doctor(damaged.path).codes == ["damaged-log"]
+    wanted = damaged.expected.run(MORE[:1])
+    assert judge.restart(damaged, MORE[:1], fresh=True) != wanted, "Spark has read a file twice"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from ttlsnap.checkpoint import Batch, Logs, layout
 from ttlsnap.checkpoint.logs import read_batch, read_conf, read_file_logs, read_logs, shuffle_partitions
 from ttlsnap.diagnosis.problems import Problem, Severity, problem
+from ttlsnap.diagnosis.sources import examine_file_logs
 from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError
 from ttlsnap.filesystem import Directory
 from ttlsnap.journal import read_journals
@@ -58,7 +59,7 @@ def examine_logs(files: Directory) -> LogFindings:
     if found.uncommitted:
         _uncommitted(files, found)
     _skipped(found)
-    _file_sources(files, found)
+    found.problems += examine_file_logs(files, found.file_logs)
     if files.stat("metadata") is None:
         words = f"{files.root}/metadata is missing: Spark 4.2 refuses to start, an older one takes it for another query"
         found.problems.append(problem(files.root, "damaged-metadata", "metadata", words))
@@ -74,23 +75,6 @@ def _offsets(files: Directory, found: LogFindings) -> None:
             path = layout.offset_file(batch)
             severity: Severity = "error" if batch + 1 >= found.logs.offsets[-1] else "warning"
             found.problems.append(problem(files.root, "damaged-log", path, error, severity))
-
-
-def _file_sources(files: Directory, found: LogFindings) -> None:
-    """The logs of sources that read files: without them such a source does not know what it has read."""
-    for source, last in found.file_logs.items():
-        folder = f"sources/{source}"
-        names = {file.name for file in files.list(folder)}
-        compacted = [int(name[:-8]) for name in names if name.endswith(".compact") and name[:-8].isdecimal()]
-        first = max((batch for batch in compacted if batch <= last), default=-1)
-        # However far the offset says it has come, no more is looked for than there is, and one.
-        missing = next((batch for batch in range(first + 1, last + 1) if str(batch) not in names), None)
-        if missing is not None:
-            path = f"{folder}/{missing}"
-            words = (
-                f"{files.root}/{path} is missing, by which source {source} knows what it has read: Spark does not start"
-            )
-            found.problems.append(problem(files.root, "damaged-log", path, words))
 
 
 def _own_runs(files: Directory, found: LogFindings) -> None:
