@@ -221,7 +221,7 @@ def _folder(path: Path) -> None:
 
 
 BESIDE_THE_STATE: list[tuple[str, Callable[[Path], None], str]] = [
-    ("metadata", _gone, "damaged-metadata"),
+    *(("metadata", damage, "damaged-metadata") for damage in (_gone, _empty, _cut, _folder)),
     ("sources/0", _gone, "damaged-log"),
     ("sources/0/1", _gone, "damaged-log"),
     *(("sources/0/2", damage, "damaged-log") for damage in (_empty, _cut, _folder)),

@@ -60,9 +60,6 @@ def examine_logs(files: Directory) -> LogFindings:
         _uncommitted(files, found)
     _skipped(found)
     found.problems += examine_file_logs(files, found.file_logs)
-    if files.stat("metadata") is None:
-        words = f"{files.root}/metadata is missing: Spark 4.2 refuses to start, an older one takes it for another query"
-        found.problems.append(problem(files.root, "damaged-metadata", "metadata", words))
     return found
 
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import open_checked
-from ttlsnap.diagnosis.problems import Problem, problem
-from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.diagnosis.problems import Problem, leads_outside, problem
+from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError
 from ttlsnap.filesystem import Directory
 from ttlsnap.strict_json import parse_json, typed
 
@@ -29,7 +29,11 @@ def examine_file_logs(files: Directory, known: Mapping[int, int]) -> Iterator[Pr
     """What is wrong with the logs of the sources in ``known``, which is how far each had come."""
     for source, last in known.items():
         folder = f"sources/{source}"
-        listed = {file.name: file for file in files.list(folder)}
+        try:
+            listed = {file.name: file for file in files.list(folder)}
+        except RefusedError:
+            yield leads_outside(files.root, folder)
+            continue
         numbers = {name: layout.parse_number(name.removesuffix(_COMPACT)) for name in listed}
         batches = {name: number for name, number in numbers.items() if number is not None}
         compacted = [number for name, number in batches.items() if name.endswith(_COMPACT)]
@@ -46,6 +50,8 @@ def examine_file_logs(files: Directory, known: Mapping[int, int]) -> Iterator[Pr
                     yield _problem(files, f"{folder}/{name}", error)
                 except UnsupportedError as error:
                     yield problem(files.root, "unsupported", f"{folder}/{name}", error)
+                except RefusedError:
+                    yield leads_outside(files.root, f"{folder}/{name}")
 
 
 def _problem(files: Directory, path: str, what: object) -> Problem:
