@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -177,20 +178,82 @@ def test_a_torn_offset(judge: Judge) -> None:
     assert judge.state(written) == written.expected.state()
 
 
-@pytest.mark.parametrize(
-    ("gone", "code"), [("metadata", "damaged-metadata"), ("sources/0", "damaged-log"), ("sources/0/1", "damaged-log")]
-)
-def test_what_is_missing_beside_the_state(judge: Judge, gone: str, code: str) -> None:
+@pytest.fixture(scope="module")
+def sound(judge: Judge) -> Checkpoint:
+    """One that lacks nothing; tests damage copies of it."""
     written = judge.write(Query(), BATCHES)
     settled(written.path)
     assert doctor(written.path).code == 0
-    path = written.path / gone
+    return written
+
+
+def _gone(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path)
     else:
-        path.unlink()
+        path.unlink(missing_ok=True)
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-    assert judge.refusal(judge.copy(written), MORE[:1], fresh=True)
-    found = doctor(written.path)
+
+
+def _offset(line: str) -> Callable[[Path], None]:
+    def do(path: Path) -> None:
+        text = path.read_text()
+        _gone(path)
+        path.write_text("\n".join([*text.split("\n")[:2], line]))
+
+    return do
+
+
+def _cut(path: Path) -> None:
+    data = path.read_bytes()
+    _gone(path)
+    path.write_bytes(data[:-20])
+
+
+def _empty(path: Path) -> None:
+    _gone(path)
+    path.write_bytes(b"")
+
+
+def _folder(path: Path) -> None:
+    _gone(path)
+    path.mkdir()
+
+
+BESIDE_THE_STATE: list[tuple[str, Callable[[Path], None], str]] = [
+    *(("metadata", damage, "damaged-metadata") for damage in (_gone, _empty, _cut, _folder)),
+    ("sources/0", _gone, "damaged-log"),
+    ("sources/0/1", _gone, "damaged-log"),
+    *(("sources/0/2", damage, "damaged-log") for damage in (_empty, _cut, _folder)),
+    ("sources/0/0", _cut, "damaged-log"),
+    ("sources/0/3", _empty, "damaged-log"),  # of a batch that was to come
+    *(
+        ("offsets/2", _offset(line), "damaged-log")
+        for line in ('{"logOffset":', '{"logOffset":"2"}', '{"logOffset":true}', '{"logOffset":0}')
+    ),
+    ("offsets/2", _offset("garbage"), "damaged-log"),
+    ("offsets/1", _offset('{"logOffset":'), "damaged-log"),
+]
+
+
+@pytest.mark.parametrize(("name", "damage", "code"), BESIDE_THE_STATE)
+def test_what_is_wrong_beside_the_state(
+    judge: Judge, sound: Checkpoint, name: str, damage: Callable[[Path], None], code: str
+) -> None:
+    damaged = judge.copy(sound)
+    damage(damaged.path / name)
+    found = doctor(damaged.path)
     assert (found.code, found.codes) == (1, [code])
-    assert f"{gone.partition('/')[0]}" in found.problem(code)["where"]
+    assert found.problem(code)["severity"] == "error"
+    assert found.problem(code)["where"].startswith(name)
+    assert judge.refusal(damaged, MORE[:1], fresh=True)
+
+
+def test_a_file_source_whose_log_names_no_file(judge: Judge, sound: Checkpoint) -> None:
+    damaged = judge.copy(sound)
+    log = damaged.path / "sources/0/2"
+    _gone(log)
+    log.write_text("v1")
+    assert doctor(damaged.path).codes == ["damaged-log"]
+    wanted = damaged.expected.run(MORE[:1])
+    assert judge.restart(damaged, MORE[:1], fresh=True) != wanted, "Spark has read a file twice"

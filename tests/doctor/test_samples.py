@@ -142,6 +142,51 @@ def test_damage_is_found_and_named(case: str, tmp_path: Path) -> None:
         assert problem["fix"] and problem["where"] and not problem["where"].startswith("/")
 
 
+@pytest.mark.parametrize(
+    ("name", "where", "to"),
+    [
+        *((name, name, to) for name in ("metadata", "sources/0") for to in ("there", "nowhere")),
+        *(("sources", "sources/0", to) for to in ("there", "nowhere")),
+        ("sources/0/3", "sources/0/3", "there"),
+    ],
+)
+def test_a_link_that_leads_outside_is_a_problem_like_others(name: str, where: str, to: str, tmp_path: Path) -> None:
+    target = sample(LZ4, tmp_path)
+    (target / name).rename(tmp_path / "there")
+    (target / name).symlink_to(tmp_path / to)
+    found = doctor(target)
+    assert (found.code, found.codes) == (3, ["link-outside"])
+    assert found.problem("link-outside")["where"] == where
+    assert found.problem("link-outside")["severity"] == "unknown"
+    assert {version for version, whole in found.restorable.items() if whole} == ALL
+    _cut("state/0/0/7.delta")(target)
+    found = doctor(target)
+    assert (found.code, sorted(set(found.codes))) == (1, ["damaged-file", "last-batch-lost", "link-outside"])
+    fixed = doctor(target, "--fix", "last-batch-lost", "--quiet-period", "0")
+    assert fixed.code == (4 if name == "metadata" else 3), fixed.error
+
+
+@pytest.mark.parametrize("text", [None, "", '{"id":"1ea6'])
+def test_damaged_metadata_is_not_the_end(text: str | None, tmp_path: Path) -> None:
+    target = sample(LZ4, tmp_path)
+    path = target / "metadata"
+    path.unlink()
+    path.with_name(".metadata.crc").unlink(missing_ok=True)
+    if text is None:
+        path.mkdir()
+    else:
+        path.write_text(text)
+    found = doctor(target)
+    assert (found.code, found.codes) == (1, ["damaged-metadata"])
+    assert found.problem("damaged-metadata")["where"] == "metadata"
+    assert {version for version, whole in found.restorable.items() if whole} == ALL
+    _cut("state/0/0/7.delta")(target)
+    before = bytes_of(target)
+    refused = doctor(target, "--fix", "last-batch-lost", "--quiet-period", "0")
+    assert refused.code == 4 and f"{path}" in refused.error
+    assert {p: d for p, d in bytes_of(target).items() if not p.startswith("_ttlsnap")} == before
+
+
 def test_a_table_of_an_older_snapshot_alone_is_read(tmp_path: Path) -> None:
     target = sample(ROCKSDB, tmp_path)
     keep = ("--ttl", "1d", "--timestamp", "value.max", "--rewrite", "full", "--quiet-period", "0", "--yes")

@@ -132,7 +132,8 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Read the checkpoint in ``files`` as of its last committed batch, or as of the retained ``batch``.
 
-    With ``spare``, partitions beyond the number there should be are passed over.
+    With ``spare``, for who looks into damage, partitions beyond the number there should be are passed over, and the
+    query's id is not asked for.
 
     Raises NotACheckpointError, CorruptionError or UnsupportedError; UsageError when ``batch`` is not retained
     or ``schemas`` names a store that does not exist.
@@ -161,13 +162,16 @@ def open_checkpoint(
     operators = tuple(sorted(operators, key=lambda operator: operator.id))
     if not operators:
         raise NotACheckpointError(f"{files.root}/{layout.STATE} holds no operator; the query keeps no state")
-    return Checkpoint(files, query_id(files), logs, facts, _with_schemas(operators, schemas or {}))
+    return Checkpoint(files, None if spare else query_id(files), logs, facts, _with_schemas(operators, schemas or {}))
 
 
 def query_id(files: Directory) -> str | None:
     """The id of the query that the checkpoint belongs to; None where it is not recorded."""
-    if files.stat("metadata") is None:
+    info = files.stat("metadata")
+    if info is None:
         return None
+    if info.is_dir:
+        raise CorruptionError(f"{files.root}/metadata is a folder, not a file")
     try:
         document = parse_json(read_checked(files, "metadata", _MAX_METADATA_BYTES))
         return str(document["id"])

@@ -11,8 +11,9 @@ and runs again when the query restarts. Source: Spark's ``OffsetSeqLog`` and ``C
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,9 @@ from ttlsnap.strict_json import parse_json
 
 FENCE_MARK = "ttlsnap fence"
 _MAX_LOG_BYTES = 64 << 20
+_MAX_OFFSET = 1 << 16  # characters of a source's offset
+_LOG_OFFSET = re.compile(r'\{\s*"logOffset"\s*:\s*(0|[1-9][0-9]{0,18})\s*\}')
+_OBJECT = re.compile(r'\{\s*("|$)')
 _MAX_MILLIS = ((1 << 63) - 1) // 1000  # what is still an int64 in microseconds
 
 
@@ -91,16 +95,59 @@ def read_batch(files: Directory, batch: int) -> Batch:
     )
 
 
-def read_file_logs(files: Directory, batch: int) -> Iterator[tuple[int, int]]:
-    """Of sources that read files, by their number, how far their own log had come; raises as ``read_batch`` does."""
-    lines = _offset_lines(files, layout.offset_file(batch))
+def read_file_logs(files: Directory, batch: int, before: Mapping[int, int]) -> dict[int, int]:
+    """Of sources that read files, by their number, how far their own logs had come; ``before`` at an earlier batch.
+
+    Raises as ``read_batch`` does, and CorruptionError for an offset that broke off or that its source did not write.
+    """
+    path = layout.offset_file(batch)
+    lines = _offset_lines(files, path)
     if lines[0].strip() != "v1":  # later ones go by names
-        return
+        return {}
+    found = {}
     for source, line in enumerate(lines[2:]):
-        with contextlib.suppress(ValueError):
-            offset = parse_json(line)
-            if isinstance(offset, dict) and isinstance(number := offset.get("logOffset"), int) and len(offset) == 1:
-                yield source, number
+        try:
+            number = _log_offset(line.strip())
+        except ValueError as error:
+            raise CorruptionError(f"{files.root}/{path}: the offset of source {source} {error}") from error
+        if number is not None:
+            found[source] = number
+    for source, earlier in before.items():
+        if source not in found:
+            words = f"source {source} reads files, and its offset is gone, or is not one of such a source"
+            raise CorruptionError(f"{files.root}/{path}: {words}")
+        if found[source] < earlier:
+            words = f"source {source} is at {found[source]} of its log, and had come to {earlier} before"
+            raise CorruptionError(f"{files.root}/{path}: {words}")
+    return found
+
+
+def _log_offset(text: str) -> int | None:
+    """How far the log of a source that reads files had come; None for the offset of any other source.
+
+    That may be of any form: of it is only said, by a ValueError, when what begins as a JSON object does not end as one.
+    """
+    if known := _LOG_OFFSET.fullmatch(text):
+        return int(known[1])
+    if not _OBJECT.match(text):
+        return None
+    if len(text) > _MAX_OFFSET:  # parsed, it could take thirty times as much memory
+        if not text.endswith("}") or text.startswith('{"logOffset"'):
+            raise ValueError(f"({text[:20]}...) broke off, or is not what Spark writes")
+        return None
+    try:
+        # As lenient as a source's own parser may be; a whole number may have any number of digits.
+        offset = json.loads(text, strict=False, parse_int=float)
+    except RecursionError:
+        return None
+    except ValueError as error:
+        raise ValueError(f"is not whole ({error})") from error
+    if offset.keys() != {"logOffset"}:
+        return None
+    number = offset["logOffset"]
+    if not isinstance(number, float) or not 0 <= number < 1 << 63:
+        raise ValueError(f"is {text[:40]}, which is no place in a log")
+    return int(number)  # Spark takes 5.0 for 5
 
 
 def read_conf(files: Directory, batch: int) -> Mapping[str, str]:

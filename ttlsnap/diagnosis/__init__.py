@@ -2,6 +2,7 @@
 
 problems      every kind of problem: its code, how grave it is, what helps
 logs          the offset and the commit log, and what an offline repartition left there
+sources       the logs of sources that read files
 folders       what lies in the state folder and should not; where the schemas are said to be
 reading       one partition: the newest version whole, of older versions each file once
 examination   all of it put together, on all cores

@@ -13,10 +13,10 @@ from ttlsnap.checkpoint.logs import read_logs, shuffle_partitions
 from ttlsnap.diagnosis.fixing import refuse_unknown, repair
 from ttlsnap.diagnosis.folders import examine_folders, examine_schema_paths
 from ttlsnap.diagnosis.logs import LogFindings, examine_logs
-from ttlsnap.diagnosis.problems import Problem, Severity, problem
+from ttlsnap.diagnosis.problems import Problem, Severity, leads_outside, problem
 from ttlsnap.diagnosis.reading import PartitionCheck, PartitionFindings, examine_partition
 from ttlsnap.engines.local import spread, useful_processes
-from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError
+from ttlsnap.errors import CorruptionError, NotACheckpointError, RefusedError, UnsupportedError
 from ttlsnap.filesystem import Directory, open_directory
 from ttlsnap.locking import QUIET_PERIOD, locked
 from ttlsnap.operators import links_of, states_of
@@ -144,11 +144,7 @@ def _require_checkpoint(files: Directory) -> None:
 def _examine(files: Directory, parallelism: int | None, scratch: str | None, listener: DoctorListener) -> DoctorReport:
     logs = examine_logs(files)
     problems = list(logs.problems)
-    try:
-        query = query_id(files)
-    except CorruptionError as error:
-        query = None
-        problems.append(problem(files.root, "damaged-metadata", "metadata", error))
+    query = _query_id(files, problems)
     checkpoint, closed = _newest_that_opens(files, logs, problems)
     results: list[tuple[PartitionCheck, PartitionFindings]] = []
     if checkpoint is not None:
@@ -177,6 +173,23 @@ def _examine(files: Directory, parallelism: int | None, scratch: str | None, lis
         problems=tuple(_in_order(problems)),
         entries=sum(each.entries for _, each in results),
     )
+
+
+def _query_id(files: Directory, problems: list[Problem]) -> str | None:
+    """The query's id; that it cannot be read says nothing against the state."""
+    try:
+        if files.stat("metadata") is not None:
+            return query_id(files)
+    except CorruptionError as error:
+        problems.append(problem(files.root, "damaged-metadata", "metadata", error))
+    except UnsupportedError as error:
+        problems.append(problem(files.root, "unsupported", "metadata", error))
+    except RefusedError:
+        problems.append(leads_outside(files.root, "metadata"))
+    else:
+        words = f"{files.root}/metadata is missing: Spark 4.2 refuses to start, an older one takes it for another query"
+        problems.append(problem(files.root, "damaged-metadata", "metadata", words))
+    return None
 
 
 def _newest_that_opens(

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ttlsnap.checkpoint import layout, open_checkpoint
-from ttlsnap.checkpoint.checkpoint import partition_folders, state_files
+from ttlsnap.checkpoint.checkpoint import partition_folders, query_id, state_files
 from ttlsnap.checkpoint.logs import read_conf, read_logs, shuffle_partitions
 from ttlsnap.checkpoint.metadata import relocated
 from ttlsnap.diagnosis.folders import leftovers, operator_metadata
 from ttlsnap.diagnosis.logs import examine_logs
 from ttlsnap.diagnosis.problems import CODES
-from ttlsnap.errors import RefusedError, TtlsnapError, UsageError
+from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.filesystem import LocalDirectory
 from ttlsnap.journal import Journal, Move, next_number, read_journal, report_path, staged_path
 from ttlsnap.locking import refuse_if_alive
@@ -52,7 +52,7 @@ def repair(files: LocalDirectory, found: DoctorReport, names: Sequence[str], qui
             )
     refuse_if_cut_off(files)
     _refuse_out_of_order(names)
-    refuse_if_alive(files, found.query_id, quiet_period)
+    refuse_if_alive(files, _query_id(files), quiet_period)
     discard_leftovers(files)
     logs = read_logs(files)
     if logs.commits[-1] != found.batch:
@@ -88,6 +88,14 @@ def repair(files: LocalDirectory, found: DoctorReport, names: Sequence[str], qui
         _discard_unless_open(files, run)
         raise
     return run
+
+
+def _query_id(files: LocalDirectory) -> str | None:
+    """The query's id; where it cannot be read, nobody knows whether the query runs, and rollback refuses."""
+    try:
+        return query_id(files)
+    except (CorruptionError, UnsupportedError) as error:
+        raise RefusedError(f"{error}. Put that right first; nothing was changed") from error
 
 
 def _refuse_out_of_order(names: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from ttlsnap.checkpoint import Batch, Logs, layout
 from ttlsnap.checkpoint.logs import read_batch, read_conf, read_file_logs, read_logs, shuffle_partitions
 from ttlsnap.diagnosis.problems import Problem, Severity, problem
+from ttlsnap.diagnosis.sources import examine_file_logs
 from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError
 from ttlsnap.filesystem import Directory
 from ttlsnap.journal import read_journals
@@ -24,7 +25,8 @@ class LogFindings:
     """What the logs say: ``batches`` are the committed ones that can be read.
 
     ``unfinished`` is whether the last batch is a repartition that was not committed. ``skipped`` are batches that a
-    repartition was told to pass over: they are committed and have no state.
+    repartition was told to pass over: they are committed and have no state. ``file_logs`` is how far the sources that
+    read files had come in their own logs, by the newest offsets that can be read.
     """
 
     logs: Logs
@@ -32,6 +34,7 @@ class LogFindings:
     problems: list[Problem] = field(default_factory=list)
     unfinished: bool = False
     skipped: set[int] = field(default_factory=set)
+    file_logs: dict[int, int] = field(default_factory=dict)
 
     @property
     def uncommitted(self) -> list[int]:
@@ -52,32 +55,23 @@ def examine_logs(files: Directory) -> LogFindings:
         if batch >= first or batch == logs.commits[-1]:
             _committed(files, batch, found)
     _gaps(files, found)
+    _offsets(files, found)
     if found.uncommitted:
         _uncommitted(files, found)
     _skipped(found)
-    _file_sources(files, found)
-    if files.stat("metadata") is None:
-        words = f"{files.root}/metadata is missing: Spark 4.2 refuses to start, an older one takes it for another query"
-        found.problems.append(problem(files.root, "damaged-metadata", "metadata", words))
+    found.problems += examine_file_logs(files, found.file_logs)
     return found
 
 
-def _file_sources(files: Directory, found: LogFindings) -> None:
-    """The logs of sources that read files: without them such a source does not know what it has read."""
-    newest = found.logs.commits[-1]
-    for source, last in read_file_logs(files, newest) if newest in found.batches else ():
-        folder = f"sources/{source}"
-        names = {file.name for file in files.list(folder)}
-        compacted = [int(name[:-8]) for name in names if name.endswith(".compact") and name[:-8].isdecimal()]
-        first = max((batch for batch in compacted if batch <= last), default=-1)
-        # However far the offset says it has come, no more is looked for than there is, and one.
-        missing = next((batch for batch in range(first + 1, last + 1) if str(batch) not in names), None)
-        if missing is not None:
-            path = f"{folder}/{missing}"
-            words = (
-                f"{files.root}/{path} is missing, by which source {source} knows what it has read: Spark does not start"
-            )
-            found.problems.append(problem(files.root, "damaged-log", path, words))
+def _offsets(files: Directory, found: LogFindings) -> None:
+    """The sources' offsets of the last two batches: Spark starts from one, and asks for what lies between them."""
+    for batch in sorted(found.batches)[-2:]:
+        try:
+            found.file_logs = read_file_logs(files, batch, found.file_logs)
+        except CorruptionError as error:
+            path = layout.offset_file(batch)
+            severity: Severity = "error" if batch + 1 >= found.logs.offsets[-1] else "warning"
+            found.problems.append(problem(files.root, "damaged-log", path, error, severity))
 
 
 def _own_runs(files: Directory, found: LogFindings) -> None:
@@ -125,6 +119,7 @@ def _uncommitted(files: Directory, found: LogFindings) -> None:
         found.problems.append(problem(files.root, "missing-commit", layout.commit_file(last - 1), words))
     try:
         count = shuffle_partitions(read_conf(files, last))
+        found.file_logs = read_file_logs(files, last, found.file_logs)
     except UnsupportedError as error:
         found.problems.append(problem(files.root, "unsupported", path, error))
         return

@@ -74,6 +74,9 @@ CODES: dict[str, Kind] = {
     ),
     "nothing-restorable": Kind("error", "Restore what is named above from a copy, or start from a new checkpoint"),
     "extra-partition": Kind("warning", "If it is nobody's, move the folder out of the checkpoint"),
+    "link-outside": Kind(
+        "unknown", "Put in the link's place what it leads to; if that is gone, restore it from a copy of the checkpoint"
+    ),
     "unsupported": Kind("unknown", "Another version of ttlsnap may know it"),
     "uncommitted-batch": Kind("note", "Nothing to do: it runs again when the query starts"),
     "no-schema": Kind("note", "Nothing to do; ttlsnap inspect --schema shows the entries"),
@@ -104,3 +107,9 @@ def problem(
     kind = CODES[code]
     fix = kind.fix.format(target=target, **facts)
     return Problem(code, severity or kind.severity, where, str(message), fix, kind.fixable)
+
+
+def leads_outside(target: str, where: str) -> Problem:
+    """Of what is not looked at: Spark may well follow such a link."""
+    words = f"{target}/{where} is, or lies behind, a symbolic link that leads outside, which ttlsnap does not follow"
+    return problem(target, "link-outside", where, words)

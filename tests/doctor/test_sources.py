@@ -1,0 +1,191 @@
+"""What sources say they have read: damage is found, and what only another kind of source understands is left alone."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ttlsnap.diagnosis.logs import examine_logs
+from ttlsnap.diagnosis.sources import examine_file_logs
+from ttlsnap.filesystem import open_directory
+
+from ..samples import sample
+from .asked import doctor
+
+LZ4 = "agg-deltas-lz4-4.2"
+NINES = "9" * 4400
+
+
+def offset(target: Path, line: str | None, *batches: int) -> None:
+    """Have the one source's offset at some batches be ``line``; with None there is none."""
+    for batch in batches:
+        path = target / f"offsets/{batch}"
+        path.write_text("\n".join([*path.read_text().split("\n")[:2], *([] if line is None else [line])]))
+        path.with_name(f".{batch}.crc").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"logOffset":', "{", '{"', '{"topic":{"0":5}', '{"logOffset":5}{', '{"logOffset":"5"}', '{"logOffset":true}',
+        '{"logOffset":1e30}', '{"logOffset":null}', '{"logOffset":05}', '{"logOffset":-5}', '{"logOffset":3}',
+        f'{{"logOffset":{NINES}}}', "garbage", "-", '{"topic":{"0":5}}', "", None,
+    ],
+)  # fmt: skip
+def test_a_file_source_s_offset_that_is_none(line: str | None, tmp_path: Path) -> None:
+    target = sample(LZ4, tmp_path)
+    offset(target, line, 6)
+    found = doctor(target)
+    assert (found.code, found.codes) == (1, ["damaged-log"])
+    assert found.problem("damaged-log")["where"] == "offsets/6"
+    assert "source 0" in found.problem("damaged-log")["message"]
+
+
+@pytest.mark.parametrize("line", ['{ "logOffset" : 5 }', '{"logOffset":5.0}'])
+def test_a_file_source_s_offset_may_be_written_in_other_ways(line: str, tmp_path: Path) -> None:
+    target = sample(LZ4, tmp_path)
+    offset(target, line, 6)
+    assert doctor(target).code == 0
+
+
+def test_a_file_source_s_offset_that_broke_off_in_a_batch_that_was_not_committed(tmp_path: Path) -> None:
+    target = sample("uncommitted-batch-4.2", tmp_path)
+    assert doctor(target).codes == ["uncommitted-batch"]
+    offset(target, '{"logOffset":', 4)
+    found = doctor(target)
+    assert (found.code, found.codes) == (1, ["torn-offset"])
+    assert doctor(target, "--fix", "torn-offset", "--quiet-period", "0").code == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "garbage", "5", "-", "", "{topic=5}", "[1", '{"topic":{"0":5}}', '{"x": NaN}', '{"a":1,"a":2}', '{"a":"\t"}',
+        f'{{"x":{NINES}}}', '{"a":' + "[" * 20_000 + "]" * 20_000 + "}", '{"logOffset":"5","of":"another"}',
+    ],
+)  # fmt: skip
+def test_what_another_source_writes_is_its_own(line: str, tmp_path: Path) -> None:
+    target = sample(LZ4, tmp_path)
+    offset(target, line, *range(7))
+    found = doctor(target)
+    assert (found.code, found.codes) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "codes"),
+    [("[", "]", []), ('{"a":[', "]}", []), ('{"a":[', "]", ["damaged-log"]), ('{"logOffset":[', "]}", ["damaged-log"])],
+)
+def test_a_very_long_offset_is_not_parsed(start: str, end: str, codes: list[str], tmp_path: Path) -> None:
+    target = sample(LZ4, tmp_path)
+    length = 8 << 20
+    offset(target, "5", 5)
+    offset(target, start + "[]," * (length // 3) + "[]" + end, 6)
+    tracemalloc.start()
+    try:
+        found = examine_logs(open_directory(str(target)))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [problem.code for problem in found.problems] == codes
+    assert peak < (64 << 20) + 5 * length, "a read of a log makes room for 64 MB"
+
+
+ENTRY = '{"path":"file:///in/00003.json","timestamp":1700000003000,"batchId":3}'
+
+
+def _written(name: str, text: str) -> Callable[[Path], None]:
+    def do(folder: Path) -> None:
+        (folder / f".{name}.crc").unlink(missing_ok=True)
+        (folder / name).write_bytes(text.encode("latin-1"))
+
+    return do
+
+
+def _torn(folder: Path) -> None:
+    _written("5", (folder / "5").read_text()[:-20])(folder)
+
+
+def _folder(folder: Path) -> None:
+    (folder / "5").unlink()
+    (folder / "5").mkdir()
+
+
+def _compacted(text: str) -> Callable[[Path], None]:
+    """What Spark does: one file for all up to 3; older ones stay for a while."""
+
+    def do(folder: Path) -> None:
+        _written("2", "")(folder)
+        (folder / "3").unlink()
+        (folder / "3.compact").write_text(text)
+
+    return do
+
+
+@pytest.mark.parametrize(
+    ("damage", "where"),
+    [
+        (_written("5", ""), "5"),
+        (_torn, "5"),
+        (_folder, "5"),
+        (_written("0", "v1"), "0"),
+        (_written("0", "v1\n"), "0"),
+        (_written("0", "\0" * 99), "0"),
+        (_written("0", ENTRY), "0"),
+        (_written("3", f"v1\n{ENTRY}\n\n{ENTRY}"), "3"),
+        (_written("3", f"v1\n{ENTRY[:-5]}\n{ENTRY}"), "3"),
+        (_written("3", "v1\n" + ENTRY.replace("in", "\xff")), "3"),
+        (_written("3", 'v1\n{"topic":{"0":5}}'), "3"),
+        (_written("3", f"v1\n{ENTRY}{ENTRY}"), "3"),
+        (_written(".3.crc", "crc\0\0\0\x02\0aaaa"), "3"),
+        (_written("6", ""), "6"),
+        (_compacted(f"v1\n{ENTRY}\n{ENTRY[:40]}"), "3.compact"),
+    ],
+)
+def test_a_damaged_log_of_a_file_source(damage: Callable[[Path], None], where: str, tmp_path: Path) -> None:
+    target = sample(LZ4, tmp_path)
+    damage(target / "sources/0")
+    found = doctor(target)
+    assert (found.code, found.codes) == (1, ["damaged-log"])
+    assert found.problem("damaged-log")["where"] == f"sources/0/{where}"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _written("6", f"v1\n{ENTRY}"),
+        _written("3", f"v1\n{ENTRY}\n{ENTRY}\n"),
+        _written("3", 'v1\n{"path": "file:///\xc3\xa9 \\\\ \\" x", "timestamp": 1, "batchId": 3}'),
+        _written("x", "a stray"),
+        _compacted(f"v1\n{ENTRY}\n{ENTRY}"),
+    ],
+)
+def test_a_sound_log_of_a_file_source(change: Callable[[Path], None], tmp_path: Path) -> None:
+    target = sample(LZ4, tmp_path)
+    change(target / "sources/0")
+    found = doctor(target)
+    assert (found.code, found.codes) == (0, [])
+
+
+def test_a_file_source_s_log_of_an_unknown_version(tmp_path: Path) -> None:
+    target = sample(LZ4, tmp_path)
+    _written("3", f"v2\n{ENTRY}")(target / "sources/0")
+    found = doctor(target)
+    assert (found.code, found.codes) == (3, ["unsupported"])
+
+
+def test_a_file_source_s_log_is_read_line_by_line(tmp_path: Path) -> None:
+    target = sample(LZ4, tmp_path)
+    whole, endless = "v1" + f"\n{ENTRY}" * 100_000, "v1\n" + ENTRY[:-40] * 200_000
+    for text, codes in ((whole, []), (endless, ["damaged-log"])):
+        _written("3", text)(target / "sources/0")
+        tracemalloc.start()
+        try:
+            found = list(examine_file_logs(open_directory(str(target)), {0: 5}))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert [problem.code for problem in found] == codes
+        assert peak < 4 << 20
