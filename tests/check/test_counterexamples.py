@@ -527,3 +527,86 @@ def test_of_two_sources_one_may_have_renamed_its_column() -> None:
     old = document(plan=["group by user", "left user", "right user", *sources])
     renamed = ["group by client", "left client", "right user", "from clicks: client string", sources[1]]
     assert compared(old, planned(*renamed), renamed={"user": "client"}).verdict is Verdict.AS_IS
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "source"),
+    [
+        (("hash(amount, 42)", "hash(cast(amount as string), 42)"), None, "user string, amount bigint"),
+        (("lower(user)", "lower(cast(user as string))"), None, "user binary, amount bigint"),
+        (None, ("sum(length(value))", "sum(length(cast(value as string)))"), "value binary"),
+        (None, ("sum((price > n))", "sum((cast(price as bigint) > n))"), "price double, n bigint"),
+        (None, ("count(s)", "count(cast(s as double))"), "s string"),
+    ],
+)
+def test_a_cast_within_may_make_another_value(
+    key: tuple[str, str] | None, value: tuple[str, str] | None, source: str
+) -> None:
+    plans = [
+        (f"group by {key[n] if key else 'user'}", f"aggregate {value[n] if value else 'sum(amount)'}", f"from {source}")
+        for n in (0, 1)
+    ]
+    report = compared(document(plan=list(plans[0])), planned(*plans[1]))
+    (finding,) = report.findings
+    assert (finding.code, report.verdict) == ("key-changed" if key else "aggregate-changed", Verdict.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("cast(user as string)", "user"),
+        ("max(cast(amount as double))", "max(amount)"),
+    ],
+)
+def test_a_cast_around_it_is_seen_by_the_type_alone(was: str, now: str) -> None:
+    def lines(text: str) -> list[str]:
+        return ["group by user" if "(" in text[:4] else f"group by {text}", f"aggregate {text}", "from user string"]
+
+    assert compared(document(plan=lines(was)), planned(*lines(now))).verdict is Verdict.AS_IS
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("filter (amount >= 100)", "filter (amount < 100)"), ("through Sample 0.5", "through Sample 0.25")],
+)
+def test_sides_that_changed_places_and_differ_in_a_sign_only(old: str, new: str) -> None:
+    def lines(left: str, right: str) -> list[str]:
+        source = "from user string, amount bigint"
+        sides = [f"left: {left}", f"left: {source}", f"right: {right}", f"right: {source}"]
+        return ["join Inner", "on user = user", *sides]
+
+    join = document("join-full-to-inner.old")
+    join["operators"][0]["plan"] = lines(old, new)
+    report = compared(join, planned(*lines(new, old)))
+    assert ("join-sides", Verdict.INCOMPATIBLE) in {(finding.code, finding.verdict) for finding in report.findings}
+
+
+@pytest.mark.parametrize(
+    "renamed", [{"amount": "gross"}, {"amount": "price", "price": "amount"}], ids=["to what came", "exchanged"]
+)
+def test_a_column_that_was_renamed_at_the_one_source_has_its_new_name_everywhere(renamed: dict[str, str]) -> None:
+    plan = ["group by user", "aggregate sum(amount)", "from user string, amount bigint, price bigint"]
+    new = [*plan[:2], f"{plan[2]}, gross bigint"]
+    assert compared(document(plan=plan), planned(*new), renamed=renamed).verdict is Verdict.INCOMPATIBLE
+
+
+def test_the_order_of_functions_on_the_way_matters() -> None:
+    through = [f"through MapInPandas {name} of user, amount" for name in ("f", "g")]
+    plan = ["group by user", "aggregate sum(amount)", *through, "from user string, amount bigint"]
+    report = compared(document(plan=plan), planned(*plan[:2], *through[::-1], plan[-1]))
+    assert [(finding.code, finding.verdict) for finding in report.findings] == [("upstream-changed", Verdict.UNKNOWN)]
+
+
+def test_a_function_that_was_only_renamed_is_the_same_where_the_plan_calls_it() -> None:
+    def lines(name: str) -> list[str]:
+        through = [f"through MapInPandas {name} of user, amount"]
+        return [f"group by {name}(user)", "aggregate sum(amount)", *through, "from user string, amount bigint"]
+
+    old = document(plan=lines("f"))
+    old["operators"][0]["functions"] = {"f": {"body": "0123456789abcdef"}}
+
+    def rename(contract: dict[str, Any]) -> None:
+        contract["operators"][0].update(plan=lines("clean"), functions={"clean": {"body": "0123456789abcdef"}})
+
+    report = compared(old, rename)
+    assert [(finding.code, finding.verdict) for finding in report.findings] == [("function-renamed", Verdict.AS_IS)]

@@ -323,7 +323,7 @@ def _different(before: Sequence[str], after: Sequence[str]) -> list[str]:
             come.remove(more)
     if not gone + come:
         # One function after another is not the same as the other after the one.
-        calls = [[text for text in side if " of " in text] for side in (before, after)]
+        calls = [[text.partition(" of ")[0] for text in side if " of " in text] for side in (before, after)]
         return [] if calls[0] == calls[1] else calls[1]
     return gone + come
 
