@@ -97,3 +97,30 @@ def test_a_transformer_that_raises_changes_nothing(delta_server: Server, tmp_pat
         table.compact(rule="wrong")
     assert table.files() == files
     assert set(table.users()) == ALL
+
+
+@pytest.mark.parametrize("year", [1500, 2000])
+def test_files_in_the_old_calendar_are_read_as_spark_reads_them(
+    delta_server: Server, tmp_path: Path, year: int
+) -> None:
+    """Before 1582 a day of the Julian calendar is another one: what is staged has to be what Spark finds there."""
+    path = str(tmp_path / "table")
+
+    def ask(function: str, **order: Any) -> Any:
+        package = str(Path(__file__).parent)
+        return delta_server.ask("call", package=package, function=f"stream.{function}", order=order)
+
+    ask(
+        "sql",
+        statements=[
+            "SET spark.sql.parquet.datetimeRebaseModeInWrite=LEGACY",
+            f"CREATE TABLE delta.`{path}` (user STRING, born DATE, days ARRAY<DATE>, visits BIGINT) USING delta",
+            f"INSERT INTO delta.`{path}` VALUES "
+            f"('u3', DATE'{year}-01-01', NULL, 3), ('u50', DATE'2000-01-01', array(DATE'{year}-02-02'), 50)",
+            "SET spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED",
+        ],
+    )
+    report = ask("compact", path=path, rule="cap", key=["user"])
+    assert (report["totals"]["rewritten"], report["overtaken"]) == (1, 0)
+    rows = ask("sql", statements=[f"SELECT user, CAST(born AS STRING), visits FROM delta.`{path}` ORDER BY user"])
+    assert [row[-1] for row in rows] == [int(row[0][1:]) if int(row[0][1:]) < 40 else 40 for row in rows]

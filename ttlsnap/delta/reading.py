@@ -6,12 +6,14 @@ rows that a deletion vector marks are no rows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ttlsnap.delta.cutoff import PHYSICAL
@@ -21,10 +23,30 @@ from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.filesystem import Directory
 from ttlsnap.schema import types as T
 from ttlsnap.schema.arrow import arrow_type
-from ttlsnap.schema.types import StructField
+from ttlsnap.schema.types import StructField, StructType
 
 _BATCH = 1 << 16
+_VERSION = re.compile(rb"(\d+)\.(\d+)")
 _NUMBER = "delta.columnMapping.id"
+_AS_SPARK = (
+    T.BooleanType,
+    T.ByteType,
+    T.ShortType,
+    T.IntegerType,
+    T.LongType,
+    T.FloatType,
+    T.DoubleType,
+    T.DecimalType,
+    T.StringType,
+    T.BinaryType,
+    T.DateType,
+    T.TimestampType,
+    T.TimestampNTZType,
+)
+# A char is padded when it is read; a type that was widened is another one in older files.
+_SPECIAL = frozenset({"__CHAR_VARCHAR_TYPE_STRING", "delta.typeChanges"})
+# Up to 1900 a time of the old calendars is another moment; the dates that are differ to 1582.
+_OLD_DAYS, _OLD_MICROS = -25_567, -2_208_988_800_000_000
 
 
 def place_of(file: DataFile) -> str | None:
@@ -41,6 +63,22 @@ def data_path(files: Directory, file: DataFile) -> str:
             f"{files.root}: a data file outside the table, {unquote(file.path)}: a shallow clone cannot be read here"
         )
     return path
+
+
+def reads_as_spark(schema: StructType) -> bool:
+    """Whether rows of this schema are to Spark what ``read_rows`` makes of them, whatever a file has."""
+    return all(_reads_as_spark(field.type) and not _SPECIAL & field.metadata.keys() for field in schema)
+
+
+def _reads_as_spark(kind: T.DataType) -> bool:
+    match kind:
+        case T.ArrayType(element):
+            return _reads_as_spark(element)
+        case T.MapType(key, value):
+            return _reads_as_spark(key) and _reads_as_spark(value)
+        case T.StructType():
+            return reads_as_spark(kind)
+    return isinstance(kind, _AS_SPARK)
 
 
 def read_rows(files: Directory, file: DataFile, columns: Sequence[StructField]) -> Iterator[pa.RecordBatch]:
@@ -62,6 +100,7 @@ def read_rows(files: Directory, file: DataFile, columns: Sequence[StructField]) 
                 if (place := _place(list(parquet.schema_arrow), column)) is not None
             }
             wanted = [parquet.schema_arrow.names[place] for place in there.values()]
+            old_calendars = _old_calendars(parquet)
             for batch in parquet.iter_batches(_BATCH, columns=wanted):
                 arrays = []
                 for name, column in zip(physical, columns, strict=True):
@@ -69,7 +108,7 @@ def read_rows(files: Directory, file: DataFile, columns: Sequence[StructField]) 
                         arrays.append(_constant(file.partition[name], column, batch.num_rows))
                     elif column.name in there:
                         place = batch.schema.names.index(parquet.schema_arrow.names[there[column.name]])
-                        arrays.append(_logical(batch.column(place), column.type))
+                        arrays.append(_logical(batch.column(place), column.type, old_calendars))
                     else:
                         arrays.append(pa.nulls(batch.num_rows, arrow_type(column.type)))
                 made = pa.RecordBatch.from_arrays(arrays, [column.name for column in columns])
@@ -84,7 +123,27 @@ def read_rows(files: Directory, file: DataFile, columns: Sequence[StructField]) 
         raise CorruptionError(f"{files.root}/{path} cannot be read: {str(error)[:200]}") from error
 
 
-def _logical(array: Any, kind: T.DataType) -> Any:
+def _old_calendars(parquet: Any) -> bool:
+    """Whether dates and times are in the calendars of before 1582, as old Sparks wrote them; source: Spark's
+    ``DataSourceUtils``."""
+    facts = parquet.metadata.metadata or {}
+    found = _VERSION.match(facts.get(b"org.apache.spark.version", b""))
+    return (
+        b"org.apache.spark.legacyDateTime" in facts
+        or b"org.apache.spark.legacyINT96" in facts
+        or (found is not None and (int(found[1]), int(found[2])) < (3, 1))
+    )
+
+
+def _refuse_old(array: Any) -> None:
+    """Raise UnsupportedError for a date or a time that is another one in the old calendars."""
+    plain = array.cast(pa.int32() if pa.types.is_date(array.type) else pa.timestamp("us")).cast(pa.int64())
+    oldest = pc.min(plain).as_py()
+    if oldest is not None and oldest < (_OLD_DAYS if pa.types.is_date(array.type) else _OLD_MICROS):
+        raise UnsupportedError("a time before 1900 in a file of an old Spark, whose calendars are not read here")
+
+
+def _logical(array: Any, kind: T.DataType, old_calendars: bool) -> Any:
     """The values with the names and the type that the table has for them."""
     kind = T.physical(kind)
     match kind:
@@ -95,20 +154,25 @@ def _logical(array: Any, kind: T.DataType) -> Any:
                 columns.append(
                     pa.nulls(len(array), arrow_type(field.type))
                     if place is None
-                    else _logical(array.field(place), field.type)
+                    else _logical(array.field(place), field.type, old_calendars)
                 )
             return pa.StructArray.from_arrays(columns, fields=list(arrow_type(kind)), mask=array.is_null())
         case T.ArrayType(element):
             array = array.cast(pa.large_list(array.type.value_field))
-            values = _logical(array.values, element)
+            values = _logical(array.values, element, old_calendars)
             return pa.LargeListArray.from_arrays(array.offsets, values, type=arrow_type(kind), mask=_mask(array))
         case T.MapType(key, item):
             made = pa.MapArray.from_arrays(
-                array.offsets, _logical(array.keys, key), _logical(array.items, item), mask=_mask(array)
+                array.offsets,
+                _logical(array.keys, key, old_calendars),
+                _logical(array.items, item, old_calendars),
+                mask=_mask(array),
             )
             return made.cast(arrow_type(kind))
     if isinstance(kind, T.VariantType) and array.type.get_field_index("typed_value") >= 0:
         raise UnsupportedError("a variant that is shredded, which is not read here")
+    if old_calendars and isinstance(kind, (T.DateType, T.TimestampType, T.TimestampNTZType)):
+        _refuse_old(array)
     target = arrow_type(kind)
     return array if array.type == target else array.cast(target)
 

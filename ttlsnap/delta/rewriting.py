@@ -1,5 +1,8 @@
 """Transformers over a table's rows: one scan by ``mapInArrow``, what changes is staged, and merged by the key.
 
+Spark's Python workers read the data files themselves, where that is all there is to it: it takes a fraction of the time
+in which Spark reads them and hands over each row. Where something in them is only known to Spark, Spark reads them.
+
 Of each row that changes there are staged: the row as it was read, whether it goes, and its new value. The ``MERGE``
 touches a row only if it is still what was read. So it may be tried again, and one that the stream has written in
 between is left as the stream wants it.
@@ -27,7 +30,8 @@ from ttlsnap.delta.cutoff import quoted
 from ttlsnap.delta.entries import TableEntries
 from ttlsnap.delta.log import read_table
 from ttlsnap.delta.planning import Limits, TablePlan
-from ttlsnap.errors import RefusedError, TtlsnapError
+from ttlsnap.delta.reading import read_rows, reads_as_spark
+from ttlsnap.errors import RefusedError, TtlsnapError, UnsupportedError
 from ttlsnap.schema import types as T
 from ttlsnap.transform import TimeSummary
 from ttlsnap.transforming import StateResult, StateTransformers
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
 
 _FILE = "file"
 _SMALL = 32 << 20  # bytes that every executor can hold
+_TASKS, _TASK = 64, 128 << 20  # so many, or of so many bytes of files
 _FOLLOW = ("delta.generationExpression", "delta.identity.start", "delta.identity.step")
 
 
@@ -100,39 +105,58 @@ class Changes:
         return f"MERGE INTO {sql_name(plan.files)} t USING {self.view} s ON {key} {' '.join(clauses)}"
 
 
+@dataclass(frozen=True)
+class _Source:
+    """Where the rows come from: ``batches`` makes of what workers are given for ``frame`` the rows of the table.
+
+    These have all columns, by the table's own names, and the name of their file. ``rows`` are Spark's types of them.
+    """
+
+    frame: DataFrame
+    rows: Any
+    batches: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+class _OnlySparkError(Exception):
+    """There is something in a file that is not read without Spark."""
+
+
 @contextlib.contextmanager
 def scanned(spark: SparkSession, plan: TablePlan, stage: bool, by_file: bool) -> Iterator[Changes]:
     """Run the transformers over the version that was planned with; with ``stage`` what they change is kept for a while.
 
-    ``by_file`` is whether it has to be known of which file a row is, which costs as much as another column. Raises what
-    a transformer raised, RefusedError where two changed rows have one key.
+    ``by_file`` is whether it has to be known of which file a row is. Raises what a transformer raised, RefusedError
+    where two changed rows have one key.
     """
-    from pyspark.sql import functions as F
+    if plan.cutoffs is None and reads_as_spark(plan.table.metadata.schema):
+        try:
+            with _scanned(spark, plan, stage, _read_by_workers(spark, plan)) as changes:
+                yield changes
+            return
+        except _OnlySparkError:
+            pass
+    with _scanned(spark, plan, stage, _read_by_spark(spark, plan, by_file)) as changes:
+        yield changes
+
+
+@contextlib.contextmanager
+def _scanned(spark: SparkSession, plan: TablePlan, stage: bool, source: _Source) -> Iterator[Changes]:
     from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
     names = plan.table.metadata.schema.names
-    places = [f"c{place}" for place in range(len(names))]
-    with told(plan.files):
-        table = _planned(spark, plan)
-        if plan.cutoffs is not None:
-            table = table.where(plan.sql)
-        columns = [F.col(quoted(name)).alias(place) for name, place in zip(names, places, strict=True)]
-        file = F.col("_metadata.file_path") if by_file else F.lit(None).cast("string")
-        source = table.select(*columns, file.alias(_FILE))
-        rows = StructType(source.schema.fields[:-1])
     values = StructType(
-        [field for name, field in zip(names, rows, strict=True) if name in plan.state.value_schema.names]
+        [field for name, field in zip(names, source.rows, strict=True) if name in plan.state.value_schema.names]
     )
     schema = StructType(
         [
             StructField("told", StringType()),
             StructField("file", StringType()),
             StructField("gone", BooleanType()),
-            StructField("old", rows),
+            StructField("old", source.rows),
             *([StructField("new", values)] if len(values) else []),
         ]
     )
-    found = source.mapInArrow(_work(plan, values.names, stage), schema)
+    found = source.frame.mapInArrow(_work(plan, source, values.names, stage), schema)
     view = f"ttlsnap_{uuid.uuid4().hex}"
     if stage:
         found = found.persist()
@@ -140,6 +164,8 @@ def scanned(spark: SparkSession, plan: TablePlan, stage: bool, by_file: bool) ->
         with told(plan.files):
             results = [json.loads(row[0]) for row in found.where("told IS NOT NULL").select("told").collect()]
         for result in results:
+            if "only_spark" in result:
+                raise _OnlySparkError
             if "failure" in result:
                 kind, message = result["failure"]
                 raise getattr(errors, kind, TtlsnapError)(message)
@@ -158,6 +184,45 @@ def scanned(spark: SparkSession, plan: TablePlan, stage: bool, by_file: bool) ->
         spark.catalog.dropTempView(view)
         if stage:
             found.unpersist()
+
+
+def _read_by_spark(spark: SparkSession, plan: TablePlan, by_file: bool) -> _Source:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    names = plan.table.metadata.schema.names
+    with told(plan.files):
+        table = _planned(spark, plan)
+        if plan.cutoffs is not None:
+            table = table.where(plan.sql)
+        columns = [F.col(quoted(name)).alias(f"c{place}") for place, name in enumerate(names)]
+        # It costs as much as another column.
+        file = F.col("_metadata.file_path") if by_file else F.lit(None).cast("string")
+        frame = table.select(*columns, file.alias(_FILE))
+
+    def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return (batch.rename_columns([*names, _FILE]) for batch in given)
+
+    return _Source(frame, StructType(frame.schema.fields[:-1]), batches)
+
+
+def _read_by_workers(spark: SparkSession, plan: TablePlan) -> _Source:
+    from pyspark.sql.types import StructField, StructType
+
+    files, live, columns = plan.files, plan.live, plan.table.metadata.schema
+    with told(plan.files):
+        types = [field.dataType for field in _planned(spark, plan).schema]
+    rows = StructType([StructField(f"c{place}", kind) for place, kind in enumerate(types)])
+
+    def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for numbers in given:
+            for number in numbers.column(0).to_pylist():
+                name = pa.scalar(f"{files.root}/{live[number].path}")
+                for batch in read_rows(files, live[number], columns.fields):
+                    yield batch.append_column(_FILE, pa.repeat(name, batch.num_rows))
+
+    tasks = max(_TASKS, sum(file.size for file in live) // _TASK)
+    return _Source(spark.range(0, len(live), 1, max(min(tasks, len(live)), 1)), rows, batches)
 
 
 def check_unique(spark: SparkSession, plan: TablePlan) -> None:
@@ -182,20 +247,23 @@ def _check_keys(frame: DataFrame, names: Sequence[str], plan: TablePlan) -> None
         )
 
 
-def _work(plan: TablePlan, values: Sequence[str], stage: bool) -> Any:
+def _work(plan: TablePlan, source: _Source, values: Sequence[str], stage: bool) -> Any:
     """The function that ``mapInArrow`` runs: rows in, changed rows out, and at the end what was counted."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
     state, factories, clock, names = plan.state, plan.factories, plan.clock, plan.table.metadata.schema.names
     key = [names.index(name) for name in plan.key]
+    rows, read = list(to_arrow_schema(source.rows, timezone="UTC")), source.batches
+    pack = _packer(rows, values)
 
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def work(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         transformers: StateTransformers[TableEntries] = StateTransformers(state, factories, clock)
-        pack: Callable[..., pa.RecordBatch] | None = None
+        batches = _only_spark(read(given))
         null_keys, size = False, 0
         failure: dict[str, Any] = {}
         try:
             for batch in batches:
-                pack = pack or _packer(batch.schema, values)
-                after = transformers.run(TableEntries.of_batch(state, batch.rename_columns([*names, _FILE])))
+                after = transformers.run(TableEntries.of_batch(state, batch))
                 if not stage or (len(after) == batch.num_rows and not after.rewritten.any()):
                     continue
                 gone = np.ones(batch.num_rows, np.bool_)
@@ -206,21 +274,29 @@ def _work(plan: TablePlan, values: Sequence[str], stage: bool) -> Any:
                 packed = pack(old, after.new_values, len(dropped))
                 size += packed.nbytes
                 yield packed
+        except _OnlySparkError as error:
+            failure = {"only_spark": str(error)}
         except TtlsnapError as error:
             kind = type(error).__name__
             failure = {"failure": (kind if hasattr(errors, kind) else TtlsnapError.__name__, str(error))}
-        if pack is not None:
-            counts = {**asdict(transformers.result()), "null_keys": null_keys, "size": size}
-            yield pack(None, None, 0, json.dumps(counts | failure))
+        counts = {**asdict(transformers.result()), "null_keys": null_keys, "size": size}
+        yield pack(None, None, 0, json.dumps(counts | failure))
 
     return work
 
 
-def _packer(schema: pa.Schema, values: Sequence[str]) -> Callable[..., pa.RecordBatch]:
-    """What makes batches of changes of rows that have ``schema``."""
-    columns = [field for field in schema if field.name != _FILE]
-    fields = [field for field in columns if field.name in values]
-    old_type, new_type = pa.struct(columns), pa.struct(fields)
+def _only_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same; what is not known of a file is for Spark."""
+    try:
+        yield from batches
+    except UnsupportedError as error:
+        raise _OnlySparkError(str(error)) from error
+
+
+def _packer(rows: Sequence[pa.Field], values: Sequence[str]) -> Callable[..., pa.RecordBatch]:
+    """What makes batches of changes of rows that are ``rows`` to Spark, of which ``values`` are not of the key."""
+    fields = [field for field in rows if field.name in values]
+    old_type, new_type = pa.struct(rows), pa.struct(fields)
 
     def pack(old: Any, new: Any, dropped: int, told: str | None = None) -> pa.RecordBatch:
         if old is None:
@@ -231,8 +307,9 @@ def _packer(schema: pa.Schema, values: Sequence[str]) -> Callable[..., pa.Record
             return pa.RecordBatch.from_arrays(parts, names)
         size = old.num_rows
         gone = np.arange(size) < dropped
-        whole = pa.StructArray.from_arrays([old.column(field.name) for field in columns], fields=columns)
-        parts = [pa.nulls(size, pa.string()), old.column(_FILE).cast(pa.string()), pa.array(gone), whole]
+        columns = [old.column(place).cast(field.type) for place, field in enumerate(rows)]
+        whole = pa.StructArray.from_arrays(columns, fields=rows)
+        parts = [pa.nulls(size, pa.string()), old.column(len(rows)).cast(pa.string()), pa.array(gone), whole]
         names = ["told", "file", "gone", "old"]
         if fields:
             made = [new.field(place).cast(field.type) for place, field in enumerate(fields)]
