@@ -437,6 +437,11 @@ def body(x): return HERE / 'rules.json'
 t = [__file__, f'file://{__file__}']
 def body(x): return t, __file__
 
+=== address in a text
+class K: pass
+K.ref = f'K:{id(K)}'
+def body(x): return K
+
 === what is in the process alone
 import logging, threading
 log, lock = logging.getLogger(__name__), threading.Lock()
