@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 
 from ttlsnap.contract.functions import NOT_WHOLE, digests, name_of
+
+from .changes import ELSEWHERE, SEEN, UNKNOWN
 
 ORIGINAL = '''
 """A module."""
@@ -424,3 +427,99 @@ def test_a_function_that_names_itself_ends() -> None:
         return again(n - 1) if n else 0
 
     assert digests(again)
+
+
+def project(folder: Path, text: str) -> Any:
+    """What ``body`` is in a job; more modules of it come after lines such as ``--- name.py``."""
+    import linecache
+
+    first, *more = re.split(r"^--- (\S+)\n", text, flags=re.MULTILINE)
+    files = {"a_job.py": first, **dict(zip(more[::2], more[1::2], strict=True))}
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name).write_text(content)
+    tops = {name.partition("/")[0].removesuffix(".py") for name in files}
+    linecache.clearcache()
+    importlib.invalidate_caches()
+    sys.path.insert(0, str(folder))
+    try:
+        return digests(importlib.import_module("a_job").body)
+    finally:
+        sys.path.remove(str(folder))
+        for name in [name for name in sys.modules if name.partition(".")[0] in tops]:
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("title", list(SEEN))
+def test_what_makes_a_difference_is_seen(tmp_path: Path, title: str) -> None:
+    text, *both = SEEN[title]
+    found = [project(tmp_path / str(n), text.replace("<>", one)) for n, one in enumerate([both[0], *both])]
+    assert found[0] == found[1] != found[2]
+    assert not any(digest.endswith(NOT_WHOLE) for digest in found[0].values())
+
+
+@pytest.mark.parametrize("title", list(UNKNOWN))
+def test_what_is_not_to_be_had_is_said(tmp_path: Path, title: str) -> None:
+    assert project(tmp_path, UNKNOWN[title][0])["body"].endswith(NOT_WHOLE)
+
+
+USED = (
+    "import functools\nclass C:\n    @functools.cached_property\n    def p(self): return 1\n"
+    "c = C()\n%s\ndef body(x): return c.p"
+)
+
+
+def test_a_digest_is_the_same_elsewhere(tmp_path: Path) -> None:
+    """In another folder, in a process where sets have another order, and after use."""
+    show = "import sys, importlib; from ttlsnap.contract.functions import digests\n"
+    show += f"print([digests(importlib.import_module(f'job{{n}}').body) for n in range({len(ELSEWHERE) + 1})])"
+    found = []
+    for seed, use in (("1", ""), ("2", "c.p"), ("3", "")):
+        folder = tmp_path / seed
+        folder.mkdir()
+        for number, text in enumerate([*(text for (text,) in ELSEWHERE.values()), USED % use]):
+            (folder / f"job{number}.py").write_text(text)
+        places = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": places}
+        run = subprocess.run([sys.executable, "-c", show], env=environment, check=True, capture_output=True, text=True)
+        found.append(run.stdout)
+    assert found[0] == found[1] == found[2]
+    assert NOT_WHOLE not in found[0]
+
+
+@pytest.mark.parametrize("place", ["lib/python3/dist-packages", "site-packages"])
+def test_what_is_installed_anywhere_is_a_library(tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for number, text in enumerate(["def g(x): return 1", "def g(x): return 2"]):
+        folder = tmp_path / str(number) / place
+        folder.mkdir(parents=True)
+        (folder / "a_library.py").write_text(text)
+        monkeypatch.syspath_prepend(folder)
+        monkeypatch.delitem(sys.modules, "a_library", raising=False)
+        found.append(project(tmp_path, "from a_library import g\ndef body(x): return g(x)"))
+    assert found[0] == found[1]
+
+
+def test_a_function_that_is_wrapped_is_never_taken_for_a_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ttlsnap.contract import functions
+
+    monkeypatch.setattr(functions, "_LIBRARIES", ("/",))
+    cached = "import functools\ndef g(x): return %d\nbody = functools.%s(g)"
+    for way in ("lru_cache", "partial"):
+        assert project(tmp_path / f"{way}1", cached % (1, way)) != project(tmp_path / f"{way}2", cached % (2, way))
+
+
+def test_an_optional_library_that_is_not_here_is_not_known(tmp_path: Path) -> None:
+    """But for that, the digest is that of where it is."""
+    text = "def body(x):\n    try:\n        import a_fast_library\n    except ImportError:\n        return 1\n"
+    absent = project(tmp_path, text)["body"]
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "a_fast_library.py").touch()
+    sys.path.insert(0, str(folder))
+    try:
+        assert absent == project(tmp_path, text)["body"] + NOT_WHOLE
+    finally:
+        sys.path.remove(str(folder))

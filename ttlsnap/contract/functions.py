@@ -8,75 +8,76 @@ seen in the attributes that it leaves.
 
 from __future__ import annotations
 
-import ast
 import copyreg
-import dis
 import functools
 import hashlib
-import importlib
 import importlib.util
-import inspect
+import re
 import sys
 import sysconfig
-import textwrap
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePath
 from typing import Any
 
+from ttlsnap.contract.code import DYNAMIC, UNSEEN, closure, constant, named, text_of, tree_of
 from ttlsnap.contract.declared import Declared
+from ttlsnap.contract.parts import Part, digest_of
 
-BODY, ATTRIBUTES, NAMES = "body", "attributes", "names"
+BODY, ATTRIBUTES, NAMES, BASES = "body", "attributes", "names", "bases"
 NOT_WHOLE = "?"
-"""How a digest ends of what imports a module that was not to be had where the digest was made."""
-_NOTHING, _UNSEEN = object(), object()
+"""How a digest ends of what names, imports or holds something that was not to be had where the digest was made."""
 _FRAMES = ("builtins", "abc", "typing", "collections", "pyspark", "ttlsnap")
-_PLAIN = (str, bytes, int, float, complex, type(None))
+_PLAIN = (str, bytes, bool, int, float, complex, type(None))
 # What these hold differs from one process to the next, or is not in the process at all.
-_OPAQUE = ("random.", "numpy.random.", "secrets.", "pyspark.core.", "pyspark.context.", "pyspark.sql.session.", "py4j.")
-_BUILT_IN = ("built-in", "frozen")
+_OPAQUE = (
+    *("random.", "numpy.random.", "secrets.", "os._Environ", "_thread.", "weakref."),
+    *("pyspark.core.", "pyspark.context.", "pyspark.sql.session.", "py4j."),
+)
 _DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
-_DEEPEST = 100  # levels of what is within one another; Python itself goes no deeper than some hundred
-_LIBRARIES = tuple(
+_DYNAMIC = frozenset(map(id, DYNAMIC))
+# What Python and libraries note down of a class or a module, each time anew; what of it counts is seen elsewhere.
+_NOTED = frozenset(
     {
-        str(Path(path).resolve())
-        for name, path in sysconfig.get_paths().items()
-        if name in ("stdlib", "purelib", "platlib")
+        *("__module__", "__qualname__", "__name__", "__doc__", "__dict__", "__weakref__", "__abstractmethods__"),
+        *("_abc_impl", "__slotnames__", "__signature__", "__firstlineno__", "__static_attributes__"),
+        *("__annotations_cache__", "__builtins__", "__cached__", "__file__", "__loader__", "__package__", "__path__"),
+        *("__spec__", "__pydantic_core_schema__", "__pydantic_validator__", "__pydantic_serializer__"),
+        *("__pydantic_setattr_handlers__", "__pydantic_complete__"),
     }
 )
+_MOST = 1_000_000  # parts: an object may make new ones without end
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_LIBRARIES = tuple(
+    {f"{Path(path).resolve()}/" for name, path in sysconfig.get_paths().items() if name in ("stdlib", "platstdlib")}
+)
+_ADDRESS = re.compile(r"\d{9,}")
 
 
 def digests(subject: Any, declared: Declared | None = None) -> dict[str, str]:
     """A digest of each part: ``body`` of a function, every method and constant of a class, ``attributes`` of an object.
 
     Of a processor with what it has ``declared``, ``attributes`` are those after ``init`` but for the names of its
-    state variables; ``names`` takes these in.
+    state variables; ``names`` takes these in. ``bases`` are what a class gets from libraries, if it does.
     """
-    if isinstance(subject, types.FunctionType | types.MethodType | functools.partial):
-        return {BODY: _digest(subject, _own(subject))}
+    own = _own(subject)
     kind = subject if isinstance(subject, type) else type(subject)
-    own = _own(kind)
+    if _is_library(kind.__module__, own):
+        return {BODY: _Walk(own).digest(subject)}
     found = {}
     for ancestor in reversed(kind.__mro__):
-        if _is_frame(ancestor):
-            continue
-        for name, member in vars(ancestor).items():
-            if (name == "__init__" and kind is not subject) or (name == "init" and declared is not None):
-                continue
-            if not (name.startswith("__") and name.endswith("__")) or isinstance(member, types.FunctionType):
-                found[name] = _digest(member, own)
+        if not _is_library(ancestor.__module__, own):
+            for name, member in list(vars(ancestor).items()):
+                made = (name == "__init__" and kind is not subject) or (name == "init" and declared is not None)
+                if name not in _NOTED and not made:
+                    found[name] = _Walk(own).digest(member)
+    if bases := _bases(kind, own):
+        found[BASES] = _Walk(own).digest(bases)
     if kind is not subject:
-        found[ATTRIBUTES] = _attributes(subject if declared is None else declared.nameless, own)
+        found[ATTRIBUTES] = _Walk(own, True).digest(subject if declared is None else declared.nameless)
     if declared is not None:
-        found[NAMES] = _attributes(declared.named, own)
+        found[NAMES] = _Walk(own, True).digest(declared.named)
     return found
-
-
-def _attributes(subject: Any, own: str) -> str:
-    walk = _Walk(own)
-    for name, value in sorted(getattr(subject, "__dict__", {}).items()):
-        walk.add_value(name, value)
-    return walk.digest
 
 
 def name_of(subject: Any) -> str:
@@ -85,282 +86,256 @@ def name_of(subject: Any) -> str:
     return str(named.__qualname__).replace("<locals>.", "")
 
 
-def _digest(subject: Any, own: str) -> str:
-    walk = _Walk(own)
-    walk.add_value("", subject)
-    return walk.digest
+def _bases(kind: type, own: frozenset[str]) -> tuple[type, ...]:
+    """What a class gets from libraries, but for what processors have in common."""
+    outside = [ancestor for ancestor in kind.__mro__ if _is_library(ancestor.__module__, own)]
+    return tuple(
+        base
+        for base in (*outside, type(kind))
+        if base not in (object, type) and base.__module__.partition(".")[0] not in ("abc", "pyspark")
+    )
 
 
 class _Walk:
-    """Collects what something is made of; ``own`` is the package that is the user's own."""
+    """Collects what something is made of; ``own`` are the packages that are the user's own.
 
-    def __init__(self, own: str, depth: int = 0) -> None:
+    ``only_attributes`` leaves out the class of what is given, and the order of its attributes.
+    """
+
+    def __init__(self, own: frozenset[str], only_attributes: bool = False) -> None:
         self._own = own
-        self._depth = depth
-        self._parts: list[str] = []
-        self._seen: dict[int, tuple[int, Any]] = {}  # with what is seen, so that no number is given twice
+        self._only_attributes = only_attributes
+        self._values: list[Any] = []  # kept, so that no id is given twice
+        self._numbers: dict[int, int] = {}
+        self._tuples: dict[int, tuple[Any, Any]] = {}
+        self._firsts: dict[Any, Any] = {}
+        self._roots: set[str] = set()
         self._unseen = False
 
-    @property
-    def digest(self) -> str:
-        digest = hashlib.sha256("\n".join(self._parts).encode()).hexdigest()[:16]
-        return f"{digest}{NOT_WHOLE}" if self._unseen else digest
+    def digest(self, subject: Any) -> str:
+        parts = [Part("", [("", self._target(subject))])]
+        for value in self._values:  # more come while this goes on
+            if len(parts) > _MOST:
+                self._unseen = True
+            parts.append(Part("", []) if len(parts) > _MOST else self._part(value))
+        self._settle(parts)
+        return f"{digest_of(parts)}{NOT_WHOLE if self._unseen else ''}"
 
-    def add_value(self, name: str, value: Any) -> None:
-        """What goes by a name: a constant, a function, a class, an object, or a collection of such."""
-        if isinstance(value, _PLAIN):
-            self._parts.append(f"{name} = {_plain(value)}")
-            return
-        if isinstance(value, types.ModuleType):
-            return
-        if value is _UNSEEN:
-            self._parts.append(f"{name} is not here")
-            self._unseen = True
-            return
-        if not isinstance(value, tuple):  # of two that are equal, Python may make one
-            if id(value) in self._seen:
-                self._parts.append(f"{name} is {self._seen[id(value)][0]}")
-                return
-            self._seen[id(value)] = (len(self._seen), value)
-        if self._depth == _DEEPEST:
-            self._parts.append(f"{name}: {type(value).__qualname__}")
-            return
-        self._depth += 1
-        self._add_made(name, value)
-        self._depth -= 1
+    def _part(self, value: Any) -> Part:
+        kind = type(value)
+        found = list(self._within(value))
+        self._unseen |= any(inner is UNSEEN for _, inner in found)
+        # The user's own may be called what one likes.
+        label = _full_name(kind) if self._is_library(kind) else "own"
+        inner = [(name, self._target(inner)) for name, inner in found if inner is not UNSEEN]
+        return Part(label, inner, not issubclass(kind, set | frozenset))
 
-    def _add_made(self, name: str, value: Any) -> None:
-        if isinstance(value, types.MethodType):
-            self.add_value(name, value.__func__)
-            self.add_value(f"{name}.self", value.__self__)
-        elif isinstance(value, types.FunctionType | type):
-            library = self._is_library(value)
-            # The user's own may be called what one likes; one of a library is what its name says.
-            self._parts.append(f"{name}: {value.__qualname__ if library else type(value).__name__}")
-            if not library and isinstance(value, types.FunctionType):
-                self._add_function(value)
-            elif not library and isinstance(value, type):
-                self._add_class(value)
-        elif isinstance(value, staticmethod | classmethod):
-            self.add_value(name, value.__func__)
-        elif isinstance(value, property):
-            for part, function in (("get", value.fget), ("set", value.fset), ("delete", value.fdel)):
-                if function is not None:
-                    self.add_value(f"{name}.{part}", function)
-        elif isinstance(value, functools.partial):
-            self._parts.append(f"{name}: partial")
-            for part, inner in (("function", value.func), ("args", value.args), ("keywords", value.keywords)):
-                self.add_value(f"{name}.{part}", inner)
+    def _target(self, value: Any) -> int | str:
+        """A constant as text; of all else the number of its part."""
+        kind = type(value)
+        if kind in _PLAIN:
+            return constant(value)
+        if issubclass(kind, PurePath) and self._is_library(kind):
+            return repr(value)
+        if kind is tuple:
+            value = self._first(value)
+        if id(value) not in self._numbers:
+            self._values.append(value)
+            self._numbers[id(value)] = len(self._values)
+        return self._numbers[id(value)]
+
+    def _first(self, value: tuple[Any, ...]) -> Any:
+        """One for all tuples that are equal: of two, Python itself may make one."""
+        pending = [value]
+        while pending:
+            top = pending[-1]
+            if deeper := [inner for inner in top if type(inner) is tuple and id(inner) not in self._tuples]:
+                pending += deeper
+                continue
+            inside = (self._tuples[id(inner)][1] if type(inner) is tuple else inner for inner in top)
+            key = tuple(constant(inner) if type(inner) in _PLAIN else id(inner) for inner in inside)
+            self._tuples[id(top)] = top, self._firsts.setdefault(key, top)
+            pending.pop()
+        return self._tuples[id(value)][1]
+
+    def _within(self, value: Any) -> Iterator[tuple[str, Any]]:
+        """What a value consists of."""
+        kind = type(value)
+        if not self._is_library(kind):
+            yield "class", kind
+        if id(value) in _DYNAMIC:
+            yield "named", UNSEEN
+        elif issubclass(kind, type):
+            yield from self._of_class(value)
+        elif kind is types.FunctionType:
+            yield from self._of_function(value)
+        elif issubclass(kind, types.ModuleType):
+            yield from self._of_module(value)
+        elif kind is types.MethodType:
+            yield from (("function", value.__func__), ("self", value.__self__))
+        elif issubclass(kind, staticmethod | classmethod):
+            yield "function", value.__func__
+        elif issubclass(kind, property):
+            yield from (("get", value.fget), ("set", value.fset), ("delete", value.fdel))
+        elif kind is types.CodeType:
+            yield "code", constant(value)
+        elif kind in (dict, types.MappingProxyType):
+            for key, inner in value.items():
+                yield from (("key", key), ("value", inner))
+        elif kind in (list, tuple):
+            yield from (("", inner) for inner in value)
+        elif issubclass(kind, set | frozenset):
+            yield from (("", inner) for inner in value)
+            yield "state", self._state(value, object.__getstate__(value))
+        elif kind not in _DESCRIPTORS and not _full_name(kind).startswith(_OPAQUE):
+            yield from self._pickled(value)
+
+    def _of_class(self, kind: type) -> Iterator[tuple[str, Any]]:
+        if self._is_library(kind):
+            yield "name", _full_name(kind)
+        elif not (self._only_attributes and kind is type(self._values[0])):
+            yield from (("base", base) for base in kind.__bases__)
+            members = [(name, member) for name, member in vars(kind).items() if name not in _NOTED]
+            # The order of functions changes nothing.
+            yield from sorted(members, key=lambda pair: pair[0] if type(pair[1]) is types.FunctionType else "")
+
+    def _of_module(self, module: types.ModuleType) -> Iterator[tuple[str, Any]]:
+        if self._is_library(module):
+            yield "name", module.__name__
         else:
-            self._parts.append(f"{name}: {type(value).__qualname__}")
-            if not self._is_library(type(value)):
-                self.add_value(f"{name}.class", type(value))
-            for key, inner in self._inside(value):
-                self.add_value(f"{name}.{key}", inner)
+            self._roots |= _roots(vars(module))
+            yield from _by_name((name, value) for name, value in vars(module).items() if name not in _NOTED)
 
-    def _add_class(self, kind: type) -> None:
-        for ancestor in kind.__mro__:
-            if not self._is_library(ancestor):
-                for name, member in sorted(vars(ancestor).items()):
-                    if not (name.startswith("__") and name.endswith("__")) or isinstance(member, types.FunctionType):
-                        self.add_value(name, member)
+    def _of_function(self, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+        """Its source, and then all that it names; of one that a library made, what it was made with."""
+        module = function.__globals__.get("__name__") or function.__module__
+        if _is_library(module, self._own):
+            yield "name", f"{module}.{function.__code__.co_qualname}"
+            if "<locals>" not in function.__code__.co_qualname:
+                return
+            yield from closure(function)
+        else:
+            self._roots |= _roots(function.__globals__)
+            tree = tree_of(function)
+            yield "source", hashlib.sha256(text_of(function, tree).encode()).hexdigest()
+            yield from _by_name(named(function, tree, lambda name: _is_library(name, self._own)))
+        yield "defaults", function.__defaults__
+        yield "keywords", function.__kwdefaults__
+        yield from _by_name(vars(function).items())
 
-    def _add_function(self, function: types.FunctionType) -> None:
-        """Its source, and then all that it names; of a decorator's wrapper what it wraps, too."""
-        self._parts.append(_source(function))
-        for number, value in enumerate(function.__defaults__ or ()):
-            self.add_value(f"default {number}", value)
-        for name, value in sorted((function.__kwdefaults__ or {}).items()):
-            self.add_value(f"default {name}", value)
-        for name, value in sorted(_named(function, self._is_library_module), key=lambda pair: pair[0]):
-            self.add_value(name, value)
-
-    def _inside(self, value: Any) -> Iterable[tuple[str, Any]]:
-        """What a collection or an object consists of."""
-        if type(value) in (dict, types.MappingProxyType):
-            keyed = [(_plain(key) if isinstance(key, _PLAIN) else self._alone(key), v) for key, v in value.items()]
-            return sorted(keyed, key=lambda pair: pair[0])
-        if type(value) in (list, tuple):
-            return [(str(number), inner) for number, inner in enumerate(value)]
-        if type(value) in (set, frozenset):
-            return [("element", inner) for inner in sorted(map(self._alone, value))]
-        if (wrapped := getattr(value, "__wrapped__", None)) is not None:  # as functools.lru_cache makes
-            return [("wrapped", wrapped)]
-        return self._pickled(value)
-
-    def _alone(self, value: Any) -> str:
-        """The digest of something by itself, by which what has no order is put into one."""
-        walk = _Walk(self._own, self._depth)
-        walk.add_value("", value)
-        self._unseen |= walk._unseen
-        return walk.digest
-
-    def _pickled(self, value: Any) -> Iterable[tuple[str, Any]]:
+    def _pickled(self, value: Any) -> Iterator[tuple[str, Any]]:
         """What pickle would keep of an object: it can be made anew from that, so that there is nothing else to it."""
-        if f"{type(value).__module__}.".startswith(_OPAQUE) or isinstance(value, _DESCRIPTORS):
-            return []
         try:
             reduce = copyreg.dispatch_table.get(type(value))
             made = reduce(value) if reduce else value.__reduce_ex__(4)
+            name, parts = (made, ()) if isinstance(made, str) else ("", tuple(made))
         except Exception:  # it is asked of any class, and means that there is no way
-            # A lock, a connection: what of it is not for all to see stays unknown, and never was in a process of Spark.
-            return [] if self._is_library(type(value)) else sorted(getattr(value, "__dict__", {}).items())
-        if isinstance(made, str):
-            return [("name", made)]
-        arguments, state, items, pairs = (*made[1:5], None, None, None)[:4]
-        if isinstance(state, dict):
-            state = {name: inner for name, inner in state.items() if name != "__doc__"}
-        return [
-            ("arguments", arguments),
-            ("state", state),
-            ("items", list(items or ())),
-            ("pairs", list(pairs or ())),
-        ]
+            yield "state", UNSEEN
+            name, parts = "", (None, None, getattr(value, "__dict__", None))
+        if name and "__wrapped__" in getattr(value, "__dict__", {}):  # what functools.lru_cache makes
+            parts = None, None, vars(value)
+        elif name:
+            yield "name", f"{getattr(value, '__module__', None)}.{name}"
+        for part, inner in zip(("by", "arguments", "state", "items", "pairs"), parts, strict=False):
+            if part == "state":
+                inner = self._state(value, inner)
+            if inner is not None:
+                yield part, list(inner) if isinstance(inner, Iterator) else inner
+
+    def _state(self, value: Any, state: Any) -> Any:
+        """Attributes but for what is only noted down, and for what a property keeps once it was asked for."""
+        if type(state) is tuple:  # with those in slots
+            return tuple(self._state(value, inner) for inner in state)
+        if type(state) is not dict:
+            return state
+        skipped = {*functools.WRAPPER_ASSIGNMENTS, *_kept_once(type(value).__mro__)}
+        kept = [(name, inner) for name, inner in state.items() if name not in skipped]
+        return dict(_by_name(kept) if self._only_attributes and value is self._values[0] else kept) or None
+
+    def _settle(self, parts: list[Part]) -> None:
+        """Take out of texts where the user's modules are on this machine, and addresses in this process."""
+        roots = "|".join(re.escape(root) for root in sorted(self._roots, key=len, reverse=True))
+        root = re.compile(rf"(?<![\w.-])(?:{roots})(?![\w.-])")
+        for part in parts:
+            for at, (name, target) in enumerate(part.inner):
+                if isinstance(target, str) and not target.isalnum():
+                    text = root.sub("\0", target) if roots else target
+                    text = _ADDRESS.sub(lambda found: "" if int(found[0]) in self._numbers else found[0], text)
+                    part.inner[at] = name, text
 
     def _is_library(self, subject: Any) -> bool:
-        """Whether something belongs to Python or to an installed package that is not the user's own."""
-        return self._is_library_module(getattr(subject, "__module__", None) or "")
+        return _is_library(subject.__name__ if isinstance(subject, types.ModuleType) else subject.__module__, self._own)
 
-    def _is_library_module(self, name: str) -> bool:
-        package = name.partition(".")[0]
-        if package in (self._own, *_FRAMES):
-            return package != self._own
-        if package in ("", "__main__"):
-            return not package
-        place = _place(name, package)
-        return place in _BUILT_IN or (place is not None and str(Path(place).resolve()).startswith(_LIBRARIES))
+
+def _is_library(module: Any, own: frozenset[str]) -> bool:
+    """Whether a module belongs to Python or to an installed package that is not the user's own."""
+    if not isinstance(module, str):
+        return False
+    package = module.partition(".")[0]
+    if package in own or package in ("", "__main__"):
+        return False
+    if package in _FRAMES:
+        return True
+    place = _place(module, package)
+    if place is None:
+        return package in sys.stdlib_module_names
+    path = _resolved(place)
+    return path.startswith(_LIBRARIES) or not _INSTALLED.isdisjoint(Path(path).parts)
 
 
 def _place(name: str, package: str) -> str | None:
     """The file or folder of a module, or of the package that it would be found in; None if it is nowhere."""
-    module = sys.modules.get(name) or sys.modules.get(package)
-    if module is not None:
-        return getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), _BUILT_IN[0])
-    spec = importlib.util.find_spec(package)
-    return None if spec is None else spec.origin or next(iter(spec.submodule_search_locations or ()), None)
+    for module in filter(None, (sys.modules.get(name), sys.modules.get(package))):
+        if place := getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None):
+            return str(place)
+    spec = None if package in sys.modules else importlib.util.find_spec(package)
+    if spec is None:
+        return None
+    return spec.origin if spec.has_location else next(iter(spec.submodule_search_locations or ()), None)
 
 
-def _own(subject: Any) -> str:
-    """The package that what is given to Spark is of; it may be installed like any other."""
-    while isinstance(subject, functools.partial):
-        subject = subject.func
-    return str(getattr(subject, "__module__", None) or "").partition(".")[0]
+@functools.lru_cache(maxsize=4096)
+def _resolved(place: str) -> str:
+    return str(Path(place).resolve())
 
 
-def _plain(value: Any) -> str:
-    return hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else repr(value)
+def _own(subject: Any) -> frozenset[str]:
+    """The packages that what is given to Spark is of; they may be installed like any other."""
+    pending, found = [subject], set()
+    for value in pending:  # more come while this goes on
+        found.add(str(getattr(value, "__module__", None) or type(value).__module__).partition(".")[0])
+        if isinstance(value, functools.partial):
+            pending.append(value.func)
+        elif isinstance(value, types.MethodType | types.BuiltinMethodType):
+            pending.append(value.__self__)
+        elif "__wrapped__" in getattr(value, "__dict__", {}):
+            pending.append(value.__wrapped__)
+    return frozenset(found - sys.stdlib_module_names - {*_FRAMES, "numpy", "pandas", "pyarrow"})
 
 
-def _is_frame(ancestor: type) -> bool:
-    """Whether a class is Python's or Spark's, and not the user's."""
-    return (ancestor.__module__ or "").partition(".")[0] in _FRAMES
+def _roots(variables: Mapping[str, Any]) -> set[str]:
+    """The folder from which a module is imported, as it is named and as it is."""
+    file = variables.get("__file__")
+    if not isinstance(file, str):
+        return set()
+    depth = str(variables.get("__name__")).count(".") + ("__path__" in variables)
+    roots = {Path(place).parents[depth] for place in (file, _resolved(file)) if len(Path(place).parents) > depth}
+    return {str(root) for root in roots if len(root.parts) > 1}
 
 
-def _source(function: types.FunctionType) -> str:
-    """The syntax tree of a function; of one whose source is not to be had, its byte code."""
-    try:
-        # Of the code itself: of a function that is wrapped, inspect would give the wrapped one's.
-        text = textwrap.dedent(inspect.getsource(function.__code__))
-        tree = ast.parse(text)
-    except (OSError, TypeError, SyntaxError):
-        # A lambda in the middle of an expression, or what was made without a file.
-        return _code(function.__code__)
-    if function.__name__ == "<lambda>":
-        lambdas = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
-        return _dump(lambdas[0]) if len(lambdas) == 1 else _code(function.__code__)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            _without_docstring(node)
-    top = tree.body[0]
-    if isinstance(top, ast.FunctionDef | ast.AsyncFunctionDef):
-        top.name, top.returns = "", None  # a function may be called what one likes
-        top.decorator_list = []
-    return _dump(tree)
+@functools.lru_cache(maxsize=4096)
+def _kept_once(ancestors: tuple[type, ...]) -> frozenset[str]:
+    """The names of properties that an object keeps as attributes once it was asked for them."""
+    members = [pair for ancestor in ancestors for pair in vars(ancestor).items()]
+    return frozenset(name for name, member in members if isinstance(member, functools.cached_property))
 
 
-def _dump(node: Any) -> str:
-    """A syntax tree as text, without what is empty: ast.dump writes that in some versions of Python only."""
-    if isinstance(node, list):
-        return f"[{', '.join(map(_dump, node))}]"
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    fields = [f"{name}={_dump(value)}" for name, value in ast.iter_fields(node) if value is not None and value != []]
-    return f"{type(node).__name__}({', '.join(fields)})"
+def _full_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _without_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
-    first = node.body[0]
-    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-        node.body = node.body[1:] or [ast.Pass()]
-
-
-def _code(code: types.CodeType) -> str:
-    inner = [_code(c) if isinstance(c, types.CodeType) else repr(c) for c in code.co_consts]
-    return f"{sys.version_info[:2]} {code.co_code.hex()} {code.co_names} {inner}"
-
-
-def _named(function: types.FunctionType, is_library: Callable[[str], bool]) -> Iterator[tuple[str, Any]]:
-    """The globals, the imports and the closure that a function, or one within it, names."""
-    for code in _codes(function.__code__):
-        found = [(name, function.__globals__[name]) for name in code.co_names if name in function.__globals__]
-        for name, value in (*found, *_imported(code, function.__globals__.get("__package__"), is_library)):
-            if isinstance(value, types.ModuleType):
-                yield from _of_module((name,), (value,), code.co_names, is_library)
-            else:
-                yield name, value
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:  # not filled yet
-            continue
-
-
-def _of_module(
-    path: tuple[str, ...],
-    modules: tuple[types.ModuleType, ...],
-    names: Sequence[str],
-    is_library: Callable[[str], bool],
-) -> Iterator[tuple[str, Any]]:
-    """What code with these names may mean of the last module and of those within, which it does not tell apart."""
-    if is_library(modules[-1].__name__):
-        return
-    for name in names:
-        value = vars(modules[-1]).get(name, _NOTHING)
-        if isinstance(value, types.ModuleType):
-            if value not in modules:
-                yield from _of_module((*path, name), (*modules, value), names, is_library)
-        elif value is not _NOTHING:
-            yield ".".join((*path, name)), value
-
-
-def _imported(
-    code: types.CodeType, package: str | None, is_library: Callable[[str], bool]
-) -> Iterator[tuple[str, Any]]:
-    """The modules of the user's own that code imports when it runs; of one that is not to be had, that it is not."""
-    before: list[Any] = []
-    for step in dis.get_instructions(code):
-        if step.opname == "IMPORT_NAME":
-            level, wanted = before[-2:]
-            name = "." * level + step.argval
-            try:
-                name = importlib.util.resolve_name(name, package)
-                if is_library(name):
-                    continue
-                module = importlib.import_module(name)
-                for inner in wanted or ():
-                    if not hasattr(module, inner):  # a module that was not loaded yet
-                        importlib.import_module(f"{name}.{inner}")
-                yield name, module if wanted else sys.modules[name.partition(".")[0]]
-            except (Exception, SystemExit):  # a module of the user's own may raise what it likes
-                yield name, _UNSEEN
-        before.append(step.argval)
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
+def _by_name(pairs: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    return sorted(pairs, key=lambda pair: str(pair[0]))
 
 
 Digests = Mapping[str, Mapping[str, str]]

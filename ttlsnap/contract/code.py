@@ -1,0 +1,211 @@
+"""What the code of a function says, whatever its layout, and what it names."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dis
+import functools
+import importlib
+import importlib.util
+import linecache
+import sys
+import types
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+UNSEEN = object()
+"""What code names that was not to be had."""
+DYNAMIC = (__import__, importlib.import_module, eval, exec, globals)
+"""With these code names what its text does not tell."""
+Tree = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_Library = Callable[[str], bool]
+# What Python itself knows by another name, or not at all: a function may be called what one likes.
+_OUTSIDE = ("name", "returns", "decorator_list")
+
+
+def tree_of(function: types.FunctionType) -> Tree | None:
+    """The syntax tree of a function, taken out of that of its file: a lambda alone may not be whole lines."""
+    code = function.__code__
+    linecache.checkcache(code.co_filename)
+    lines = linecache.getlines(code.co_filename, function.__globals__)
+    try:
+        found = _functions("".join(lines)).get((code.co_firstlineno, code.co_name), [])
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    if len(found) > 1:  # lambdas in a line
+        positions = set(code.co_positions())
+        found = [node for node in found if isinstance(node, ast.Lambda) and _position(node.body) in positions]
+    return found[0] if len(found) == 1 else None
+
+
+def text_of(function: types.FunctionType, tree: Tree | None) -> str:
+    """The syntax tree of a function as text; of one whose source is not to be had, its byte code."""
+    return _code(function.__code__) if tree is None else _dump(tree)
+
+
+def named(function: types.FunctionType, tree: Tree | None, is_library: _Library) -> Iterator[tuple[str, Any]]:
+    """The globals, the imports and the closure that a function, or one within it, names.
+
+    Of a module of the user's own only what the function takes from it, unless it does something else with the module.
+    """
+    uses = {} if tree is None else _uses(tree)
+    for name, value in (*_globals(function), *closure(function), *_imports(function, tree, is_library)):
+        if not _is_own(value, is_library):
+            yield name, value
+            continue
+        for path in sorted(uses.get(name, ())) or [()]:
+            yield ".".join((name, *path)), _attribute(value, path, is_library)
+
+
+def constant(value: Any) -> str:
+    """A constant as text, the same in every process."""
+    kind = type(value)
+    if kind is types.CodeType:
+        return _code(value)
+    if kind is frozenset:
+        return f"frozenset({sorted(map(constant, value))})"
+    if kind is tuple:
+        return f"({', '.join(map(constant, value))},)"
+    # Python does not write integers of thousands of digits in tens.
+    return hex(value) if kind is int else repr(value)
+
+
+def _code(code: types.CodeType) -> str:
+    consts = [constant(inner) for inner in code.co_consts]
+    takes = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_varnames)
+    does = (code.co_code.hex(), code.co_exceptiontable.hex(), code.co_names)
+    return f"{sys.version_info[:2]} {takes} {does} {consts}"
+
+
+@functools.lru_cache(maxsize=256)
+def _functions(text: str) -> dict[tuple[int, str], list[Tree]]:
+    """The functions of a file, without docstrings, by the lines at which their code begins and their names."""
+    found: dict[tuple[int, str], list[Tree]] = defaultdict(list)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            _without_docstring(node)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found[min(top.lineno for top in (node, *node.decorator_list)), node.name].append(node)
+        elif isinstance(node, ast.Lambda):
+            found[node.lineno, "<lambda>"].append(node)
+    return dict(found)
+
+
+def _position(node: ast.expr) -> tuple[int | None, ...]:
+    return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
+
+
+def _without_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
+    first = node.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        node.body = node.body[1:] or [ast.Pass()]
+
+
+@functools.lru_cache(maxsize=1024)
+def _dump(function: Tree) -> str:
+    """A syntax tree as text: ast.dump goes less deep than code does, and is not the same in all versions of Python."""
+    written: list[str] = []
+    pending: list[Any] = [function]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.AST):
+            # What is empty is left out: some versions have more of it than others.
+            fields = {name: value for name, value in ast.iter_fields(node) if value is not None and value != []}
+            if node is function:
+                fields = {name: value for name, value in fields.items() if name not in _OUTSIDE}
+            written.append(f"{type(node).__name__} {' '.join(fields)}")
+            pending += reversed(fields.values())
+        elif isinstance(node, list):
+            written.append(f"[{len(node)}]")
+            pending += reversed(node)
+        else:
+            written.append(constant(node))
+    return "\n".join(written)
+
+
+def _globals(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    there = function.__globals__
+    for code in _codes(function.__code__):
+        yield from ((name, there[name]) for name in code.co_names if name in there)
+        loaded = {step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"}
+        for name in sorted(loaded - there.keys()):
+            value = getattr(builtins, name, UNSEEN)
+            if value is UNSEEN or value in DYNAMIC:
+                yield name, UNSEEN
+        if "import_module" in code.co_names:
+            yield "import_module", UNSEEN
+
+
+def closure(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a function has from the functions that it was made in."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # not filled yet
+            yield name, UNSEEN
+
+
+def _imports(function: types.FunctionType, tree: Tree | None, is_library: _Library) -> Iterator[tuple[str, Any]]:
+    """What code imports of the user's own when it runs; of what is not to be had, that it is not."""
+    if tree is None:
+        steps = (step.opname for code in _codes(function.__code__) for step in dis.get_instructions(code))
+        if "IMPORT_NAME" in steps:
+            yield "import", UNSEEN
+        return
+    for node in ast.walk(tree):
+        for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+            try:
+                if isinstance(node, ast.ImportFrom):
+                    package = function.__globals__.get("__package__")
+                    name = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+                    if not is_library(name):
+                        yield alias.asname or alias.name, _from(name, alias.name)
+                elif not is_library(alias.name):
+                    module, top = importlib.import_module(alias.name), alias.name.partition(".")[0]
+                    yield (alias.asname, module) if alias.asname else (top, sys.modules[top])
+            except (Exception, SystemExit):  # a module of the user's own may raise what it likes
+                yield alias.name, UNSEEN
+
+
+def _from(module: str, name: str) -> Any:
+    found = importlib.import_module(module)
+    return getattr(found, name) if hasattr(found, name) else importlib.import_module(f"{module}.{name}")
+
+
+@functools.lru_cache(maxsize=1024)
+def _uses(tree: Tree) -> dict[str, set[tuple[str, ...]]]:
+    """What is taken of each name: of ``a.b.c`` the path ``b``, ``c``; of ``a`` by itself an empty one."""
+    found: dict[str, set[tuple[str, ...]]] = defaultdict(set)
+    within: set[ast.AST] = set()
+    for node in ast.walk(tree):  # what is outside comes first
+        if node in within:
+            continue
+        path: list[str] = []
+        while isinstance(node, ast.Attribute):
+            path, node = [node.attr, *path], node.value
+            within.add(node)
+        if isinstance(node, ast.Name):
+            found[node.id].add(tuple(path))
+    return found
+
+
+def _attribute(value: Any, path: Iterable[str], is_library: _Library) -> Any:
+    """What a path leads to, as far as it leads through modules of the user's own."""
+    for name in path:
+        if not _is_own(value, is_library):
+            break
+        value = vars(value).get(name, vars(value).get("__getattr__", UNSEEN))
+    return value
+
+
+def _is_own(value: Any, is_library: _Library) -> bool:
+    return isinstance(value, types.ModuleType) and not is_library(value.__name__)
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from _codes(inner)
