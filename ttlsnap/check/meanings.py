@@ -676,7 +676,7 @@ def _functions(both: Comparison, place: Place, old: OperatorContract, new: Opera
     for name, digests in {**(old.functions or {}), **(new.functions or {})}.items():
         if any(digest.endswith(NOT_WHOLE) for digest in digests.values()):
             both.not_seen(
-                f"what {name} does, whole: it names, imports or holds what was not to be had where its contract was made"
+                f"what {name} does, whole: it names or imports what was not to be had where its contract was made"
             )
     for (was, now), parts in (functions_differ(old, new) or {}).items():
         if parts and parts != [NAMES]:
