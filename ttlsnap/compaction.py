@@ -5,6 +5,7 @@ Plan, run and publish, put together. A dry run is the same run without a staged 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -25,10 +26,11 @@ from ttlsnap.engines import Engine, run_tasks
 from ttlsnap.engines.local import LocalEngine
 from ttlsnap.errors import RefusedError, TtlsnapError, UsageError
 from ttlsnap.filesystem import OWN, LocalDirectory, open_directory
+from ttlsnap.incremental import Parts, Turns, read_visited, write_visited
 from ttlsnap.journal import read_journal, report_path, scratch_path, staged_path
 from ttlsnap.locking import QUIET_PERIOD, locked, refuse_if_alive
 from ttlsnap.operators import AnyOf, Selection, TimerPolicy
-from ttlsnap.partition import PartitionResult
+from ttlsnap.partition import PartitionResult, PartitionTask
 from ttlsnap.plan import Plan, plan_compaction
 from ttlsnap.publish import check_unchanged, publish
 from ttlsnap.recovery import discard_backups, discard_leftovers, discard_run, refuse_if_cut_off
@@ -80,6 +82,7 @@ def compact(
     drop_unmatched: bool = False,
     timers: TimerPolicy = "keep",
     quiet_period: float = QUIET_PERIOD,
+    parts: Parts = (),
     listener: Listener | None = None,
 ) -> CompactionReport:
     """Run ``transformers`` over the state of the checkpoint ``target``, and publish the result.
@@ -88,7 +91,8 @@ def compact(
     the source stays as it is. ``rewrite`` and ``scratch`` are for RocksDB: how a partition is written, and in which
     local folder the work is done. ``drop_unmatched`` lets rows of a join go that have matched nothing yet.
     ``timers`` "follow" lets those of a key go with the last of its state.
-    ``quiet_period`` is for how many seconds the logs must not have changed.
+    ``quiet_period`` is for how many seconds the logs must not have changed. ``parts`` say of which states a run visits
+    some partitions only, and the next run others.
 
     Raises a ``TtlsnapError`` (see ``ttlsnap.errors``); the checkpoint is then as it was, unless the message names
     ``ttlsnap recover``.
@@ -98,6 +102,8 @@ def compact(
         raise UsageError(f"rewrite is {rewrite!r}, not one of {', '.join(get_args(Rewrite))}")
     if timers not in get_args(TimerPolicy):
         raise UsageError(f"timers is {timers!r}, not one of {', '.join(get_args(TimerPolicy))}")
+    if output is not None and any(part is not None for _, part in parts):
+        raise UsageError("a new checkpoint has all partitions: incremental cleanup goes without an output")
     if scratch is not None:
         if not Path(scratch).is_dir():
             raise UsageError(f"--scratch {scratch} is no folder")
@@ -112,7 +118,7 @@ def compact(
         check_given_schemas(plan, schemas or {}, scratch)
         if not dry_run:
             refuse_if_alive(files, checkpoint.query_id, quiet_period)
-        run = _Run(plan, engine or LocalEngine(), listener, started, rewrite, scratch, drop_unmatched)
+        run = _Run(plan, engine or LocalEngine(), listener, started, rewrite, scratch, drop_unmatched, parts)
         destination = check_destination(files.root, output) if output is not None else None
         if dry_run:
             return run.report(run.partitions(files.root, None, None), dry_run=True)
@@ -133,10 +139,15 @@ class _Run:
         rewrite: Rewrite,
         scratch: str | None,
         drop_unmatched: bool,
+        parts: Parts,
     ) -> None:
         self.plan, self.engine, self.listener, self.started = plan, engine, listener, started
         self._rewrite: Rewrite = rewrite
         self.scratch, self._drop_unmatched = scratch, drop_unmatched
+        self._parts = parts
+        self._is_partial = any(part is not None for _, part in parts)
+        self._visited = read_visited(plan.checkpoint.files) if self._is_partial else frozenset()
+        self._turns: Turns | None = None
 
     def partitions(self, staging_root: str, below: str | None, scratch: str | None) -> list[PartitionResult]:
         """Run every partition; raises the first failure. New files go ``below`` a folder of ``staging_root`` first.
@@ -149,11 +160,30 @@ class _Run:
         self.listener.planned(plan)
         tasks = plan.tasks(staging_root, below, rewrite=self._rewrite, scratch=scratch)
         try:
-            return run_tasks(self.engine, tasks, self.listener.partition_done, self.listener.progress)
+            return self._run_in_turns(tasks) if self._is_partial else self._run_all(tasks)
         finally:
             if scratch is not None:
                 # Each worker removes its own; this is for those that were killed.
                 shutil.rmtree(scratch, ignore_errors=True)
+
+    def _run_all(self, tasks: Sequence[PartitionTask]) -> list[PartitionResult]:
+        return run_tasks(self.engine, tasks, self.listener.partition_done, self.listener.progress)
+
+    def _run_in_turns(self, tasks: Sequence[PartitionTask]) -> list[PartitionResult]:
+        self._turns = Turns(tasks, self._parts, self._visited, len(os.sched_getaffinity(0)))
+        waves, found = self._turns.waves(), []
+        with contextlib.suppress(StopIteration):
+            wave = next(waves)
+            while True:
+                results = self._run_all(wave)
+                found += results
+                wave = waves.send(results)
+        return found
+
+    def note_visited(self, run: str | None) -> None:
+        """Note down which partitions had their turn, provided that ``run`` is published, if one is to be."""
+        if self._turns is not None:
+            write_visited(self.plan.checkpoint.files, self._turns, self._visited, run)
 
     def report(
         self, results: Sequence[PartitionResult], *, dry_run: bool = False, output: str | None = None
@@ -179,6 +209,7 @@ class _Run:
             backup=backup if changed and output is None and not dry_run else None,
             seconds=time.monotonic() - self.started,
             warnings=tuple(_cautions(plan)),
+            visited=self._turns.counts if self._turns else None,
         )
 
     def require_matched(self, report: CompactionReport) -> None:
@@ -226,9 +257,14 @@ def _in_place(run: _Run, files: LocalDirectory) -> CompactionReport:
         results = run.partitions(files.root, staged_path(plan.run, ""), scratch)
         report = run.report(results)
         run.require_matched(report)
-        if not report.published or not run.listener.confirm(report):
+        if not report.published:
+            discard_run(files, plan.run)
+            run.note_visited(None)
+            return report
+        if not run.listener.confirm(report):
             discard_run(files, plan.run)
             return replace(report, published=False, backup=None)
+        run.note_visited(plan.run)
         files.replace(report_path(plan.run), json.dumps(report.to_json(), indent=1).encode())
         publish(plan, results)
     except BaseException:

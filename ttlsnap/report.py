@@ -90,7 +90,8 @@ class CompactionReport:
     """A run of ``compact``. ``backup`` is the folder with the replaced files, ``output`` the new checkpoint.
 
     ``published`` is False for a dry run, and where nothing was to be changed. ``warnings`` tell of what went wrong
-    after the publishing, which stands.
+    after the publishing, which stands. ``visited``, of incremental cleanup, is how many partitions were, of how many,
+    and how many have still to come before one comes again.
     """
 
     run: str
@@ -107,6 +108,7 @@ class CompactionReport:
     backup: str | None
     seconds: float
     warnings: tuple[str, ...] = ()
+    visited: tuple[int, int, int] | None = None
 
     @property
     def changed(self) -> bool:
@@ -131,6 +133,7 @@ class CompactionReport:
             "backup": self.backup,
             "seconds": round(self.seconds, 3),
             "warnings": list(self.warnings),
+            **({"visited": dict(zip(("partitions", "of", "left"), self.visited, strict=True))} if self.visited else {}),
         }
 
 

@@ -25,6 +25,7 @@ import fastjsonschema
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import TimeCharacteristic, moment_of
 from ttlsnap.errors import StorageError, TtlsnapError, UsageError
+from ttlsnap.incremental import Incremental
 from ttlsnap.operators import Selection, TimerPolicy
 from ttlsnap.schema.ddl import parse_schemas
 from ttlsnap.stores import Rewrite
@@ -42,7 +43,8 @@ OnTrouble = Literal["skip", "fail"]
 
 _MAX_BYTES = 16 << 20
 _VARIABLE = re.compile(r"\$(?:\$|\{(?:([A-Za-z_][A-Za-z0-9_]*)\})?)")
-_RULE_KEYS = ("ttl", "timestamp", "old_ttl", "time", "now", "transformer", "options")
+_LIMITS = ("max_partitions", "max_entries", "max_seconds")
+_RULE_KEYS = ("ttl", "timestamp", "old_ttl", "time", "now", "transformer", "options", "strategy", *_LIMITS)
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ class Rule:
     """What expires: of the states that ``selection`` takes in, the entries whose key begins with ``key_prefix``.
 
     ``now`` is as for ``compact``, and ``now_us`` the moment that it names, None for what a checkpoint says.
-    ``factories`` decide, one after the other. ``name`` says which rule it is.
+    ``factories`` decide, one after the other. ``part`` is how much of it a run visits, None for all. ``name`` says
+    which rule it is.
     """
 
     name: str
@@ -59,6 +62,7 @@ class Rule:
     now: str
     now_us: int | None
     factories: tuple[StateSnapshotTransformerFactory, ...]
+    part: Incremental | None = None
 
 
 @dataclass(frozen=True)
@@ -266,15 +270,26 @@ class _Reader:
         if now != "checkpoint":
             with self._at(where("now")):
                 moment = moment_of(now)
+        selection = Selection(own.get("operator"), own.get("store"), own.get("state"))
+        part, limits = None, {key: rule[key] for key in _LIMITS if key in rule}
+        if rule.get("strategy") == "incremental":
+            with self._at(where("strategy")):
+                part = Incremental(**limits)
+        elif limits:
+            self._wrong(
+                where(next(iter(limits))),
+                'a limit of partitions, entries or seconds goes with strategy = "incremental"',
+            )
         if len(self._errors) > before:
             return None
         return Rule(
             name,
-            Selection(own.get("operator"), own.get("store"), own.get("state")),
+            selection,
             (prefix,) if isinstance(prefix, str) else tuple(prefix),
             now,
             moment,
             tuple(factories),
+            part,
         )
 
     @contextlib.contextmanager

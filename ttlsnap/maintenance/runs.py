@@ -205,6 +205,7 @@ class _Runner:
             drop_unmatched=policy.drop_unmatched,
             timers=policy.timers,
             quiet_period=quiet,
+            parts=[(rule.selection, rule.part) for rule in rules],
         )
 
     def _compact_table(self, target: Target) -> TableReport:

@@ -1,0 +1,155 @@
+"""Incremental cleanup: every partition has its turn before one has another, and each run's result stands by itself."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ttlsnap.compaction import compact
+from ttlsnap.errors import CorruptionError, TtlsnapError, UsageError
+from ttlsnap.incremental import CURSOR, Incremental, Turns
+from ttlsnap.operators import Selection
+from ttlsnap.recovery import rollback
+from ttlsnap.report import CompactionReport
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
+
+from ..samples import bytes_of, sample
+from .targets import fresh
+
+FACTORY = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max")
+
+
+def run(target: Path, limits: Incremental, **options: Any) -> CompactionReport:
+    return compact(str(target), [FACTORY], parts=[(Selection(), limits)], quiet_period=0, **options)
+
+
+def partitions(target: Path) -> int:
+    return sum(path.name.isdecimal() for path in (target / "state/0").iterdir())
+
+
+@pytest.mark.parametrize("limits", [Incremental(1), Incremental(max_entries=1), Incremental(max_seconds=1e-9)])
+def test_runs_visit_all_and_come_to_the_same_as_one(tmp_path: Path, limits: Incremental) -> None:
+    whole, target = fresh(tmp_path, "whole"), fresh(tmp_path, "parts")
+    dropped = compact(str(whole), [FACTORY], quiet_period=0).totals.dropped
+    count, found, left = partitions(target), 0, []
+    while not left or left[-1]:
+        report = run(target, limits)
+        assert report.visited is not None
+        visited, of, still = report.visited
+        assert visited >= 1 and of == count
+        found += report.totals.dropped
+        left.append(still)
+    assert sorted(left, reverse=True) == left and len(set(left)) == len(left)
+    assert found == dropped > 0
+    assert bytes_of(target / "state") == bytes_of(whole / "state")
+    assert run(target, limits).totals.dropped == 0  # and from the first on again
+
+
+def test_what_is_rolled_back_was_not_visited(tmp_path: Path) -> None:
+    target = fresh(tmp_path, "ck")
+    before = bytes_of(target / "state")
+    first = run(target, Incremental(1))
+    rollback(str(target), quiet_period=0)
+    again = run(target, Incremental(1))
+    assert (again.totals, again.visited) == (first.totals, first.visited)
+    rollback(str(target), quiet_period=0)
+    assert bytes_of(target / "state") == before
+
+
+def test_a_dry_run_moves_no_cursor(tmp_path: Path) -> None:
+    target = fresh(tmp_path, "ck")
+    dry = run(target, Incremental(1), dry_run=True)
+    assert not (target / CURSOR).exists()
+    assert run(target, Incremental(1)).totals == dry.totals
+
+
+def test_a_run_that_failed_has_visited_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ttlsnap import compaction
+
+    target = fresh(tmp_path, "ck")
+
+    def broken(*_: Any) -> None:
+        raise TtlsnapError("no")
+
+    with monkeypatch.context() as patched, pytest.raises(TtlsnapError, match="no"):
+        patched.setattr(compaction, "publish", broken)
+        run(target, Incremental(1))
+    assert run(target, Incremental(1)).visited == (1, partitions(target), partitions(target) - 1)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"run": null, "visited": [[0, 1]], "before": []}', '{"run": null}'])
+def test_a_cursor_that_is_none_is_told(tmp_path: Path, text: str) -> None:
+    target = fresh(tmp_path, "ck")
+    run(target, Incremental(1))
+    (target / CURSOR).write_text(text)
+    before = bytes_of(target)
+    with pytest.raises(CorruptionError, match=r"cursor\.json does not say .* Remove it"):
+        run(target, Incremental(1))
+    assert bytes_of(target) == before
+
+
+def test_of_several_parts_the_first_counts(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    parts = [(Selection(operator=0), None), (Selection(), Incremental(1))]
+    report = compact(str(target), [FACTORY], parts=parts, quiet_period=0)
+    assert report.visited == (0, 0, 0) and report.totals.entries == 480
+
+
+def test_no_limit_is_none(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="incremental cleanup needs"):
+        Incremental()
+    with pytest.raises(UsageError, match="goes without an output"):
+        run(fresh(tmp_path, "ck"), Incremental(1), output=str(tmp_path / "new"))
+    assert json.dumps(run(fresh(tmp_path, "other"), Incremental(1)).to_json()["visited"])
+
+
+@dataclass(frozen=True)
+class _Task:
+    """As much of a task as says whose turn it is."""
+
+    operator: int
+    partition: int
+
+    @property
+    def stores(self) -> Sequence[Any]:
+        return [SimpleNamespace(name="default", states=[self])]
+
+    store = state = "default"
+
+
+@given(
+    st.integers(1, 30),
+    st.lists(st.tuples(st.integers(1, 7), st.integers(0, 50)), min_size=1, max_size=60),
+    st.integers(1, 4),
+)
+def test_nobody_has_a_second_turn_before_all_had_one(
+    partitions: int, runs: list[tuple[int, int]], at_once: int
+) -> None:
+    """However many entries each partition has, and whatever the limits of each run are."""
+    tasks: Any = [_Task(0, partition) for partition in range(partitions)]
+    turns: Counter[int] = Counter()
+    visited: Any = frozenset()
+    for most, entries in runs:
+        limits = Incremental(most, max_entries=entries + 1)
+        found = Turns(tasks, [(Selection(), limits)], visited, at_once)
+        waves = found.waves()
+        wave: Any = next(waves, None)
+        while wave:
+            assert len(wave) <= at_once
+            turns.update(task.partition for task in wave)
+            try:
+                wave = waves.send([SimpleNamespace(entries=7)] * len(wave))  # type: ignore[list-item]
+            except StopIteration:
+                break
+        visited = found.visited
+        counts = [turns[partition] for partition in range(partitions)]
+        assert max(counts) - min(counts) <= 1

@@ -1,0 +1,156 @@
+"""A bounded part of a checkpoint in each run: Flink's incremental cleanup, for a checkpoint that lies still.
+
+A run visits some of the partitions, each of them whole, so that what it publishes is consistent by itself. Which ones
+have had their turn is noted beside the history of runs, in ``_ttlsnap/cursor.json``; every partition is visited before
+one is visited again. A run that was undone or rolled back has visited none.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+
+from ttlsnap.errors import CorruptionError, UsageError
+from ttlsnap.filesystem import OWN, Directory
+from ttlsnap.journal import read_journals
+from ttlsnap.operators import Selection
+from ttlsnap.partition import PartitionResult, PartitionTask
+from ttlsnap.strict_json import parse_json
+
+CURSOR = f"{OWN}/cursor.json"
+_MAX_BYTES = 64 << 20
+
+Turn = tuple[int, str, int]
+"""An operator, the first of its stores that hang together, and a partition."""
+
+
+@dataclass(frozen=True)
+class Incremental:
+    """How much a run visits: None for no limit.
+
+    A limit of entries or of seconds is looked at between partitions, so a run goes beyond it by what is under way; it
+    visits at least one partition.
+    """
+
+    max_partitions: int | None = None
+    max_entries: int | None = None
+    max_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        limits = (self.max_partitions, self.max_entries, self.max_seconds)
+        if all(limit is None for limit in limits) or any(limit is not None and limit <= 0 for limit in limits):
+            raise UsageError("incremental cleanup needs max_partitions, max_entries or max_seconds, above zero")
+
+    def allows(self, partitions: int, entries: int, seconds: float) -> bool:
+        """Whether a run that has visited so much visits more."""
+        return (
+            (self.max_partitions is None or partitions < self.max_partitions)
+            and (self.max_entries is None or entries < self.max_entries)
+            and (self.max_seconds is None or seconds < self.max_seconds)
+        )
+
+
+Parts = Sequence[tuple[Selection, Incremental | None]]
+"""How much of which states a run visits, None for all; for a state the first counts that is about it."""
+
+
+class Turns:
+    """Whose turn it is in a run: of ``tasks`` all that are not limited, and some of the others."""
+
+    def __init__(
+        self,
+        tasks: Sequence[PartitionTask],
+        parts: Parts,
+        visited: Iterable[Turn],
+        at_once: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._before, self._at_once, self._clock = frozenset(visited), at_once, clock
+        self._always: list[PartitionTask] = []
+        self._parts: list[tuple[Incremental, list[PartitionTask]]] = [(part or Incremental(1), []) for _, part in parts]
+        for task in tasks:
+            found = next((n for n, (selection, _) in enumerate(parts) if _is_about(selection, task)), None)
+            limited = found is not None and parts[found][1] is not None
+            (self._parts[found][1] if limited and found is not None else self._always).append(task)
+        self._now: set[Turn] = set()
+
+    def waves(self) -> Generator[list[PartitionTask], Sequence[PartitionResult], None]:
+        """Tasks that may go side by side; it is sent their results before the next."""
+        if self._always:
+            yield self._always
+        for part, tasks in self._parts:
+            left = [task for task in tasks if _turn(task) not in self._before]
+            left = left or tasks  # all have had their turn, and the first begins again
+            started, partitions, entries = self._clock(), 0, 0
+            while left and (not partitions or part.allows(partitions, entries, self._clock() - started)):
+                bounded = part.max_entries is not None or part.max_seconds is not None
+                size = self._at_once if bounded else len(left)
+                if part.max_partitions is not None:
+                    size = min(size, part.max_partitions - partitions)
+                wave, left = left[:size], left[size:]
+                results = yield wave
+                self._now |= {_turn(task) for task in wave}
+                partitions += len(wave)
+                entries += sum(result.entries for result in results)
+
+    @property
+    def visited(self) -> frozenset[Turn]:
+        """What has had its turn since the last time that all had had theirs, with this run."""
+        found: set[Turn] = set()
+        for _, tasks in self._parts:
+            mine = {_turn(task) for task in tasks}
+            before = self._before & mine
+            found |= (self._now & mine) | (before if before != mine else set())
+        return frozenset(found)
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """How many partitions this run visited, of how many, and how many have still to come before one comes again."""
+        mine = {_turn(task) for _, tasks in self._parts for task in tasks}
+        return len(self._now & mine), len(mine), len(mine - self.visited)
+
+
+def _is_about(selection: Selection, task: PartitionTask) -> bool:
+    return any(selection.includes(state) for store in task.stores for state in store.states)
+
+
+def _turn(task: PartitionTask) -> Turn:
+    return task.operator, task.stores[0].name, task.partition
+
+
+def read_visited(files: Directory) -> frozenset[Turn]:
+    """Which partitions have had their turn; raises CorruptionError for a cursor that is none."""
+    if files.stat(CURSOR) is None:
+        return frozenset()
+    try:
+        document = parse_json(files.read(CURSOR, _MAX_BYTES))
+        run, now, before = document["run"], _turns(document["visited"]), _turns(document["before"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptionError(
+            f"{files.root}/{CURSOR} does not say which partitions have had their turn ({error!r}). "
+            "Remove it: they are visited from the first on then"
+        ) from error
+    if run is None:
+        return now
+    journals = read_journals(files)
+    done = any(journal.run == run and journal.status == "done" for journal in journals)
+    undone = any(journal.undoes == run and journal.status == "done" for journal in journals)
+    return now if done and not undone else before
+
+
+def write_visited(files: Directory, turns: Turns, before: frozenset[Turn], run: str | None) -> None:
+    """Note down who has had a turn, provided that ``run`` is published; None where there is nothing to publish."""
+    document = {"run": run, "visited": sorted(turns.visited), "before": sorted(before)}
+    files.mkdirs(OWN)
+    files.replace(CURSOR, json.dumps(document).encode())
+
+
+def _turns(found: object) -> frozenset[Turn]:
+    if not isinstance(found, list):
+        raise TypeError(f"{found!r} is no list")
+    turns = [(operator, store, partition) for operator, store, partition in found]
+    if not all(isinstance(o, int) and isinstance(s, str) and isinstance(p, int) for o, s, p in turns):
+        raise ValueError("one is not an operator, a store and a partition")
+    return frozenset(turns)
