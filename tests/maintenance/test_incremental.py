@@ -40,7 +40,8 @@ def partitions(target: Path) -> int:
 def test_runs_visit_all_and_come_to_the_same_as_one(tmp_path: Path, limits: Incremental) -> None:
     whole, target = fresh(tmp_path, "whole"), fresh(tmp_path, "parts")
     dropped = compact(str(whole), [FACTORY], quiet_period=0).totals.dropped
-    count, found, left = partitions(target), 0, []
+    count, found = partitions(target), 0
+    left: list[int] = []
     while not left or left[-1]:
         report = run(target, limits)
         assert report.visited is not None

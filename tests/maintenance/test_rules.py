@@ -7,15 +7,20 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ttlsnap.clock import iso
 from ttlsnap.compaction import compact
 from ttlsnap.errors import UsageError
 from ttlsnap.inspection import inspect
 from ttlsnap.maintenance.policy import Rule, read_policy
-from ttlsnap.maintenance.rules import rule_factories
+from ttlsnap.maintenance.rules import rotated, rule_factories
 from ttlsnap.operators import AnyOf
 from ttlsnap.report import CompactionReport
+from ttlsnap.transformers import expired
 
 from ..samples import sample
 from .rewriting import halved, small
@@ -151,3 +156,33 @@ def test_a_prefix_that_no_key_can_have_is_an_error(tmp_path: Path, prefix: str, 
     rule = f'[[target.rule]]\nttl = "1d"\ntimestamp = "value.max"\nkey_prefix = {prefix}\n'
     with pytest.raises(UsageError, match=told):
         run(target, tmp_path, rule)
+
+
+@given(st.integers(2, 12), st.integers(1, 10**6), st.integers(-(10**12), 10**12), st.integers(0, 4 * 10**6))
+def test_with_buckets_an_entry_lives_as_long_as_storm_says(buckets: int, width: int, born: int, age: int) -> None:
+    """Between a ttl and that and a bucket more; and what has gone does not come back."""
+    ttl, now = width * (buckets - 1), born + age
+
+    def gone(now: int) -> bool:
+        return bool(expired(np.array([born]), ttl, rotated(now, width))[0])
+
+    assert not gone(now) or age >= ttl
+    assert gone(now) or age < ttl + width
+    # As in a RotatingMap: the bucket that an entry was put in is the oldest of n, and goes at the next rotation.
+    assert gone(now) == (now // width - born // width >= buckets)
+    assert gone(now) <= gone(now + width)
+
+
+def test_the_clock_of_a_rule_with_buckets_stands_still_between_rotations(tmp_path: Path) -> None:
+    text = '[[target.rule]]\nttl = "6d"\nbuckets = 4\nstrategy = "rotating"\ntimestamp = "value.max"\nnow = "{}"\n'
+    reports = [
+        compact(
+            str(sample("agg-deltas-lz4-4.2", tmp_path / str(n))),
+            rule_factories(rules(tmp_path, text.format(now))),
+            dry_run=True,
+        )
+        for n, now in enumerate(("2026-11-01T00:00:00Z", "2026-11-02T23:00:00Z", "2026-11-03T00:00:00Z"))
+    ]
+    gone = [report.totals.dropped for report in reports]
+    assert 0 < gone[0] == gone[1] < gone[2]
+    assert [iso(report.now_us) for report in reports[:2]] == ["2026-10-31T23:59:59.999999Z"] * 2

@@ -44,7 +44,7 @@ OnTrouble = Literal["skip", "fail"]
 _MAX_BYTES = 16 << 20
 _VARIABLE = re.compile(r"\$(?:\$|\{(?:([A-Za-z_][A-Za-z0-9_]*)\})?)")
 _LIMITS = ("max_partitions", "max_entries", "max_seconds")
-_RULE_KEYS = ("ttl", "timestamp", "old_ttl", "time", "now", "transformer", "options", "strategy", *_LIMITS)
+_RULE_KEYS = ("ttl", "timestamp", "old_ttl", "time", "now", "transformer", "options", "strategy", "buckets", *_LIMITS)
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Rule:
     """What expires: of the states that ``selection`` takes in, the entries whose key begins with ``key_prefix``.
 
     ``now`` is as for ``compact``, and ``now_us`` the moment that it names, None for what a checkpoint says.
-    ``factories`` decide, one after the other. ``part`` is how much of it a run visits, None for all. ``name`` says
-    which rule it is.
+    ``factories`` decide, one after the other. ``part`` is how much of it a run visits, None for all. ``every_us`` is
+    how long a bucket is filled; None where there are none. ``name`` says which rule it is.
     """
 
     name: str
@@ -63,6 +63,7 @@ class Rule:
     now_us: int | None
     factories: tuple[StateSnapshotTransformerFactory, ...]
     part: Incremental | None = None
+    every_us: int | None = None
 
 
 @dataclass(frozen=True)
@@ -271,8 +272,16 @@ class _Reader:
             with self._at(where("now")):
                 moment = moment_of(now)
         selection = Selection(own.get("operator"), own.get("store"), own.get("state"))
+        strategy, every = rule.get("strategy", "full"), None
+        if strategy == "rotating":
+            if "ttl" not in rule or "buckets" not in rule:
+                self._wrong(where("strategy"), "rotating needs a ttl, and buckets: how many there are")
+            elif "ttl" in micros:
+                every = max(micros["ttl"] // (rule["buckets"] - 1), 1)
+        elif "buckets" in rule:
+            self._wrong(where("buckets"), 'buckets go with strategy = "rotating"')
         part, limits = None, {key: rule[key] for key in _LIMITS if key in rule}
-        if rule.get("strategy") == "incremental":
+        if strategy == "incremental":
             with self._at(where("strategy")):
                 part = Incremental(**limits)
         elif limits:
@@ -290,6 +299,7 @@ class _Reader:
             moment,
             tuple(factories),
             part,
+            every,
         )
 
     @contextlib.contextmanager

@@ -98,12 +98,24 @@ class _RuleFactory:
         return self.rule.selection.includes(state) and not taken
 
     def _at(self, clock: Clock) -> Clock:
-        """The clock with the rule's own time, if it has one."""
-        moment = self.rule.now_us
-        if moment is None:
-            return clock
-        source = "wall" if self.rule.now == "wall" else "given"
-        return replace(clock, event_us=moment, processing_us=moment, source=source)
+        """The clock with the rule's own time, if it has one; with buckets it only moves when the oldest one goes."""
+        moment, every = self.rule.now_us, self.rule.every_us
+        if moment is not None:
+            source = "wall" if self.rule.now == "wall" else "given"
+            clock = replace(clock, event_us=moment, processing_us=moment, source=source)
+        if every is not None:
+            event = None if clock.event_us is None else rotated(clock.event_us, every)
+            clock = replace(clock, event_us=event, processing_us=rotated(clock.processing_us, every))
+        return clock
+
+
+def rotated(now: int, every: int) -> int:
+    """The last moment before the buckets were rotated last; both in microseconds, a bucket being filled for ``every``.
+
+    As of that moment, what has outlived n - 1 buckets is what was in the n-th: Storm's ``RotatingMap``, whose entries
+    live between a ttl and n / (n - 1) of it.
+    """
+    return now // every * every - 1
 
 
 @dataclass(frozen=True)
