@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from ttlsnap.cli.compact import EngineName
 from ttlsnap.cli.options import Format, FormatOption
-from ttlsnap.cli.output import MISSING, console, number, print_json, size, table
+from ttlsnap.cli.output import MISSING, console, number, print_json, size, table, write_whole
 from ttlsnap.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,6 +67,10 @@ def maintain(
         Optional[str],  # noqa: UP045
         typer.Option("--jars", metavar="PATHS", help="Delta tables: Delta's jars, where Maven cannot be reached."),
     ] = None,
+    metrics: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--metrics", metavar="FILE", help="Write what it came to for Prometheus."),
+    ] = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Carry out a policy: compact every checkpoint and Delta table that it names, each by its rules.
@@ -75,6 +81,8 @@ def maintain(
     from ttlsnap.delta import is_table
     from ttlsnap.errors import TtlsnapError
     from ttlsnap.filesystem import open_directory
+    from ttlsnap.maintenance.metrics import metrics as measured
+    from ttlsnap.maintenance.metrics import worst
     from ttlsnap.maintenance.policy import read_policy
     from ttlsnap.maintenance.runs import maintain as run
     from ttlsnap.maintenance.runs import targets_of
@@ -104,11 +112,13 @@ def maintain(
         jars=jars or found.run.get("jars"),
     ) as workers:
         results = run(found, workers, dry_run=plan)
+    if metrics is not None:
+        write_whole(metrics, measured(results, time.time()).encode("utf-8", "surrogateescape"))
     if output_format is Format.JSON:
         print_json({"policy": policy, "targets": [result.to_json() for result in results]})
     else:
         _show(console(), results, plan)
-    raise typer.Exit(max(result.exit_code for result in results))
+    raise typer.Exit(worst(results))
 
 
 def _show(out: Console, results: list[TargetResult], plan: bool) -> None:

@@ -62,6 +62,11 @@ class TableReport:
     warnings: tuple[str, ...] = field(default=())
 
     @property
+    def totals(self) -> Counts:
+        """The counts, as a checkpoint's report calls them."""
+        return self.counts
+
+    @property
     def published(self) -> bool:
         """Whether there is a new version."""
         return bool(self.versions)

@@ -1,0 +1,61 @@
+"""What a run of a policy came to, for Prometheus: a file for node exporter's textfile collector.
+
+Gauges alone, and the last line is OpenMetrics' own, a comment to Prometheus: so the text is valid as either.
+Source: Prometheus' text format 0.0.4, and OpenMetrics 1.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import get_args
+
+from ttlsnap.maintenance.runs import Status, TargetResult
+from ttlsnap.report import Counts
+
+_COUNTS: tuple[tuple[str, str, Callable[[Counts], int | None]], ...] = (
+    ("entries", "Entries, or rows, that were looked at.", lambda counts: counts.entries),
+    ("dropped_entries", "Entries that were dropped.", lambda counts: counts.dropped),
+    ("rewritten_entries", "Entries that were rewritten.", lambda counts: counts.rewritten),
+    ("before_bytes", "Bytes on disk before.", lambda counts: counts.bytes_before),
+    ("after_bytes", "Bytes on disk after.", lambda counts: counts.bytes_after),
+)
+
+
+def metrics(results: Sequence[TargetResult], finished_s: float) -> str:
+    """The text; ``finished_s`` is when the run ended, in seconds since the epoch."""
+    lines = list(_gauge("run_finished_timestamp_seconds", "When the policy was last carried out.", [("", finished_s)]))
+    lines += _gauge("run_exit_code", "The worst of its targets' exit codes.", [("", worst(results))])
+    lines += _gauge(
+        "target_status",
+        "1 for the status that a target has, 0 for those that it has not.",
+        [
+            (f'{{target="{_escaped(result.target)}",status="{status}"}}', int(status == result.status))
+            for result in results
+            for status in get_args(Status)
+        ],
+    )
+    lines += _gauge("target_exit_code", "A target's exit code.", [(_labels(r), r.exit_code) for r in results])
+    lines += _gauge("target_duration_seconds", "How long a target took.", [(_labels(r), r.seconds) for r in results])
+    for name, what, count in _COUNTS:
+        found = [(_labels(r), count(r.report.totals)) for r in results if r.report is not None]
+        lines += _gauge(f"target_{name}", what, [(labels, value) for labels, value in found if value is not None])
+    return "\n".join([*lines, "# EOF"]) + "\n"
+
+
+def worst(results: Sequence[TargetResult]) -> int:
+    """The exit code of the worst target."""
+    return max((result.exit_code for result in results), default=0)
+
+
+def _gauge(name: str, what: str, samples: Sequence[tuple[str, float]]) -> Iterator[str]:
+    yield f"# HELP ttlsnap_{name} {what}"
+    yield f"# TYPE ttlsnap_{name} gauge"
+    yield from (f"ttlsnap_{name}{labels} {value}" for labels, value in samples)
+
+
+def _labels(result: TargetResult) -> str:
+    return f'{{target="{_escaped(result.target)}"}}'
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
