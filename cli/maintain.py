@@ -25,6 +25,10 @@ ttlsnap maintain policy.toml --plan      what would be done to each target; noth
 
 ttlsnap maintain policy.toml             do it
 
+ttlsnap maintain policy.toml --plan-out plan.json, and when that has been reviewed
+
+ttlsnap maintain policy.toml --apply plan.json     do that and nothing else
+
 A policy, with paths from its own folder on:
 
     [[target]]
@@ -46,6 +50,14 @@ def maintain(
     plan: Annotated[
         bool, typer.Option("--plan", "--dry-run", help="Say what would be done; write nothing anywhere.")
     ] = False,
+    plan_out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--plan-out", metavar="FILE", help="--plan, and write it to a file, to be reviewed and applied."),
+    ] = None,
+    apply: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--apply", metavar="FILE", help="Carry out that plan of POLICY, and nothing else."),
+    ] = None,
     engine: Annotated[
         Optional[EngineName],  # noqa: UP045
         typer.Option("--engine", help="Spark (default), or workers on this machine without a JVM."),
@@ -83,12 +95,19 @@ def maintain(
     from ttlsnap.filesystem import open_directory
     from ttlsnap.maintenance.metrics import metrics as measured
     from ttlsnap.maintenance.metrics import worst
+    from ttlsnap.maintenance.plans import read_plan, write_plan
     from ttlsnap.maintenance.policy import read_policy
     from ttlsnap.maintenance.runs import maintain as run
     from ttlsnap.maintenance.runs import targets_of
     from ttlsnap.maintenance.workers import Workers
 
-    found = read_policy(policy)
+    if apply is not None and (plan or plan_out is not None):
+        raise UsageError("--apply carries a plan out; it goes without --plan and --plan-out")
+    plan = plan or plan_out is not None
+    reviewed = read_plan(apply) if apply is not None else None
+    found = read_policy(policy, wall_us=reviewed.wall_us if reviewed else None)
+    if reviewed is not None:
+        reviewed.require(found)
     sys.path.append(found.folder)  # where a transformer of one's own lies; what is installed comes first
     name = engine.value if engine else found.run.get("engine", "spark")
     master = master or found.run.get("master")
@@ -111,7 +130,15 @@ def maintain(
         tables=has_tables(),
         jars=jars or found.run.get("jars"),
     ) as workers:
-        results = run(found, workers, dry_run=plan)
+        results = run(
+            found,
+            workers,
+            dry_run=plan,
+            only=reviewed.targets if reviewed else None,
+            confirm=reviewed.confirm if reviewed else None,
+        )
+    if plan_out is not None:
+        write_whole(plan_out, write_plan(found, results))
     if metrics is not None:
         write_whole(metrics, measured(results, time.time()).encode("utf-8", "surrogateescape"))
     if output_format is Format.JSON:

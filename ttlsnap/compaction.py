@@ -201,6 +201,7 @@ class _Run:
             published=not dry_run and (changed or output is not None),
             engine=self.engine.name,
             batch=plan.checkpoint.batch.id,
+            fingerprint=plan.fingerprint,
             now_us=moments.pop() if len(moments) == 1 else plan.clock.processing_us,
             now_source=plan.clock.source,
             totals=totals,

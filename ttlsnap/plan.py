@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from secrets import token_hex
 
+import xxhash
+
 from ttlsnap.checkpoint import Checkpoint, Store
 from ttlsnap.clock import Clock
 from ttlsnap.errors import FencedError, UsageError
@@ -87,6 +89,17 @@ class Plan:
     state_store: StateStore
     factories: tuple[StateSnapshotTransformerFactory, ...]
     stores: tuple[StorePlan, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the batch, and of the files that were planned with, their sizes and times."""
+        files = [
+            (store.operator, store.store, partition.partition, file)
+            for store in self.stores
+            for partition in store.partitions
+            for file in partition.lineage.files
+        ]
+        return xxhash.xxh3_64_hexdigest(repr((self.checkpoint.batch.id, files)).encode("utf-8", "surrogateescape"))
 
     def find(self, store: StorePlan, partition: int) -> Lineage:
         """The files of a partition as they are now."""

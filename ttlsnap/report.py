@@ -89,7 +89,7 @@ class StateReport:
 class CompactionReport:
     """A run of ``compact``. ``backup`` is the folder with the replaced files, ``output`` the new checkpoint.
 
-    ``published`` is False for a dry run, and where nothing was to be changed. ``warnings`` tell of what went wrong
+    ``fingerprint`` is of the files that it found. ``published`` is False for a dry run, and where nothing was to be changed. ``warnings`` tell of what went wrong
     after the publishing, which stands. ``visited``, of incremental cleanup, is how many partitions were, of how many,
     and how many have still to come before one comes again.
     """
@@ -100,6 +100,7 @@ class CompactionReport:
     published: bool
     engine: str
     batch: int
+    fingerprint: str
     now_us: int
     now_source: str
     totals: Counts
@@ -125,6 +126,7 @@ class CompactionReport:
             "published": self.published,
             "engine": self.engine,
             "batch": self.batch,
+            "fingerprint": self.fingerprint,
             "now": iso(self.now_us),
             "now_source": self.now_source,
             "totals": self.totals.to_json(),

@@ -31,7 +31,7 @@ class Erasure:
 
 @dataclass(frozen=True)
 class TableReport:
-    """A run on a table. ``versions`` are those in which it has dropped or rewritten rows.
+    """A run on a table that was at ``version``. ``versions`` are those in which it has dropped or rewritten rows.
 
     ``files`` are all data files, of which ``opened`` had to be read for the dry run's counts; ``decided`` were told by
     statistics. ``engine`` is ``spark`` where it was needed. ``overtaken`` rows were written by somebody else between
@@ -42,6 +42,7 @@ class TableReport:
 
     run: str
     target: str
+    version: int
     key: tuple[str, ...]
     dry_run: bool
     now_us: int
@@ -87,6 +88,7 @@ class TableReport:
             "published": self.published,
             "engine": self.engine,
             "key": list(self.key),
+            "fingerprint": f"version {self.version}",
             "now": iso(self.now_us),
             "now_source": self.now_source,
             "totals": self.counts.to_json(),

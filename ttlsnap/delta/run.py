@@ -112,6 +112,7 @@ def _begun(plan: TablePlan, dry_run: bool) -> TableReport:
     return TableReport(
         run=new_run_id(),
         target=plan.files.root,
+        version=plan.table.version,
         key=plan.key,
         dry_run=dry_run,
         now_us=plan.clock.processing_us,

@@ -98,16 +98,24 @@ class TargetPolicy:
 
 @dataclass(frozen=True)
 class Policy:
-    """A policy file. ``folder`` is where relative paths begin, ``run`` says who does the work."""
+    """A policy file. ``folder`` is where relative paths begin, ``run`` says who does the work.
+
+    ``wall_us`` is the moment that ``now = "wall"`` means, in microseconds since the epoch, ``document`` what the file
+    says.
+    """
 
     path: str
     folder: str
     run: Mapping[str, Any]
     targets: tuple[TargetPolicy, ...]
+    wall_us: int
+    document: Mapping[str, Any]
 
 
-def read_policy(path: str, environment: Mapping[str, str] = os.environ) -> Policy:
+def read_policy(path: str, environment: Mapping[str, str] = os.environ, wall_us: int | None = None) -> Policy:
     """The policy in the file ``path``; ``${NAME}`` in a text is the variable of that name, ``$$`` a dollar.
+
+    ``wall_us`` is what time it is, in microseconds since the epoch; by default what the wall's clock says.
 
     Raises UsageError with all that is wrong with it, and StorageError where it cannot be read.
     """
@@ -123,14 +131,14 @@ def read_policy(path: str, environment: Mapping[str, str] = os.environ) -> Polic
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # no UTF-8, or no TOML
         raise UsageError(f"{path}: {error}") from error
-    return _Reader(path, text, environment).policy(document)
+    return _Reader(path, text, environment, moment_of("wall") if wall_us is None else wall_us).policy(document)
 
 
 class _Reader:
     """Reads a document into a policy, and collects what is wrong with it."""
 
-    def __init__(self, path: str, text: str, environment: Mapping[str, str]) -> None:
-        self._path, self._text, self._environment = path, text, environment
+    def __init__(self, path: str, text: str, environment: Mapping[str, str], wall_us: int) -> None:
+        self._path, self._text, self._environment, self._wall_us = path, text, environment, wall_us
         self._errors: set[tuple[int, str]] = set()
 
     def policy(self, document: dict[str, Any]) -> Policy:
@@ -141,7 +149,8 @@ class _Reader:
         targets = [self._target(target, defaults, n) for n, target in enumerate(document["target"])]
         self._raise_errors()
         folder = str(Path(self._path).absolute().parent)
-        return Policy(self._path, folder, document.get("run", {}), tuple(filter(None, targets)))
+        run = document.get("run", {})
+        return Policy(self._path, folder, run, tuple(filter(None, targets)), self._wall_us, document)
 
     def _raise_errors(self) -> None:
         if self._errors:
@@ -270,7 +279,7 @@ class _Reader:
         moment = None
         if now != "checkpoint":
             with self._at(where("now")):
-                moment = moment_of(now)
+                moment = self._wall_us if now == "wall" else moment_of(now)
         selection = Selection(own.get("operator"), own.get("store"), own.get("state"))
         strategy, every = rule.get("strategy", "full"), None
         if strategy == "rotating":

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from ttlsnap.compaction import compact
+from ttlsnap.compaction import SilentListener, compact
 from ttlsnap.delta import is_table
 from ttlsnap.delta.planning import Limits
 from ttlsnap.delta.report import TableReport
@@ -78,6 +79,10 @@ class TargetResult:
         }
 
 
+Confirm = Callable[[str, "Report"], bool]
+"""Asked of a target before it is published, with what would be; may raise."""
+
+
 class Listener(Protocol):
     """Hears how a policy is carried out, from several threads."""
 
@@ -99,14 +104,19 @@ def maintain(
     workers: Workers,
     *,
     dry_run: bool = False,
+    only: Collection[str] | None = None,
+    confirm: Confirm | None = None,
     listener: Listener | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[TargetResult]:
-    """Carry out ``policy``: a result for each target, in the order of the file."""
-    targets = targets_of(policy)
+    """Carry out ``policy``: a result for each target, in the order of the file.
+
+    With ``only`` the others of its targets are left out; ``confirm`` is asked before anything is published.
+    """
+    targets = [target for target in targets_of(policy) if only is None or target.path in only]
     if listener is not None:
         listener.found(len(targets))
-    runner = _Runner(workers, dry_run, sleep)
+    runner = _Runner(workers, dry_run, confirm, sleep)
     with ThreadPoolExecutor(min(_AT_ONCE, max(len(targets), 1)), "ttlsnap-target") as pool:
         futures = {pool.submit(runner.run, target): number for number, target in enumerate(targets)}
         results: dict[int, TargetResult] = {}
@@ -152,8 +162,10 @@ def _found(folder: str, pattern: str) -> list[str]:
 class _Runner:
     """Carries out one target after the other; used by several threads."""
 
-    def __init__(self, workers: Workers, dry_run: bool, sleep: Callable[[float], None]) -> None:
-        self._workers, self._dry_run, self._sleep = workers, dry_run, sleep
+    def __init__(
+        self, workers: Workers, dry_run: bool, confirm: Confirm | None, sleep: Callable[[float], None]
+    ) -> None:
+        self._workers, self._dry_run, self._confirm, self._sleep = workers, dry_run, confirm, sleep
 
     def run(self, target: Target) -> TargetResult:
         started = time.monotonic()
@@ -206,6 +218,7 @@ class _Runner:
             timers=policy.timers,
             quiet_period=quiet,
             parts=[(rule.selection, rule.part) for rule in rules],
+            listener=_Asking(target.path, self._confirm) if self._confirm else None,
         )
 
     def _compact_table(self, target: Target) -> TableReport:
@@ -218,7 +231,18 @@ class _Runner:
             limits=Limits(policy.max_files, policy.max_bytes),
             erasing=Erase(policy.retention_ms, yes=True) if policy.erase else None,
             session=self._workers.delta_session,
+            confirm=partial(self._confirm, target.path) if self._confirm else None,
         )
+
+
+class _Asking(SilentListener):
+    """Says nothing, and asks before a target is published."""
+
+    def __init__(self, target: str, confirm: Confirm) -> None:
+        self._target, self._confirm = target, confirm
+
+    def confirm(self, report: CompactionReport) -> bool:
+        return self._confirm(self._target, report)
 
 
 def _status(error: TtlsnapError, policy: TargetPolicy) -> Status:

@@ -1,0 +1,115 @@
+"""A plan that was reviewed is carried out as it was, or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap.cli.app import run
+
+from ..samples import bytes_of
+from .targets import damaged, fresh
+
+POLICY = """
+[defaults]
+quiet_period = 0
+now = "{now}"
+timestamp = "value.max"
+[[target]]
+path = "ck/*"
+ttl = "{ttl}"
+"""
+Maintain = Callable[..., tuple[int, Any]]
+
+
+@pytest.fixture
+def maintain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Maintain:
+    def invoke(*options: str, ttl: str = "7d", now: str = "checkpoint") -> tuple[int, Any]:
+        (tmp_path / "policy.toml").write_text(POLICY.format(ttl=ttl, now=now))
+        words = ["maintain", str(tmp_path / "policy.toml"), "--engine", "local", "--format", "json", *options]
+        code = run(words)
+        captured = capsys.readouterr()
+        return code, json.loads(captured.out)["targets"] if captured.out else captured.err
+
+    return invoke
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> str:
+    return str(tmp_path / "plan.json")
+
+
+def test_a_plan_is_carried_out(maintain: Maintain, tmp_path: Path, plan: str) -> None:
+    fresh(tmp_path / "ck", "good")
+    broken = damaged(tmp_path / "ck", "damaged")
+    before = bytes_of(tmp_path / "ck")
+    code, planned = maintain("--plan-out", plan)
+    assert code == 5 and bytes_of(tmp_path / "ck") == before
+    fresh(tmp_path / "ck", "new")  # nobody has reviewed that
+    code, (done,) = maintain("--apply", plan)
+    assert (code, done["status"], done["target"]) == (0, "done", f"{tmp_path}/ck/good")
+    assert done["totals"] == planned[1]["totals"]
+    assert bytes_of(broken) == {n[len("damaged/") :]: h for n, h in before.items() if n.startswith("damaged/")}
+    code, (again,) = maintain("--apply", plan)
+    assert (code, again["status"]) == (0, "nothing")
+
+
+def test_a_checkpoint_that_moved_on_is_left_alone(maintain: Maintain, tmp_path: Path, plan: str) -> None:
+    target, other = fresh(tmp_path / "ck", "good"), fresh(tmp_path / "ck", "other")
+    maintain("--plan-out", plan)
+    newest = max((target / "state/0/0").glob("*.delta"), key=lambda path: int(path.stem))
+    os.utime(newest)
+    before = bytes_of(target)
+    code, found = maintain("--apply", plan)
+    status = {Path(one["target"]).name: one["status"] for one in found}
+    assert (code, status) == (4, {"good": "refused", "other": "done"})
+    assert bytes_of(target) == before and bytes_of(other) != before
+    assert "its files are not those of the plan" in found[0]["error"]
+
+
+def test_the_wall_clock_stands_where_it_was(maintain: Maintain, tmp_path: Path, plan: str) -> None:
+    fresh(tmp_path / "ck", "good")
+    _, (planned,) = maintain("--plan-out", plan, now="wall")
+    _, (done,) = maintain("--apply", plan, now="wall")
+    assert (done["status"], done["now"], done["totals"]) == ("done", planned["now"], planned["totals"])
+
+
+def test_another_policy_is_refused(maintain: Maintain, tmp_path: Path, plan: str) -> None:
+    target = fresh(tmp_path / "ck", "good")
+    maintain("--plan-out", plan)
+    before = bytes_of(target)
+    code, message = maintain("--apply", plan, ttl="1d")
+    assert code == 4 and "is not what the plan was made of" in message
+    assert bytes_of(target) == before
+
+
+def test_a_plan_of_other_counts_is_refused(maintain: Maintain, tmp_path: Path, plan: str) -> None:
+    target = fresh(tmp_path / "ck", "good")
+    maintain("--plan-out", plan)
+    text = Path(plan).read_text()
+    document = json.loads(text)
+    document["targets"][0]["facts"]["stores"][0]["dropped"] -= 1
+    Path(plan).write_text(json.dumps(document))
+    before = bytes_of(target)
+    code, (found,) = maintain("--apply", plan)
+    assert (code, found["status"]) == (4, "refused") and "its entries that go are not those" in found["error"]
+    assert bytes_of(target) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [("", 2), ("{}", 2), ("[]", 2), ('{"version": true}', 2), ('{"version": 2}', 3), (None, 5)]
+)
+def test_what_is_no_plan_is_told(maintain: Maintain, plan: str, text: str | None, code: int) -> None:
+    if text is not None:
+        Path(plan).write_text(text)
+    found, message = maintain("--apply", plan)
+    assert found == code and plan in message
+
+
+def test_a_plan_is_made_or_carried_out(maintain: Maintain, plan: str) -> None:
+    assert maintain("--apply", plan, "--plan")[0] == 2
