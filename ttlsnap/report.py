@@ -89,9 +89,9 @@ class StateReport:
 class CompactionReport:
     """A run of ``compact``. ``backup`` is the folder with the replaced files, ``output`` the new checkpoint.
 
-    ``fingerprint`` is of the files that it found. ``published`` is False for a dry run, and where nothing was to be changed. ``warnings`` tell of what went wrong
-    after the publishing, which stands. ``visited``, of incremental cleanup, is how many partitions were, of how many,
-    and how many have still to come before one comes again.
+    ``fingerprint`` is of the files that it found. ``published`` is False for a dry run, and where nothing was to be
+    changed. ``warnings`` tell of what went wrong after the publishing, which stands. ``visited``, of incremental
+    cleanup, is how many partitions were, of how many, and how many have still to come before one comes again.
     """
 
     run: str
