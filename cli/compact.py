@@ -198,6 +198,10 @@ def compact(
         ),
     ] = TimerPolicyName.KEEP,
     quiet_period: QuietPeriodOption = 5.0,
+    expired_to: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--expired-to", metavar="DIR", help="Keep what is dropped: Parquet files in that folder."),
+    ] = None,
     key: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
@@ -270,6 +274,7 @@ def compact(
         "--scratch": scratch,
         "--drop-unmatched": drop_unmatched,
         "--timers": timers is not TimerPolicyName.KEEP,
+        "--expired-to": expired_to,
     }
     for_tables = {"--key": key, "--jars": jars, "--max-files": max_files, "--max-bytes": max_bytes, "--erase": erase}
     tables = {target for target in targets if is_table(open_directory(target))}
@@ -323,6 +328,7 @@ def compact(
                     drop_unmatched=drop_unmatched,
                     timers=timers.value,
                     quiet_period=quiet_period,
+                    expired_to=expired_to,
                     listener=listener,
                 )
             except TtlsnapError as error:
@@ -399,6 +405,8 @@ def _show(out: Console, report: CompactionReport, *, tables: bool = True) -> Non
         lines.append(f'Next: start the query with the checkpoint location "{report.output}".')
     else:
         lines.append(f"Published as run {report.run}. The replaced files are in {report.backup}")
+        if report.expired_to is not None:
+            lines.append(f"What was dropped is in {report.expired_to}/{report.run}-*.parquet")
         lines.append(f"Next: restart the query. Undo, as long as it has not: ttlsnap rollback {report.target}")
     out.print("\n".join(lines), markup=False)
 

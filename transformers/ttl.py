@@ -228,10 +228,15 @@ class _TtlTransformer:
         self._newest: int | None = None
         self._nulls = self._unclosed = 0
 
-    def filter_or_transform(self, entries: StateEntries) -> StateEntries:
+    def moments(self, entries: StateEntries) -> tuple[Int64, Mask]:
+        """See ``TellsMoments``."""
         moments, nulls = self._field.read(entries)
         if self._old_ttl:
             moments = np.maximum(moments, MIN_INT64 + self._old_ttl) - self._old_ttl
+        return moments, nulls
+
+    def filter_or_transform(self, entries: StateEntries) -> StateEntries:
+        moments, nulls = self.moments(entries)
         known = moments[~nulls] if nulls.any() else moments
         if len(known):
             low, high = int(known.min()), int(known.max())

@@ -25,7 +25,8 @@ from ttlsnap.copying import check_destination, discard_copy, finish_copy, stagin
 from ttlsnap.engines import Engine, run_tasks
 from ttlsnap.engines.local import LocalEngine
 from ttlsnap.errors import RefusedError, TtlsnapError, UsageError
-from ttlsnap.filesystem import OWN, LocalDirectory, open_directory
+from ttlsnap.expired import check_archive, check_complete, deliver, deliver_all, folder_of
+from ttlsnap.filesystem import OWN, Directory, LocalDirectory, open_directory
 from ttlsnap.incremental import Parts, Turns, read_visited, write_visited
 from ttlsnap.journal import read_journal, report_path, scratch_path, staged_path
 from ttlsnap.locking import QUIET_PERIOD, locked, refuse_if_alive
@@ -83,6 +84,7 @@ def compact(
     timers: TimerPolicy = "keep",
     quiet_period: float = QUIET_PERIOD,
     parts: Parts = (),
+    expired_to: str | None = None,
     listener: Listener | None = None,
 ) -> CompactionReport:
     """Run ``transformers`` over the state of the checkpoint ``target``, and publish the result.
@@ -92,7 +94,8 @@ def compact(
     local folder the work is done. ``drop_unmatched`` lets rows of a join go that have matched nothing yet.
     ``timers`` "follow" lets those of a key go with the last of its state.
     ``quiet_period`` is for how many seconds the logs must not have changed. ``parts`` say of which states a run visits
-    some partitions only, and the next run others.
+    some partitions only, and the next run others. ``expired_to`` is a folder that gets what was dropped, as Parquet
+    (see ``ttlsnap.expired``).
 
     Raises a ``TtlsnapError`` (see ``ttlsnap.errors``); the checkpoint is then as it was, unless the message names
     ``ttlsnap recover``.
@@ -108,6 +111,7 @@ def compact(
         if not Path(scratch).is_dir():
             raise UsageError(f"--scratch {scratch} is no folder")
         scratch = os.path.realpath(scratch)
+    archive = None if expired_to is None else check_archive(expired_to, make=not dry_run).root
     files = open_directory(target)
     open_checkpoint(files, schemas=schemas)  # whatever is no checkpoint is not even locked
     listener = listener or SilentListener()
@@ -118,7 +122,7 @@ def compact(
         check_given_schemas(plan, schemas or {}, scratch)
         if not dry_run:
             refuse_if_alive(files, checkpoint.query_id, quiet_period)
-        run = _Run(plan, engine or LocalEngine(), listener, started, rewrite, scratch, drop_unmatched, parts)
+        run = _Run(plan, engine or LocalEngine(), listener, started, rewrite, scratch, drop_unmatched, parts, archive)
         destination = check_destination(files.root, output) if output is not None else None
         if dry_run:
             return run.report(run.partitions(files.root, None, None), dry_run=True)
@@ -140,11 +144,12 @@ class _Run:
         scratch: str | None,
         drop_unmatched: bool,
         parts: Parts,
+        expired_to: str | None,
     ) -> None:
         self.plan, self.engine, self.listener, self.started = plan, engine, listener, started
         self._rewrite: Rewrite = rewrite
         self.scratch, self._drop_unmatched = scratch, drop_unmatched
-        self._parts = parts
+        self._parts, self.expired_to = parts, expired_to
         self._is_partial = any(part is not None for _, part in parts)
         self._visited = read_visited(plan.checkpoint.files) if self._is_partial else frozenset()
         self._turns: Turns | None = None
@@ -158,7 +163,8 @@ class _Run:
         if self.scratch is not None:
             scratch = scratch_folder(self.scratch, plan)
         self.listener.planned(plan)
-        tasks = plan.tasks(staging_root, below, rewrite=self._rewrite, scratch=scratch)
+        expired = self.expired_to is not None
+        tasks = plan.tasks(staging_root, below, rewrite=self._rewrite, scratch=scratch, expired=expired)
         try:
             return self._run_in_turns(tasks) if self._is_partial else self._run_all(tasks)
         finally:
@@ -211,7 +217,14 @@ class _Run:
             seconds=time.monotonic() - self.started,
             warnings=tuple(_cautions(plan)),
             visited=self._turns.counts if self._turns else None,
+            expired_to=self.expired_to,
         )
+
+    def check_archive(self, files: Directory, report: CompactionReport, results: Sequence[PartitionResult]) -> None:
+        """Raise CorruptionError unless all that is dropped was written down, where it is to be."""
+        if self.expired_to is not None:
+            written = [result.expired.target for result in results if result.expired is not None]
+            check_complete(files, written, report.totals.dropped)
 
     def require_matched(self, report: CompactionReport) -> None:
         """Raise RefusedError when rows of a join would go that had matched nothing yet, unless that is wanted."""
@@ -251,6 +264,7 @@ def _discard_old_scratch(given: str, plan: Plan) -> None:
 def _in_place(run: _Run, files: LocalDirectory) -> CompactionReport:
     plan = run.plan
     discard_leftovers(files)
+    deliver_all(files)
     if run.scratch is not None:
         _discard_old_scratch(run.scratch, plan)
     scratch = f"{files.root}/{scratch_path(plan.run)}"
@@ -258,6 +272,7 @@ def _in_place(run: _Run, files: LocalDirectory) -> CompactionReport:
         results = run.partitions(files.root, staged_path(plan.run, ""), scratch)
         report = run.report(results)
         run.require_matched(report)
+        run.check_archive(files, report, results)
         if not report.published:
             discard_run(files, plan.run)
             run.note_visited(None)
@@ -271,12 +286,26 @@ def _in_place(run: _Run, files: LocalDirectory) -> CompactionReport:
     except BaseException:
         _discard_unless_open(files, plan.run)
         raise
+    report = _delivered(files, report)
     try:
         discard_backups(files, keep=plan.run)
     except TtlsnapError as error:
         kept = f"an older backup could not be removed; the next run will try again: {error}"
         report = replace(report, warnings=(*report.warnings, kept))
     return replace(report, seconds=time.monotonic() - run.started)
+
+
+def _delivered(files: LocalDirectory, report: CompactionReport) -> CompactionReport:
+    """Move what was dropped to where it is wanted, now that the run is published."""
+    if report.expired_to is None:
+        return report
+    try:
+        deliver(files, report.run, report.expired_to)
+    except TtlsnapError as error:
+        left = f"{files.root}/{folder_of(report.run)}"
+        warning = f"what was dropped is still in {left}, from where the next run will deliver it: {error}"
+        return replace(report, warnings=(*report.warnings, warning))
+    return report
 
 
 def _discard_unless_open(files: LocalDirectory, run: str) -> None:
@@ -292,6 +321,7 @@ def _to_copy(run: _Run, files: LocalDirectory, destination: LocalDirectory) -> C
         results = run.partitions(staging.root, "", f"{staging.root}/{OWN}/scratch")
         report = run.report(results, output=destination.root)
         run.require_matched(report)
+        run.check_archive(staging, report, results)
         if not run.listener.confirm(report):
             discard_copy(staging)
             return replace(report, published=False, output=None)
@@ -302,4 +332,5 @@ def _to_copy(run: _Run, files: LocalDirectory, destination: LocalDirectory) -> C
     except BaseException:
         discard_copy(staging)
         raise
+    report = _delivered(destination, report)
     return replace(report, seconds=time.monotonic() - run.started)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.clock import Clock
 from ttlsnap.entries import RowEntries, StateEntries
 from ttlsnap.errors import CorruptionError, StorageError, TtlsnapError
-from ttlsnap.filesystem import open_directory
+from ttlsnap.expired import ExpiredWriter, folder_of
+from ttlsnap.filesystem import Directory, open_directory, scratch_name
 from ttlsnap.links import Decisions, Link, Outcome, Place
 from ttlsnap.state import StateDescriptor
 from ttlsnap.stores import Rewrite, StagedFile, Staging, StateStore, StoredPartition, Written
@@ -50,7 +51,7 @@ class PartitionTask:
     """One partition to compact, of one store or of several that hang together by ``links``.
 
     New files are staged below ``staged_below`` in ``staging_root``; None in a dry run. ``scratch`` is the local folder
-    for the work.
+    for the work. ``expired_of`` is the run whose dropped entries are to be written down, None where they are not.
     """
 
     root: str
@@ -65,6 +66,7 @@ class PartitionTask:
     links: tuple[Link, ...] = ()
     rewrite: Rewrite = "auto"
     scratch: str | None = None
+    expired_of: str | None = None
 
     def __str__(self) -> str:
         states = [state for store in self.stores for state in store.states]
@@ -86,7 +88,8 @@ class PartitionResult:
     """What became of one store's partition: counts of entries for each state, bytes on disk before and after.
 
     ``staged`` are the new files; None when nothing changed (the partition keeps its files) or in a dry run. ``rewrite``
-    says how it was written, or would be. ``reused`` and ``superseded`` are as in ``Written``.
+    says how it was written, or would be. ``reused`` and ``superseded`` are as in ``Written``. ``expired`` is the file
+    with what was dropped, of all stores of the task, beside the first of them.
     ``failure`` is an error's class name and message; the rest then means nothing.
     """
 
@@ -100,6 +103,7 @@ class PartitionResult:
     rewrite: Rewrite | None = None
     reused: tuple[str, ...] = ()
     superseded: tuple[str, ...] = ()
+    expired: StagedFile | None = None
     failure: tuple[str, str] | None = None
 
     @property
@@ -125,6 +129,8 @@ class PartitionResult:
         facts["states"] = tuple(StateResult.from_json(state) for state in facts["states"])
         if facts["staged"] is not None:
             facts["staged"] = tuple(StagedFile(**file) for file in facts["staged"])
+        if facts["expired"] is not None:
+            facts["expired"] = StagedFile(**facts["expired"])
         return cls(**facts)
 
     def raise_failure(self) -> None:
@@ -163,8 +169,17 @@ def _compact(task: PartitionTask, progress: Progress) -> PartitionResults:
     staging = None
     if task.staged_below is not None:
         staging = Staging(open_directory(task.staging_root), task.staged_below)
-    if task.links:
-        return _Linked(task, staging, progress).run()
+    with _archive(task) as archive:
+        results = (
+            _Linked(task, staging, progress, archive).run() if task.links else _alone(task, staging, progress, archive)
+        )
+    return (replace(results[0], expired=archive.file()), *results[1:]) if archive is not None else results
+
+
+def _alone(
+    task: PartitionTask, staging: Staging | None, progress: Progress, archive: _Archive | None
+) -> PartitionResults:
+    """The one store of a task."""
     (store,) = task.stores
     described = {state.state: state for state in store.states}
     states = {name: RowTransformers(state, task.factories, task.clock) for name, state in described.items()}
@@ -177,7 +192,10 @@ def _compact(task: PartitionTask, progress: Progress) -> PartitionResults:
             if transformers is None:
                 writer.keep(batch)
                 continue
-            entries = transformers.run(_entries(described[batch.state], batch.keys, batch.values))
+            first = _entries(described[batch.state], batch.keys, batch.values)
+            entries = transformers.run(first)
+            if archive is not None:
+                archive.add(transformers, first, entries)
             if len(entries) == len(batch) and not entries.rewritten.any():
                 writer.keep(batch)
             else:
@@ -208,8 +226,10 @@ def _result(
 class _Linked:
     """Stores that hang together: all of them are scanned and decided upon before one of them is written."""
 
-    def __init__(self, task: PartitionTask, staging: Staging | None, progress: Progress) -> None:
-        self._task, self._staging, self._progress = task, staging, progress
+    def __init__(
+        self, task: PartitionTask, staging: Staging | None, progress: Progress, archive: _Archive | None
+    ) -> None:
+        self._task, self._staging, self._progress, self._archive = task, staging, progress, archive
         self._partitions: dict[str, StoredPartition] = {}
         self._places = {place: state for link in task.links for place, state in link.places.items()}
         self._places |= {state.place: state for store in task.stores for state in store.states}
@@ -254,7 +274,10 @@ class _Linked:
                     continue
                 keys, values = batch.keys, batch.values
                 if place in deciders:
-                    entries = deciders[place].run(_entries(self._places[place], keys, values))
+                    first = _entries(self._places[place], keys, values)
+                    entries = deciders[place].run(first)
+                    if self._archive is not None:
+                        self._archive.add(deciders[place], first, entries)
                     parts[place].append(_decisions(len(keys), entries))
                     self._progress(len(keys), len(keys) - len(entries))
                 for link, work in works:
@@ -362,11 +385,48 @@ def _followed(state: str, decision: Decisions) -> StateResult:
     return StateResult(state, entries, kept - new, entries - kept - moved, new + moved)
 
 
+class _Archive:
+    """Writes down what is dropped in a task."""
+
+    def __init__(self, task: PartitionTask, files: Directory, writer: ExpiredWriter, path: str) -> None:
+        self._task, self._files, self._writer, self._path = task, files, writer, path
+
+    def add(self, transformers: RowTransformers, before: RowEntries, after: RowEntries) -> None:
+        """What is in ``before`` and not in ``after``."""
+        if len(after) < len(before):
+            gone = np.ones(len(before), np.bool_)
+            gone[after.index] = False
+            dropped = cast(RowEntries, before.filter(gone))
+            self._writer.add(dropped, transformers.moments(dropped))
+
+    def file(self) -> StagedFile | None:
+        """The file, which is complete."""
+        found = self._files.stat(self._path)
+        if found is None:
+            return None
+        name = f"{self._task.operator}-{self._task.stores[0].name}-{self._task.partition}.parquet"
+        return StagedFile(self._path, f"{folder_of(str(self._task.expired_of))}/{name}", found.size)
+
+
+@contextlib.contextmanager
+def _archive(task: PartitionTask) -> Iterator[_Archive | None]:
+    if task.expired_of is None:
+        yield None
+        return
+    files = open_directory(task.staging_root)
+    # Two attempts at one task must not meet.
+    path = scratch_name(f"{folder_of(task.expired_of)}/{task.operator}-{task.stores[0].name}-{task.partition}")
+    with ExpiredWriter(files, path, task.expired_of, task.operator, task.partition) as writer:
+        yield _Archive(task, files, writer, path)
+
+
 def settle(task: PartitionTask, result: PartitionResult) -> PartitionResult:
     """Give what a task staged the names it is to have; raises StorageError if it is not what the task left."""
+    files = open_directory(task.staging_root)
+    if result.expired is not None:
+        files.rename(result.expired.path, result.expired.target)
     if result.staged is None or task.staged_below is None:
         return result
-    files = open_directory(task.staging_root)
     staging = Staging(files, task.staged_below)
     for file in result.staged:
         found = files.stat(file.path)

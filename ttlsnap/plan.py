@@ -108,11 +108,18 @@ class Plan:
         return lineage_of(self.checkpoint, self.state_store, found, partition)
 
     def tasks(
-        self, staging_root: str, below: str | None, *, rewrite: Rewrite = "auto", scratch: str | None = None
+        self,
+        staging_root: str,
+        below: str | None,
+        *,
+        rewrite: Rewrite = "auto",
+        scratch: str | None = None,
+        expired: bool = False,
     ) -> list[PartitionTask]:
         """One task for each partition that a transformer looks at.
 
         New files go below ``below`` in ``staging_root`` at first, under the paths they will have; None for a dry run.
+        With ``expired`` what is dropped is written down.
         """
         return [
             PartitionTask(
@@ -128,6 +135,7 @@ class Plan:
                 links=group[0].links,
                 rewrite=rewrite,
                 scratch=scratch,
+                expired_of=self.run if expired and below is not None else None,
             )
             for group in self.groups
             for number, partition in enumerate(group[0].partitions)

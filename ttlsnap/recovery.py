@@ -13,6 +13,7 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.checkpoint import query_id
 from ttlsnap.checkpoint.logs import Logs, read_logs
 from ttlsnap.errors import CorruptionError, FencedError, NotACheckpointError, RefusedError, StorageError
+from ttlsnap.expired import deliver_all, folder_of, withdraw
 from ttlsnap.filesystem import OWN, SCRATCH, Directory, open_directory
 from ttlsnap.journal import (
     Journal,
@@ -85,6 +86,7 @@ def recover(target: str, *, prefer_undo: bool = False) -> RecoverReport:
             if outcome == "undone":
                 _discard_files(files, journal.run)
         discard_leftovers(files)
+        deliver_all(files)
         return RecoverReport(files.root, outcome, journal.run if journal else None)
 
 
@@ -185,6 +187,7 @@ def rollback(target: str, *, quiet_period: float = QUIET_PERIOD) -> RollbackRepo
             undoes=last.run,
         )
         swap(files, journal, check=lambda: _refuse_if_moved_on(files, logs))
+        withdraw(files, last.run)
         return RollbackReport(files.root, run, last.run, len(kept))
 
 
@@ -235,6 +238,8 @@ def _discard_files(files: Directory, run: str) -> bool:
     files.remove_tree(backup)
     files.remove_tree(staged_path(run, ""))
     files.remove_tree(scratch_path(run))
+    if (journal := read_journal(files, run)) is not None and journal.status == "undone":
+        files.remove_tree(folder_of(run))
     return had_backup
 
 

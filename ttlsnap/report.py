@@ -92,6 +92,7 @@ class CompactionReport:
     ``fingerprint`` is of the files that it found. ``published`` is False for a dry run, and where nothing was to be
     changed. ``warnings`` tell of what went wrong after the publishing, which stands. ``visited``, of incremental
     cleanup, is how many partitions were, of how many, and how many have still to come before one comes again.
+    ``expired_to`` is the folder that gets what was dropped.
     """
 
     run: str
@@ -110,6 +111,7 @@ class CompactionReport:
     seconds: float
     warnings: tuple[str, ...] = ()
     visited: tuple[int, int, int] | None = None
+    expired_to: str | None = None
 
     @property
     def changed(self) -> bool:
@@ -135,6 +137,7 @@ class CompactionReport:
             "backup": self.backup,
             "seconds": round(self.seconds, 3),
             "warnings": list(self.warnings),
+            "expired_to": self.expired_to,
             **({"visited": dict(zip(("partitions", "of", "left"), self.visited, strict=True))} if self.visited else {}),
         }
 

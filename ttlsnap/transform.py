@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from ttlsnap.clock import Clock
-from ttlsnap.entries import StateEntries
+from ttlsnap.entries import Int64, Mask, StateEntries
 from ttlsnap.errors import TransformerError, UsageError
 from ttlsnap.fields import distinct_names
 from ttlsnap.schema import types as T
@@ -143,6 +143,15 @@ class ReportsTimes(Protocol):
     """A transformer that can say which timestamps it saw."""
 
     def time_summary(self) -> TimeSummary: ...
+
+
+@runtime_checkable
+class TellsMoments(Protocol):
+    """A transformer that can say which moment each entry is judged by."""
+
+    def moments(self, entries: StateEntries) -> tuple[Int64, Mask]:
+        """Microseconds since the epoch (int64[n]), and which entries have none (bool[n])."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ttlsnap.clock import Clock
-from ttlsnap.entries import RowEntries, StateEntries
+from ttlsnap.entries import Int64, Mask, RowEntries, StateEntries
 from ttlsnap.errors import TransformerError, TtlsnapError
 from ttlsnap.state import StateDescriptor
 from ttlsnap.transform import (
@@ -19,6 +19,7 @@ from ttlsnap.transform import (
     ReportsTimes,
     StateSnapshotTransformer,
     StateSnapshotTransformerFactory,
+    TellsMoments,
     TimeSummary,
 )
 
@@ -91,6 +92,17 @@ class StateTransformers(Generic[Entries]):
         self._left += len(entries)
         self._rewritten += int(entries.rewritten.sum())
         return cast(Entries, entries)
+
+    def moments(self, entries: Entries) -> tuple[Int64, Mask] | None:
+        """The moments that entries were judged by, and which have none; None where nobody judges by any."""
+        found: tuple[Int64, Mask] | None = None
+        for transformer, _ in self._transformers:
+            if isinstance(transformer, TellsMoments):
+                moments, nulls = transformer.moments(entries)
+                if found is not None:
+                    moments, nulls = np.where(found[1], moments, found[0]), found[1] & nulls
+                found = moments, nulls
+        return found
 
     @property
     def changed(self) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from ttlsnap.cli.app import run
@@ -138,6 +140,15 @@ path = "ck/*"
 exclude = "ck/c"
 """)
     assert {name: target["status"] for name, target in found.items()} == {"b": "nothing", "a": "done"}
+
+
+def test_what_is_dropped_goes_to_the_folder_beside_the_policy(maintain: Maintain, tmp_path: Path) -> None:
+    fresh(tmp_path / "ck", "a")
+    fresh(tmp_path / "ck", "b")
+    _, found = maintain('[[target]]\npath = "ck/*"\nexpired_to = "expired"\n')
+    rows = [row for path in (tmp_path / "expired").glob("*.parquet") for row in pq.read_table(path).to_pylist()]
+    assert Counter(row["run"] for row in rows) == {one["run"]: one["totals"]["dropped"] for one in found.values()}
+    assert {one["expired_to"] for one in found.values()} == {str(tmp_path / "expired")}
 
 
 def test_a_glob_that_finds_nothing_is_no_success(maintain: Maintain, tmp_path: Path) -> None:

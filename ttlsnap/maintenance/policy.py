@@ -87,6 +87,7 @@ class TargetPolicy:
     schemas: Schemas = field(default_factory=dict)
     rewrite: Rewrite = "auto"
     scratch: str | None = None
+    expired_to: str | None = None
     drop_unmatched: bool = False
     timers: TimerPolicy = "keep"
     key: tuple[str, ...] = ()
@@ -243,6 +244,8 @@ class _Reader:
             with self._at((*place, name) if name in own else ("defaults", name)):
                 key, convert = _CONVERTED.get(name, (name, lambda value: value))
                 options[key] = convert(value)
+        if "expired_to" in options:
+            options["expired_to"] = str(Path(self._path).absolute().parent / options["expired_to"])
         if "retention" in own and not options.get("erase"):
             self._wrong((*place, "retention"), "retention goes with erase = true")
         if self._errors:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ttlsnap.clock import Clock
-from ttlsnap.entries import Mask, StateEntries
+from ttlsnap.entries import Int64, Mask, StateEntries
 from ttlsnap.errors import UsageError
 from ttlsnap.fields import Field, all_fields
 from ttlsnap.maintenance.policy import Rule
@@ -30,6 +30,7 @@ from ttlsnap.transform import (
     StatesCutoff,
     StateSnapshotTransformer,
     StateSnapshotTransformerFactory,
+    TellsMoments,
     TimeSummary,
 )
 from ttlsnap.transforming import create
@@ -133,6 +134,12 @@ class _CutoffRuleFactory(_RuleFactory):
 class _Confined:
     """A transformer that sees some entries only; the others stay."""
 
+    def _mine(self, entries: StateEntries) -> Mask:
+        mine = self._wanted(entries)
+        for taken in self._taken:
+            mine &= ~taken(entries)
+        return mine
+
     def __init__(
         self,
         transformer: StateSnapshotTransformer,
@@ -142,9 +149,7 @@ class _Confined:
         self._transformer, self._wanted, self._taken = transformer, wanted, taken
 
     def filter_or_transform(self, entries: StateEntries) -> StateEntries:
-        mine = self._wanted(entries)
-        for taken in self._taken:
-            mine &= ~taken(entries)
+        mine = self._mine(entries)
         if not mine.any():
             return entries
         given = entries.filter(mine)
@@ -160,6 +165,14 @@ class _Confined:
         changed[places[answer.rewritten]] = True
         new = answer.filter(answer.rewritten).value_structs
         return entries.replace_values(new, changed).filter(kept)
+
+    def moments(self, entries: StateEntries) -> tuple[Int64, Mask]:
+        """See ``TellsMoments``; the entries that are not seen have none."""
+        mine = self._mine(entries)
+        if not isinstance(self._transformer, TellsMoments) or not mine.any():
+            return np.zeros(len(entries), np.int64), np.ones(len(entries), np.bool_)
+        moments, nulls = self._transformer.moments(entries)
+        return moments, nulls | ~mine
 
     def time_summary(self) -> TimeSummary | None:
         return self._transformer.time_summary() if isinstance(self._transformer, ReportsTimes) else None

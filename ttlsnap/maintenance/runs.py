@@ -28,6 +28,7 @@ from ttlsnap.errors import (
     NotACheckpointError,
     TtlsnapError,
     UnsupportedError,
+    UsageError,
 )
 from ttlsnap.filesystem import open_directory
 from ttlsnap.locking import QUIET_PERIOD
@@ -214,6 +215,7 @@ class _Runner:
             engine=self._workers.engine,
             rewrite=policy.rewrite,
             scratch=policy.scratch,
+            expired_to=policy.expired_to,
             drop_unmatched=policy.drop_unmatched,
             timers=policy.timers,
             quiet_period=quiet,
@@ -223,6 +225,8 @@ class _Runner:
 
     def _compact_table(self, target: Target) -> TableReport:
         policy = target.policy
+        if policy.expired_to is not None:
+            raise UsageError(f"{target.path}: expired_to is for checkpoints, and this is a Delta table")
         return compact_table(
             target.path,
             rule_factories(policy.rules),
