@@ -49,7 +49,8 @@ def settled(text: str) -> str:
     """A transcript without what differs from run to run."""
     for pattern, word in _VARYING:
         text = pattern.sub(word, text)
-    return "\n".join(line.rstrip() for line in text.strip().splitlines() if line.strip())
+    # How wide a column is depends on the path of the repository, which is taken out.
+    return "\n".join(re.sub(" {2,}", "  ", line.rstrip()) for line in text.strip().splitlines() if line.strip())
 
 
 if __name__ == "__main__":
