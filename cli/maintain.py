@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from ttlsnap.cli.compact import EngineName
+from ttlsnap.cli.maintenance_log import Log, LogFormat
 from ttlsnap.cli.options import Format, FormatOption
 from ttlsnap.cli.output import MISSING, console, number, print_json, size, table, write_whole
 from ttlsnap.errors import UsageError
@@ -83,6 +84,10 @@ def maintain(
         Optional[Path],  # noqa: UP045
         typer.Option("--metrics", metavar="FILE", help="Write what it came to for Prometheus."),
     ] = None,
+    log_format: Annotated[
+        Optional[LogFormat],  # noqa: UP045
+        typer.Option("--log-format", help="Lines on stderr as targets end. Default: text, on a terminal only."),
+    ] = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Carry out a policy: compact every checkpoint and Delta table that it names, each by its rules.
@@ -123,6 +128,7 @@ def maintain(
                 continue  # its own result will say so
         return False
 
+    started, log = time.monotonic(), Log(log_format)
     with Workers(
         name,
         master=master,
@@ -136,7 +142,9 @@ def maintain(
             dry_run=plan,
             only=reviewed.targets if reviewed else None,
             confirm=reviewed.confirm if reviewed else None,
+            listener=log,
         )
+    log.done(worst(results), time.monotonic() - started)
     if plan_out is not None:
         write_whole(plan_out, write_plan(found, results))
     if metrics is not None:

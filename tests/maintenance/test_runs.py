@@ -186,3 +186,24 @@ def test_the_table_for_people_has_every_target(tmp_path: Path, capsys: pytest.Ca
     assert out[1].split()[1:2] == ["failed"] and out[2].split()[1:3] == ["to", "do"]
     assert out[3].startswith(f"{tmp_path}/ck/damaged (target 1): ")
     assert out[-1] == "A plan: nothing was written. Without --plan this is what will be done."
+
+
+def test_lines_for_programs_tell_of_each_target_as_it_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fresh(tmp_path / "ck", "good")
+    damaged(tmp_path / "ck", "damaged")
+    policy = tmp_path / "policy.toml"
+    policy.write_text(f'{RULES}[[target]]\npath = "ck/*"\n')
+    for options in ([], ["--log-format", "text"], ["--log-format", "json"]):
+        assert run(["maintain", str(policy), "--engine", "local", "--plan", *options]) == 5
+        err = capsys.readouterr().err
+        if not options:
+            assert err == ""  # it is no terminal
+        elif options[1] == "text":
+            assert sorted(line.split("] ")[-1].split(":")[0] for line in err.splitlines()[1:3]) == [
+                f"{tmp_path}/ck/damaged", f"{tmp_path}/ck/good",
+            ]  # fmt: skip
+        else:
+            begun, *targets, done = map(json.loads, err.splitlines())
+            assert (begun["targets"], done["exit_code"]) == (2, 5)
+            told = {Path(target["target"]).name: (target["level"], target["status"]) for target in targets}
+            assert told == {"good": ("info", "done"), "damaged": ("error", "failed")}

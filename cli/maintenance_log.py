@@ -1,0 +1,64 @@
+"""What ``maintain`` says while it goes on, on stderr: a line for each target, for people or for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ttlsnap.cli.output import number
+
+if TYPE_CHECKING:
+    from ttlsnap.maintenance.runs import TargetResult
+
+
+class LogFormat(StrEnum):
+    """How the lines look."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class Log:
+    """Tells of each target as it ends; without a format only a terminal is told."""
+
+    def __init__(self, log_format: LogFormat | None) -> None:
+        self._format = log_format or (LogFormat.TEXT if sys.stderr.isatty() else None)
+        self._targets = self._ended = 0
+
+    def found(self, targets: int) -> None:
+        self._targets = targets
+        self._say("info", "begun", f"{number(targets)} targets", targets=targets)
+
+    def ended(self, result: TargetResult) -> None:
+        self._ended += 1
+        dropped = result.report.totals.dropped if result.report else None
+        counts = f", {number(dropped)} entries dropped" if dropped is not None else ""
+        why = f": {str(result.error).splitlines()[0]}" if result.error else ""
+        self._say(
+            "info" if result.exit_code == 0 else "error",
+            "target",
+            f"[{self._ended}/{self._targets}] {result.target}: {result.status}{counts}, {result.seconds:.1f} s{why}",
+            target=result.target,
+            status=result.status,
+            exit_code=result.exit_code,
+            run=result.report.run if result.report else None,
+            dropped=dropped,
+            seconds=round(result.seconds, 3),
+            error=str(result.error) if result.error else None,
+        )
+
+    def done(self, exit_code: int, seconds: float) -> None:
+        level = "info" if exit_code == 0 else "error"
+        self._say(level, "done", f"done in {seconds:.1f} s", exit_code=exit_code, seconds=round(seconds, 3))
+
+    def _say(self, level: str, event: str, text: str, **facts: Any) -> None:
+        if self._format is LogFormat.TEXT:
+            typer.echo(text, err=True)
+        elif self._format is LogFormat.JSON:
+            moment = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            typer.echo(json.dumps({"time": moment, "level": level, "event": event, **facts}), err=True)
