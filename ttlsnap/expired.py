@@ -15,10 +15,9 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.entries import Int64, Mask, StateEntries
@@ -27,6 +26,9 @@ from ttlsnap.filesystem import SCRATCH, Directory, LocalDirectory, open_director
 from ttlsnap.journal import read_journal, report_path
 from ttlsnap.json_text import json_texts
 from ttlsnap.strict_json import parse_json
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetWriter
 
 SCHEMA = pa.schema(
     [
@@ -56,7 +58,7 @@ class ExpiredWriter:
         self._files, self._path = files, path
         self._run, self._operator, self._partition = run, operator, partition
         self._stack = contextlib.ExitStack()
-        self._writer: pq.ParquetWriter | None = None
+        self._writer: ParquetWriter | None = None
         self.count = 0
 
     def __enter__(self) -> Self:
@@ -79,11 +81,13 @@ class ExpiredWriter:
         self._open().write_batch(pa.record_batch([*columns, times.cast(SCHEMA.field("timestamp").type)], schema=SCHEMA))
         self.count += size
 
-    def _open(self) -> pq.ParquetWriter:
+    def _open(self) -> ParquetWriter:
         if self._writer is None:
+            from pyarrow.parquet import ParquetWriter  # which brings pandas along, where it is installed
+
             self._files.mkdirs(self._path.rpartition("/")[0])
             stream: BinaryIO = self._stack.enter_context(self._files.writer(self._path))
-            self._writer = self._stack.enter_context(pq.ParquetWriter(stream, SCHEMA, compression="zstd"))
+            self._writer = self._stack.enter_context(ParquetWriter(stream, SCHEMA, compression="zstd"))
         return self._writer
 
 
@@ -100,11 +104,13 @@ def check_archive(path: str, *, make: bool = True) -> LocalDirectory:
 
 def check_complete(files: Directory, paths: Sequence[str], dropped: int) -> None:
     """Raise CorruptionError unless the files have as many entries as were dropped."""
+    from pyarrow.parquet import ParquetFile
+
     found = 0
     for path in paths:
         try:
             with files.open(path) as stream:
-                found += pq.ParquetFile(stream).metadata.num_rows
+                found += ParquetFile(stream).metadata.num_rows
         except pa.ArrowException as error:
             raise CorruptionError(f"{files.root}/{path} cannot be read again: {str(error)[:200]}") from error
     if found != dropped:

@@ -60,7 +60,7 @@ def _structs(array: pa.StructArray) -> pa.Array:
         head = f"{json.dumps(name, ensure_ascii=False)}: "
         parts += [_text(f", {head}" if place else head), json_texts(column)]
     texts = pc.binary_join_element_wise(*parts, _text("}"), _text(""))
-    return pc.if_else(array.is_valid(), texts, _NOTHING)
+    return pc.if_else(array.is_valid(), texts, _text(None))
 
 
 def _lists(array: pa.Array, offsets: pa.Array, texts: pa.Array) -> pa.Array:
@@ -69,7 +69,7 @@ def _lists(array: pa.Array, offsets: pa.Array, texts: pa.Array) -> pa.Array:
     lists = pa.ListArray.from_arrays(
         pa.array((ends - ends[0]).astype(np.int32)), texts.slice(int(ends[0]), int(ends[-1] - ends[0]))
     )
-    return pc.if_else(array.is_valid(), _around("[", pc.binary_join(lists, _text(", ")), "]"), _NOTHING)
+    return pc.if_else(array.is_valid(), _around("[", pc.binary_join(lists, _text(", ")), "]"), _text(None))
 
 
 def _escaped(texts: pa.Array) -> pa.Array:
@@ -89,6 +89,3 @@ def _around(before: str, texts: pa.Array, behind: str) -> pa.Array:
 
 def _text(text: str | None) -> Any:
     return pa.scalar(text, pa.large_string())
-
-
-_NOTHING = _text(None)

@@ -101,6 +101,7 @@ def _store_folders(files: Directory) -> Iterator[str]:
 
 def _runs_in_this_process(query_id: str | None) -> bool:
     """Whether a Spark session that this process has already (in a notebook, say) runs the query itself."""
-    sql = sys.modules.get("pyspark.sql")
-    session = sql.SparkSession.getActiveSession() if sql is not None else None
+    # Another thread may be importing it just now; there is no session then.
+    sessions = getattr(sys.modules.get("pyspark.sql"), "SparkSession", None)
+    session = sessions.getActiveSession() if sessions is not None else None
     return session is not None and any(query.id == query_id for query in session.streams.active)
