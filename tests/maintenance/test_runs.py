@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -207,3 +209,18 @@ def test_lines_for_programs_tell_of_each_target_as_it_ends(tmp_path: Path, capsy
             assert (begun["targets"], done["exit_code"]) == (2, 5)
             told = {Path(target["target"]).name: (target["level"], target["status"]) for target in targets}
             assert told == {"good": ("info", "done"), "damaged": ("error", "failed")}
+
+
+def test_all_targets_go_to_one_spark(tmp_path: Path) -> None:
+    """Started by the first of several threads that need it, in a process of its own."""
+    for name in ("a", "b", "c"):
+        fresh(tmp_path / "ck", name)
+    policy = tmp_path / "policy.toml"
+    policy.write_text(f'{RULES}[[target]]\npath = "ck/*"\n')
+    script = Path(sys.executable).with_name("ttlsnap")
+    words = [str(script), "maintain", str(policy), "--parallelism", "2", "--format", "json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    targets = json.loads(done.stdout)["targets"]
+    assert [(target["status"], target["engine"]) for target in targets] == [("done", "spark")] * 3
+    alone = compacted_alone(tmp_path / "own")
+    assert all(bytes_of(tmp_path / "ck" / name / "state") == alone for name in ("a", "b", "c"))
