@@ -119,13 +119,10 @@ def plans(both: Comparison, old: OperatorContract, new: OperatorContract) -> tup
         (was, now) for (was, now), parts in (functions_differ(old, new) or {}).items() if was != now and not parts
     ]
     lines = [_called(line, called) for line in old.plan or ()]
-    sources = [line for line in lines if "from " in line]
-    before = []
-    for line in lines:
-        renamed = both.in_new_names(line)
-        # Of several sources that have a column of the old name, it may be one only that gave it another.
-        of_one = sum(both.in_new_names(source) != source for source in sources) < 2
-        before.append(line if line in after and renamed not in after and not of_one else renamed)
+    renamed = [(line, both.in_new_names(line)) for line in lines]
+    # Of several sources that have a column of the old name, it may be one only that gave it another.
+    several = sum("from " in line and line != name for line, name in renamed) > 1
+    before = [line if several and line in after and name not in after else name for line, name in renamed]
     return Plan.of(before), Plan.of(after)
 
 
@@ -521,20 +518,6 @@ def _another(both: Comparison, place: Place, side: str, was: str, now: str, befo
             f"if it is the same, say --renamed {gone[0]}={come[0]}; if it is another, begin a new checkpoint",
         )
         return
-    if (_but_nulls(was) == _but_nulls(now) and _uncast(was) != _uncast(now)) or (
-        "count(1)" in (was, now) and _COUNTS.fullmatch(was) and _COUNTS.fullmatch(now)
-    ):
-        both.add(
-            f"{side}-nullability",
-            Verdict.UNKNOWN,
-            place,
-            was,
-            now,
-            f"{now} stands where {was} stood, and differs for null only: does the state have any?",
-            SILENT,
-            "if it has no null there, ignore this finding",
-        )
-        return
     code = "key-changed" if side == "key" else "aggregate-changed"
     if _uncast(was) == _uncast(now):
         both.add(
@@ -546,6 +529,20 @@ def _another(both: Comparison, place: Place, side: str, was: str, now: str, befo
             f"{now} stands where {was} stood: does the cast make another value of it?",
             _WRONG,
             "if it does not, ignore this finding",
+        )
+        return
+    if _but_nulls(was) == _but_nulls(now) or (
+        "count(1)" in (was, now) and _COUNTS.fullmatch(was) and _COUNTS.fullmatch(now)
+    ):
+        both.add(
+            f"{side}-nullability",
+            Verdict.UNKNOWN,
+            place,
+            was,
+            now,
+            f"{now} stands where {was} stood, and differs for null only: does the state have any?",
+            SILENT,
+            "if it has no null there, ignore this finding",
         )
         return
     both.add(

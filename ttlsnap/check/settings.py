@@ -8,7 +8,7 @@ from ttlsnap.check.meanings import Plan, compare_sources
 from ttlsnap.check.rules import IGNORED, SILENT
 from ttlsnap.checkpoint.checkpoint import PROVIDERS
 from ttlsnap.contract import Contract
-from ttlsnap.contract.model import PARTITIONS, TIME_ZONE, ZONED
+from ttlsnap.contract.model import PARTITIONS, TIME_ZONE, ZONED_OF_TIMES
 from ttlsnap.operators import aggregation, group_state, join, session_window
 
 _QUERY = Place()
@@ -139,8 +139,8 @@ def _not_pinned(both: Comparison) -> None:
         )
     was, now = (contract.conf.get(TIME_ZONE) for contract in (old, new))
     if was and now and was != now:
-        computed = [text for o in new.operators for text in _computed(Plan.of(o.plan or ()))]
-        dates = any(ZONED.search(text) or " as string)" in text for text in computed)
+        computed = (text for o in new.operators for text in _computed(Plan.of(o.plan or ())))
+        dates = any(map(ZONED_OF_TIMES.search, computed))
         both.add(
             "time-zone",
             Verdict.INCOMPATIBLE if dates else Verdict.UNKNOWN,

@@ -28,6 +28,8 @@ SCHEMA_CHECK = "spark.sql.streaming.stateStore.stateSchemaCheck"
 TIME_ZONE = "spark.sql.session.timeZone"
 # What depends on it: of a function of times that is no cast, the plan's text has the zone itself.
 ZONED = re.compile(r" as (?:date|timestamp)\)")
+# The same, where there are times to begin with.
+ZONED_OF_TIMES = re.compile(r" as (?:date|timestamp|string)\)")
 MAX_BYTES = 64 << 20
 
 

@@ -22,7 +22,16 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from ttlsnap.contract.functions import Digests
-from ttlsnap.contract.model import PARTITIONS, SCHEMA_CHECK, TIME_ZONE, ZONED, Contract, OperatorContract, StoreContract
+from ttlsnap.contract.model import (
+    PARTITIONS,
+    SCHEMA_CHECK,
+    TIME_ZONE,
+    ZONED,
+    ZONED_OF_TIMES,
+    Contract,
+    OperatorContract,
+    StoreContract,
+)
 from ttlsnap.contract.of_checkpoint import contract_of_checkpoint
 from ttlsnap.contract.plan import SOURCE, PlannedOperator, sources, stateful_operators
 from ttlsnap.contract.recording import Empty, Recording, Started, intercepted, recorded, tag
@@ -345,8 +354,8 @@ def _time_zone(spark: SparkSession, operators: Sequence[OperatorContract]) -> di
     to begin with, to a text, or in a Python function."""
     lines = [line for operator in operators for line in operator.plan or ()]
     timed = any(line.partition("from ")[1] and re.search(r"\b(?:timestamp|date)\b", line) for line in lines)
-    anyhow = any(operator.functions for operator in operators) or any(" as string)" in line for line in lines)
-    zoned = any(map(ZONED.search, lines)) or (timed and anyhow)
+    of_times = any(operator.functions for operator in operators) or any(map(ZONED_OF_TIMES.search, lines))
+    zoned = any(map(ZONED.search, lines)) or (timed and of_times)
     return {TIME_ZONE: str(spark.conf.get(TIME_ZONE))} if zoned else {}
 
 

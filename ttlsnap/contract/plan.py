@@ -136,12 +136,14 @@ class _Walk:
         children = [self.read(child) for child in _items(node.children())]
         self._learn(node, kind)
         queries = [self.read(plan).of_side("subquery") for plan in _items(node.subqueries())]
-        join = kind == "Join" and _is_stateful(node, kind)
+        stateful = _is_stateful(node, kind)
         below = _Rows.of(
-            [rows.of_side(side) for side, rows in zip(("left", "right"), children, strict=True)] if join else children
+            [rows.of_side(side) for side, rows in zip(("left", "right"), children, strict=True)]
+            if stateful and kind == "Join"
+            else children
         )
         below = _Rows.of([below, *queries])
-        if _is_stateful(node, kind):
+        if stateful:
             operator = PlannedOperator(
                 _STATEFUL[kind],
                 (*_own(node, kind, self), *below.lines),
