@@ -23,9 +23,8 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.entries import Int64, Mask, StateEntries
 from ttlsnap.errors import CorruptionError, UsageError
 from ttlsnap.filesystem import SCRATCH, Directory, LocalDirectory, open_directory
-from ttlsnap.journal import read_journal, report_path
+from ttlsnap.journal import read_journal, read_report
 from ttlsnap.json_text import json_texts
-from ttlsnap.strict_json import parse_json
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetWriter
@@ -42,7 +41,6 @@ SCHEMA = pa.schema(
         ("timestamp", pa.timestamp("us", "UTC")),
     ]
 )
-_MAX_REPORT_BYTES = 64 << 20
 _SUFFIX = ".parquet"
 
 
@@ -59,7 +57,6 @@ class ExpiredWriter:
         self._run, self._operator, self._partition = run, operator, partition
         self._stack = contextlib.ExitStack()
         self._writer: ParquetWriter | None = None
-        self.count = 0
 
     def __enter__(self) -> Self:
         return self
@@ -79,7 +76,6 @@ class ExpiredWriter:
         columns = [pa.repeat(pa.scalar(fact, field.type), size) for fact, field in zip(facts, SCHEMA, strict=False)]
         columns += [json_texts(dropped.key_structs), json_texts(dropped.value_structs)]
         self._open().write_batch(pa.record_batch([*columns, times.cast(SCHEMA.field("timestamp").type)], schema=SCHEMA))
-        self.count += size
 
     def _open(self) -> ParquetWriter:
         if self._writer is None:
@@ -165,13 +161,7 @@ def withdraw(files: Directory, run: str) -> int:
 
 def archive_of(files: Directory, run: str) -> str | None:
     """Where a run's dropped entries go, as its report says; None where they go nowhere."""
-    path = report_path(run)
-    if files.stat(path) is None:
-        return None
-    try:
-        found = parse_json(files.read(path, _MAX_REPORT_BYTES)).get("expired_to")
-    except (ValueError, AttributeError) as error:
-        raise CorruptionError(f"{files.root}/{path} is no report of a run ({error!r})") from error
+    found = (read_report(files, run) or {}).get("expired_to")
     if found is not None and not isinstance(found, str):
-        raise CorruptionError(f"{files.root}/{path}: expired_to is {found!r}, no path")
+        raise CorruptionError(f"the report of run {run} has the expired_to {found!r}, which is no path")
     return found

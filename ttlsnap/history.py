@@ -6,12 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.errors import CorruptionError, NotACheckpointError
+from ttlsnap.errors import NotACheckpointError
 from ttlsnap.filesystem import open_directory
-from ttlsnap.journal import read_journal, report_path, staged_path
-from ttlsnap.strict_json import parse_json
-
-_MAX_REPORT_BYTES = 64 << 20
+from ttlsnap.journal import read_journal, read_report, staged_path
 
 
 @dataclass(frozen=True)
@@ -49,11 +46,7 @@ def history(target: str) -> list[HistoryEntry]:
     rolled_back = set()
     for info in files.list(layout.RUNS):
         journal = read_journal(files, info.name)
-        report = (
-            _read_report(files.read(report_path(info.name), _MAX_REPORT_BYTES), info.name)
-            if files.stat(report_path(info.name))
-            else None
-        )
+        report = read_report(files, info.name)
         if journal is None and (report is None or files.stat(staged_path(info.name, "")) is not None):
             continue  # cut off before anything was changed
         if journal is not None and journal.undoes and journal.status == "done":
@@ -72,13 +65,3 @@ def history(target: str) -> list[HistoryEntry]:
         replace(entry, status="rolled back") if entry.run in rolled_back else entry
         for _, entry in sorted(entries, key=lambda numbered: (numbered[0], numbered[1].run))
     ]
-
-
-def _read_report(data: bytes, run: str) -> dict[str, Any]:
-    try:
-        document = parse_json(data)
-    except ValueError as error:
-        raise CorruptionError(f"the report of run {run} is not JSON ({error})") from error
-    if not isinstance(document, dict):
-        raise CorruptionError(f"the report of run {run} is not a JSON object")
-    return document

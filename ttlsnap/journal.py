@@ -19,9 +19,11 @@ from typing import Any, Literal
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import CorruptionError
 from ttlsnap.filesystem import Directory
+from ttlsnap.strict_json import parse_json
 
 Status = Literal["open", "done", "undone"]
 _MAX_JOURNAL_BYTES = 1 << 30
+_MAX_REPORT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,19 @@ def journal_path(run: str) -> str:
 def report_path(run: str) -> str:
     """Where a run's report lies."""
     return f"{layout.run_directory(run)}/report.json"
+
+
+def read_report(files: Directory, run: str) -> dict[str, Any] | None:
+    """A run's report; None where there is none. Raises CorruptionError for what is no report."""
+    if files.stat(report_path(run)) is None:
+        return None
+    try:
+        document = parse_json(files.read(report_path(run), _MAX_REPORT_BYTES))
+    except ValueError as error:
+        raise CorruptionError(f"the report of run {run} is not JSON ({error})") from error
+    if not isinstance(document, dict):
+        raise CorruptionError(f"the report of run {run} is not a JSON object")
+    return document
 
 
 def staged_path(run: str, path: str) -> str:

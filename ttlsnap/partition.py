@@ -422,18 +422,24 @@ def _archive(task: PartitionTask) -> Iterator[_Archive | None]:
 
 def settle(task: PartitionTask, result: PartitionResult) -> PartitionResult:
     """Give what a task staged the names it is to have; raises StorageError if it is not what the task left."""
-    files = open_directory(task.staging_root)
-    if result.expired is not None:
-        files.rename(result.expired.path, result.expired.target)
-    if result.staged is None or task.staged_below is None:
+    if task.staged_below is None:
         return result
-    staging = Staging(files, task.staged_below)
-    for file in result.staged:
-        found = files.stat(file.path)
-        if found is None or found.size != file.size:
-            raise StorageError(
-                f"{files.root}/{file.path} is {'gone' if found is None else f'{found.size:,} bytes long'}, where a "
-                f"worker wrote {file.size:,} bytes: do all workers see the same storage? Nothing was published"
-            )
-        files.rename(file.path, staging.place(file.target))
-    return replace(result, staged=tuple(replace(file, path=staging.place(file.target)) for file in result.staged))
+    staging = Staging(open_directory(task.staging_root), task.staged_below)
+    if result.expired is not None:
+        _settle(staging.files, result.expired, result.expired.target)
+    if result.staged is None:
+        return result
+    return replace(
+        result, staged=tuple(_settle(staging.files, file, staging.place(file.target)) for file in result.staged)
+    )
+
+
+def _settle(files: Directory, file: StagedFile, path: str) -> StagedFile:
+    found = files.stat(file.path)
+    if found is None or found.size != file.size:
+        raise StorageError(
+            f"{files.root}/{file.path} is {'gone' if found is None else f'{found.size:,} bytes long'}, where a "
+            f"worker wrote {file.size:,} bytes: do all workers see the same storage? Nothing was published"
+        )
+    files.rename(file.path, path)
+    return replace(file, path=path)

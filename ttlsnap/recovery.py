@@ -13,7 +13,7 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.checkpoint import query_id
 from ttlsnap.checkpoint.logs import Logs, read_logs
 from ttlsnap.errors import CorruptionError, FencedError, NotACheckpointError, RefusedError, StorageError
-from ttlsnap.expired import deliver_all, folder_of, withdraw
+from ttlsnap.expired import deliver_all, withdraw
 from ttlsnap.filesystem import OWN, SCRATCH, Directory, open_directory
 from ttlsnap.journal import (
     Journal,
@@ -238,8 +238,6 @@ def _discard_files(files: Directory, run: str) -> bool:
     files.remove_tree(backup)
     files.remove_tree(staged_path(run, ""))
     files.remove_tree(scratch_path(run))
-    if (journal := read_journal(files, run)) is not None and journal.status == "undone":
-        files.remove_tree(folder_of(run))
     return had_backup
 
 
