@@ -143,19 +143,23 @@ class DeltaTable:
         """By ttlsnap, one row in a hundred."""
         compact_table(str(self.path), [Capped()], now=NOW, session=self._spark)
 
-    def scan_and_merge(self, changes: Path) -> None:
-        """The same by hand: all is read once, and what is known to change is merged."""
+    def scan_and_merge(self, changes: Path, compared: bool = False) -> None:
+        """The same by hand: all is read once, and what is known to change is merged.
+
+        With ``compared`` into rows alone that are still what was read, which is what ttlsnap does.
+        """
         self._spark.read.format("delta").load(str(self.path)).write.format("noop").mode("overwrite").save()
         self._spark.read.parquet(str(changes)).createOrReplaceTempView("changes")
+        still = "t.last_seen <=> s.last_seen AND t.visits <=> s.old_visits AND t.name <=> s.name"
         self._spark.sql(
-            f"MERGE INTO {self.name} t USING changes s ON t.user_id = s.user_id WHEN MATCHED THEN UPDATE SET *"
+            f"MERGE INTO {self.name} t USING changes s ON t.user_id = s.user_id "
+            f"WHEN MATCHED {f'AND {still} ' if compared else ''}THEN UPDATE SET *"
         ).collect()
 
     def changes(self, folder: Path) -> Path:
         """What changes, ready to be merged."""
         path = folder / "changes"
         rows = self._spark.read.format("delta").load(str(self.path)).where(f"visits = {_RARE - 1}")
-        rows.selectExpr("user_id", "last_seen", "visits * 0 AS visits", "name").write.mode("overwrite").parquet(
-            str(path)
-        )
+        columns = ("user_id", "last_seen", "visits * 0 AS visits", "name", "visits AS old_visits")
+        rows.selectExpr(*columns).write.mode("overwrite").parquet(str(path))
         return path
