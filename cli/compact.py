@@ -12,8 +12,11 @@ import typer
 from typer.core import TyperCommand
 
 from ttlsnap.cli.options import (
+    EngineName,
     Format,
     FormatOption,
+    JarsOption,
+    MasterOption,
     NowOption,
     OperatorOption,
     QuietPeriodOption,
@@ -53,13 +56,6 @@ Stop the query first (a stream that writes a table may go on). Undo with: ttlsna
 
 _WAYS = {"full": "written whole", "tombstones": "written as tombstones over the old files", "untouched": "untouched"}
 _WIDE = 140  # columns that the table takes with field names of ordinary length
-
-
-class EngineName(StrEnum):
-    """Who runs the partitions."""
-
-    SPARK = "spark"
-    LOCAL = "local"
 
 
 class RewriteName(StrEnum):
@@ -163,10 +159,7 @@ def compact(
     engine: Annotated[
         EngineName, typer.Option("--engine", help="Spark, or workers on this machine without a JVM.")
     ] = EngineName.SPARK,
-    master: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--master", metavar="URL", help="Spark master, or sc://... for Spark Connect. Default: local[*]."),
-    ] = None,
+    master: MasterOption = None,
     parallelism: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option("--parallelism", metavar="N", min=1, help="Partitions at a time. Default: the cores."),
@@ -208,10 +201,7 @@ def compact(
             "--key", metavar="COLUMN", help="Delta tables: a column that a row goes by; repeatable. Remembered."
         ),
     ] = None,
-    jars: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--jars", metavar="PATHS", help="Delta tables: Delta's jars, where Maven cannot be reached."),
-    ] = None,
+    jars: JarsOption = None,
     max_files: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ttlsnap.cli.compact import EngineName
 from ttlsnap.cli.maintenance_log import Log, LogFormat
-from ttlsnap.cli.options import Format, FormatOption
+from ttlsnap.cli.options import EngineName, Format, FormatOption, JarsOption, MasterOption
 from ttlsnap.cli.output import MISSING, console, number, print_json, size, table, write_whole
 from ttlsnap.errors import UsageError
 
@@ -63,10 +62,7 @@ def maintain(
         Optional[EngineName],  # noqa: UP045
         typer.Option("--engine", help="Spark (default), or workers on this machine without a JVM."),
     ] = None,
-    master: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--master", metavar="URL", help="Spark master, or sc://... for Spark Connect. Default: local[*]."),
-    ] = None,
+    master: MasterOption = None,
     parallelism: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
@@ -76,10 +72,7 @@ def maintain(
             help="Partitions at a time, of all targets. Default: the cores.",
         ),
     ] = None,
-    jars: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--jars", metavar="PATHS", help="Delta tables: Delta's jars, where Maven cannot be reached."),
-    ] = None,
+    jars: JarsOption = None,
     metrics: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option("--metrics", metavar="FILE", help="Write what it came to for Prometheus."),
@@ -95,15 +88,11 @@ def maintain(
     One target that fails does not stop the others; the exit code is that of the worst. What is done where a query
     runs, a run was cut off, or a checkpoint is damaged or unknown, the policy says.
     """
-    from ttlsnap.delta import is_table
-    from ttlsnap.errors import TtlsnapError
-    from ttlsnap.filesystem import open_directory
     from ttlsnap.maintenance.metrics import metrics as measured
-    from ttlsnap.maintenance.metrics import worst
     from ttlsnap.maintenance.plans import read_plan, write_plan
     from ttlsnap.maintenance.policy import read_policy
+    from ttlsnap.maintenance.runs import have_tables, targets_of, worst
     from ttlsnap.maintenance.runs import maintain as run
-    from ttlsnap.maintenance.runs import targets_of
     from ttlsnap.maintenance.workers import Workers
 
     if apply is not None and (plan or plan_out is not None):
@@ -118,29 +107,21 @@ def maintain(
     master = master or found.run.get("master")
     if name == "local" and master is not None:
         raise UsageError("a master goes with the engine spark")
-
-    def has_tables() -> bool:
-        for target in targets_of(found):
-            try:
-                if is_table(open_directory(target.path)):
-                    return True
-            except TtlsnapError:
-                continue  # its own result will say so
-        return False
-
+    targets = targets_of(found)
+    if reviewed is not None:
+        targets = [target for target in targets if target.path in reviewed.targets]
     started, log = time.monotonic(), Log(log_format)
     with Workers(
         name,
         master=master,
         parallelism=parallelism or found.run.get("parallelism"),
-        tables=has_tables(),
+        tables=have_tables(targets),
         jars=jars or found.run.get("jars"),
     ) as workers:
         results = run(
-            found,
+            targets,
             workers,
             dry_run=plan,
-            only=reviewed.targets if reviewed else None,
             confirm=reviewed.confirm if reviewed else None,
             listener=log,
         )

@@ -15,6 +15,13 @@ class Format(StrEnum):
     JSON = "json"
 
 
+class EngineName(StrEnum):
+    """Who runs the partitions."""
+
+    SPARK = "spark"
+    LOCAL = "local"
+
+
 Target = Annotated[str, typer.Argument(help="A checkpoint: a local path or a file: URI.", show_default=False)]
 FormatOption = Annotated[Format, typer.Option("--format", help="A table for people, or one JSON document.")]
 OperatorOption = Annotated[Optional[int], typer.Option("--operator", metavar="N", help="Only this operator.")]  # noqa: UP045
@@ -38,7 +45,14 @@ NowOption = Annotated[
         "processing time), 'wall', or ISO 8601.",
     ),
 ]
-
+MasterOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--master", metavar="URL", help="Spark master, or sc://... for Spark Connect. Default: local[*]."),
+]
+JarsOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--jars", metavar="PATHS", help="Delta tables: Delta's jars, where Maven cannot be reached."),
+]
 QuietPeriodOption = Annotated[
     float,
     typer.Option(

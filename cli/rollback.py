@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Optional
 
 import typer
 
-from ttlsnap.cli.options import Format, FormatOption, QuietPeriodOption, Target
+from ttlsnap.cli.options import Format, FormatOption, JarsOption, QuietPeriodOption, Target
 from ttlsnap.cli.output import print_json
 
 
@@ -18,10 +17,7 @@ def register(app: typer.Typer) -> None:
 def rollback(
     target: Target,
     quiet_period: QuietPeriodOption = 5.0,
-    jars: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--jars", metavar="PATHS", help="Delta tables: Delta's jars, where Maven cannot be reached."),
-    ] = None,
+    jars: JarsOption = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Put back what the last run replaced, byte for byte, while no newer batch is committed.

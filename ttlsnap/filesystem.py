@@ -99,6 +99,22 @@ def open_directory(target: str) -> LocalDirectory:
     return LocalDirectory(os.path.realpath(target))
 
 
+def read_given(path: str | Path, limit: int, kind: str) -> bytes:
+    """The file that somebody named on the command line.
+
+    Raises StorageError where it cannot be read, and UsageError where it is longer than ``limit`` bytes, which no
+    ``kind`` of file is.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    if len(data) > limit:
+        raise UsageError(f"{path} is longer than {limit:,} bytes: is that {kind}?")
+    return data
+
+
 class LocalDirectory:
     """A directory on a local disk. ``root`` is absolute and free of symbolic links."""
 

@@ -162,7 +162,7 @@ def test_a_file_has_reasons_and_dates(tmp_path: Path) -> None:
         ("[[ignore]\n", "is no TOML"),
         (b"\xff\xfe", "is no TOML"),
         ("x = " + "[" * 100_000, "is no TOML"),
-        ("#" * ((1 << 20) + 1), "is larger than"),
+        ("#" * ((1 << 20) + 1), "is longer than"),
     ],
 )
 def test_a_wrong_file_is_explained(tmp_path: Path, text: str | bytes, said: str) -> None:

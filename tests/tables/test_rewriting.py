@@ -14,6 +14,10 @@ from .tables import ALL, KINDS, NOW, USERS, Table, expired
 CAPPED = {f"u{user:03d}": min(user, 40) for user in range(USERS) if user != 3}
 
 
+def ask(server: Server, function: str, **order: Any) -> Any:
+    return server.ask("call", package=str(Path(__file__).parent), function=f"stream.{function}", order=order)
+
+
 def visits(table: Table) -> dict[str, int]:
     return dict(table.rows("user, visits"))
 
@@ -68,12 +72,8 @@ def test_what_the_stream_writes_meanwhile_stays(delta_server: Server, tmp_path: 
 
 def test_a_key_may_be_null_and_have_columns(delta_server: Server, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
-
-    def ask(function: str, **order: Any) -> Any:
-        package = str(Path(__file__).parent)
-        return delta_server.ask("call", package=package, function=f"stream.{function}", order=order)
-
     ask(
+        delta_server,
         "sql",
         statements=[
             f"CREATE TABLE delta.`{path}` (user STRING, `a.b` INT, visits BIGINT) USING delta "
@@ -82,11 +82,11 @@ def test_a_key_may_be_null_and_have_columns(delta_server: Server, tmp_path: Path
         ],
     )
     with pytest.raises(SparkFailed, match=r"user is no key of it, there are several rows of"):
-        ask("compact", path=path, rule="cap", key=["user"])
+        ask(delta_server, "compact", path=path, rule="cap", key=["user"])
     assert len(list((tmp_path / "table/_delta_log").glob("*.json"))) == 2
-    report = ask("compact", path=path, rule="cap", key=["USER", "a.b"])
+    report = ask(delta_server, "compact", path=path, rule="cap", key=["USER", "a.b"])
     assert report["key"] == ["user", "a.b"]
-    rows = ask("sql", statements=[f"SELECT * FROM delta.`{path}` ORDER BY visits, `a.b`"])
+    rows = ask(delta_server, "sql", statements=[f"SELECT * FROM delta.`{path}` ORDER BY visits, `a.b`"])
     assert rows == [["x", 1, 5], [None, None, 40], [None, 1, 40]]
 
 
@@ -105,12 +105,8 @@ def test_files_in_the_old_calendar_are_read_as_spark_reads_them(
 ) -> None:
     """Before 1582 a day of the Julian calendar is another one: what is staged has to be what Spark finds there."""
     path = str(tmp_path / "table")
-
-    def ask(function: str, **order: Any) -> Any:
-        package = str(Path(__file__).parent)
-        return delta_server.ask("call", package=package, function=f"stream.{function}", order=order)
-
     ask(
+        delta_server,
         "sql",
         statements=[
             "SET spark.sql.parquet.datetimeRebaseModeInWrite=LEGACY",
@@ -120,7 +116,8 @@ def test_files_in_the_old_calendar_are_read_as_spark_reads_them(
             "SET spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED",
         ],
     )
-    report = ask("compact", path=path, rule="cap", key=["user"])
+    report = ask(delta_server, "compact", path=path, rule="cap", key=["user"])
     assert (report["totals"]["rewritten"], report["overtaken"]) == (1, 0)
-    rows = ask("sql", statements=[f"SELECT user, CAST(born AS STRING), visits FROM delta.`{path}` ORDER BY user"])
+    query = f"SELECT user, CAST(born AS STRING), visits FROM delta.`{path}` ORDER BY user"
+    rows = ask(delta_server, "sql", statements=[query])
     assert [row[-1] for row in rows] == [int(row[0][1:]) if int(row[0][1:]) < 40 else 40 for row in rows]

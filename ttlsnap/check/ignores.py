@@ -22,6 +22,7 @@ from typing import Any
 from ttlsnap.check.findings import CheckReport, Finding, Ignored
 from ttlsnap.check.rules import RULES
 from ttlsnap.errors import StorageError, UsageError
+from ttlsnap.filesystem import read_given
 
 DEFAULT_FILE = ".ttlsnap-ignore.toml"
 _MAX_BYTES = 1 << 20
@@ -87,16 +88,11 @@ def parse_ignore(text: str, codes: Collection[str] = RULES) -> Ignore:
 def read_ignores(path: Path, codes: Collection[str] = RULES) -> list[Ignore]:
     """The ignores in a file; raises UsageError for what cannot be meant."""
     try:
-        with path.open("rb") as file:
-            data = file.read(_MAX_BYTES + 1)
-    except FileNotFoundError as error:
-        raise UsageError(f"there is no ignore file {path}") from error
-    except OSError as error:
-        raise StorageError(f"cannot read the ignore file {path}: {error.strerror}") from error
-    if len(data) > _MAX_BYTES:
-        raise UsageError(f"{path} is larger than an ignore file can be")
-    try:
-        document = tomllib.loads(data.decode())
+        document = tomllib.loads(read_given(path, _MAX_BYTES, "an ignore file").decode())
+    except StorageError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise UsageError(f"there is no ignore file {path}") from error
+        raise
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is no TOML: {error}") from error
     entries = document.pop("ignore", [])

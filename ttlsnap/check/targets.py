@@ -8,8 +8,8 @@ from pathlib import Path
 from ttlsnap.contract import Contract, TableContract, contract_of_checkpoint, contract_of_table, parse_contract
 from ttlsnap.contract.model import MAX_BYTES
 from ttlsnap.delta import is_table
-from ttlsnap.errors import StorageError, UsageError
-from ttlsnap.filesystem import open_directory
+from ttlsnap.errors import UsageError
+from ttlsnap.filesystem import open_directory, read_given
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -28,11 +28,4 @@ def load_contract(target: str) -> Contract | TableContract:
             f"{target} does not exist: the folder of a checkpoint or a table is wanted, or a file that "
             f"`ttlsnap contract{f' {target}' if _FUNCTION.fullmatch(target) else ''}` wrote"
         )
-    try:
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES + 1)
-        if len(text) > MAX_BYTES:
-            raise UsageError(f"{target} is larger than a contract can be")
-    except OSError as error:
-        raise StorageError(f"cannot read {target}: {error.strerror}") from error
-    return parse_contract(text, target)
+    return parse_contract(read_given(target, MAX_BYTES, "a contract"), target)

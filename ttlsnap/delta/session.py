@@ -21,9 +21,15 @@ CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 @contextlib.contextmanager
 def delta_session(
-    session: SessionSource = None, *, jars: str | None = None, master: str | None = None
+    session: SessionSource = None,
+    *,
+    jars: str | None = None,
+    master: str | None = None,
+    parallelism: int | None = None,
 ) -> Iterator[SparkSession]:
     """``session``, the active one, or one that is started on ``master`` and stopped again.
+
+    Without a ``master`` it is on this machine with ``parallelism`` threads, unless spark-submit has named another.
 
     ``jars`` are the paths of Delta's jars, with commas between; without them Delta's own helper has Spark fetch them
     from Maven. Raises UsageError for a session without Delta, and in a sentence what keeps one from starting.
@@ -42,7 +48,7 @@ def delta_session(
         return
     builder = own_session()
     if master is not None or "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
-        builder = builder.master(master or "local[*]")
+        builder = builder.master(master or f"local[{parallelism or '*'}]")
     builder = builder.config("spark.sql.extensions", EXTENSION).config("spark.sql.catalog.spark_catalog", CATALOG)
     if jars is not None:
         builder = builder.config("spark.jars", jars)

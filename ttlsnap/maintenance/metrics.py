@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import get_args
 
-from ttlsnap.maintenance.runs import Status, TargetResult
+from ttlsnap.maintenance.runs import Status, TargetResult, worst
 from ttlsnap.report import Counts
 
 _COUNTS: tuple[tuple[str, str, Callable[[Counts], int | None]], ...] = (
@@ -40,11 +40,6 @@ def metrics(results: Sequence[TargetResult], finished_s: float) -> str:
         found = [(_labels(r), count(r.report.totals)) for r in results if r.report is not None]
         lines += _gauge(f"target_{name}", what, [(labels, value) for labels, value in found if value is not None])
     return "\n".join([*lines, "# EOF"]) + "\n"
-
-
-def worst(results: Sequence[TargetResult]) -> int:
-    """The exit code of the worst target."""
-    return max((result.exit_code for result in results), default=0)
 
 
 def _gauge(name: str, what: str, samples: Sequence[tuple[str, float]]) -> Iterator[str]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ttlsnap.errors import RefusedError, StorageError, UnsupportedError, UsageError
+from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
+from ttlsnap.filesystem import read_given
 from ttlsnap.maintenance.policy import Policy
 from ttlsnap.maintenance.runs import Report, TargetResult
 from ttlsnap.strict_json import parse_json, typed
@@ -71,14 +72,8 @@ def write_plan(policy: Policy, results: Sequence[TargetResult]) -> bytes:
 
 def read_plan(path: str) -> ReviewedPlan:
     """The plan in a file; raises UsageError for what is none, UnsupportedError for one of another version."""
+    data = read_given(path, _MAX_BYTES, "a plan")
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from error
-    try:
-        if len(data) > _MAX_BYTES:
-            raise ValueError(f"it is longer than {_MAX_BYTES:,} bytes")
         document = parse_json(data)
         if typed(document["version"], int) > VERSION:
             raise UnsupportedError(f"{path} is a plan of version {document['version']}: use a newer ttlsnap")

@@ -24,7 +24,8 @@ import fastjsonschema
 
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import TimeCharacteristic, moment_of
-from ttlsnap.errors import StorageError, TtlsnapError, UsageError
+from ttlsnap.errors import TtlsnapError, UsageError
+from ttlsnap.filesystem import read_given
 from ttlsnap.incremental import Incremental
 from ttlsnap.operators import Selection, TimerPolicy
 from ttlsnap.schema.ddl import parse_schemas
@@ -120,13 +121,7 @@ def read_policy(path: str, environment: Mapping[str, str] = os.environ, wall_us:
 
     Raises UsageError with all that is wrong with it, and StorageError where it cannot be read.
     """
-    try:
-        with Path(path).open("rb") as file:
-            data = file.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from error
-    if len(data) > _MAX_BYTES:
-        raise UsageError(f"{path} is longer than {_MAX_BYTES:,} bytes: is that a policy?")
+    data = read_given(path, _MAX_BYTES, "a policy")
     try:
         text = data.decode()
         document = tomllib.loads(text)
@@ -140,6 +135,7 @@ class _Reader:
 
     def __init__(self, path: str, text: str, environment: Mapping[str, str], wall_us: int) -> None:
         self._path, self._text, self._environment, self._wall_us = path, text, environment, wall_us
+        self._folder = str(Path(path).absolute().parent)
         self._errors: set[tuple[int, str]] = set()
 
     def policy(self, document: dict[str, Any]) -> Policy:
@@ -149,9 +145,8 @@ class _Reader:
         defaults = document.get("defaults", {})
         targets = [self._target(target, defaults, n) for n, target in enumerate(document["target"])]
         self._raise_errors()
-        folder = str(Path(self._path).absolute().parent)
         run = document.get("run", {})
-        return Policy(self._path, folder, run, tuple(filter(None, targets)), self._wall_us, document)
+        return Policy(self._path, self._folder, run, tuple(filter(None, targets)), self._wall_us, document)
 
     def _raise_errors(self) -> None:
         if self._errors:
@@ -171,23 +166,22 @@ class _Reader:
                 return
             except fastjsonschema.JsonSchemaException as error:
                 place = tuple(int(step) if step.isdigit() else step for step in map(str, error.path[1:]))
-                self._tell(place, error)
-                if place in ((), ("target",)):
-                    return
                 around: Any = mended
                 for step in place[:-1]:
                     around = around[step]
                 if error.rule == "additionalProperties":
                     self._tell_unknown(around[place[-1]], place)
-                elif isinstance(place[-1], int):
+                    continue
+                self._tell(place, error)
+                if place in ((), ("target",)):
+                    return
+                if isinstance(place[-1], int):
                     around[place[-1]] = {"path": "-"} if place[-2] == "target" else {}
                 else:
                     del around[place[-1]]
 
     def _tell(self, place: Place, error: fastjsonschema.JsonSchemaException) -> None:
         """Say of an error of the schema's what a person wants to know."""
-        if error.rule == "additionalProperties":
-            return
         if error.rule == "required":
             missing = next(name for name in error.rule_definition if name not in error.value)
             self._wrong(place, f"{_spelled(place)} lacks {missing}")
@@ -245,7 +239,7 @@ class _Reader:
                 key, convert = _CONVERTED.get(name, (name, lambda value: value))
                 options[key] = convert(value)
         if "expired_to" in options:
-            options["expired_to"] = str(Path(self._path).absolute().parent / options["expired_to"])
+            options["expired_to"] = str(Path(self._folder, options["expired_to"]))
         if "retention" in own and not options.get("erase"):
             self._wrong((*place, "retention"), "retention goes with erase = true")
         if self._errors:
@@ -261,30 +255,53 @@ class _Reader:
         def where(key: str) -> Place:
             return next((*place, key) for place, table in tables if key in table)
 
-        ttl, timestamp, old_ttl = rule.get("ttl"), rule.get("timestamp"), rule.get("old_ttl")
-        transformer, now, prefix = rule.get("transformer"), rule.get("now", "checkpoint"), own.get("key_prefix", ())
         micros: dict[str, int] = {}
         for key in ("ttl", "old_ttl"):
             if key in rule:
                 with self._at(where(key)):
                     micros[key] = parse_duration(rule[key])
-        factories: list[StateSnapshotTransformerFactory] = []
-        if ttl is not None or timestamp is not None or old_ttl is not None or transformer is None:
-            config = StateTtlConfig(micros["ttl"]) if "ttl" in micros else None
-            time = TimeCharacteristic(rule["time"]) if "time" in rule else None
-            factories.append(TtlTransformerFactory(config, _texts(timestamp), time, micros.get("old_ttl", 0)))
-        if transformer is not None:
-            with self._at(where("transformer")):
-                options = {key: _spell(value) for key, value in rule.get("options", {}).items()}
-                factories.append(load_factory(transformer, options))
-        elif "options" in rule:
-            self._wrong(where("options"), "options are those of a transformer, and none is named")
-        moment = None
+        now, moment, prefix = rule.get("now", "checkpoint"), None, own.get("key_prefix", ())
         if now != "checkpoint":
             with self._at(where("now")):
                 moment = self._wall_us if now == "wall" else moment_of(now)
-        selection = Selection(own.get("operator"), own.get("store"), own.get("state"))
-        strategy, every = rule.get("strategy", "full"), None
+        factories = self._factories(rule, micros, where)
+        part, every = self._strategy(rule, micros, where)
+        if len(self._errors) > before:
+            return None
+        return Rule(
+            name,
+            Selection(own.get("operator"), own.get("store"), own.get("state")),
+            (prefix,) if isinstance(prefix, str) else tuple(prefix),
+            now,
+            moment,
+            factories,
+            part,
+            every,
+        )
+
+    def _factories(
+        self, rule: Mapping[str, Any], micros: Mapping[str, int], where: Callable[[str], Place]
+    ) -> tuple[StateSnapshotTransformerFactory, ...]:
+        """The rule's transformers: its ttl, and the one that it names; with neither, what Spark has expired."""
+        factories: list[StateSnapshotTransformerFactory] = []
+        if "transformer" not in rule or rule.keys() & {"ttl", "timestamp", "old_ttl"}:
+            config = StateTtlConfig(micros["ttl"]) if "ttl" in micros else None
+            time = TimeCharacteristic(rule["time"]) if "time" in rule else None
+            timestamp = _texts(rule.get("timestamp"))
+            factories.append(TtlTransformerFactory(config, timestamp, time, micros.get("old_ttl", 0)))
+        if "transformer" in rule:
+            with self._at(where("transformer")):
+                options = {key: _spell(value) for key, value in rule.get("options", {}).items()}
+                factories.append(load_factory(rule["transformer"], options))
+        elif "options" in rule:
+            self._wrong(where("options"), "options are those of a transformer, and none is named")
+        return tuple(factories)
+
+    def _strategy(
+        self, rule: Mapping[str, Any], micros: Mapping[str, int], where: Callable[[str], Place]
+    ) -> tuple[Incremental | None, int | None]:
+        """How much of the rule's states a run visits, and for how long a bucket is filled, in microseconds."""
+        strategy, part, every = rule.get("strategy", "full"), None, None
         if strategy == "rotating":
             if "ttl" not in rule or "buckets" not in rule:
                 self._wrong(where("strategy"), "rotating needs a ttl, and buckets: how many there are")
@@ -292,27 +309,14 @@ class _Reader:
                 every = max(micros["ttl"] // (rule["buckets"] - 1), 1)
         elif "buckets" in rule:
             self._wrong(where("buckets"), 'buckets go with strategy = "rotating"')
-        part, limits = None, {key: rule[key] for key in _LIMITS if key in rule}
+        limits = {key: rule[key] for key in _LIMITS if key in rule}
         if strategy == "incremental":
             with self._at(where("strategy")):
                 part = Incremental(**limits)
         elif limits:
-            self._wrong(
-                where(next(iter(limits))),
-                'a limit of partitions, entries or seconds goes with strategy = "incremental"',
-            )
-        if len(self._errors) > before:
-            return None
-        return Rule(
-            name,
-            selection,
-            (prefix,) if isinstance(prefix, str) else tuple(prefix),
-            now,
-            moment,
-            tuple(factories),
-            part,
-            every,
-        )
+            message = 'a limit of partitions, entries or seconds goes with strategy = "incremental"'
+            self._wrong(where(next(iter(limits))), message)
+        return part, every
 
     @contextlib.contextmanager
     def _at(self, place: Place) -> Iterator[None]:

@@ -134,12 +134,6 @@ class _CutoffRuleFactory(_RuleFactory):
 class _Confined:
     """A transformer that sees some entries only; the others stay."""
 
-    def _mine(self, entries: StateEntries) -> Mask:
-        mine = self._wanted(entries)
-        for taken in self._taken:
-            mine &= ~taken(entries)
-        return mine
-
     def __init__(
         self,
         transformer: StateSnapshotTransformer,
@@ -176,6 +170,12 @@ class _Confined:
 
     def time_summary(self) -> TimeSummary | None:
         return self._transformer.time_summary() if isinstance(self._transformer, ReportsTimes) else None
+
+    def _mine(self, entries: StateEntries) -> Mask:
+        mine = self._wanted(entries)
+        for taken in self._taken:
+            mine &= ~taken(entries)
+        return mine
 
 
 def begins_with(state: StateDescriptor, prefix: Prefix) -> Callable[[StateEntries], Mask]:

@@ -6,9 +6,10 @@ says; whatever went wrong is in its result.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
@@ -93,28 +94,25 @@ class Listener(Protocol):
 
 @dataclass(frozen=True)
 class Target:
-    """A place that a policy's target has led to; ``meant`` is False where a glob has found it."""
+    """A place that a policy's target has led to."""
 
     path: str
     policy: TargetPolicy
-    meant: bool
 
 
 def maintain(
-    policy: Policy,
+    targets: Sequence[Target],
     workers: Workers,
     *,
     dry_run: bool = False,
-    only: Collection[str] | None = None,
     confirm: Confirm | None = None,
     listener: Listener | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[TargetResult]:
-    """Carry out ``policy``: a result for each target, in the order of the file.
+    """Look after ``targets``, each by its policy: a result for each, in their order.
 
-    With ``only`` the others of its targets are left out; ``confirm`` is asked before anything is published.
+    ``confirm`` is asked before anything is published.
     """
-    targets = [target for target in targets_of(policy) if only is None or target.path in only]
     if listener is not None:
         listener.found(len(targets))
     runner = _Runner(workers, dry_run, confirm, sleep)
@@ -136,24 +134,37 @@ def targets_of(policy: Policy) -> list[Target]:
     """The places that a policy is about, each once: of several targets that lead to one the first counts."""
     found: dict[str, Target] = {}
     for target in policy.targets:
-        for path, meant in _paths(policy.folder, target):
-            found.setdefault(path, Target(path, target, meant))
+        for path in _paths(policy.folder, target):
+            found.setdefault(path, Target(path, target))
     return list(found.values())
 
 
-def _paths(folder: str, target: TargetPolicy) -> Iterator[tuple[str, bool]]:
+def have_tables(targets: Sequence[Target]) -> bool:
+    """Whether one of them is a Delta table."""
+    for target in targets:
+        with contextlib.suppress(TtlsnapError):  # its own result will say so
+            if is_table(open_directory(target.path)):
+                return True
+    return False
+
+
+def worst(results: Sequence[TargetResult]) -> int:
+    """The exit code of the worst target."""
+    return max((result.exit_code for result in results), default=0)
+
+
+def _paths(folder: str, target: TargetPolicy) -> Iterator[str]:
     if "://" in target.path:
-        yield target.path, True
+        yield target.path
         return
     path = os.path.abspath(Path(folder, target.path))  # noqa: PTH100 - links are not followed
     if Path(path).exists() or not has_magic(target.path):
-        yield path, True
+        yield path
         return
     excluded = {found for pattern in target.exclude for found in _found(folder, pattern)}
     names = [name for name in _found(folder, target.path) if name not in excluded and Path(name).is_dir()]
     # What is nowhere to be found is no reason to be content: opening it says so.
-    for name in names or [path]:
-        yield name, False
+    yield from names or [path]
 
 
 def _found(folder: str, pattern: str) -> list[str]:

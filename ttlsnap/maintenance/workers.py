@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -33,9 +32,7 @@ class Workers:
         tables: bool = False,
         jars: str | None = None,
     ) -> None:
-        if master is None and parallelism is not None and "SPARK_REMOTE" not in os.environ:
-            master = f"local[{parallelism}]"
-        self._master, self._tables, self._jars = master, tables, jars
+        self._master, self._parallelism, self._tables, self._jars = master, parallelism, tables, jars
         self._stack, self._lock = ExitStack(), threading.Lock()
         self._session: SparkSession | None = None
         self._without_delta: TtlsnapError | None = None
@@ -54,11 +51,12 @@ class Workers:
         with self._lock:
             if self._session is None and self._tables:
                 try:
-                    self._session = self._stack.enter_context(delta_session(jars=self._jars, master=self._master))
+                    with_delta = delta_session(jars=self._jars, master=self._master, parallelism=self._parallelism)
+                    self._session = self._stack.enter_context(with_delta)
                 except TtlsnapError as error:
                     self._tables, self._without_delta = False, error
             if self._session is None:
-                self._session = self._stack.enter_context(started(self._master, None))
+                self._session = self._stack.enter_context(started(self._master, self._parallelism))
             return self._session
 
     def delta_session(self) -> SparkSession:
