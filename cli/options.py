@@ -22,7 +22,9 @@ class EngineName(StrEnum):
     LOCAL = "local"
 
 
-Target = Annotated[str, typer.Argument(help="A checkpoint: a local path or a file: URI.", show_default=False)]
+Target = Annotated[
+    str, typer.Argument(help="A checkpoint: a local path, or a URI (file, s3, gs, abfss).", show_default=False)
+]
 FormatOption = Annotated[Format, typer.Option("--format", help="A table for people, or one JSON document.")]
 OperatorOption = Annotated[Optional[int], typer.Option("--operator", metavar="N", help="Only this operator.")]  # noqa: UP045
 StoreOption = Annotated[Optional[str], typer.Option("--store", metavar="NAME", help="Only this store.")]  # noqa: UP045

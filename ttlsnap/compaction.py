@@ -26,10 +26,10 @@ from ttlsnap.engines import Engine, run_tasks
 from ttlsnap.engines.local import LocalEngine
 from ttlsnap.errors import RefusedError, TtlsnapError, UsageError
 from ttlsnap.expired import check_archive, check_complete, deliver, deliver_all, folder_of
-from ttlsnap.filesystem import OWN, Directory, LocalDirectory, open_directory
+from ttlsnap.filesystem import OWN, Directory, LocalDirectory, for_reading, is_local, open_directory
 from ttlsnap.incremental import Parts, Turns, read_visited, write_visited
 from ttlsnap.journal import read_journal, report_path, scratch_path, staged_path
-from ttlsnap.locking import QUIET_PERIOD, locked, refuse_if_alive
+from ttlsnap.locking import QUIET_PERIOD, refuse_if_alive
 from ttlsnap.operators import AnyOf, Selection, TimerPolicy
 from ttlsnap.partition import PartitionResult, PartitionTask
 from ttlsnap.plan import Plan, plan_compaction
@@ -113,11 +113,11 @@ def compact(
         scratch = os.path.realpath(scratch)
     archive = None if expired_to is None else check_archive(expired_to, make=not dry_run).root
     files = open_directory(target)
-    open_checkpoint(files, schemas=schemas)  # whatever is no checkpoint is not even locked
+    open_checkpoint(for_reading(files), schemas=schemas)  # whatever is no checkpoint is not even locked
     listener = listener or SilentListener()
-    with nullcontext() if dry_run else locked(files, shared=output is not None):
+    with nullcontext() if dry_run else files.lock(shared=output is not None):
         refuse_if_cut_off(files)
-        checkpoint = open_checkpoint(files, schemas=schemas)
+        checkpoint = replace(open_checkpoint(for_reading(files), schemas=schemas), files=files)
         plan = plan_compaction(checkpoint, transformers, clock_at(now, checkpoint.batch), selection, timers)
         check_given_schemas(plan, schemas or {}, scratch)
         if not dry_run:
@@ -261,13 +261,14 @@ def _discard_old_scratch(given: str, plan: Plan) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _in_place(run: _Run, files: LocalDirectory) -> CompactionReport:
+def _in_place(run: _Run, files: Directory) -> CompactionReport:
     plan = run.plan
     discard_leftovers(files)
     deliver_all(files)
     if run.scratch is not None:
         _discard_old_scratch(run.scratch, plan)
-    scratch = f"{files.root}/{scratch_path(plan.run)}"
+    # Beside the files that are made in it, where that is on a disk, so that they need only be renamed.
+    scratch = f"{files.root}/{scratch_path(plan.run)}" if is_local(files.root) else None
     try:
         results = run.partitions(files.root, staged_path(plan.run, ""), scratch)
         report = run.report(results)
@@ -295,7 +296,7 @@ def _in_place(run: _Run, files: LocalDirectory) -> CompactionReport:
     return replace(report, seconds=time.monotonic() - run.started)
 
 
-def _delivered(files: LocalDirectory, report: CompactionReport) -> CompactionReport:
+def _delivered(files: Directory, report: CompactionReport) -> CompactionReport:
     """Move what was dropped to where it is wanted, now that the run is published."""
     if report.expired_to is None:
         return report
@@ -308,14 +309,14 @@ def _delivered(files: LocalDirectory, report: CompactionReport) -> CompactionRep
     return report
 
 
-def _discard_unless_open(files: LocalDirectory, run: str) -> None:
+def _discard_unless_open(files: Directory, run: str) -> None:
     """Remove what a failed run staged, unless ``recover`` needs it."""
     journal = read_journal(files, run)
     if journal is None or journal.status == "undone":
         discard_run(files, run)
 
 
-def _to_copy(run: _Run, files: LocalDirectory, destination: LocalDirectory) -> CompactionReport:
+def _to_copy(run: _Run, files: Directory, destination: LocalDirectory) -> CompactionReport:
     staging = staging_directory(destination, run.plan.run)
     try:
         results = run.partitions(staging.root, "", f"{staging.root}/{OWN}/scratch")

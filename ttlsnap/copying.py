@@ -16,7 +16,7 @@ from pathlib import Path
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.metadata import relocated
 from ttlsnap.errors import RefusedError, StorageError, UsageError
-from ttlsnap.filesystem import OWN, Directory, LocalDirectory, open_directory
+from ttlsnap.filesystem import OWN, Directory, LocalDirectory, is_local, open_local
 from ttlsnap.journal import report_path
 from ttlsnap.partition import PartitionResult
 from ttlsnap.plan import Plan
@@ -31,12 +31,12 @@ def check_destination(source: str, output: str) -> LocalDirectory:
 
     Raises UsageError otherwise.
     """
-    destination = open_directory(output)
+    destination = open_local(output)
     found = destination.stat("")
     if found is not None and (not found.is_dir or destination.list("")):
         raise UsageError(f"--output {destination.root} exists and is not an empty folder")
     inner, outer = sorted((Path(source), Path(destination.root)), key=lambda path: -len(path.parts))
-    if inner.is_relative_to(outer):
+    if is_local(source) and inner.is_relative_to(outer):
         raise UsageError(f"--output {destination.root} and the checkpoint {source} lie within each other")
     return destination
 
@@ -109,7 +109,7 @@ def _copy_tree(source: Directory, staging: LocalDirectory, path: str, home: str,
 
     ``home`` is where the copy will lie.
     """
-    real = os.path.realpath(f"{source.root}/{path}")
+    real = source.real_path(path)
     if real in above:
         raise RefusedError(
             f"{source.root}/{path} is a symbolic link to a folder that it lies in: a copy would never end. "

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
@@ -22,7 +21,7 @@ import pyarrow as pa
 from ttlsnap.checkpoint import layout
 from ttlsnap.entries import Int64, Mask, StateEntries
 from ttlsnap.errors import CorruptionError, UsageError
-from ttlsnap.filesystem import SCRATCH, Directory, LocalDirectory, open_directory
+from ttlsnap.filesystem import SCRATCH, Directory, open_directory
 from ttlsnap.journal import read_journal, read_report
 from ttlsnap.json_text import json_texts
 
@@ -87,7 +86,7 @@ class ExpiredWriter:
         return self._writer
 
 
-def check_archive(path: str, *, make: bool = True) -> LocalDirectory:
+def check_archive(path: str, *, make: bool = True) -> Directory:
     """The folder that dropped entries are to go to; with ``make`` it is made. Raises UsageError for what is none."""
     folder = open_directory(path)
     found = folder.stat("")
@@ -150,7 +149,7 @@ def withdraw(files: Directory, run: str) -> int:
     """Take back what a run has delivered, which is rolled back; how many files that were."""
     target = archive_of(files, run)
     files.remove_tree(folder_of(run))
-    if target is None or not Path(target).is_dir():
+    if target is None:
         return 0
     folder = open_directory(target)
     mine = [info.name for info in folder.list("", (_SUFFIX,)) if info.name.startswith(f"{run}-")]

@@ -1,13 +1,17 @@
 """Where the bytes lie: one directory of files, addressed by relative POSIX paths.
 
 ``Directory`` is the seam: everything that touches a checkpoint goes through one. ``LocalDirectory`` is the
-implementation for local disks (and what is mounted like one). Rules that every implementation keeps:
+implementation for local disks (and what is mounted like one), ``ttlsnap.objects`` has that for object stores. Rules
+that every implementation keeps:
 
 * A path never leads outside the directory: ``..`` and absolute paths are refused, and so is a symbolic link
   whose target lies outside. In ttlsnap's own folder, where things are deleted, no link is followed at all.
 * ``create`` makes a whole file appear at once, or not at all, and never overwrites.
 * A file that was written, and a directory that was made, are on the disk (synced) before the call returns;
   ``sync`` does that for the names in a directory.
+* ``rename`` overwrites nothing that its caller has not looked for. Where it is no single step, a crash can leave both
+  names, with the same content; ``complete_rename`` ends that.
+* ``lock`` keeps every other ttlsnap away, and outlives no process for long.
 * Reading never writes.
 
 Every ``OSError`` leaves here as a ``StorageError`` that names the path.
@@ -17,24 +21,29 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import io
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, cast
 from urllib.parse import unquote, urlparse
 
-from ttlsnap.errors import RefusedError, StorageError, UnsupportedError, UsageError
+from ttlsnap.errors import BusyError, RefusedError, StorageError, UnsupportedError, UsageError
 
 OWN = "_ttlsnap"
 """The folder that ttlsnap keeps for itself in a checkpoint."""
 
 SCRATCH = ".tmp"
 """How the names of files end that are written beside others, and renamed or linked when they are whole."""
+
+OBJECT_STORES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "abfs", "abfss": "abfss", "az": "az"}
+"""The schemes of object stores that are understood, Hadoop's among them, and what their client calls them."""
 
 _PIECE = 8 << 20
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
@@ -60,24 +69,87 @@ class Directory(Protocol):
         ...
 
     def stat(self, path: str) -> FileInfo | None: ...
+    def real_path(self, path: str) -> str: ...
     def open(self, path: str) -> BinaryIO: ...
     def read(self, path: str, limit: int) -> bytes: ...
+    def provide(self, path: str, place: Path) -> None: ...
     def create(self, path: str, data: bytes) -> bool: ...
     def replace(self, path: str, data: bytes) -> None: ...
     def writer(self, path: str) -> contextlib.AbstractContextManager[BinaryIO]: ...
     def rename(self, source: str, target: str) -> None: ...
+    def complete_rename(self, source: str, target: str) -> None: ...
     def bring(self, source: str, path: str) -> None: ...
     def remove(self, path: str) -> None: ...
     def remove_tree(self, path: str) -> None: ...
     def mkdirs(self, path: str) -> None: ...
     def sync(self, path: str) -> None: ...
+    def lock(self, *, shared: bool = False) -> contextlib.AbstractContextManager[None]: ...
+    def now_ns(self) -> int: ...
 
 
-def open_directory(target: str) -> LocalDirectory:
-    """The directory that ``target`` (a path or a ``file:`` URI) names.
+def open_directory(target: str) -> Directory:
+    """The directory that ``target`` names: a path, a ``file:`` URI or that of an object store.
 
     Raises UnsupportedError for other URI schemes. The directory need not exist.
     """
+    if not is_local(target):
+        from ttlsnap.objects import ObjectDirectory
+
+        return ObjectDirectory(target)
+    return open_local(target)
+
+
+def is_local(target: str) -> bool:
+    """Whether ``target`` is no URI of an object store; raises UsageError for what is neither a path nor a URI."""
+    try:
+        return urlparse(target).scheme not in OBJECT_STORES
+    except ValueError as error:
+        raise UsageError(f"{target}: neither a path nor a URI ({error})") from error
+
+
+def open_for_reading(target: str) -> Directory:
+    """``open_directory`` for what is only read, and does not change meanwhile."""
+    return for_reading(open_directory(target))
+
+
+def for_reading(files: Directory) -> Directory:
+    """The same directory, for a while in which it does not change: an object store is asked less often."""
+    return files if isinstance(files, LocalDirectory) else listed_once(files)
+
+
+def listed_once(files: Directory) -> Directory:
+    """The same directory, with folders that are listed once: what is in one, and what is not, is known by that."""
+    return cast("Directory", _Listed(files))
+
+
+class _Listed:
+    def __init__(self, files: Directory) -> None:
+        self._files = files
+        self._listed: dict[str, list[FileInfo]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def list(self, path: str, suffixes: tuple[str, ...] = ("",)) -> list[FileInfo]:
+        if path not in self._listed:
+            self._listed[path] = self._files.list(path)
+        return [info for info in self._listed[path] if info.name.endswith(suffixes)]
+
+    def stat(self, path: str) -> FileInfo | None:
+        folder, _, name = path.rpartition("/")
+        return next((info for info in self.list(folder) if info.name == name), None) if name else self._files.stat("")
+
+
+def hadoop_uri(root: str) -> str:
+    """What Spark calls the directory ``root``: of S3, Hadoop has no other file system than ``s3a``."""
+    if is_local(root):
+        return f"file:{root}"
+    scheme, _, place = root.partition("://")
+    return f"{'s3a' if OBJECT_STORES[scheme] == 's3' else scheme}://{place}"
+
+
+def open_local(target: str) -> LocalDirectory:
+    """The local directory that ``target`` (a path or a ``file:`` URI) names; raises UnsupportedError for other URIs."""
     if not target:
         raise UsageError("the path is empty; write . for the current folder")
     try:
@@ -85,9 +157,12 @@ def open_directory(target: str) -> LocalDirectory:
     except ValueError as error:
         raise UsageError(f"{target}: neither a path nor a URI ({error})") from error
     if len(parsed.scheme) > 1:
+        if parsed.scheme in OBJECT_STORES:
+            raise UnsupportedError(f"{target}: a local path is wanted here")
         if parsed.scheme != "file":
             raise UnsupportedError(
-                f"{target}: the scheme '{parsed.scheme}' is not supported; give a local path or a file: URI"
+                f"{target}: the scheme '{parsed.scheme}' is not supported; give a local path, or a URI of "
+                f"{', '.join(['file', *OBJECT_STORES])}"
             )
         if parsed.netloc not in ("", "localhost"):
             raise UsageError(f"{target}: a file: URI has no host; write file:///path")
@@ -168,6 +243,10 @@ class LocalDirectory:
                 return None
         return FileInfo(path.rpartition("/")[2], s.st_size, s.st_mtime_ns, stat.S_ISDIR(s.st_mode))
 
+    def real_path(self, path: str) -> str:
+        """Where ``path`` is, links followed."""
+        return os.path.realpath(self.locate(path))
+
     def open(self, path: str) -> BinaryIO:
         with _errors("open", self, path):
             full = self.locate(path)
@@ -184,6 +263,10 @@ class LocalDirectory:
         if max(length, len(data)) > limit:
             raise StorageError(f"{self.root}/{path} is longer than {limit} bytes, which no such file should be")
         return data
+
+    def provide(self, path: str, place: Path) -> None:
+        """Have the file at a local path, to be read there: by a link."""
+        place.symlink_to(self.locate(path))
 
     def create(self, path: str, data: bytes) -> bool:
         """Make ``path`` with ``data``, whole and synced; False when it exists already."""
@@ -259,6 +342,9 @@ class LocalDirectory:
         with _errors("rename", self, source):
             os.rename(self.locate(source), self.locate(target))  # noqa: PTH104 - one system call, no checks
 
+    def complete_rename(self, source: str, target: str) -> None:
+        """Nothing: a renaming is done or not done."""
+
     def bring(self, source: str, path: str) -> None:
         """Move a local file in from outside; it is synced."""
         with _errors("write", self, path):
@@ -299,6 +385,30 @@ class LocalDirectory:
         """Make the names in directory ``path`` durable."""
         with _errors("sync", self, path):
             _sync_directory(self.locate(path))
+
+    @contextlib.contextmanager
+    def lock(self, *, shared: bool = False) -> Iterator[None]:
+        """Hold an exclusive ``flock`` on the directory itself, or one that is ``shared``.
+
+        It leaves no file behind, and the kernel lets go of it when the process dies. It works between processes of one
+        machine on local disks; network file systems differ. Raises BusyError when another process has it.
+        """
+        with _errors("open", self, ""):
+            descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            try:
+                fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise BusyError(f"another ttlsnap is at work on {self.root}; wait until it has ended") from error
+            except OSError as error:
+                raise StorageError(f"{self.root} cannot be locked on this file system: {error.strerror}") from error
+            yield
+        finally:
+            os.close(descriptor)
+
+    def now_ns(self) -> int:
+        """What time it is by the clock that stamps the files here, in nanoseconds since the epoch."""
+        return time.time_ns()
 
 
 def scratch_name(path: str) -> str:

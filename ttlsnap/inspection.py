@@ -15,7 +15,7 @@ from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import clock_at
 from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
 from ttlsnap.fields import Field, all_fields
-from ttlsnap.filesystem import open_directory
+from ttlsnap.filesystem import open_for_reading
 from ttlsnap.operators import Selection, states_of
 from ttlsnap.schema.json import to_value
 from ttlsnap.state import StateDescriptor
@@ -130,7 +130,7 @@ def inspect(
     """
     if timestamp is not None and not age:
         raise UsageError("--timestamp goes with --age")
-    checkpoint = open_checkpoint(open_directory(target), batch, schemas)
+    checkpoint = open_checkpoint(open_for_reading(target), batch, schemas)
     selection = selection or Selection()
     found = Inspection(checkpoint, [])
     for operator in checkpoint.operators:

@@ -1,8 +1,4 @@
-"""Two that must not meet: another ttlsnap, and a query that runs.
-
-``locked`` holds an exclusive ``flock`` on the checkpoint's own folder: it leaves no file behind, and the kernel
-lets go of it when the process dies. It works between processes of one machine on local disks; network file
-systems differ.
+"""Two that must not meet: another ttlsnap, which ``Directory.lock`` keeps away, and a query that runs.
 
 ``refuse_if_alive`` looks for signs of a running query: log files that change, state files that are being written,
 and a query of that id in this process's own Spark session. Files tell only of a query that moves: one that waits
@@ -12,16 +8,13 @@ makes a query that wakes up meanwhile fail at its next batch instead of going on
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import read_logs
-from ttlsnap.errors import BusyError, StorageError
+from ttlsnap.errors import BusyError
 from ttlsnap.filesystem import Directory
 
 QUIET_PERIOD = 5.0
@@ -29,33 +22,10 @@ QUIET_PERIOD = 5.0
 _UNCOMMITTED_FACTOR = 10
 
 
-@contextlib.contextmanager
-def locked(files: Directory, *, shared: bool = False) -> Iterator[None]:
-    """Hold the checkpoint for this process, or keep it from changing for all who ``shared`` it.
-
-    Raises BusyError when another ttlsnap has it.
-    """
-    try:
-        descriptor = os.open(files.root, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise StorageError(f"cannot open {files.root}: {error.strerror}") from error
-    try:
-        try:
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise BusyError(f"another ttlsnap is at work on {files.root}; wait until it has ended") from error
-        except OSError as error:
-            raise StorageError(f"{files.root} cannot be locked on this file system: {error.strerror}") from error
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def refuse_if_alive(
     files: Directory,
     query_id: str | None,
     quiet_period: float = QUIET_PERIOD,
-    wall: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Raise BusyError when a query seems to run on this checkpoint.
@@ -68,7 +38,8 @@ def refuse_if_alive(
         raise BusyError(f"{files.root}: its query runs in this Spark session. Stop it first")
     before = _signature(files)
     logs = read_logs(files)
-    age = wall() - max((moment for _, moment in before), default=0) / 1e9
+    # By the clock that stamps the files, which may be another machine's.
+    age = (files.now_ns() - max((moment for _, moment in before), default=0)) / 1e9
     if logs.offsets and logs.offsets[-1] > logs.commits[-1] and age < quiet_period * _UNCOMMITTED_FACTOR:
         raise BusyError(
             f"{files.root}: batch {logs.offsets[-1]} was begun {max(age, 0):.0f} s ago and is not committed: the query "

@@ -20,7 +20,7 @@ from ttlsnap.clock import Clock
 from ttlsnap.entries import RowEntries, StateEntries
 from ttlsnap.errors import CorruptionError, StorageError, TtlsnapError
 from ttlsnap.expired import ExpiredWriter, folder_of
-from ttlsnap.filesystem import Directory, open_directory, scratch_name
+from ttlsnap.filesystem import Directory, open_directory, open_for_reading, scratch_name
 from ttlsnap.links import Decisions, Link, Outcome, Place
 from ttlsnap.state import StateDescriptor
 from ttlsnap.stores import Rewrite, StagedFile, Staging, StateStore, StoredPartition, Written
@@ -184,7 +184,7 @@ def _alone(
     described = {state.state: state for state in store.states}
     states = {name: RowTransformers(state, task.factories, task.clock) for name, state in described.items()}
     with (
-        task.state_store.open(open_directory(task.root), store.lineage, task.scratch) as partition,
+        task.state_store.open(open_for_reading(task.root), store.lineage, task.scratch) as partition,
         partition.writer(staging, task.rewrite, described, {}) as writer,
     ):
         for batch in partition.batches(described):
@@ -236,7 +236,7 @@ class _Linked:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[None]:
-        source = open_directory(self._task.root)
+        source = open_for_reading(self._task.root)
         with contextlib.ExitStack() as stack:
             for store in self._task.stores:
                 opened = self._task.state_store.open(source, store.lineage, self._task.scratch, again=True)

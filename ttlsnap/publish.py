@@ -88,9 +88,7 @@ def swap(files: Directory, journal: Journal, check: Callable[[], None] = lambda:
 
     The journal is closed when this returns, and when it raises, unless the message names ``ttlsnap recover``.
     """
-    # The backup is there even when it is empty: a rollback tells by it that nothing was removed.
-    backup = f"{layout.run_directory(journal.run)}/backup"
-    for folder in sorted({backup, *(move.target.rpartition("/")[0] for move in journal.moves)}):
+    for folder in sorted({move.target.rpartition("/")[0] for move in journal.moves}):
         files.mkdirs(folder)
     # What the journal names must outlive a power cut as the journal does: the staged files' names, too.
     _sync(files, [move.source for move in journal.moves if move.source.startswith(f"{layout.RUNS}/")])
@@ -172,6 +170,16 @@ def is_done(files: Directory, move: Move) -> bool:
     return files.stat(move.source) is None
 
 
+def complete_halves(files: Directory, journal: Journal) -> None:
+    """End the moves that were cut off between their two halves, where a move has two (see ``Directory.rename``)."""
+    waiting = {move.target for move in journal.new if files.stat(move.source) is not None}
+    come = {move.target for move in journal.new} - waiting
+    for move in journal.moves:
+        # What is in the place of an old file whose successor has come is the successor, if it had the same content too.
+        if move.source not in come:
+            files.complete_rename(move.source, move.target)
+
+
 def apply(files: Directory, journal: Journal) -> None:
     """Carry out what is not done yet, in order; nothing is overwritten.
 
@@ -245,6 +253,7 @@ def _give_up(files: Directory, journal: Journal, error: BaseException, begun: bo
         if read_journal(files, journal.run) is None:
             return  # the journal itself could not be written, so nothing came after it
         if begun:
+            complete_halves(files, journal)
             undo(files, journal)
         lower_fence(files, journal)
         close_undone(files, journal)

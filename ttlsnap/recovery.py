@@ -26,11 +26,12 @@ from ttlsnap.journal import (
     scratch_path,
     staged_path,
 )
-from ttlsnap.locking import QUIET_PERIOD, locked, refuse_if_alive
+from ttlsnap.locking import QUIET_PERIOD, refuse_if_alive
 from ttlsnap.plan import new_run_id
 from ttlsnap.publish import (
     apply,
     close_undone,
+    complete_halves,
     fence_file,
     has_fence,
     is_done,
@@ -71,7 +72,7 @@ def recover(target: str, *, prefer_undo: bool = False) -> RecoverReport:
     that the journal names are gone.
     """
     files = _existing(target)
-    with locked(files):
+    with files.lock():
         journal = next((j for j in read_journals(files) if j.status == "open"), None)
         if journal is None:
             _refuse_orphan_fence(files)
@@ -91,6 +92,7 @@ def recover(target: str, *, prefer_undo: bool = False) -> RecoverReport:
 
 
 def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
+    complete_halves(files, journal)
     done = [is_done(files, move) for move in journal.moves]
     # Every file is at one end of its move; a new one may be lost where the old ones come back.
     lost = [m for m, d in zip(journal.moves, done, strict=True) if files.stat(m.target if d else m.source) is None]
@@ -154,7 +156,7 @@ def rollback(target: str, *, quiet_period: float = QUIET_PERIOD) -> RollbackRepo
     no such run, or its backup was removed.
     """
     files = _existing(target)
-    with locked(files):
+    with files.lock():
         refuse_if_cut_off(files)
         last = next((j for j in reversed(read_journals(files)) if j.status == "done"), None)
         if last is None or last.kind == "rollback":
@@ -171,7 +173,7 @@ def rollback(target: str, *, quiet_period: float = QUIET_PERIOD) -> RollbackRepo
             )
         kept = [move for move in last.moves if move.target.startswith(f"{layout.RUNS}/")]
         lost = next((move for move in kept if files.stat(move.target) is None), None)
-        if lost is not None or files.stat(f"{layout.run_directory(last.run)}/backup") is None:
+        if lost is not None:
             raise RefusedError(f"{files.root}: the backup of run {last.run} has been removed; it cannot be rolled back")
         refuse_if_alive(files, query_id(files), quiet_period)
         run = new_run_id()
@@ -220,7 +222,7 @@ def _back(files: Directory, last: Journal, run: str) -> list[Move]:
 def prune(target: str) -> list[str]:
     """Remove the backups of all runs that have ended; their names."""
     files = _existing(target)
-    with locked(files):
+    with files.lock():
         refuse_if_cut_off(files)
         return discard_backups(files, keep=None)
 

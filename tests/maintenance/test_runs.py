@@ -18,7 +18,6 @@ import pytest
 from ttlsnap.cli.app import run
 from ttlsnap.compaction import compact
 from ttlsnap.filesystem import open_directory
-from ttlsnap.locking import locked
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 from ..samples import bytes_of
@@ -58,7 +57,7 @@ def test_every_target_gets_what_it_can_get(maintain: Maintain, tmp_path: Path) -
     others = [damaged(folder, "damaged"), unknown(folder, "unknown"), folder / "stray"]
     others[-1].mkdir()
     (folder / "a file").touch()
-    with locked(open_directory(str(fresh(folder, "busy")))):
+    with open_directory(str(fresh(folder, "busy"))).lock():
         others.append(folder / "busy")
         before = [bytes_of(other) for other in others]
         code, found = maintain('[[target]]\npath = "ck/*"\n')
@@ -99,7 +98,7 @@ def test_what_is_busy_is_waited_for(maintain: Maintain, tmp_path: Path) -> None:
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with locked(open_directory(str(target))):
+        with open_directory(str(target)).lock():
             held.set()
             done.wait()
 

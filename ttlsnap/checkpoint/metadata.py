@@ -20,7 +20,7 @@ from typing import Any
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import read_checked
 from ttlsnap.errors import CorruptionError, UnsupportedError
-from ttlsnap.filesystem import Directory
+from ttlsnap.filesystem import Directory, hadoop_uri
 from ttlsnap.strict_json import parse_json, typed
 
 _MAX_METADATA_BYTES = 64 << 20
@@ -85,13 +85,14 @@ def relocated(files: Directory, path: str, home: str) -> bytes:
     Raises CorruptionError for what Spark does not write.
     """
     head, _, body = read_checked(files, path, _MAX_METADATA_BYTES).partition(b"\n")
+    uri = hadoop_uri(home)
     with _as_spark_writes(f"{files.root}/{path}"):
         document = parse_json(body)
         for store in typed(document["stateStoreInfo"], list):
             if "stateSchemaFilePaths" in store:
-                store["stateSchemaFilePaths"] = [f"file:{home}/{old}" for old in _schema_files(store)]
+                store["stateSchemaFilePaths"] = [f"{uri}/{old}" for old in _schema_files(store)]
             elif "stateSchemaFilePath" in store:
-                (store["stateSchemaFilePath"],) = [f"file:{home}/{old}" for old in _schema_files(store)]
+                (store["stateSchemaFilePath"],) = [f"{uri}/{old}" for old in _schema_files(store)]
     return head + b"\n" + json.dumps(document, separators=(",", ":")).encode()
 
 

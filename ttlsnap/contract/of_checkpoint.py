@@ -5,7 +5,7 @@ from __future__ import annotations
 from ttlsnap.checkpoint import Checkpoint, Operator, Store, layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.contract.model import Contract, OperatorContract, StateContract, StoreContract
-from ttlsnap.filesystem import open_directory
+from ttlsnap.filesystem import open_for_reading
 from ttlsnap.inspection import spark_version
 from ttlsnap.operators import states_of
 
@@ -15,7 +15,7 @@ def contract_of_checkpoint(target: str, *, batch: int | None = None, schemas: Sc
 
     ``schemas`` are those of a checkpoint that records none. Raises what ``open_checkpoint`` does.
     """
-    checkpoint = open_checkpoint(open_directory(target), batch, schemas)
+    checkpoint = open_checkpoint(open_for_reading(target), batch, schemas)
     facts = checkpoint.batch
     return Contract(
         made_from="checkpoint",

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ttlsnap.delta.log import KEY, Protocol, read_table
-from ttlsnap.filesystem import open_directory
+from ttlsnap.delta.log import KEY, Protocol, open_table, read_table
 from ttlsnap.schema.json import from_value, to_value
 from ttlsnap.schema.types import ArrayType, DataType, MapType, StructField, StructType
 
@@ -73,7 +72,7 @@ def contract_of_table(target: str, key: Sequence[str] = ()) -> TableContract:
 
     Raises UsageError for a key that is no column, and what ``read_table`` does.
     """
-    table = read_table(open_directory(target))
+    table = read_table(open_table(target))
     metadata = table.metadata
     return TableContract(
         protocol=table.protocol,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ttlsnap.clock import MICROS, iso
 from ttlsnap.delta.committing import ConflictError, named, rows_changed, sql_name, told, words_of
-from ttlsnap.delta.log import Commit, commits, newest_version, read_table
+from ttlsnap.delta.log import Commit, commits, newest_version, open_table, read_table
 from ttlsnap.delta.session import delta_session
 from ttlsnap.errors import RefusedError
-from ttlsnap.filesystem import LocalDirectory, open_directory
+from ttlsnap.filesystem import LocalDirectory
 from ttlsnap.plan import new_run_id
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class TableRun:
 
 def table_history(target: str) -> list[TableRun]:
     """The runs that the log still has, oldest first."""
-    files = open_directory(target)
+    files = open_table(target)
     read_table(files)
     found: dict[str, list[Commit]] = {}
     undone: dict[str, str] = {}
@@ -96,7 +96,7 @@ def rollback_table(
 
     Raises RefusedError where there is no run, or somebody has written since: that would be lost.
     """
-    files = open_directory(target)
+    files = open_table(target)
     table = read_table(files)
     runs = table_history(target)
     undoings = {run.undoes for run in runs}

@@ -12,12 +12,12 @@ from ttlsnap.delta.committing import words_of
 from ttlsnap.delta.entries import TableEntries
 from ttlsnap.delta.erasing import retention_of
 from ttlsnap.delta.features import check_features
-from ttlsnap.delta.log import Commit, DataFile, TableState, commits, live_files, read_table
+from ttlsnap.delta.log import Commit, DataFile, TableState, commits, live_files, open_table, read_table
 from ttlsnap.delta.planning import clock_of, describe, in_columns, last_written
 from ttlsnap.delta.reading import read_rows
 from ttlsnap.delta.report import summed
 from ttlsnap.errors import RefusedError, UsageError
-from ttlsnap.filesystem import LocalDirectory, open_directory
+from ttlsnap.filesystem import LocalDirectory
 from ttlsnap.inspection import StateInspection
 from ttlsnap.rendering import to_json_values
 from ttlsnap.scanning import Histogram
@@ -92,7 +92,7 @@ def inspect_table(
     """
     if age != (timestamp is not None):
         raise UsageError("--age of a Delta table goes with --timestamp, the column that holds a row's time")
-    files = open_directory(target)
+    files = open_table(target)
     table = read_table(files)
     key: tuple[str, ...] = ()
     with contextlib.suppress(RefusedError):  # may rows go? No matter here

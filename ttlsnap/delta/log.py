@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError, UsageError
-from ttlsnap.filesystem import Directory
+from ttlsnap.filesystem import Directory, LocalDirectory, is_local, open_local
 from ttlsnap.schema.json import parse_struct
 from ttlsnap.schema.types import StructType
 from ttlsnap.strict_json import parse_json, typed
@@ -99,6 +99,16 @@ def key_property(names: Sequence[str]) -> str:
 def is_table(files: Directory) -> bool:
     """Whether the directory is that of a Delta table."""
     return files.stat(LOG) is not None
+
+
+def open_table(target: str) -> LocalDirectory:
+    """The folder of a table; raises UnsupportedError for one in an object store."""
+    if not is_local(target):
+        raise UnsupportedError(
+            f"{target} is a Delta table in an object store, and tables are looked after on file systems only; of what "
+            "is in object stores, checkpoints are"
+        )
+    return open_local(target)
 
 
 def read_table(files: Directory) -> TableState:

@@ -20,14 +20,13 @@ from ttlsnap.delta.committing import commit, rows_changed, sql_name, words_of
 from ttlsnap.delta.counting import counted
 from ttlsnap.delta.erasing import check_retention, erase, retention_of
 from ttlsnap.delta.features import check_features, downstream_warnings
-from ttlsnap.delta.log import KEY, Commit, commits, key_property, live_files, read_table
+from ttlsnap.delta.log import KEY, Commit, commits, key_property, live_files, open_table, read_table
 from ttlsnap.delta.planning import Limits, TablePlan, delete_parts, plan_table
 from ttlsnap.delta.report import TableReport, summed
 from ttlsnap.delta.rewriting import check_unique, scanned
 from ttlsnap.delta.session import delta_session
 from ttlsnap.engines.launch import SessionSource
 from ttlsnap.errors import RefusedError, TtlsnapError
-from ttlsnap.filesystem import open_directory
 from ttlsnap.plan import new_run_id
 from ttlsnap.report import Counts
 from ttlsnap.transform import StateSnapshotTransformerFactory
@@ -73,7 +72,7 @@ def compact_table(
     Raises a ``TtlsnapError``; the table is then as it was, or as the last of the run's whole commits has left it.
     """
     started = time.monotonic()
-    files = open_directory(target)
+    files = open_table(target)
     table = read_table(files)
     check_features(files, table)
     if erasing is not None:

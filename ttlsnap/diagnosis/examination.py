@@ -18,7 +18,7 @@ from ttlsnap.diagnosis.reading import PartitionCheck, PartitionFindings, examine
 from ttlsnap.engines.local import spread, useful_processes
 from ttlsnap.errors import CorruptionError, NotACheckpointError, RefusedError, UnsupportedError
 from ttlsnap.filesystem import Directory, open_directory
-from ttlsnap.locking import QUIET_PERIOD, locked
+from ttlsnap.locking import QUIET_PERIOD
 from ttlsnap.operators import links_of, states_of
 from ttlsnap.stores import state_store
 from ttlsnap.stores.rocksdb import RocksDbStore
@@ -125,7 +125,7 @@ def doctor(
     found = _examine(files, parallelism, scratch, listener)
     if not fix:
         return found
-    with locked(files):
+    with files.lock():
         run = repair(files, found, fix, quiet_period)
     after = _examine(files, parallelism, scratch, listener)
     return replace(after, fixed=tuple(dict.fromkeys(fix)), run=run)

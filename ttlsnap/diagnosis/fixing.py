@@ -21,7 +21,7 @@ from ttlsnap.diagnosis.folders import leftovers, operator_metadata
 from ttlsnap.diagnosis.logs import examine_logs
 from ttlsnap.diagnosis.problems import CODES
 from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError, UnsupportedError, UsageError
-from ttlsnap.filesystem import LocalDirectory
+from ttlsnap.filesystem import Directory
 from ttlsnap.journal import Journal, Move, next_number, read_journal, report_path, staged_path
 from ttlsnap.locking import refuse_if_alive
 from ttlsnap.plan import new_run_id
@@ -40,7 +40,7 @@ def refuse_unknown(names: Sequence[str]) -> None:
             raise UsageError(f"--fix {name}: there is no such problem; what can be fixed is: {known}")
 
 
-def repair(files: LocalDirectory, found: DoctorReport, names: Sequence[str], quiet_period: float) -> str:
+def repair(files: Directory, found: DoctorReport, names: Sequence[str], quiet_period: float) -> str:
     """Repair the problems ``names`` of what was ``found``; the run's name. The checkpoint is locked by the caller."""
     there = {problem.code: problem for problem in found.problems}
     for name in names:
@@ -90,7 +90,7 @@ def repair(files: LocalDirectory, found: DoctorReport, names: Sequence[str], qui
     return run
 
 
-def _query_id(files: LocalDirectory) -> str | None:
+def _query_id(files: Directory) -> str | None:
     """The query's id; where it cannot be read, nobody knows whether the query runs, and rollback refuses."""
     try:
         return query_id(files)
@@ -104,19 +104,19 @@ def _refuse_out_of_order(names: Sequence[str]) -> None:
         raise UsageError("--fix last-batch-lost sets aside all that later batches left; give it alone")
 
 
-def _refuse_if_moved_on(files: LocalDirectory, offsets: tuple[int, ...], commits: tuple[int, ...]) -> None:
+def _refuse_if_moved_on(files: Directory, offsets: tuple[int, ...], commits: tuple[int, ...]) -> None:
     now = read_logs(files)
     if (now.offsets, now.commits) != (offsets, commits):
         raise RefusedError(f"{files.root}: its logs are changing: the query runs. Nothing was changed; stop it first")
 
 
-def _discard_unless_open(files: LocalDirectory, run: str) -> None:
+def _discard_unless_open(files: Directory, run: str) -> None:
     journal = read_journal(files, run)
     if journal is None or journal.status == "undone":
         discard_run(files, run)
 
 
-def _can_run_again(files: LocalDirectory, batch: int) -> bool:
+def _can_run_again(files: Directory, batch: int) -> bool:
     """Whether Spark can run a batch again over the input that its offsets name; a repartition it cannot."""
     try:
         return shuffle_partitions(read_conf(files, batch)) == shuffle_partitions(read_conf(files, batch - 1))
@@ -127,7 +127,7 @@ def _can_run_again(files: LocalDirectory, batch: int) -> bool:
 class _Moves:
     """The moves of a repair: each file is moved once, whichever of the repairs wants it."""
 
-    def __init__(self, files: LocalDirectory, run: str) -> None:
+    def __init__(self, files: Directory, run: str) -> None:
         self.files, self.run = files, run
         self._aside: dict[str, Move] = {}
         self._new: dict[str, Move] = {}
@@ -190,6 +190,6 @@ def _relocate(moves: _Moves) -> None:
         moves.new(path, relocated(moves.files, path, moves.files.root))
 
 
-def _operators(files: LocalDirectory) -> list[int]:
+def _operators(files: Directory) -> list[int]:
     found = (layout.parse_number(info.name) for info in files.list(layout.STATE) if info.is_dir)
     return [operator for operator in found if operator is not None]

@@ -19,7 +19,7 @@ from ttlsnap.checkpoint.metadata import schema_paths
 from ttlsnap.diagnosis.logs import LogFindings
 from ttlsnap.diagnosis.problems import Problem, problem
 from ttlsnap.errors import CorruptionError, UnsupportedError
-from ttlsnap.filesystem import Directory
+from ttlsnap.filesystem import OBJECT_STORES, Directory, is_local
 
 StateFiles = Sequence[tuple[str, layout.StateFileName]]
 Lying = Mapping[int, StateFiles]
@@ -164,9 +164,15 @@ def operator_metadata(files: Directory) -> list[str]:
 
 
 def is_elsewhere(path: str, root: str) -> bool:
-    """Whether a recorded path is that of another local folder; what is said of other file systems cannot be judged."""
+    """Whether a recorded path is that of another folder; what is said of other file systems cannot be judged."""
     scheme, colon, rest = path.partition(":")
-    if colon and "/" not in scheme:
+    has_scheme = colon == ":" and "/" not in scheme
+    if not is_local(root):
+        kind, _, place = root.partition("://")
+        if OBJECT_STORES.get(scheme) != OBJECT_STORES[kind]:
+            return scheme == "file"
+        return rest.removeprefix("//") != f"{place}/{layout.STATE}/" + rest.rpartition(f"/{layout.STATE}/")[2]
+    if has_scheme:
         if scheme != "file":
             return False
         path = rest

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from ttlsnap.checkpoint import layout
 from ttlsnap.diagnosis.problems import Problem, Severity, problem
 from ttlsnap.errors import CorruptionError, CountError, StorageError, TtlsnapError, UnsupportedError
-from ttlsnap.filesystem import Directory, FileInfo, LocalDirectory
+from ttlsnap.filesystem import Directory, listed_once, open_directory
 from ttlsnap.links import Link, Place
 from ttlsnap.partition import Progress
 from ttlsnap.state import StateDescriptor
@@ -74,19 +74,6 @@ class _Unfit(CorruptionError):
         self.code = code
 
 
-class _Listed(LocalDirectory):
-    """A checkpoint whose folders are listed once, however many versions are looked for in them."""
-
-    def __init__(self, root: str) -> None:
-        super().__init__(root)
-        self._listed: dict[str, list[FileInfo]] = {}
-
-    def list(self, path: str, suffixes: tuple[str, ...] = ("",)) -> list[FileInfo]:
-        if path not in self._listed:
-            self._listed[path] = super().list(path)
-        return [info for info in self._listed[path] if info.name.endswith(suffixes)]
-
-
 def examine_partition(task: PartitionCheck, progress: Progress) -> PartitionFindings:
     """Look at everything that the partition's retained versions are made of; raises StorageError alone."""
     return _Examination(task, progress).run()
@@ -95,7 +82,7 @@ def examine_partition(task: PartitionCheck, progress: Progress) -> PartitionFind
 class _Examination:
     def __init__(self, task: PartitionCheck, progress: Progress) -> None:
         self._task, self._progress = task, progress
-        self._files = _Listed(task.root)
+        self._files = listed_once(open_directory(task.root))
         self._found = PartitionFindings()
         self._newest = next(iter(task.versions))
         self._lineages: dict[int, dict[str, Lineage]] = {}

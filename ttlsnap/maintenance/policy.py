@@ -25,7 +25,7 @@ import fastjsonschema
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import TimeCharacteristic, moment_of
 from ttlsnap.errors import TtlsnapError, UsageError
-from ttlsnap.filesystem import read_given
+from ttlsnap.filesystem import is_local, read_given
 from ttlsnap.incremental import Incremental
 from ttlsnap.operators import Selection, TimerPolicy
 from ttlsnap.schema.ddl import parse_schemas
@@ -238,7 +238,7 @@ class _Reader:
             with self._at((*place, name) if name in own else ("defaults", name)):
                 key, convert = _CONVERTED.get(name, (name, lambda value: value))
                 options[key] = convert(value)
-        if "expired_to" in options:
+        if "expired_to" in options and is_local(options["expired_to"]):
             options["expired_to"] = str(Path(self._folder, options["expired_to"]))
         if "retention" in own and not options.get("erase"):
             self._wrong((*place, "retention"), "retention goes with erase = true")

@@ -133,16 +133,17 @@ def assemble(
     delimiter: bytes,
     *,
     home: str | None = None,
-    lying: Mapping[str, str] | None = None,
+    lying: Mapping[str, tuple[Directory, str]] | None = None,
 ) -> SnapshotMetadata:
-    """Make in ``folder`` the database of the snapshot ``path``, its SST files by links.
+    """Make in ``folder`` the database of the snapshot ``path``, its SST files by links where they are on a disk.
 
     For a staged one, ``home`` is the path where it belongs, and ``lying`` says for the path of each table where it is.
     Hadoop's checksums of tables are not looked at: RocksDB has one for each block.
     """
     metadata = extract(files, path, folder, home)
     for name, file in metadata.tables.items():
-        (folder / name).symlink_to(lying[file.path] if lying else f"{files.root}/{file.path}")
+        there, place = lying[file.path] if lying else (files, file.path)
+        there.provide(place, folder / name)
     keep_harmless_options(folder, delimiter, f"{files.root}/{path}")
     return metadata
 

@@ -29,7 +29,7 @@ from rocksdict import Rdict, WriteBatch
 
 from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
 from ttlsnap.errors import CorruptionError, CountError, StorageError
-from ttlsnap.filesystem import Directory
+from ttlsnap.filesystem import Directory, is_local
 from ttlsnap.state import StateDescriptor
 from ttlsnap.stores import Moves, Rewrite, Staging
 from ttlsnap.stores.lineage import Lineage
@@ -101,7 +101,9 @@ def opened(
     where = f"{files.root}/{lineage.new_snapshot.rpartition('/')[0]}, version {lineage.version}"
     with scratch_folder(scratch) as folder, storage_errors(str(folder)):
         changes = sum(file.size for file in lineage.deltas)
-        require_room(folder, _UNPACKED * (changes + (lineage.snapshot.size if lineage.snapshot else 0)))
+        # Tables in an object store are copied down, and again with those that are staged, to be looked at.
+        copied = 0 if is_local(files.root) else 2 * sum(file.size for file in lineage.shared)
+        require_room(folder, copied + _UNPACKED * (changes + (lineage.snapshot.size if lineage.snapshot else 0)))
         source = folder / "source"
         source.mkdir()
         metadata = assemble(files, lineage.snapshot.path, source, store.delimiter) if lineage.snapshot else None

@@ -103,7 +103,7 @@ def _read_tables(files: Directory, tables: Sequence[StateFile], unpacked: Path, 
     where = f"{files.root}/{tables[0].path}" if len(tables) == 1 else f"{files.root}, {len(tables)} tables"
     names = {f"{number:06d}.sst" for number in range(1, len(tables) + 1)}
     for name, table in zip(sorted(names), tables, strict=True):
-        (folder / name).symlink_to(f"{files.root}/{table.path}")
+        files.provide(table.path, folder / name)
     with rocksdb_errors(where):
         settings = settings_of(folder)
         Rdict.repair(str(folder), settings.database)

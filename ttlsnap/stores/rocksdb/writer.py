@@ -327,8 +327,8 @@ class RocksDbWriter:
         folder.mkdir()
         *tables, snapshot = written.files
         where = f"{staging.files.root}/{snapshot.path}"
-        lying = {file.path: f"{partition.files.root}/{file.path}" for file in partition.lineage.shared}
-        lying |= {file.target: f"{staging.files.root}/{file.path}" for file in tables}
+        lying = {file.path: (partition.files, file.path) for file in partition.lineage.shared}
+        lying |= {file.target: (staging.files, file.path) for file in tables}
         assemble(
             staging.files,
             snapshot.path,

@@ -1,0 +1,130 @@
+"""Checkpoints in an object store: everything that is done with those on a disk, with the same results."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap import doctor, history, recover, rollback
+from ttlsnap.cli.app import run
+
+from ..compaction.stories import BATCHES, FIELDS, MORE, H, limit_of, unwanted
+from ..judge.queries import Query, stamp
+from ..judge.spark import Judge
+from ..matrix import FULL
+from ..samples import COMPACTABLE, ROCKSDB, sample
+from .places import download, files_of, objects_of, upload
+
+SLICE = ("agg-deltas-lz4-4.2", "agg-snapshot-zstd-4.1", "rocksdb-changelog-3.5", "rocksdb-ids-4.2", "visits-4.2")
+OLD = ("--ttl", "7d", "--timestamp", "value.max")
+
+
+def ttlsnap(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    assert run([*words, "--format", "json"]) == 0, capsys.readouterr()
+    return json.loads(capsys.readouterr().out)
+
+
+def compact(capsys: pytest.CaptureFixture[str], target: str, *more: str) -> Any:
+    return ttlsnap(capsys, "compact", target, *more, "--engine", "local", "--quiet-period", "0", "--yes")
+
+
+@pytest.mark.parametrize("name", COMPACTABLE if FULL else SLICE)
+def test_the_state_is_what_it_would_be_on_a_disk(
+    bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    local = sample(name, tmp_path)
+    uri = upload(local, f"{bucket}/query/checkpoint")
+    old = objects_of(uri)
+    assert old == files_of(local)
+    # All but the newest.
+    words = ("--ttl", "1s", "--time", "processing", "--timestamp", COMPACTABLE[name])
+    dry = compact(capsys, uri, *words, "--dry-run")
+    assert objects_of(uri) == old
+    now = next(store["newest"] for store in dry["stores"] if store["newest"] is not None)
+    reports = [compact(capsys, target, *words, "--now", now) for target in (uri, str(local))]
+    assert reports[0]["target"] == uri
+    assert reports[0]["totals"]["dropped"] == reports[1]["totals"]["dropped"] > 0
+    assert reports[0]["published"]
+    if name in ROCKSDB:
+        shown = [ttlsnap(capsys, "inspect", target, "--entries", "1000") for target in (uri, str(local))]
+        assert shown[0]["entries"] == shown[1]["entries"]
+    else:
+        assert objects_of(uri) == files_of(local)
+    found = [[problem["code"] for problem in doctor(str(target)).to_json()["problems"]] for target in (uri, local)]
+    assert found[0] == found[1]
+    assert [entry.status for entry in history(uri)] == ["done"]
+    assert recover(uri).outcome == "nothing"
+    rollback(uri, quiet_period=0)
+    assert objects_of(uri) == old
+
+
+def test_a_copy_comes_down_to_a_disk(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{bucket}/checkpoint")
+    old, copy = objects_of(uri), tmp_path / "copy"
+    compact(capsys, uri, *OLD, "--output", str(copy))
+    assert objects_of(uri) == old
+    compact(capsys, uri, *OLD)
+    assert (
+        ttlsnap(capsys, "inspect", uri, "--entries", "1000")["entries"]
+        == (ttlsnap(capsys, "inspect", str(copy), "--entries", "1000")["entries"])
+    )
+
+
+def test_what_is_dropped_goes_there_as_well(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import pyarrow.parquet as pq
+
+    uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{bucket}/checkpoint")
+    report = compact(capsys, uri, *OLD, "--expired-to", f"{bucket}/expired")
+    found = download(f"{bucket}/expired", tmp_path / "expired")
+    assert sum(pq.read_table(path).num_rows for path in found.iterdir()) == report["totals"]["dropped"] > 0
+    rollback(uri, quiet_period=0)
+    assert objects_of(f"{bucket}/expired") == {}
+
+
+@pytest.mark.parametrize("provider", ["hdfs", "rocksdb"])
+@pytest.mark.parametrize("engine", ["local", "spark"])
+def test_real_spark_goes_on(
+    judge: Judge, bucket: str, capsys: pytest.CaptureFixture[str], provider: str, engine: str
+) -> None:
+    query = Query("agg_update", provider=provider, changelog=provider == "rocksdb")
+    checkpoint = judge.write(query, BATCHES)
+    uri = upload(checkpoint.path, f"{bucket}/checkpoint")
+    now = stamp(limit_of(query) + 2 * H)
+    words = ("--ttl", "2h", "--timestamp", FIELDS[query.operator], "--now", now, "--engine", engine)
+    report = ttlsnap(capsys, "compact", uri, "--quiet-period", "0", "--yes", *words)
+    shutil.rmtree(checkpoint.path)
+    download(uri, checkpoint.path)
+    model = checkpoint.expected
+    assert report["totals"]["dropped"] == model.drop(unwanted(query)) > 0
+    assert judge.restart(checkpoint, MORE) == model.run(MORE)
+    assert judge.state(checkpoint) == model.state()
+
+
+def test_words_for_what_is_not_there(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*words: str) -> tuple[int, str]:
+        code = run([*words])
+        return code, capsys.readouterr().err
+
+    code, words = said("inspect", f"{bucket}/nothing")
+    assert (code, "is not the checkpoint" in words or "does not exist" in words) == (2, True), words
+    code, words = said("inspect", "s3:///checkpoint")
+    assert code == 2
+    assert "names no bucket" in words
+    code, words = said("inspect", "s3://no-such-bucket-here/checkpoint")
+    assert code == 5
+    assert "cannot look at s3://no-such-bucket-here/checkpoint" in words
+    code, words = said("compact", "hdfs://name/checkpoint", "--ttl", "1h")
+    assert code == 3
+    assert "the scheme 'hdfs' is not supported" in words
+    upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{bucket}/table/_delta_log")
+    code, words = said("compact", f"{bucket}/table", "--ttl", "1h")
+    assert code == 3
+    assert "Delta table in an object store" in words
+    uri = upload(sample("agg-deltas-lz4-4.2", tmp_path / "other"), f"{bucket}/checkpoint")
+    code, words = said("compact", uri, *OLD, "--engine", "local", "--output", f"{bucket}/copy", "--quiet-period", "0")
+    assert code == 3
+    assert f"{bucket}/copy: a local path is wanted here" in words

@@ -1,0 +1,150 @@
+"""What every ``Directory`` promises, of a disk and of an object store."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from ttlsnap.errors import RefusedError, StorageError
+from ttlsnap.filesystem import Directory, open_directory
+
+
+@pytest.fixture(params=["disk", "objects"])
+def files(request: pytest.FixtureRequest, tmp_path: Path) -> Directory:
+    if request.param == "disk":
+        (tmp_path / "in").mkdir()
+        return open_directory(str(tmp_path / "in"))
+    return open_directory(f"{request.getfixturevalue('bucket')}/some/where")
+
+
+def put(files: Directory, path: str, data: bytes = b"x") -> None:
+    files.mkdirs(path.rpartition("/")[0])
+    files.replace(path, data)
+
+
+def test_what_is_written_is_listed_and_read(files: Directory) -> None:
+    assert files.list("") == []
+    assert files.stat("a/b") is None
+    for path in ("a/b/2", "a/b/1.delta", "a/c", "other"):
+        put(files, path, path.encode())
+    assert [(info.name, info.is_dir) for info in files.list("")] == [("a", True), ("other", False)]
+    assert [(info.name, info.size) for info in files.list("a/b")] == [("1.delta", 11), ("2", 5)]
+    assert [info.name for info in files.list("a/b", (".delta",))] == ["1.delta"]
+    assert [info.name for info in files.list("a")] == ["b", "c"]
+    assert files.list("nowhere") == files.list("a/c") == []
+    found, folder, root = files.stat("a/b/2"), files.stat("a/b"), files.stat("")
+    assert found is not None and folder is not None and root is not None
+    assert (found.name, found.size, found.is_dir) == ("2", 5, False)
+    assert abs(found.mtime_ns - time.time_ns()) < 5e9
+    assert folder.is_dir and root.is_dir
+    assert files.stat("a/b/2x") is None
+    assert files.read("a/b/2", 5) == b"a/b/2"
+    with pytest.raises(StorageError, match=r"a/b/2 is longer than 4 bytes"):
+        files.read("a/b/2", 4)
+
+
+def test_names_are_kept_as_they_are(files: Directory) -> None:
+    names = ["1_0.delta", "a b", "ä", "50%", "%41", "x=1", "a+b", "[1]", "#", "~", "{q}", "a&b;c"]
+    for name in names:
+        put(files, f"d/{name}", name.encode())
+    assert [info.name for info in files.list("d")] == sorted(names)
+    for name in names:
+        assert files.read(f"d/{name}", 10) == name.encode()
+    files.mkdirs("e")
+    for name in names:
+        files.rename(f"d/{name}", f"e/{name}")
+    assert [info.name for info in files.list("e")] == sorted(names)
+
+
+def test_a_file_is_read_from_any_place(files: Directory) -> None:
+    data = bytes(range(256)) * 80_000  # more than two pieces
+    with files.writer("large") as file:
+        for begin in range(0, len(data), 3_000_000):
+            file.write(data[begin : begin + 3_000_000])
+    with files.open("large") as file:
+        assert file.read() == data
+        assert file.read(1) == b""
+        file.seek(10_000_001)
+        assert file.read(5) == data[10_000_001:10_000_006]
+        file.seek(-3, 2)
+        assert (file.tell(), file.read()) == (len(data) - 3, data[-3:])
+    with pytest.raises(StorageError, match=r"cannot open .*/missing"):
+        files.open("missing")
+    with pytest.raises(StorageError, match=r"cannot read .*/missing|cannot open .*/missing"):
+        files.read("missing", 10)
+
+
+def test_create_makes_a_file_once(files: Directory) -> None:
+    files.mkdirs("offsets")
+    assert files.create("offsets/7", b"one")
+    assert not files.create("offsets/7", b"another")
+    assert files.read("offsets/7", 10) == b"one"
+
+
+def test_a_block_that_fails_leaves_no_file_that_could_be_taken_for_whole(bucket: str) -> None:
+    files = open_directory(bucket)
+    with pytest.raises(ZeroDivisionError), files.writer("new") as file:
+        file.write(b"half")
+        raise ZeroDivisionError
+    assert files.stat("new") is None
+
+
+def test_what_is_renamed_removed_and_brought(files: Directory, tmp_path: Path) -> None:
+    put(files, "a/1", b"one")
+    put(files, "b/2", b"two")
+    files.rename("a/1", "b/1")
+    assert (files.stat("a/1"), files.read("b/1", 3)) == (None, b"one")
+    files.remove("b/2")
+    files.remove("b/2")
+    assert [info.name for info in files.list("b")] == ["1"]
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"brought")
+    files.bring(str(outside), "b/3")
+    assert (files.read("b/3", 10), outside.exists()) == (b"brought", False)
+    put(files, "bb/1")
+    files.remove_tree("b")
+    files.remove_tree("b")
+    assert files.stat("b") is None
+    assert files.stat("bb/1") is not None
+    with pytest.raises(StorageError, match="cannot rename"):
+        files.rename("gone", "there")
+
+
+@pytest.mark.parametrize("path", ["../other", "/etc/passwd", "a/../../b", "a\0b"])
+def test_no_path_leads_outside(files: Directory, path: str) -> None:
+    for work in (files.stat, files.list, files.open, files.remove, files.remove_tree):
+        with pytest.raises(RefusedError, match="leads outside"):
+            work(path)
+    with pytest.raises(RefusedError, match="leads outside"):
+        files.replace(path, b"")
+
+
+def test_an_object_that_is_another_by_now_is_not_read_on(bucket: str) -> None:
+    files = open_directory(bucket)
+    files.replace("a", b"1" * (20 << 20))
+    with files.open("a") as file:
+        file.read(1)
+        files.replace("a", b"2" * (20 << 20))
+        file.seek(12 << 20)
+        with pytest.raises(StorageError, match=r"cannot read s3://.*/a"):
+            file.read(1)
+
+
+def test_what_was_copied_and_not_deleted_is_ended(bucket: str) -> None:
+    files = open_directory(bucket)
+    files.replace("staged", b"new")
+    files.replace("place", b"new")
+    files.complete_rename("staged", "place")
+    assert (files.stat("staged"), files.read("place", 3)) == (None, b"new")
+    files.replace("staged", b"NEW")
+    files.complete_rename("staged", "place")  # of the same length, but not a copy
+    files.complete_rename("place", "nowhere")
+    assert (files.read("staged", 3), files.read("place", 3)) == (b"NEW", b"new")
+
+
+def test_the_time_is_that_of_the_store(bucket: str) -> None:
+    files = open_directory(bucket)
+    assert abs(files.now_ns() - time.time_ns()) < 5e9
+    assert files.list("") == []

@@ -1,0 +1,134 @@
+"""An object store that fails: at every request that changes something, and now and then at any."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap import compact, recover, rollback
+from ttlsnap.errors import StorageError, TtlsnapError
+from ttlsnap.filesystem import open_directory
+from ttlsnap.objects import LOCK
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
+from ttlsnap.units import parse_duration
+
+from ..matrix import FULL
+from ..samples import sample
+from .places import objects_of, upload
+from .server import CHANGING, S3, Request
+
+
+def compacted(uri: str) -> Any:
+    ttl = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max")
+    return compact(uri, [ttl], quiet_period=0)
+
+
+def cut(s3: S3, last: int, answered: bool) -> None:
+    """From the change numbered ``last`` on nothing is answered; that one comes through, or does not."""
+
+    def fault(request: Request) -> str | None:
+        if request.changes == last and request.method in CHANGING and not answered:
+            return "unanswered"
+        return "lost" if request.changes >= last else None
+
+    s3.reset()
+    s3.fault = fault
+
+
+@pytest.fixture
+def changes(s3: S3, bucket: str, tmp_path: Path) -> int:
+    """How many requests of a compaction change something."""
+    uri = upload(sample("agg-deltas-lz4-4.2", tmp_path / "counted"), f"{bucket}/counted")
+    s3.seen.clear()
+    compacted(uri)
+    return sum(request.method in CHANGING for request in s3.seen)
+
+
+def places(changes: int) -> Iterator[tuple[int, bool]]:
+    for number in range(1, changes + 1):
+        for arrived in (False, True):
+            if FULL or (3 * number + arrived) % 7 == 0:
+                yield number, arrived
+
+
+def test_a_process_dies_at_any_request(s3: S3, bucket: str, tmp_path: Path, changes: int) -> None:
+    local = sample("agg-deltas-lz4-4.2", tmp_path)
+    uri = f"{bucket}/checkpoint"
+    old = objects_of(upload(local, uri))
+    compacted(uri)
+    new = objects_of(uri)
+    ends = []
+    for number, arrived in places(changes):
+        open_directory(uri).remove_tree("")
+        upload(local, uri)
+        cut(s3, number, not arrived)
+        with contextlib.suppress(TtlsnapError):
+            compacted(uri)
+        s3.reset()
+        open_directory(uri).remove(LOCK)  # it runs out
+        found = objects_of(uri)
+        fenced = any(name.startswith("offsets/") and name not in old for name in found)
+        assert fenced or found in (old, new), (number, arrived)
+        recover(uri)
+        found = objects_of(uri)
+        ends.append("old" if found == old else "new" if found == new else "neither")
+        assert ends[-1] != "neither", (number, arrived)
+        if ends[-1] == "old":
+            compacted(uri)
+            assert objects_of(uri) == new, (number, arrived)
+        rollback(uri, quiet_period=0)
+        assert objects_of(uri) == old, (number, arrived)
+    assert {"old", "new"} == set(ends)
+
+
+@pytest.mark.parametrize("seed", range(10 if FULL else 3))
+def test_what_fails_now_and_then_makes_no_difference(s3: S3, bucket: str, tmp_path: Path, seed: int) -> None:
+    local = sample("agg-deltas-lz4-4.2", tmp_path)
+    uri, other = upload(local, f"{bucket}/checkpoint"), upload(local, f"{bucket}/other")
+    old = objects_of(uri)
+    compacted(other)
+    chance = random.Random(seed)
+    faults = ["lost", "unanswered", "half", "half answer", "slow", "busy"]
+    met: set[str] = set()
+    last = [False]
+
+    def fault(request: Request) -> str | None:
+        # Never so often that the client gives up.
+        last[0] = not last[0] and chance.random() < 0.25
+        kind = chance.choice(faults) if last[0] else None
+        met.add(kind or "")
+        return kind
+
+    s3.fault = fault
+    compacted(uri)
+    s3.reset()
+    assert met >= {*faults, ""}
+    assert objects_of(uri) == objects_of(other)
+    s3.fault = fault
+    rollback(uri, quiet_period=0)
+    s3.reset()
+    assert objects_of(uri) == old
+
+
+def test_what_is_forbidden_half_way_is_undone(s3: S3, bucket: str, tmp_path: Path) -> None:
+    uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{bucket}/checkpoint")
+    old = objects_of(uri)
+    moved: list[str] = []
+
+    def fault(request: Request) -> str | None:
+        if request.method == "PUT" and "/checkpoint/state/" in request.path:
+            moved.append(request.path)
+            return "forbidden" if len(moved) == 2 else None
+        return None
+
+    s3.fault = fault
+    with pytest.raises(StorageError, match=r"cannot rename s3://.*\nWhat had been done was undone"):
+        compacted(uri)
+    s3.reset()
+    assert len(moved) > 1
+    assert objects_of(uri) == old

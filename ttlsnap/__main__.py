@@ -1,0 +1,5 @@
+"""``python -m ttlsnap``: the command line."""
+
+from ttlsnap.cli import main
+
+main()

@@ -1,0 +1,479 @@
+"""Object stores as directories: S3 and what speaks its protocol, Google Cloud Storage, Azure.
+
+They differ from a disk in what ``Directory`` promises:
+
+* An object appears whole or not at all, and stays once the store has answered: there is nothing to sync, and there are
+  no folders but in names.
+* ``create`` is a conditional write (``If-None-Match``). An answer that was lost makes a client ask again, and be told
+  that the object is there already: then it is looked at whose it is.
+* Nothing is renamed. It is copied, and then deleted; what was cut off between the two, ``complete_rename`` ends.
+* No kernel lets go of the lock of a process that has died, so a lock is a lease: an object that its owner renews, and
+  that somebody else may take over when it has not been renewed for ``LEASE`` seconds by the store's own clock. An owner
+  who could not renew it in time changes nothing any more.
+
+Credentials, region and endpoint come from the environment, by the names that each provider's own tools use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import cache, partial
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, NotFoundError, PreconditionError
+from obstore.store import from_url
+
+from ttlsnap.errors import BusyError, RefusedError, StorageError, UnsupportedError, UsageError
+from ttlsnap.filesystem import OBJECT_STORES, OWN, FileInfo
+
+if TYPE_CHECKING:
+    from obstore import GetResult, ObjectMeta, PutResult, UpdateVersion
+    from obstore.store import ObjectStore, RetryConfig
+
+LOCK = f"{OWN}/lock"
+LEASE = 120.0  # seconds
+RETRIES: RetryConfig = {"max_retries": 10, "retry_timeout": timedelta(minutes=2)}
+_PIECE = 8 << 20
+_IN_MEMORY = 64 << 20
+_MAX_LOCK_BYTES = 4096
+_CUT_OFF = "request or response body error"
+
+Answer = TypeVar("Answer")
+
+
+class ObjectDirectory:
+    """The objects of a bucket whose names begin with a prefix. ``root`` is a URI without a slash at its end."""
+
+    def __init__(self, target: str) -> None:
+        parts = urlsplit(target)
+        if parts.query or parts.fragment:
+            raise UsageError(f"{target}: ? and # stand in no path of a checkpoint; quote them as %3F and %23")
+        if not parts.netloc:
+            raise UsageError(f"{target} names no bucket; write {parts.scheme}://bucket/path")
+        self._prefix = parts.path.strip("/")
+        self._bucket = f"{OBJECT_STORES[parts.scheme]}://{parts.netloc}"
+        self.root = f"{parts.scheme}://{parts.netloc}/{self._prefix}".rstrip("/")
+        self._lease: _Lease | None = None
+
+    def __repr__(self) -> str:
+        return f"ObjectDirectory({self.root!r})"
+
+    @property
+    def _store(self) -> ObjectStore:
+        # Made where it is used: a client is nothing that could be sent to another process.
+        return client(self._bucket, os.getpid())
+
+    def _key(self, path: str) -> str:
+        parts = [part for part in path.split("/") if part]
+        if path.startswith("/") or ".." in parts or "." in parts or "\0" in path:
+            raise RefusedError(f"{path!r} leads outside {self.root}")
+        return "/".join([self._prefix, *parts] if self._prefix else parts)
+
+    def list(self, path: str, suffixes: tuple[str, ...] = ("",)) -> list[FileInfo]:
+        key = self._key(path)
+        with _errors("list", self, path):
+            found = _ask(obstore.list_with_delimiter, self._store, f"{key}/" if key else None)
+        infos = [_info(meta) for meta in found["objects"] if meta["path"] != key]
+        infos += [FileInfo(_name(prefix), 0, 0, is_dir=True) for prefix in found["common_prefixes"]]
+        return sorted((info for info in infos if info.name.endswith(suffixes)), key=lambda info: info.name)
+
+    def stat(self, path: str) -> FileInfo | None:
+        key = self._key(path)
+        with _errors("look at", self, path):
+            if key:
+                with contextlib.suppress(NotFoundError, FileNotFoundError):
+                    return _info(obstore.head(self._store, key))
+            below = _ask(lambda: next(iter(obstore.list(self._store, f"{key}/" if key else None, chunk_size=1)), []))
+        return FileInfo(_name(key), 0, 0, is_dir=True) if below else None
+
+    def real_path(self, path: str) -> str:
+        """The path itself: there are no links."""
+        return f"{self.root}/{path}"
+
+    def open(self, path: str) -> BinaryIO:
+        key = self._key(path)
+        with _errors("open", self, path):
+            try:
+                meta, first = _ask(lambda: _piece(obstore.get(self._store, key, options={"range": (0, _PIECE)})))
+            except GenericError:
+                # Of an empty object there is no range.
+                meta, first = obstore.head(self._store, key), b""
+                if meta["size"]:
+                    raise
+        return cast("BinaryIO", io.BufferedReader(_RawObject(self, path, meta, first), _PIECE))
+
+    def read(self, path: str, limit: int) -> bytes:
+        """The whole object; raises StorageError when it is longer than ``limit`` bytes."""
+        with _errors("read", self, path):
+            found = _ask(lambda: _whole(obstore.get(self._store, self._key(path)), limit))
+        if found is not None:
+            return found
+        raise StorageError(f"{self.root}/{path} is longer than {limit} bytes, which no such file should be")
+
+    def provide(self, path: str, place: Path) -> None:
+        """Have the object at a local path, to be read there: by a copy."""
+        with self.open(path) as source, place.open("wb") as file:
+            shutil.copyfileobj(source, file, _PIECE)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Make ``path`` with ``data``, whole; False when it exists already. No two callers give the same ``data``."""
+        self._require_lease()
+        with _errors("create", self, path):
+            try:
+                _ask(obstore.put, self._store, self._key(path), data, mode="create")
+            except AlreadyExistsError:
+                return _ask(lambda: _whole(obstore.get(self._store, self._key(path)), len(data))) == data
+        return True
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write ``path`` whole: readers see the old content or the new."""
+        self._require_lease()
+        with _errors("write", self, path):
+            _ask(obstore.put, self._store, self._key(path), data)
+
+    @contextlib.contextmanager
+    def writer(self, path: str) -> Iterator[BinaryIO]:
+        """A new object, that is there when the block ends well; until then it grows in memory, or on the local disk."""
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
+            yield cast("BinaryIO", file)
+            self._upload(cast("BinaryIO", file), path)
+
+    def _upload(self, file: BinaryIO, path: str) -> None:
+        def put() -> None:
+            file.seek(0)
+            obstore.put(self._store, self._key(path), file, chunk_size=_PIECE)
+
+        with _errors("write", self, path):
+            _ask(put)
+
+    def rename(self, source: str, target: str) -> None:
+        self._require_lease()
+        with _errors("rename", self, source):
+            _ask(obstore.copy, self._store, self._key(source), self._key(target))
+            old, new = (obstore.head(self._store, self._key(path)) for path in (source, target))
+        if old["size"] != new["size"]:
+            raise StorageError(f"{self.root}/{target} is not as long as {source}, of which it is a copy")
+        self.remove(source)
+
+    def complete_rename(self, source: str, target: str) -> None:
+        """End a renaming that was cut off when there were two of it."""
+        if self._same(source, target):
+            self.remove(source)
+
+    def _same(self, first: str, second: str) -> bool:
+        infos = [self.stat(first), self.stat(second)]
+        if None in infos or len({(info.size, info.is_dir) for info in infos if info}) != 1:
+            return False
+        with self.open(first) as one, self.open(second) as other:
+            while piece := one.read(_PIECE):
+                if piece != other.read(_PIECE):
+                    return False
+        return True
+
+    def bring(self, source: str, path: str) -> None:
+        """Move a local file here."""
+        place = Path(source)
+        with _errors("read", self, source), place.open("rb") as file:
+            self._upload(file, path)
+        place.unlink()
+
+    def remove(self, path: str) -> None:
+        """Delete an object; a missing one is fine."""
+        self._require_lease()
+        with _errors("remove", self, path), contextlib.suppress(NotFoundError, FileNotFoundError):
+            _ask(obstore.delete, self._store, self._key(path))
+
+    def remove_tree(self, path: str) -> None:
+        """Delete all that is below a folder; a missing one is fine."""
+        self._require_lease()
+        with _errors("remove", self, path):
+            below = _ask(lambda: obstore.list(self._store, f"{self._key(path)}/").collect())
+            if below:
+                _ask(obstore.delete, self._store, [meta["path"] for meta in below])
+
+    def mkdirs(self, path: str) -> None:
+        """Nothing: a folder is there when something is in it."""
+
+    def sync(self, path: str) -> None:
+        """Nothing: what the store has answered for is durable."""
+
+    def now_ns(self) -> int:
+        """What time it is by the store's clock, in nanoseconds since the epoch."""
+        path = f"{OWN}/.clock.{token_hex(4)}"
+        self.replace(path, b"")
+        try:
+            info = self.stat(path)
+        finally:
+            self.remove(path)
+        if info is None:
+            raise StorageError(f"{self.root}/{path} is gone, a moment after it was put there")
+        return info.mtime_ns
+
+    @contextlib.contextmanager
+    def lock(self, *, shared: bool = False) -> Iterator[None]:
+        """Hold the lease; ``shared`` only looks that nobody does, since whoever reads may not be allowed to write.
+
+        Raises BusyError when somebody else has it, UnsupportedError where the store knows no conditional writes.
+        """
+        if shared:
+            if (meta := self._head(LOCK)) is not None:
+                self._refuse_if_alive(meta, time.time_ns())
+            yield
+            return
+        with _Lease(self) as lease:
+            self._lease = lease
+            try:
+                yield
+            finally:
+                self._lease = None
+
+    def _require_lease(self) -> None:
+        if self._lease is not None:
+            self._lease.require()
+
+    def _head(self, path: str) -> ObjectMeta | None:
+        with _errors("look at", self, path):
+            try:
+                return obstore.head(self._store, self._key(path))
+            except (NotFoundError, FileNotFoundError):
+                return None
+
+    def _refuse_if_alive(self, meta: ObjectMeta, now_ns: int) -> None:
+        age = (now_ns - _nanoseconds(meta)) / 1e9
+        if age > LEASE:
+            return
+        try:
+            owner = json.loads(self.read(LOCK, _MAX_LOCK_BYTES))
+            who = f"process {int(owner['process'])} on {owner['host']!r}"
+        except (ValueError, KeyError, TypeError, StorageError):
+            who = "somebody"
+        raise BusyError(
+            f"another ttlsnap is at work on {self.root} ({who}); wait until it has ended. If it has died, its lock "
+            f"ends in {LEASE - age:.0f} s"
+        )
+
+    # What a lease is made of: conditional writes of the lock, which tell who was first.
+
+    def take_lock(self, data: bytes) -> UpdateVersion:
+        """Write the lock where there is none, or one that has run out; raises BusyError where there is another."""
+        with _errors("lock", self, LOCK):
+            try:
+                put = _ask(obstore.put, self._store, self._key(LOCK), data, mode="create")
+            except AlreadyExistsError:
+                pass
+            else:
+                self._require_conditions(data)
+                return _version(put)
+        meta = self._head(LOCK)
+        if meta is None:
+            raise BusyError(f"another ttlsnap has just ended its work on {self.root}; try again")
+        if self.read(LOCK, _MAX_LOCK_BYTES) == data:
+            return _version(meta)  # ours: the answer to the first attempt was lost
+        self._refuse_if_alive(meta, self.now_ns())
+        return self.renew_lock(data, _version(meta))
+
+    def renew_lock(self, data: bytes, version: UpdateVersion) -> UpdateVersion:
+        """Write the lock anew, if it still is what it was; raises BusyError if it is not."""
+        with _errors("lock", self, LOCK):
+            try:
+                return _version(_ask(obstore.put, self._store, self._key(LOCK), data, mode=version))
+            except (PreconditionError, AlreadyExistsError, NotFoundError, FileNotFoundError) as error:
+                meta = self._head(LOCK)
+                if meta is not None and self.read(LOCK, _MAX_LOCK_BYTES) == data:
+                    return _version(meta)
+                raise BusyError(f"another ttlsnap has taken the lock of {self.root} over") from error
+
+    def _require_conditions(self, data: bytes) -> None:
+        """A store that takes no notice of the condition would let a fence overwrite what a query has written."""
+        try:
+            _ask(obstore.put, self._store, self._key(LOCK), data, mode="create")
+        except AlreadyExistsError:
+            return
+        _ask(obstore.delete, self._store, self._key(LOCK))
+        raise UnsupportedError(
+            f"{self.root}: this store takes no notice of conditional writes (If-None-Match), so that two that write "
+            "here could not be kept apart. Copy the checkpoint to a local disk, or to a store that knows them"
+        )
+
+
+class _Lease:
+    """A lock that is renewed by a thread until the block ends."""
+
+    def __init__(self, files: ObjectDirectory) -> None:
+        self._files, self._lost = files, False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="ttlsnap-lease", daemon=True)
+        owner = {"host": socket.gethostname(), "process": os.getpid(), "token": token_hex(16)}
+        self._data, self._version, self._until = json.dumps(owner).encode(), cast("UpdateVersion", {}), 0.0
+
+    def __enter__(self) -> _Lease:
+        asked = time.monotonic()
+        self._version = self._files.take_lock(self._data)
+        self._until = asked + LEASE
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        if not self._lost and time.monotonic() < self._until:
+            with contextlib.suppress(StorageError):  # it runs out by itself
+                self._files.remove(LOCK)
+
+    def require(self) -> None:
+        """Raise StorageError when the lock may be somebody else's by now. A fifth of it is left for what is asked."""
+        if self._lost or time.monotonic() > self._until - LEASE / 5:
+            raise StorageError(
+                f"{self._files.root}: its lock could not be renewed in time, so that it may be somebody else's now"
+            )
+
+    def _renew(self) -> None:
+        while not self._stop.wait(LEASE / 6):
+            asked = time.monotonic()
+            try:
+                self._version = self._files.renew_lock(self._data, self._version)
+                self._until = asked + LEASE
+            except BusyError:
+                self._lost = True
+                return
+            except StorageError:
+                continue  # as long as there is time
+
+
+class _RawObject(io.RawIOBase):
+    """An object, read piece by piece, the ``first`` of which is there; it is one version of it that is read."""
+
+    def __init__(self, directory: ObjectDirectory, path: str, meta: ObjectMeta, first: bytes) -> None:
+        super().__init__()
+        self._directory, self._path, self._meta, self._first, self._place = directory, path, meta, first, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._meta["size"]}[whence]
+        self._place = max(begin + offset, 0)
+        return self._place
+
+    def readall(self) -> bytes:
+        """The rest in two pieces at most: those of what this comes from are of 8 KiB."""
+        rest = memoryview(bytearray(max(self._meta["size"] - self._place, 0)))
+        done = self.readinto(rest)
+        self.readinto(rest[done:])
+        return bytes(rest)
+
+    def readinto(self, buffer: Any) -> int:
+        size = min(len(buffer), self._meta["size"] - self._place)
+        if size <= 0:
+            return 0
+        if self._place < len(self._first):
+            piece = self._first[self._place : self._place + size]
+            buffer[: len(piece)] = piece
+            self._place += len(piece)
+            return len(piece)
+        with _errors("read", self._directory, self._path):
+            wanted = {"range": (self._place, self._place + size), "if_match": self._meta["e_tag"]}
+            get = partial(obstore.get, self._directory._store, self._meta["path"], options=cast("Any", wanted))
+            _, found = _ask(lambda: _piece(get()))
+        if len(found) != size:
+            raise StorageError(f"{self._directory.root}/{self._path}: {size:,} bytes were wanted, {len(found):,} came")
+        buffer[:size] = found
+        self._place += size
+        return size
+
+
+@cache
+def client(bucket: str, process: int) -> ObjectStore:
+    """The client of a process; one that was forked must not use its parent's."""
+    options: dict[str, Any] = {"retry_config": RETRIES}
+    endpoint = next(filter(None, map(os.environ.get, ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"))), "")
+    if bucket.startswith("s3:") and endpoint.startswith("http://"):
+        options["client_options"] = {"allow_http": True}  # whoever writes that endpoint down allows it
+    if bucket.startswith("s3:") and os.environ.get("AWS_PROFILE"):
+        options["credential_provider"] = _profile()
+    try:
+        return from_url(bucket, **options)
+    except (BaseError, ValueError) as error:
+        raise UsageError(f"{bucket}: {error}") from error
+
+
+def _profile() -> Any:
+    """The credentials of AWS_PROFILE, which boto3 knows to find."""
+    try:
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError as error:
+        raise UsageError(
+            "AWS_PROFILE is set, and profiles are read by boto3, which is not installed: pip install boto3, or set "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        ) from error
+    return Boto3CredentialProvider()
+
+
+def _ask(question: Callable[..., Answer], *words: Any, **options: Any) -> Answer:
+    """Ask once more where the answer was cut off, which the client does not do by itself; all that is asked can be."""
+    try:
+        return question(*words, **options)
+    except GenericError as error:
+        if _CUT_OFF not in str(error):
+            raise
+        return question(*words, **options)
+
+
+def _piece(found: GetResult) -> tuple[ObjectMeta, bytes]:
+    return found.meta, bytes(found.bytes())
+
+
+def _whole(found: GetResult, limit: int) -> bytes | None:
+    """The content, if it is not longer."""
+    return bytes(found.bytes()) if found.meta["size"] <= limit else None
+
+
+def _version(told: ObjectMeta | PutResult) -> UpdateVersion:
+    """What tells an object from one that is written over it."""
+    return cast("UpdateVersion", {name: told[name] for name in ("e_tag", "version") if told[name] is not None})
+
+
+def _name(key: str) -> str:
+    return key.rstrip("/").rpartition("/")[2]
+
+
+def _nanoseconds(meta: ObjectMeta) -> int:
+    return round(meta["last_modified"].timestamp() * 1e6) * 1000
+
+
+def _info(meta: ObjectMeta) -> FileInfo:
+    return FileInfo(_name(meta["path"]), meta["size"], _nanoseconds(meta), is_dir=False)
+
+
+@contextlib.contextmanager
+def _errors(verb: str, directory: ObjectDirectory, path: str) -> Iterator[None]:
+    try:
+        yield
+    except (BaseError, OSError) as error:
+        place = f"{directory.root}/{path}".rstrip("/")
+        raise StorageError(f"cannot {verb} {place}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what the client says: behind it come the debug forms of the same."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
