@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# The judge of the tests is real Spark, in several versions, each in a virtual environment of its own.
+# The judge of the tests is real Spark, in several versions, each in a virtual environment of its own, and so is Airflow.
 SPARKS := .venvs/spark-3.5 .venvs/spark-4.0 .venvs/spark-4.1
 
 .PHONY: demo test test-matrix lint venvs strace benchmark clean
@@ -31,7 +31,7 @@ benchmark: $(VENV)/tested
 strace:
 	command -v strace >/dev/null || (apt-get -q update && apt-get -q install -y strace)
 
-venvs: $(SPARKS:%=%/installed)
+venvs: $(SPARKS:%=%/installed) .venvs/airflow/installed
 
 $(VENV)/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -50,6 +50,13 @@ $(VENV)/tested: $(VENV)/installed
 .venvs/%/installed:
 	test -x .venvs/$*/bin/python || $(PYTHON) -m venv .venvs/$*
 	.venvs/$*/bin/python -m pip install --quiet $(REQUIREMENTS)
+	touch $@
+
+# The examples for Airflow are parsed by it. Its provider for Spark would bring another PySpark along.
+.venvs/airflow/installed:
+	test -x .venvs/airflow/bin/python || $(PYTHON) -m venv .venvs/airflow
+	.venvs/airflow/bin/python -m pip install --quiet 'apache-airflow==3.*' apache-airflow-providers-standard
+	.venvs/airflow/bin/python -m pip install --quiet --no-deps apache-airflow-providers-apache-spark
 	touch $@
 
 clean:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -17,7 +18,21 @@ import yaml
 from ttlsnap.cli.app import app
 from ttlsnap.maintenance.policy import read_policy
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES, AIRFLOW = ROOT / "examples", ROOT / ".venvs/airflow"
+# What Airflow makes of a file, and which command lines of ours it would run.
+PARSED = """
+import json, shlex, sys
+from airflow.dag_processing.dagbag import DagBag
+bag = DagBag(sys.argv[1])
+assert not bag.import_errors, bag.import_errors
+(dag,) = bag.dags.values()
+assert dag.schedule and not dag.catchup
+print(json.dumps([
+    shlex.split(task.bash_command)[1:] if hasattr(task, "bash_command") else task.application_args
+    for task in dag.tasks
+]))
+"""
 CRON, KUBERNETES, SYSTEMD = (EXAMPLES / name for name in ("cron/ttlsnap", "kubernetes", "systemd"))
 
 
@@ -68,3 +83,29 @@ def test_the_dockerfile() -> None:
     hadolint = Path(sys.executable).with_name("hadolint")
     done = subprocess.run([hadolint, KUBERNETES / "Dockerfile"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_github_actions(tmp_path: Path) -> None:
+    workflow = EXAMPLES / "github-action/maintain.yml"
+    words = ["-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(workflow)]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    steps = yaml.safe_load(workflow.read_text())["jobs"]["maintain"]["steps"]
+    (command,) = [step["run"] for step in steps if step.get("run", "").startswith("ttlsnap")]
+    require_known(shlex.split(command.partition(">")[0])[1:])
+
+
+@pytest.mark.parametrize("name", ["ttlsnap_dag", "ttlsnap_spark_dag"])
+def test_airflow(name: str, tmp_path: Path) -> None:
+    """The Airflow that is on PyPI takes the DAG, in an environment of its own that ``make venvs`` makes."""
+    python = AIRFLOW / "bin/python"
+    if not python.exists():
+        pytest.skip("there is no environment for Airflow: make venvs")
+    source = EXAMPLES / f"airflow/{name}.py"
+    environment = {"AIRFLOW_HOME": str(tmp_path), "AIRFLOW__CORE__LOAD_EXAMPLES": "False", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [str(python), "-c", PARSED, str(source)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (words,) = json.loads(done.stdout.splitlines()[-1])
+    require_known(words)
