@@ -23,7 +23,7 @@ from ttlsnap.expired import ExpiredWriter, folder_of
 from ttlsnap.filesystem import Directory, open_directory, open_for_reading, scratch_name
 from ttlsnap.links import Decisions, Link, Outcome, Place
 from ttlsnap.state import StateDescriptor
-from ttlsnap.stores import Rewrite, StagedFile, Staging, StateStore, StoredPartition, Written
+from ttlsnap.stores import Rewrite, RewriteChoice, StagedFile, Staging, StateStore, StoredPartition, Written
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.transform import StateSnapshotTransformerFactory
 from ttlsnap.transforming import StateResult, StateTransformers
@@ -64,7 +64,7 @@ class PartitionTask:
     staging_root: str
     staged_below: str | None
     links: tuple[Link, ...] = ()
-    rewrite: Rewrite = "auto"
+    rewrite: RewriteChoice = "auto"
     scratch: str | None = None
     expired_of: str | None = None
 

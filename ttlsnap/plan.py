@@ -21,7 +21,7 @@ from ttlsnap.operators import AnyOf, Selection, TimerPolicy, behind_join, descri
 from ttlsnap.operators.transform_with_state import Timers
 from ttlsnap.partition import PartitionTask, StoreTask
 from ttlsnap.state import StateDescriptor
-from ttlsnap.stores import Rewrite, StateStore, lineage_of, state_store
+from ttlsnap.stores import RewriteChoice, StateStore, lineage_of, state_store
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.transform import (
     ChoosesStrategy,
@@ -112,7 +112,7 @@ class Plan:
         staging_root: str,
         below: str | None,
         *,
-        rewrite: Rewrite = "auto",
+        rewrite: RewriteChoice = "auto",
         scratch: str | None = None,
         expired: bool = False,
     ) -> list[PartitionTask]:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 Rewrite = Literal["auto", "full", "tombstones"]
 """How a partition is written in which something changed: whole, or as what changed over the files there are."""
 
+RewriteChoice = Rewrite | float
+"""The same, or as what changed up to this share of a partition's entries, and whole beyond it."""
+
 
 class Batch(Protocol):
     """Live entries of one state (a column family), in the order they are stored in."""
@@ -123,7 +126,7 @@ class StoredPartition(Protocol):
     def writer(
         self,
         staging: Staging | None,
-        rewrite: Rewrite,
+        rewrite: RewriteChoice,
         states: Mapping[str, StateDescriptor],
         moves: Mapping[str, Moves],
         changes: int = 0,

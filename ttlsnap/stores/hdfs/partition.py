@@ -12,7 +12,7 @@ import xxhash
 from ttlsnap.errors import CorruptionError, TtlsnapError, UnsupportedError
 from ttlsnap.filesystem import Directory, scratch_name
 from ttlsnap.state import StateDescriptor
-from ttlsnap.stores import Look, Moves, Rewrite, StagedFile, Staging, Written
+from ttlsnap.stores import Look, Moves, RewriteChoice, StagedFile, Staging, Written
 from ttlsnap.stores.codecs import decompress
 from ttlsnap.stores.hdfs import HdfsStore
 from ttlsnap.stores.hdfs.entries import Batch, read_entries, read_file
@@ -54,7 +54,7 @@ class HdfsPartition:
     def writer(
         self,
         staging: Staging | None,
-        rewrite: Rewrite,
+        rewrite: RewriteChoice,
         states: Mapping[str, StateDescriptor],
         moves: Mapping[str, Moves],
         changes: int = 0,

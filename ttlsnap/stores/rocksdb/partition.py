@@ -31,7 +31,7 @@ from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
 from ttlsnap.errors import CorruptionError, CountError, StorageError
 from ttlsnap.filesystem import Directory, is_local
 from ttlsnap.state import StateDescriptor
-from ttlsnap.stores import Moves, Rewrite, Staging
+from ttlsnap.stores import Moves, RewriteChoice, Staging
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.rocksdb import RocksDbStore, changelog
 from ttlsnap.stores.rocksdb.archive import SnapshotMetadata
@@ -395,7 +395,7 @@ class RocksDbPartition:
     def writer(
         self,
         staging: Staging | None,
-        rewrite: Rewrite,
+        rewrite: RewriteChoice,
         states: Mapping[str, StateDescriptor],
         moves: Mapping[str, Moves],
         changes: int = 0,

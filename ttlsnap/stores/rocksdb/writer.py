@@ -10,6 +10,7 @@ good for, what was passed over so far is read once more, with the changes in it,
 from __future__ import annotations
 
 import contextlib
+import math
 import struct
 import uuid
 from bisect import bisect_right
@@ -27,7 +28,7 @@ from rocksdict import Rdict, SstFileWriter
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import CorruptionError, TtlsnapError
 from ttlsnap.filesystem import scratch_name
-from ttlsnap.stores import Rewrite, StagedFile, Staging, Written
+from ttlsnap.stores import Rewrite, RewriteChoice, StagedFile, Staging, Written
 from ttlsnap.stores.rocksdb import archive
 from ttlsnap.stores.rocksdb.database import (
     assemble,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from ttlsnap.stores.rocksdb.partition import Batch, RocksDbPartition
 
 TOMBSTONE_SHARE = 0.1
+_SHARES: dict[str, float] = {"auto": TOMBSTONE_SHARE, "full": 0, "tombstones": math.inf}
 """The share of a partition's entries up to which changing them in place is cheaper (``docs/performance.md``)."""
 
 _TABLE_BYTES = 64 << 20  # what Spark's databases split their tables at
@@ -65,7 +67,7 @@ class RocksDbWriter:
         self,
         partition: RocksDbPartition,
         staging: Staging | None,
-        rewrite: Rewrite,
+        rewrite: RewriteChoice,
         states: Mapping[str, StateDescriptor],
         moved: Mapping[str, list[tuple[bytes, bytes]]],
         changes: int,
@@ -86,7 +88,8 @@ class RocksDbWriter:
         entries = partition.expected
         if entries is None:
             entries = partition.base.property_int_value("rocksdb.estimate-num-keys") or 0
-        self._limit = entries * TOMBSTONE_SHARE if self._rewrite == "auto" else float("inf")
+        share = _SHARES[self._rewrite] if isinstance(self._rewrite, str) else self._rewrite
+        self._limit = math.inf if share == math.inf else entries * share
         self._full = self._full or self._foreseen > self._limit
         if self._full:
             self._require_room()
