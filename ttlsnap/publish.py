@@ -88,7 +88,8 @@ def swap(files: Directory, journal: Journal, check: Callable[[], None] = lambda:
 
     The journal is closed when this returns, and when it raises, unless the message names ``ttlsnap recover``.
     """
-    for folder in sorted({move.target.rpartition("/")[0] for move in journal.moves}):
+    backup = f"{layout.run_directory(journal.run)}/backup"  # which is named in the report
+    for folder in sorted({backup, *(move.target.rpartition("/")[0] for move in journal.moves)}):
         files.mkdirs(folder)
     # What the journal names must outlive a power cut as the journal does: the staged files' names, too.
     _sync(files, [move.source for move in journal.moves if move.source.startswith(f"{layout.RUNS}/")])

@@ -31,7 +31,7 @@ LZ4 = "agg-deltas-lz4-4.2"
         ("file:relative", 2, "an absolute path"),
         ("file:", 2, "an absolute path"),
         ("file://[::1/x", 2, "neither a path nor a URI"),
-        ("s3://bucket/checkpoint", 3, "the scheme 's3' is not supported"),
+        ("hdfs://name/checkpoint", 3, "the scheme 'hdfs' is not supported"),
         ("hdfs://host:9000{}", 3, "the scheme 'hdfs' is not supported"),
         ("dbfs:/checkpoint", 3, "the scheme 'dbfs' is not supported"),
         ("/" + "x" * 300, 5, "File name too long"),

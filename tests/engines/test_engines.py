@@ -37,6 +37,7 @@ from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..judge.queries import Event, Query
 from ..judge.spark import Judge
+from ..matrix import FULL
 from ..samples import COMPACTABLE, ROCKSDB, SAMPLES, bytes_of, sample
 
 if TYPE_CHECKING:
@@ -225,7 +226,8 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("way", ["spark-submit", "connect"])
+# On a cluster of its own spark-submit is tried in any case.
+@pytest.mark.parametrize("way", ["spark-submit", "connect"] if FULL else ["connect"])
 def test_it_runs_under_spark_submit_and_over_connect(tmp_path: Path, way: str) -> None:
     target, script = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "job.py"
     reference = _compact(target, ttl(7 * 86_400, "value.max"), LocalEngine(1), now="2026-11-21", dry_run=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from ..matrix import FULL
 from ..samples import COMPACTABLE, ROCKSDB, sample
 from .places import download, files_of, objects_of, upload
 
-SLICE = ("agg-deltas-lz4-4.2", "agg-snapshot-zstd-4.1", "rocksdb-changelog-3.5", "rocksdb-ids-4.2", "visits-4.2")
+SLICE = ("agg-deltas-lz4-4.2", "rocksdb-changelog-3.5", "rocksdb-ids-4.2")
 OLD = ("--ttl", "7d", "--timestamp", "value.max")
 
 
@@ -85,17 +87,22 @@ def test_what_is_dropped_goes_there_as_well(bucket: str, tmp_path: Path, capsys:
     assert objects_of(f"{bucket}/expired") == {}
 
 
-@pytest.mark.parametrize("provider", ["hdfs", "rocksdb"])
-@pytest.mark.parametrize("engine", ["local", "spark"])
-def test_real_spark_goes_on(
-    judge: Judge, bucket: str, capsys: pytest.CaptureFixture[str], provider: str, engine: str
-) -> None:
+@pytest.mark.parametrize(
+    ("provider", "engine"),
+    [("hdfs", "local"), ("rocksdb", "spark"), *([("hdfs", "spark"), ("rocksdb", "local")] if FULL else [])],
+)
+def test_real_spark_goes_on(judge: Judge, bucket: str, provider: str, engine: str) -> None:
     query = Query("agg_update", provider=provider, changelog=provider == "rocksdb")
     checkpoint = judge.write(query, BATCHES)
     uri = upload(checkpoint.path, f"{bucket}/checkpoint")
     now = stamp(limit_of(query) + 2 * H)
     words = ("--ttl", "2h", "--timestamp", FIELDS[query.operator], "--now", now, "--engine", engine)
-    report = ttlsnap(capsys, "compact", uri, "--quiet-period", "0", "--yes", *words)
+    # Workers have the environment that their JVM was started in, so it is a process of its own.
+    command = [sys.executable, "-m", "ttlsnap", "compact", uri, *words]
+    command += ["--quiet-period", "0", "--yes", "--format", "json"]
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
     shutil.rmtree(checkpoint.path)
     download(uri, checkpoint.path)
     model = checkpoint.expected
