@@ -193,7 +193,11 @@ def compact(
     quiet_period: QuietPeriodOption = 5.0,
     expired_to: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--expired-to", metavar="DIR", help="Keep what is dropped: Parquet files in that folder."),
+        typer.Option(
+            "--expired-to",
+            metavar="DIR",
+            help="Keep what is dropped: Parquet files in that folder; or call MODULE:FUNCTION(key, value) with each.",
+        ),
     ] = None,
     key: Annotated[
         Optional[list[str]],  # noqa: UP045
@@ -241,10 +245,17 @@ def compact(
     from ttlsnap.filesystem import open_directory
     from ttlsnap.operators import Selection
     from ttlsnap.schema.ddl import parse_schemas
+    from ttlsnap.transformers.registry import is_function, load_callback
     from ttlsnap.units import parse_retention, parse_size
 
     if output is not None and len(targets) > 1:
         raise UsageError("--output takes one checkpoint at a time")
+    calls = expired_to is not None and is_function(expired_to)
+    if calls or any(":" in name for name in transformer or []):
+        # module:attribute may name a module in the folder one stands in; what is installed comes first, since that
+        # folder may be the checkpoint itself, whose files are never run.
+        sys.path.append(os.getcwd())  # noqa: PTH109 - sys.path takes text
+    callback = load_callback(expired_to) if expired_to is not None and calls else None
     factories = _factories(ttl, tuple(timestamp or ()), time, old_ttl, transformer or [], settings or [])
     schemas = parse_schemas(schema)
     ask = not yes and not dry_run and sys.stdin.isatty()
@@ -318,7 +329,7 @@ def compact(
                     drop_unmatched=drop_unmatched,
                     timers=timers.value,
                     quiet_period=quiet_period,
-                    expired_to=expired_to,
+                    expired_to=callback or expired_to,
                     listener=listener,
                 )
             except TtlsnapError as error:
@@ -347,10 +358,6 @@ def _factories(
     from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
     from ttlsnap.transformers.registry import load_factory
 
-    if any(":" in name for name in names):
-        # module:attribute may name a module in the folder one stands in; what is installed comes first, since that
-        # folder may be the checkpoint itself, whose files are never run.
-        sys.path.append(os.getcwd())  # noqa: PTH109 - sys.path takes text
     options: list[dict[str, str]] = [{} for _ in names]
     for setting in settings:
         place, _, pair = setting.partition(":")
@@ -383,6 +390,8 @@ def _engine(name: EngineName, master: str | None, parallelism: int | None) -> En
 
 
 def _show(out: Console, report: CompactionReport, *, tables: bool = True) -> None:
+    from ttlsnap.expired import is_place
+
     if tables:
         _show_counts(out, report)
     lines = []
@@ -396,7 +405,8 @@ def _show(out: Console, report: CompactionReport, *, tables: bool = True) -> Non
     else:
         lines.append(f"Published as run {report.run}. The replaced files are in {report.backup}")
         if report.expired_to is not None:
-            lines.append(f"What was dropped is in {report.expired_to}/{report.run}-*.parquet")
+            files, told = f"in {report.expired_to}/{report.run}-*.parquet", f"told to {report.expired_to}"
+            lines.append(f"What was dropped is {files if is_place(report.expired_to) else told}")
         lines.append(f"Next: restart the query. Undo, as long as it has not: ttlsnap rollback {report.target}")
     out.print("\n".join(lines), markup=False)
 

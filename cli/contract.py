@@ -100,6 +100,7 @@ def contract(
     from ttlsnap.delta import is_table
     from ttlsnap.errors import UsageError
     from ttlsnap.filesystem import open_directory
+    from ttlsnap.transformers.registry import is_function
 
     if (target is None) == (script is None):
         raise UsageError("give a checkpoint or a table, a module:function, or --script FILE, and one of them")
@@ -136,13 +137,6 @@ def contract(
         raise UsageError(f"--output {output}: there is no folder {output.parent}; make it first")
     write_whole(output, made.dumps().encode(errors="backslashreplace"))
     typer.echo(f"{output}: {_summary(made)}", err=True)
-
-
-def is_function(target: str) -> bool:
-    """Whether a target is meant as ``module:function``, and not as a path or a URI."""
-    module, colon, attribute = target.partition(":")
-    words = (*module.split("."), *attribute.split("."))
-    return bool(colon) and all(word.isidentifier() for word in words) and not Path(target).exists()
 
 
 def _of_query(

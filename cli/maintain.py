@@ -99,10 +99,11 @@ def maintain(
         raise UsageError("--apply carries a plan out; it goes without --plan and --plan-out")
     plan = plan or plan_out is not None
     reviewed = read_plan(apply) if apply is not None else None
+    # There a transformer of one's own may lie; what is installed comes first.
+    sys.path.append(str(Path(policy).absolute().parent))
     found = read_policy(policy, wall_us=reviewed.wall_us if reviewed else None)
     if reviewed is not None:
         reviewed.require(found)
-    sys.path.append(found.folder)  # where a transformer of one's own lies; what is installed comes first
     name = engine.value if engine else found.run.get("engine", "spark")
     master = master or found.run.get("master")
     if name == "local" and master is not None:

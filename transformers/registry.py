@@ -14,9 +14,11 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 from ttlsnap.errors import UsageError
+from ttlsnap.expired import ExpiredCallback
 from ttlsnap.transform import CollectionStrategy, EntryTransformerFactory, StateSnapshotTransformerFactory
 
 GROUP = "ttlsnap.transformers"
@@ -80,14 +82,40 @@ def _load(name: str) -> Any:
                 known = ", ".join(sorted(point.name for point in entry_points(group=GROUP)))
                 raise UsageError(f"there is no transformer {name!r}; installed: {known}; or give module:attribute")
             return points[0].load()
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-        return found
+        return _imported(module, attribute)
     except UsageError:
         raise
     except Exception as error:  # its author's code runs here
         raise UsageError(f"transformer {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+def _imported(module: str, attribute: str) -> Any:
+    found: Any = importlib.import_module(module)
+    for part in attribute.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def load_callback(name: str) -> ExpiredCallback:
+    """The function ``module:attribute``, to be called with what is dropped; importing it runs its author's code.
+
+    Raises UsageError when it cannot be loaded.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        found = _imported(module, attribute)
+    except Exception as error:  # its author's code runs here
+        raise UsageError(f"the function {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not callable(found):
+        raise UsageError(f"{name!r} is {type(found).__name__}, which cannot be called")
+    return ExpiredCallback(name, found)
+
+
+def is_function(text: str) -> bool:
+    """Whether ``text`` is meant as ``module:function``, and not as a path or a URI."""
+    module, colon, attribute = text.partition(":")
+    words = (*module.split("."), *attribute.split("."))
+    return bool(colon) and all(word.isidentifier() for word in words) and not Path(text).exists()
 
 
 def _made(name: str, options: dict[str, str], make: Callable[[], Any]) -> Any:

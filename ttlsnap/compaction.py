@@ -25,7 +25,7 @@ from ttlsnap.copying import check_destination, discard_copy, finish_copy, stagin
 from ttlsnap.engines import Engine, run_tasks
 from ttlsnap.engines.local import LocalEngine
 from ttlsnap.errors import RefusedError, TtlsnapError, UsageError
-from ttlsnap.expired import check_archive, check_complete, deliver, deliver_all, folder_of
+from ttlsnap.expired import ExpiredCallback, check_archive, check_complete, deliver, deliver_all, folder_of
 from ttlsnap.filesystem import OWN, Directory, LocalDirectory, for_reading, is_local, open_directory
 from ttlsnap.incremental import Parts, Turns, read_visited, write_visited
 from ttlsnap.journal import read_journal, report_path, scratch_path, staged_path
@@ -37,7 +37,7 @@ from ttlsnap.publish import check_unchanged, publish
 from ttlsnap.recovery import discard_backups, discard_leftovers, discard_run, refuse_if_cut_off
 from ttlsnap.report import CompactionReport, summarize
 from ttlsnap.schema_check import check_given_schemas
-from ttlsnap.stores import Rewrite
+from ttlsnap.stores import Rewrite, RewriteChoice
 from ttlsnap.transform import StateSnapshotTransformerFactory
 
 
@@ -78,31 +78,34 @@ def compact(
     dry_run: bool = False,
     output: str | None = None,
     engine: Engine | None = None,
-    rewrite: Rewrite = "auto",
+    rewrite: RewriteChoice = "auto",
     scratch: str | None = None,
     drop_unmatched: bool = False,
     timers: TimerPolicy = "keep",
     quiet_period: float = QUIET_PERIOD,
     parts: Parts = (),
-    expired_to: str | None = None,
+    expired_to: str | ExpiredCallback | None = None,
     listener: Listener | None = None,
 ) -> CompactionReport:
     """Run ``transformers`` over the state of the checkpoint ``target``, and publish the result.
 
     ``now`` is ``checkpoint``, ``wall`` or an ISO 8601 time. With ``output`` a new checkpoint is written there and
-    the source stays as it is. ``rewrite`` and ``scratch`` are for RocksDB: how a partition is written, and in which
-    local folder the work is done. ``drop_unmatched`` lets rows of a join go that have matched nothing yet.
+    the source stays as it is. ``rewrite`` and ``scratch`` are for RocksDB: how a partition is written (a number is the
+    share of its entries up to which they go as tombstones), and in which local folder the work is done.
+    ``drop_unmatched`` lets rows of a join go that have matched nothing yet.
     ``timers`` "follow" lets those of a key go with the last of its state.
     ``quiet_period`` is for how many seconds the logs must not have changed. ``parts`` say of which states a run visits
-    some partitions only, and the next run others. ``expired_to`` is a folder that gets what was dropped, as Parquet
-    (see ``ttlsnap.expired``).
+    some partitions only, and the next run others. ``expired_to`` is a folder that gets what was dropped, as Parquet, or
+    what is called with it (see ``ttlsnap.expired``).
 
     Raises a ``TtlsnapError`` (see ``ttlsnap.errors``); the checkpoint is then as it was, unless the message names
     ``ttlsnap recover``.
     """
     started = time.monotonic()
-    if rewrite not in get_args(Rewrite):
-        raise UsageError(f"rewrite is {rewrite!r}, not one of {', '.join(get_args(Rewrite))}")
+    if rewrite not in get_args(Rewrite) and not (isinstance(rewrite, float) and 0 <= rewrite <= 1):
+        raise UsageError(
+            f"rewrite is {rewrite!r}, not one of {', '.join(get_args(Rewrite))}, nor a share from 0.0 to 1.0"
+        )
     if timers not in get_args(TimerPolicy):
         raise UsageError(f"timers is {timers!r}, not one of {', '.join(get_args(TimerPolicy))}")
     if output is not None and any(part is not None for _, part in parts):
@@ -111,7 +114,7 @@ def compact(
         if not Path(scratch).is_dir():
             raise UsageError(f"--scratch {scratch} is no folder")
         scratch = os.path.realpath(scratch)
-    archive = None if expired_to is None else check_archive(expired_to, make=not dry_run).root
+    archive = check_archive(expired_to, make=not dry_run).root if isinstance(expired_to, str) else expired_to
     files = open_directory(target)
     open_checkpoint(for_reading(files), schemas=schemas)  # whatever is no checkpoint is not even locked
     listener = listener or SilentListener()
@@ -140,14 +143,14 @@ class _Run:
         engine: Engine,
         listener: Listener,
         started: float,
-        rewrite: Rewrite,
+        rewrite: RewriteChoice,
         scratch: str | None,
         drop_unmatched: bool,
         parts: Parts,
-        expired_to: str | None,
+        expired_to: str | ExpiredCallback | None,
     ) -> None:
         self.plan, self.engine, self.listener, self.started = plan, engine, listener, started
-        self._rewrite: Rewrite = rewrite
+        self._rewrite: RewriteChoice = rewrite
         self.scratch, self._drop_unmatched = scratch, drop_unmatched
         self._parts, self.expired_to = parts, expired_to
         self._is_partial = any(part is not None for _, part in parts)
@@ -217,7 +220,7 @@ class _Run:
             seconds=time.monotonic() - self.started,
             warnings=tuple(_cautions(plan)),
             visited=self._turns.counts if self._turns else None,
-            expired_to=self.expired_to,
+            expired_to=self.expired_to.name if isinstance(self.expired_to, ExpiredCallback) else self.expired_to,
         )
 
     def check_archive(self, files: Directory, report: CompactionReport, results: Sequence[PartitionResult]) -> None:
@@ -264,7 +267,7 @@ def _discard_old_scratch(given: str, plan: Plan) -> None:
 def _in_place(run: _Run, files: Directory) -> CompactionReport:
     plan = run.plan
     discard_leftovers(files)
-    deliver_all(files)
+    deliver_all(files, run.expired_to if isinstance(run.expired_to, ExpiredCallback) else None)
     if run.scratch is not None:
         _discard_old_scratch(run.scratch, plan)
     # Beside the files that are made in it, where that is on a disk, so that they need only be renamed.
@@ -287,7 +290,7 @@ def _in_place(run: _Run, files: Directory) -> CompactionReport:
     except BaseException:
         _discard_unless_open(files, plan.run)
         raise
-    report = _delivered(files, report)
+    report = _delivered(files, run, report)
     try:
         discard_backups(files, keep=plan.run)
     except TtlsnapError as error:
@@ -296,12 +299,12 @@ def _in_place(run: _Run, files: Directory) -> CompactionReport:
     return replace(report, seconds=time.monotonic() - run.started)
 
 
-def _delivered(files: Directory, report: CompactionReport) -> CompactionReport:
+def _delivered(files: Directory, run: _Run, report: CompactionReport) -> CompactionReport:
     """Move what was dropped to where it is wanted, now that the run is published."""
-    if report.expired_to is None:
+    if run.expired_to is None:
         return report
     try:
-        deliver(files, report.run, report.expired_to)
+        deliver(files, report.run, run.expired_to)
     except TtlsnapError as error:
         left = f"{files.root}/{folder_of(report.run)}"
         warning = f"what was dropped is still in {left}, from where the next run will deliver it: {error}"
@@ -333,5 +336,5 @@ def _to_copy(run: _Run, files: Directory, destination: LocalDirectory) -> Compac
     except BaseException:
         discard_copy(staging)
         raise
-    report = _delivered(destination, report)
+    report = _delivered(destination, run, report)
     return replace(report, seconds=time.monotonic() - run.started)

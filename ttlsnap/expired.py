@@ -7,12 +7,18 @@
 Each worker writes a file for its partition into the run's own folder. When the run has been published the files move to
 where they are wanted, under names that begin with the run's: moved again after a crash they are the same files, so that
 each entry is there once. A run that was undone takes its files with it, and so does one that is rolled back.
+
+Or a function is called with each of them, file by file: after a crash again with those of the file that it had come
+to. It is never called because a checkpoint says so, but by a run that was given it.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
@@ -20,7 +26,7 @@ import pyarrow as pa
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.entries import Int64, Mask, StateEntries
-from ttlsnap.errors import CorruptionError, UsageError
+from ttlsnap.errors import CorruptionError, TransformerError, UsageError
 from ttlsnap.filesystem import SCRATCH, Directory, open_directory
 from ttlsnap.journal import read_journal, read_report
 from ttlsnap.json_text import json_texts
@@ -41,6 +47,30 @@ SCHEMA = pa.schema(
     ]
 )
 _SUFFIX = ".parquet"
+_FACTS = ("run", "operator", "store", "state", "partition", "timestamp")
+
+
+@dataclass(frozen=True)
+class ExpiredCallback:
+    """A function that gets each dropped entry once its run is published; by ``name`` later runs know it again.
+
+    It is called with the key and the value, as what their JSON is in Python, and of ``run``, ``operator``, ``store``,
+    ``state``, ``partition`` and ``timestamp`` (an aware datetime, or None) with those that it has parameters for.
+    """
+
+    name: str
+    function: Callable[..., object]
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Raises TransformerError with the entry for which the function raised."""
+        parameters = inspect.signature(self.function).parameters.values()
+        every = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+        wanted = [name for name in _FACTS if every or name in {parameter.name for parameter in parameters}]
+        for row in rows:
+            try:
+                self.function(json.loads(row["key"]), json.loads(row["value"]), **{name: row[name] for name in wanted})
+            except Exception as error:  # its author's code
+                raise TransformerError(f"{self.name}, key {row['key']}: {type(error).__name__}: {error}") from error
 
 
 def folder_of(run: str) -> str:
@@ -114,10 +144,11 @@ def check_complete(files: Directory, paths: Sequence[str], dropped: int) -> None
         )
 
 
-def deliver_all(files: Directory) -> None:
+def deliver_all(files: Directory, callback: ExpiredCallback | None = None) -> None:
     """Deliver what published runs, and those that made a copy, have not delivered yet.
 
-    What is of runs that were undone is removed; of a run that was cut off nobody knows yet.
+    What is of runs that were undone is removed; of a run that was cut off nobody knows yet. What is for another
+    function than ``callback`` stays where it is.
     """
     for run in [info.name for info in files.list(layout.RUNS)]:
         if files.stat(folder_of(run)) is None:
@@ -126,30 +157,53 @@ def deliver_all(files: Directory) -> None:
         if journal is not None and journal.status == "undone":
             files.remove_tree(folder_of(run))
         elif target is not None and (journal is None or journal.status == "done"):
-            deliver(files, run, target)
+            if callback is not None and target == callback.name:
+                deliver(files, run, callback)
+            elif is_place(target):
+                deliver(files, run, target)
 
 
-def deliver(files: Directory, run: str, target: str) -> None:
+def deliver(files: Directory, run: str, target: str | ExpiredCallback) -> None:
     """Move a published run's dropped entries to ``target``; done again it does what was left."""
-    folder = check_archive(target)
+    folder = check_archive(target) if isinstance(target, str) else None
     for info in files.list(folder_of(run), (_SUFFIX,)):
-        name = f"{run}-{info.name}"
-        hidden = f".{name}{SCRATCH}"  # Spark passes over what begins with a dot
         path = f"{folder_of(run)}/{info.name}"
-        with files.open(path) as old, folder.writer(hidden) as new:
-            while piece := old.read(8 << 20):
-                new.write(piece)
-        folder.rename(hidden, name)
-        folder.sync("")
+        if folder is not None:
+            _bring(files, path, folder, f"{run}-{info.name}")
+        else:
+            assert isinstance(target, ExpiredCallback)
+            _tell(files, path, target)
         files.remove(path)
     files.remove_tree(folder_of(run))
+
+
+def _bring(files: Directory, path: str, folder: Directory, name: str) -> None:
+    hidden = f".{name}{SCRATCH}"  # Spark passes over what begins with a dot
+    with files.open(path) as old, folder.writer(hidden) as new:
+        while piece := old.read(8 << 20):
+            new.write(piece)
+    folder.rename(hidden, name)
+    folder.sync("")
+
+
+def _tell(files: Directory, path: str, callback: ExpiredCallback) -> None:
+    from pyarrow.parquet import ParquetFile
+
+    with files.open(path) as stream:
+        for batch in ParquetFile(stream).iter_batches():
+            callback(batch.to_pylist())
+
+
+def is_place(target: str) -> bool:
+    """Whether a report's words are those for a folder, and not a function's name."""
+    return target.startswith("/") or "://" in target
 
 
 def withdraw(files: Directory, run: str) -> int:
     """Take back what a run has delivered, which is rolled back; how many files that were."""
     target = archive_of(files, run)
     files.remove_tree(folder_of(run))
-    if target is None:
+    if target is None or not is_place(target):
         return 0
     folder = open_directory(target)
     mine = [info.name for info in folder.list("", (_SUFFIX,)) if info.name.startswith(f"{run}-")]

@@ -109,6 +109,13 @@ def test_a_target_without_rules_has_one_for_all(tmp_path: Path) -> None:
         ('[[target]]\npath = "${"\n', "2: ${ begins an environment variable"),
         ('[[target]]\npath = "a"\nschema = "x"\n', "3: --schema 'x': write OPERATOR.STORE="),
         ("target = [3]\n", "1: target 1 must be object, not 3"),
+        ('[[target]]\npath = "a"\ntombstone_share = 0.5\n', '3: tombstone_share goes with strategy = "rocksdb"'),
+        ('[[target]]\npath = "a"\nstrategy = "rocksdb"\ntombstone_share = 2\n', "4: target 1, tombstone_share must be"),
+        ('[[target]]\npath = "a"\nstrategy = "rocksdb"\nrewrite = "full"\n', "1: strategy = "),
+        (
+            '[[target]]\npath = "a"\nstrategy = "rocksdb"\n[[target.rule]]\n[[target.rule]]\ntombstone_share = 0.5\n',
+            "1: its rules share their partitions",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, told: str) -> None:

@@ -223,3 +223,14 @@ def test_all_targets_go_to_one_spark(tmp_path: Path) -> None:
     assert [(target["status"], target["engine"]) for target in targets] == [("done", "spark")] * 3
     alone = compacted_alone(tmp_path / "own")
     assert all(bytes_of(tmp_path / "ck" / name / "state") == alone for name in ("a", "b", "c"))
+
+
+@pytest.mark.parametrize(("share", "way"), [("1", "tombstones"), ("0", "full")])
+def test_little_goes_as_tombstones(maintain: Maintain, tmp_path: Path, share: str, way: str) -> None:
+    fresh(tmp_path / "ck", "one", "rocksdb-4.2")
+    rule = f'now = "2100-01-01"\nstrategy = "rocksdb"\ntombstone_share = {share}\n'
+    _, found = maintain(f'[[target]]\npath = "ck/one"\n{rule}')
+    (store,) = found["one"]["stores"]
+    assert store["dropped"] > 0
+    assert store["partitions"][way] > 0
+    assert store["partitions"].get({"tombstones": "full", "full": "tombstones"}[way], 0) == 0

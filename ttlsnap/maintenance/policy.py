@@ -25,14 +25,15 @@ import fastjsonschema
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import TimeCharacteristic, moment_of
 from ttlsnap.errors import TtlsnapError, UsageError
+from ttlsnap.expired import ExpiredCallback
 from ttlsnap.filesystem import is_local, read_given
 from ttlsnap.incremental import Incremental
 from ttlsnap.operators import Selection, TimerPolicy
 from ttlsnap.schema.ddl import parse_schemas
-from ttlsnap.stores import Rewrite
+from ttlsnap.stores import RewriteChoice
 from ttlsnap.transform import StateSnapshotTransformerFactory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
-from ttlsnap.transformers.registry import load_factory
+from ttlsnap.transformers.registry import is_function, load_callback, load_factory
 from ttlsnap.units import parse_duration, parse_retention, parse_size
 
 Place = tuple[str | int, ...]
@@ -45,7 +46,8 @@ OnTrouble = Literal["skip", "fail"]
 _MAX_BYTES = 16 << 20
 _VARIABLE = re.compile(r"\$(?:\$|\{(?:([A-Za-z_][A-Za-z0-9_]*)\})?)")
 _LIMITS = ("max_partitions", "max_entries", "max_seconds")
-_RULE_KEYS = ("ttl", "timestamp", "old_ttl", "time", "now", "transformer", "options", "strategy", "buckets", *_LIMITS)
+_STRATEGY_KEYS = ("strategy", "buckets", "tombstone_share", *_LIMITS)
+_RULE_KEYS = ("ttl", "timestamp", "old_ttl", "time", "now", "transformer", "options", *_STRATEGY_KEYS)
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class Rule:
 
     ``now`` is as for ``compact``, and ``now_us`` the moment that it names, None for what a checkpoint says.
     ``factories`` decide, one after the other. ``part`` is how much of it a run visits, None for all. ``every_us`` is
-    how long a bucket is filled; None where there are none. ``name`` says which rule it is.
+    how long a bucket is filled; None where there are none. ``rewrite`` is how its partitions are written, None where
+    that is not said. ``name`` says which rule it is.
     """
 
     name: str
@@ -65,6 +68,7 @@ class Rule:
     factories: tuple[StateSnapshotTransformerFactory, ...]
     part: Incremental | None = None
     every_us: int | None = None
+    rewrite: RewriteChoice | None = None
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,9 @@ class TargetPolicy:
     on_unknown: OnTrouble = "fail"
     quiet_period: float | None = None
     schemas: Schemas = field(default_factory=dict)
-    rewrite: Rewrite = "auto"
+    rewrite: RewriteChoice = "auto"
     scratch: str | None = None
-    expired_to: str | None = None
+    expired_to: str | ExpiredCallback | None = None
     drop_unmatched: bool = False
     timers: TimerPolicy = "keep"
     key: tuple[str, ...] = ()
@@ -238,13 +242,28 @@ class _Reader:
             with self._at((*place, name) if name in own else ("defaults", name)):
                 key, convert = _CONVERTED.get(name, (name, lambda value: value))
                 options[key] = convert(value)
-        if "expired_to" in options and is_local(options["expired_to"]):
-            options["expired_to"] = str(Path(self._folder, options["expired_to"]))
+        if "expired_to" in options:
+            with self._at((*place, "expired_to") if "expired_to" in own else ("defaults", "expired_to")):
+                options["expired_to"] = self._archive(options["expired_to"])
+        ways = {rule.rewrite for rule in rules if rule is not None and rule.rewrite is not None}
+        if len(ways) > 1:
+            self._wrong(
+                place, "its rules share their partitions, which are written in one way: give one tombstone_share"
+            )
+        if ways and "rewrite" in options:
+            self._wrong(place, 'strategy = "rocksdb" says how partitions are written; rewrite says it another time')
+        elif ways:
+            options["rewrite"] = ways.pop()
         if "retention" in own and not options.get("erase"):
             self._wrong((*place, "retention"), "retention goes with erase = true")
         if self._errors:
             return None
         return TargetPolicy(f"target {number + 1}", target["path"], tuple(filter(None, rules)), **options)
+
+    def _archive(self, text: str) -> str | ExpiredCallback:
+        if is_function(text):
+            return load_callback(text)
+        return str(Path(self._folder, text)) if is_local(text) else text
 
     def _rule(self, tables: Sequence[tuple[Place, Mapping[str, Any]]], name: str) -> Rule | None:
         """A rule by what its own table says, else the target's, else the defaults'."""
@@ -265,7 +284,7 @@ class _Reader:
             with self._at(where("now")):
                 moment = self._wall_us if now == "wall" else moment_of(now)
         factories = self._factories(rule, micros, where)
-        part, every = self._strategy(rule, micros, where)
+        part, every, rewrite = self._strategy(rule, micros, where)
         if len(self._errors) > before:
             return None
         return Rule(
@@ -277,6 +296,7 @@ class _Reader:
             factories,
             part,
             every,
+            rewrite,
         )
 
     def _factories(
@@ -299,9 +319,11 @@ class _Reader:
 
     def _strategy(
         self, rule: Mapping[str, Any], micros: Mapping[str, int], where: Callable[[str], Place]
-    ) -> tuple[Incremental | None, int | None]:
-        """How much of the rule's states a run visits, and for how long a bucket is filled, in microseconds."""
+    ) -> tuple[Incremental | None, int | None, RewriteChoice | None]:
+        """How much of the rule's states a run visits, for how long a bucket is filled, in microseconds, and how
+        partitions are written."""
         strategy, part, every = rule.get("strategy", "full"), None, None
+        rewrite: RewriteChoice | None = None
         if strategy == "rotating":
             if "ttl" not in rule or "buckets" not in rule:
                 self._wrong(where("strategy"), "rotating needs a ttl, and buckets: how many there are")
@@ -316,7 +338,11 @@ class _Reader:
         elif limits:
             message = 'a limit of partitions, entries or seconds goes with strategy = "incremental"'
             self._wrong(where(next(iter(limits))), message)
-        return part, every
+        if strategy == "rocksdb":
+            rewrite = float(rule["tombstone_share"]) if "tombstone_share" in rule else "auto"
+        elif "tombstone_share" in rule:
+            self._wrong(where("tombstone_share"), 'tombstone_share goes with strategy = "rocksdb"')
+        return part, every, rewrite
 
     @contextlib.contextmanager
     def _at(self, place: Place) -> Iterator[None]:

@@ -1,0 +1,150 @@
+"""A function that is called with what is dropped: after publishing, with each entry, by whoever was given it alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap import recover, rollback
+from ttlsnap.cli.app import run
+from ttlsnap.compaction import compact
+from ttlsnap.errors import StorageError, TransformerError
+from ttlsnap.expired import ExpiredCallback, folder_of
+from ttlsnap.report import CompactionReport
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
+
+from ..samples import bytes_of, sample
+from .test_archive import archived
+from .test_archive import run as with_folder
+
+# Somebody's module: it notes down what it is told, and once refuses.
+MODULE = """
+import json
+from pathlib import Path
+
+here = Path(__file__).parent
+
+def note(key, value, run, partition, timestamp):
+    with (here / "told").open("a") as file:
+        print(json.dumps([run, partition, key, value, timestamp.isoformat()]), file=file)
+
+def short(key, value):
+    (here / "short").open("a").write(key["key"] + " ")
+
+number = 3
+"""
+
+
+def told_to(function: Any, target: Path, name: str = "callbacks:told") -> CompactionReport:
+    ttl = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max")
+    return compact(str(target), [ttl], quiet_period=0, expired_to=ExpiredCallback(name, function))
+
+
+def test_it_is_told_what_a_folder_would_get(tmp_path: Path) -> None:
+    target, other = sample("agg-deltas-lz4-4.2", tmp_path), sample("agg-deltas-lz4-4.2", tmp_path / "other")
+    found: list[dict[str, Any]] = []
+
+    def told(key: Any, value: Any, **facts: Any) -> None:
+        assert (target / "_ttlsnap/runs" / facts["run"] / "journal.json").exists(), "it is published by now"
+        found.append({"key": key, "value": value, **facts})
+
+    report = told_to(told, target)
+    assert report.expired_to == "callbacks:told"
+    with_folder(other, tmp_path / "archive")
+    rows = archived(tmp_path / "archive")
+    wanted = [
+        {**row, "run": report.run, "key": json.loads(row["key"]), "value": json.loads(row["value"])} for row in rows
+    ]
+    assert sorted(found, key=lambda row: str(row["key"])) == sorted(wanted, key=lambda row: str(row["key"]))
+    assert not (target / folder_of(report.run)).exists()
+    assert bytes_of(target / "state") == bytes_of(other / "state")
+
+
+def test_one_that_raises_hears_of_the_rest_the_next_time(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    keys: list[Any] = []
+
+    def fails(key: Any, value: Any) -> None:
+        keys.append(key)
+        raise ConnectionError("the other side is away")
+
+    report = told_to(fails, target)
+    (warning,) = report.warnings
+    assert "callbacks:told, key " in warning
+    assert "ConnectionError: the other side is away" in warning
+    assert len(keys) == 1
+    assert recover(str(target)).outcome == "nothing"
+    heard: list[Any] = []
+    told_to(lambda key, value: heard.append(key), target, "another:function")
+    assert heard == []
+    again = told_to(lambda key, value: heard.append(key), target)
+    assert again.totals.dropped == 0
+    assert len(heard) == report.totals.dropped
+    assert keys[0] in heard
+    heard.clear()
+    told_to(lambda key, value: heard.append(key), target)
+    assert heard == []
+
+
+def test_it_hears_nothing_of_a_run_that_was_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, heard = sample("agg-deltas-lz4-4.2", tmp_path), []
+
+    def fail(*_: object) -> None:
+        raise StorageError("no")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("ttlsnap.publish._require_targets", fail)
+        with pytest.raises(StorageError, match="What had been done was undone"):
+            told_to(lambda key, value: heard.append(key), target)
+    assert heard == []
+    report = told_to(lambda key, value: heard.append(key), target)
+    assert len(heard) == report.totals.dropped
+    rollback(str(target), quiet_period=0)
+
+
+def test_the_error_names_function_and_key() -> None:
+    def wrong(key: Any, value: Any) -> None:
+        raise KeyError("x")
+
+    with pytest.raises(TransformerError, match=r'^mine:wrong, key {"a": 1}: KeyError'):
+        ExpiredCallback("mine:wrong", wrong)([{"key": '{"a": 1}', "value": "{}"}])
+
+
+@pytest.mark.parametrize("command", ["compact", "maintain"])
+def test_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    module = f"callbacks_of_{command}"
+    (tmp_path / f"{module}.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path / "nowhere"))  # which puts the path back afterwards
+
+    def call(function: str) -> tuple[int, str, str]:
+        if command == "compact":
+            words = ["compact", str(target), "--ttl", "7d", "--timestamp", "value.max", "--quiet-period", "0", "--yes"]
+            words += ["--expired-to", f"{module}:{function}"]
+        else:
+            rule = '[[target.rule]]\nttl = "7d"\ntimestamp = "value.max"\n'
+            head = f'[[target]]\npath = "{target.name}"\nquiet_period = 0\nexpired_to = "{module}:{function}"\n'
+            (tmp_path / "policy.toml").write_text(head + rule)
+            words = ["maintain", "policy.toml"]
+        code = run([*words, "--engine", "local", "--format", "json"])
+        return code, *capsys.readouterr()
+
+    code, _, said = call("nothing")
+    assert code == 2
+    assert "cannot be loaded: AttributeError" in said
+    code, _, said = call("number")
+    assert code == 2
+    assert "is int, which cannot be called" in said
+    code, out, _ = call("note")
+    assert code == 0
+    document = json.loads(out) if command == "compact" else json.loads(out)["targets"][0]
+    lines = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
+    assert len(lines) == document["totals"]["dropped"] > 0
+    assert {line[0] for line in lines} == {document["run"]}
+    assert document["expired_to"] == f"{module}:note"
