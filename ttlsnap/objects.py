@@ -31,7 +31,6 @@ from functools import cache, partial
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
-from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, NotFoundError, PreconditionError
@@ -59,14 +58,14 @@ class ObjectDirectory:
     """The objects of a bucket whose names begin with a prefix. ``root`` is a URI without a slash at its end."""
 
     def __init__(self, target: str) -> None:
-        parts = urlsplit(target)
-        if parts.query or parts.fragment:
-            raise UsageError(f"{target}: ? and # stand in no path of a checkpoint; quote them as %3F and %23")
-        if not parts.netloc:
-            raise UsageError(f"{target} names no bucket; write {parts.scheme}://bucket/path")
-        self._prefix = parts.path.strip("/")
-        self._bucket = f"{OBJECT_STORES[parts.scheme]}://{parts.netloc}"
-        self.root = f"{parts.scheme}://{parts.netloc}/{self._prefix}".rstrip("/")
+        # Letter by letter, as the providers' own tools take it: a % is a %, and not the beginning of a quoted letter.
+        scheme, _, place = target.partition("://")
+        bucket, _, prefix = place.partition("/")
+        if not bucket:
+            raise UsageError(f"{target} names no bucket; write {scheme}://bucket/path")
+        self._prefix = prefix.strip("/")
+        self._bucket = f"{OBJECT_STORES[scheme.lower()]}://{bucket}"
+        self.root = f"{scheme.lower()}://{bucket}/{self._prefix}".rstrip("/")
         self._lease: _Lease | None = None
 
     def __repr__(self) -> str:
@@ -187,9 +186,10 @@ class ObjectDirectory:
     def bring(self, source: str, path: str) -> None:
         """Move a local file here."""
         place = Path(source)
-        with _errors("read", self, source), place.open("rb") as file:
-            self._upload(file, path)
-        place.unlink()
+        with _errors("write", self, path):
+            with place.open("rb") as file:
+                self._upload(file, path)
+            place.unlink()
 
     def remove(self, path: str) -> None:
         """Delete an object; a missing one is fine."""

@@ -70,6 +70,9 @@ def test_a_file_is_read_from_any_place(files: Directory) -> None:
         assert file.read(5) == data[10_000_001:10_000_006]
         file.seek(-3, 2)
         assert (file.tell(), file.read()) == (len(data) - 3, data[-3:])
+    put(files, "empty", b"")
+    with files.open("empty") as file:
+        assert (file.read(), file.read(3)) == (b"", b"")
     with pytest.raises(StorageError, match=r"cannot open .*/missing"):
         files.open("missing")
     with pytest.raises(StorageError, match=r"cannot read .*/missing|cannot open .*/missing"):
@@ -142,6 +145,15 @@ def test_what_was_copied_and_not_deleted_is_ended(bucket: str) -> None:
     files.complete_rename("staged", "place")  # of the same length, but not a copy
     files.complete_rename("place", "nowhere")
     assert (files.read("staged", 3), files.read("place", 3)) == (b"NEW", b"new")
+
+
+def test_a_uri_is_taken_letter_by_letter(bucket: str) -> None:
+    for name in ("a b", "50%", "%41", "a?b", "a#b", "ä"):
+        files = open_directory(f"{bucket}/{name}/")
+        files.replace("x", name.encode())
+        assert files.root == f"{bucket}/{name}"
+        assert files.read("x", 10) == name.encode()
+    assert [info.name for info in open_directory(bucket).list("")] == ["%41", "50%", "a b", "a#b", "a?b", "ä"]
 
 
 def test_the_time_is_that_of_the_store(bucket: str) -> None:
