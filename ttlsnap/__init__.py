@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ttlsnap.engines.spark import SparkEngine
     from ttlsnap.entries import StateEntries
     from ttlsnap.errors import TtlsnapError
+    from ttlsnap.expired import ExpiredCallback
     from ttlsnap.history import HistoryEntry, history
     from ttlsnap.inspection import Inspection, inspect
     from ttlsnap.operators import Selection
@@ -56,6 +57,7 @@ _HOMES = {
     "engines.spark": ("SparkEngine",),
     "entries": ("StateEntries",),
     "errors": ("TtlsnapError",),
+    "expired": ("ExpiredCallback",),
     "history": ("HistoryEntry", "history"),
     "inspection": ("Inspection", "inspect"),
     "operators": ("Selection",),
@@ -85,6 +87,7 @@ __all__ = [
     "Drop",
     "Engine",
     "EntryTransformerFactory",
+    "ExpiredCallback",
     "HistoryEntry",
     "Inspection",
     "Keep",
