@@ -92,10 +92,9 @@ class ObjectDirectory:
 
     def stat(self, path: str) -> FileInfo | None:
         key = self._key(path)
+        if key and (meta := self._head(path)) is not None:
+            return _info(meta)
         with _errors("look at", self, path):
-            if key:
-                with contextlib.suppress(NotFoundError, FileNotFoundError):
-                    return _info(obstore.head(self._store, key))
             below = _ask(lambda: next(iter(obstore.list(self._store, f"{key}/" if key else None, chunk_size=1)), []))
         return FileInfo(_name(key), 0, 0, is_dir=True) if below else None
 
@@ -281,8 +280,8 @@ class ObjectDirectory:
         meta = self._head(LOCK)
         if meta is None:
             raise BusyError(f"another ttlsnap has just ended its work on {self.root}; try again")
-        if self.read(LOCK, _MAX_LOCK_BYTES) == data:
-            return _version(meta)  # ours: the answer to the first attempt was lost
+        if (mine := self._written_lock(data)) is not None:
+            return mine
         self._refuse_if_alive(meta, self.now_ns())
         return self.renew_lock(data, _version(meta))
 
@@ -292,10 +291,14 @@ class ObjectDirectory:
             try:
                 return _version(_ask(obstore.put, self._store, self._key(LOCK), data, mode=version))
             except (PreconditionError, AlreadyExistsError, NotFoundError, FileNotFoundError) as error:
-                meta = self._head(LOCK)
-                if meta is not None and self.read(LOCK, _MAX_LOCK_BYTES) == data:
-                    return _version(meta)
+                if (mine := self._written_lock(data)) is not None:
+                    return mine
                 raise BusyError(f"another ttlsnap has taken the lock of {self.root} over") from error
+
+    def _written_lock(self, data: bytes) -> UpdateVersion | None:
+        """The lock's version where ``data`` is in it: it had been written, and the answer was lost."""
+        meta = self._head(LOCK)
+        return _version(meta) if meta is not None and self.read(LOCK, _MAX_LOCK_BYTES) == data else None
 
     def _require_conditions(self, data: bytes) -> None:
         """A store that takes no notice of the condition would let a fence overwrite what a query has written."""
