@@ -139,5 +139,4 @@ def _is_state_file(path: str) -> bool:
 
 def _copy_file(source: Directory, staging: LocalDirectory, path: str) -> None:
     with source.open(path) as old, staging.writer(path) as new:
-        while piece := old.read(_PIECE):
-            new.write(piece)
+        shutil.copyfileobj(old, new, _PIECE)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -165,14 +166,13 @@ def deliver_all(files: Directory, callback: ExpiredCallback | None = None) -> No
 
 def deliver(files: Directory, run: str, target: str | ExpiredCallback) -> None:
     """Move a published run's dropped entries to ``target``; done again it does what was left."""
-    folder = check_archive(target) if isinstance(target, str) else None
+    receiver = target if isinstance(target, ExpiredCallback) else check_archive(target)
     for info in files.list(folder_of(run), (_SUFFIX,)):
         path = f"{folder_of(run)}/{info.name}"
-        if folder is not None:
-            _bring(files, path, folder, f"{run}-{info.name}")
+        if isinstance(receiver, ExpiredCallback):
+            _tell(files, path, receiver)
         else:
-            assert isinstance(target, ExpiredCallback)
-            _tell(files, path, target)
+            _bring(files, path, receiver, f"{run}-{info.name}")
         files.remove(path)
     files.remove_tree(folder_of(run))
 
@@ -180,8 +180,7 @@ def deliver(files: Directory, run: str, target: str | ExpiredCallback) -> None:
 def _bring(files: Directory, path: str, folder: Directory, name: str) -> None:
     hidden = f".{name}{SCRATCH}"  # Spark passes over what begins with a dot
     with files.open(path) as old, folder.writer(hidden) as new:
-        while piece := old.read(8 << 20):
-            new.write(piece)
+        shutil.copyfileobj(old, new, 8 << 20)
     folder.rename(hidden, name)
     folder.sync("")
 
