@@ -28,13 +28,13 @@ from ttlsnap.errors import RefusedError, TtlsnapError, UsageError
 from ttlsnap.expired import ExpiredCallback, check_archive, check_complete, deliver, deliver_all, folder_of
 from ttlsnap.filesystem import OWN, Directory, LocalDirectory, for_reading, is_local, open_directory
 from ttlsnap.incremental import Parts, Turns, read_visited, write_visited
-from ttlsnap.journal import read_journal, report_path, scratch_path, staged_path
+from ttlsnap.journal import report_path, scratch_path, staged_path
 from ttlsnap.locking import QUIET_PERIOD, refuse_if_alive
 from ttlsnap.operators import AnyOf, Selection, TimerPolicy
 from ttlsnap.partition import PartitionResult, PartitionTask
 from ttlsnap.plan import Plan, plan_compaction
 from ttlsnap.publish import check_unchanged, publish
-from ttlsnap.recovery import discard_backups, discard_leftovers, discard_run, refuse_if_cut_off
+from ttlsnap.recovery import discard_backups, discard_leftovers, discard_run, discard_unless_open, refuse_if_cut_off
 from ttlsnap.report import CompactionReport, summarize
 from ttlsnap.schema_check import check_given_schemas
 from ttlsnap.stores import Rewrite, RewriteChoice
@@ -288,7 +288,7 @@ def _in_place(run: _Run, files: Directory) -> CompactionReport:
         files.replace(report_path(plan.run), json.dumps(report.to_json(), indent=1).encode())
         publish(plan, results)
     except BaseException:
-        _discard_unless_open(files, plan.run)
+        discard_unless_open(files, plan.run)
         raise
     report = _delivered(files, run, report)
     try:
@@ -310,13 +310,6 @@ def _delivered(files: Directory, run: _Run, report: CompactionReport) -> Compact
         warning = f"what was dropped is still in {left}, from where the next run will deliver it: {error}"
         return replace(report, warnings=(*report.warnings, warning))
     return report
-
-
-def _discard_unless_open(files: Directory, run: str) -> None:
-    """Remove what a failed run staged, unless ``recover`` needs it."""
-    journal = read_journal(files, run)
-    if journal is None or journal.status == "undone":
-        discard_run(files, run)
 
 
 def _to_copy(run: _Run, files: Directory, destination: LocalDirectory) -> CompactionReport:

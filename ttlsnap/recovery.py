@@ -188,12 +188,13 @@ def rollback(target: str, *, quiet_period: float = QUIET_PERIOD) -> RollbackRepo
             status="open",
             undoes=last.run,
         )
-        swap(files, journal, check=lambda: _refuse_if_moved_on(files, logs))
+        swap(files, journal, check=lambda: refuse_if_moved_on(files, logs))
         withdraw(files, last.run)
         return RollbackReport(files.root, run, last.run, len(kept))
 
 
-def _refuse_if_moved_on(files: Directory, then: Logs) -> None:
+def refuse_if_moved_on(files: Directory, then: Logs) -> None:
+    """Raise RefusedError when the logs are not what they were."""
     now = read_logs(files)
     if (now.offsets, now.commits) != (then.offsets, then.commits):
         raise RefusedError(f"{files.root}: its logs are changing: the query runs. Nothing was changed; stop it first")
@@ -266,6 +267,13 @@ def discard_run(files: Directory, run: str) -> None:
         files.remove_tree(layout.RUNS)
         if not files.list(OWN):
             files.remove_tree(OWN)
+
+
+def discard_unless_open(files: Directory, run: str) -> None:
+    """Remove what a failed run staged, unless ``recover`` needs it."""
+    journal = read_journal(files, run)
+    if journal is None or journal.status == "undone":
+        discard_run(files, run)
 
 
 def refuse_if_cut_off(files: Directory) -> None:

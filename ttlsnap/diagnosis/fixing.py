@@ -22,11 +22,11 @@ from ttlsnap.diagnosis.logs import examine_logs
 from ttlsnap.diagnosis.problems import CODES
 from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.filesystem import Directory
-from ttlsnap.journal import Journal, Move, next_number, read_journal, report_path, staged_path
+from ttlsnap.journal import Journal, Move, next_number, report_path, staged_path
 from ttlsnap.locking import refuse_if_alive
 from ttlsnap.plan import new_run_id
 from ttlsnap.publish import fence_file, set_aside, swap
-from ttlsnap.recovery import discard_leftovers, discard_run, refuse_if_cut_off
+from ttlsnap.recovery import discard_leftovers, discard_unless_open, refuse_if_cut_off, refuse_if_moved_on
 
 if TYPE_CHECKING:
     from ttlsnap.diagnosis.examination import DoctorReport
@@ -83,9 +83,9 @@ def repair(files: Directory, found: DoctorReport, names: Sequence[str], quiet_pe
         )
         files.mkdirs(layout.run_directory(run))
         files.replace(report_path(run), json.dumps({"fixed": list(dict.fromkeys(names))}, indent=1).encode())
-        swap(files, journal, check=lambda: _refuse_if_moved_on(files, logs.offsets, logs.commits))
+        swap(files, journal, check=lambda: refuse_if_moved_on(files, logs))
     except BaseException:
-        _discard_unless_open(files, run)
+        discard_unless_open(files, run)
         raise
     return run
 
@@ -102,18 +102,6 @@ def _refuse_out_of_order(names: Sequence[str]) -> None:
     """Going back further makes what only concerns later batches meaningless."""
     if "last-batch-lost" in names and len(set(names) - {"moved-schema-paths"}) > 1:
         raise UsageError("--fix last-batch-lost sets aside all that later batches left; give it alone")
-
-
-def _refuse_if_moved_on(files: Directory, offsets: tuple[int, ...], commits: tuple[int, ...]) -> None:
-    now = read_logs(files)
-    if (now.offsets, now.commits) != (offsets, commits):
-        raise RefusedError(f"{files.root}: its logs are changing: the query runs. Nothing was changed; stop it first")
-
-
-def _discard_unless_open(files: Directory, run: str) -> None:
-    journal = read_journal(files, run)
-    if journal is None or journal.status == "undone":
-        discard_run(files, run)
 
 
 def _can_run_again(files: Directory, batch: int) -> bool:
