@@ -195,8 +195,9 @@ def compact(
         Optional[str],  # noqa: UP045
         typer.Option(
             "--expired-to",
-            metavar="DIR",
-            help="Keep what is dropped: Parquet files in that folder; or call MODULE:FUNCTION(key, value) with each.",
+            metavar="PLACE",
+            help="Keep what is dropped: in a folder, as Parquet; in a Delta table, delta:PATH; or call "
+            "MODULE:FUNCTION(key, value) with each.",
         ),
     ] = None,
     key: Annotated[
@@ -390,7 +391,7 @@ def _engine(name: EngineName, master: str | None, parallelism: int | None) -> En
 
 
 def _show(out: Console, report: CompactionReport, *, tables: bool = True) -> None:
-    from ttlsnap.expired import is_place
+    from ttlsnap.expired.receivers import place_told
 
     if tables:
         _show_counts(out, report)
@@ -405,8 +406,7 @@ def _show(out: Console, report: CompactionReport, *, tables: bool = True) -> Non
     else:
         lines.append(f"Published as run {report.run}. The replaced files are in {report.backup}")
         if report.expired_to is not None:
-            files, told = f"in {report.expired_to}/{report.run}-*.parquet", f"told to {report.expired_to}"
-            lines.append(f"What was dropped is {files if is_place(report.expired_to) else told}")
+            lines.append(f"What was dropped is {place_told(report.expired_to, report.run)}")
         lines.append(f"Next: restart the query. Undo, as long as it has not: ttlsnap rollback {report.target}")
     out.print("\n".join(lines), markup=False)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ttlsnap.errors import UsageError
-from ttlsnap.expired import ExpiredCallback
+from ttlsnap.expired.receivers import TABLE, ExpiredCallback
 from ttlsnap.transform import CollectionStrategy, EntryTransformerFactory, StateSnapshotTransformerFactory
 
 GROUP = "ttlsnap.transformers"
@@ -112,7 +112,9 @@ def load_callback(name: str) -> ExpiredCallback:
 
 
 def is_function(text: str) -> bool:
-    """Whether ``text`` is meant as ``module:function``, and not as a path or a URI."""
+    """Whether ``text`` is meant as ``module:function``, and not as a path, a URI or a Delta table."""
+    if text.startswith(TABLE):
+        return False
     module, colon, attribute = text.partition(":")
     words = (*module.split("."), *attribute.split("."))
     return bool(colon) and all(word.isidentifier() for word in words) and not Path(text).exists()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ttlsnap.engines.spark import SparkEngine
     from ttlsnap.entries import StateEntries
     from ttlsnap.errors import TtlsnapError
-    from ttlsnap.expired import ExpiredCallback
+    from ttlsnap.expired.receivers import ExpiredCallback
     from ttlsnap.history import HistoryEntry, history
     from ttlsnap.inspection import Inspection, inspect
     from ttlsnap.operators import Selection
@@ -57,7 +57,7 @@ _HOMES = {
     "engines.spark": ("SparkEngine",),
     "entries": ("StateEntries",),
     "errors": ("TtlsnapError",),
-    "expired": ("ExpiredCallback",),
+    "expired.receivers": ("ExpiredCallback",),
     "history": ("HistoryEntry", "history"),
     "inspection": ("Inspection", "inspect"),
     "operators": ("Selection",),

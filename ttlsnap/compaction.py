@@ -25,7 +25,9 @@ from ttlsnap.copying import check_destination, discard_copy, finish_copy, stagin
 from ttlsnap.engines import Engine, run_tasks
 from ttlsnap.engines.local import LocalEngine
 from ttlsnap.errors import RefusedError, TtlsnapError, UsageError
-from ttlsnap.expired import ExpiredCallback, check_archive, check_complete, deliver, deliver_all, folder_of
+from ttlsnap.expired.delivery import deliver, deliver_all
+from ttlsnap.expired.receivers import ExpiredCallback, Receiver, receiver
+from ttlsnap.expired.writing import check_complete, folder_of
 from ttlsnap.filesystem import OWN, Directory, LocalDirectory, for_reading, is_local, open_directory
 from ttlsnap.incremental import Parts, Turns, read_visited, write_visited
 from ttlsnap.journal import report_path, scratch_path, staged_path
@@ -95,8 +97,8 @@ def compact(
     ``drop_unmatched`` lets rows of a join go that have matched nothing yet.
     ``timers`` "follow" lets those of a key go with the last of its state.
     ``quiet_period`` is for how many seconds the logs must not have changed. ``parts`` say of which states a run visits
-    some partitions only, and the next run others. ``expired_to`` is a folder that gets what was dropped, as Parquet, or
-    what is called with it (see ``ttlsnap.expired``).
+    some partitions only, and the next run others. ``expired_to`` is what gets what was dropped: a folder, ``delta:``
+    and the path of a Delta table, or what is called with it (see ``ttlsnap.expired``).
 
     Raises a ``TtlsnapError`` (see ``ttlsnap.errors``); the checkpoint is then as it was, unless the message names
     ``ttlsnap recover``.
@@ -114,7 +116,9 @@ def compact(
         if not Path(scratch).is_dir():
             raise UsageError(f"--scratch {scratch} is no folder")
         scratch = os.path.realpath(scratch)
-    archive = check_archive(expired_to, make=not dry_run).root if isinstance(expired_to, str) else expired_to
+    archive = receiver(expired_to) if expired_to is not None else None
+    if archive is not None:
+        archive.check(make=not dry_run)
     files = open_directory(target)
     open_checkpoint(for_reading(files), schemas=schemas)  # whatever is no checkpoint is not even locked
     listener = listener or SilentListener()
@@ -147,7 +151,7 @@ class _Run:
         scratch: str | None,
         drop_unmatched: bool,
         parts: Parts,
-        expired_to: str | ExpiredCallback | None,
+        expired_to: Receiver | None,
     ) -> None:
         self.plan, self.engine, self.listener, self.started = plan, engine, listener, started
         self._rewrite: RewriteChoice = rewrite
@@ -220,7 +224,7 @@ class _Run:
             seconds=time.monotonic() - self.started,
             warnings=tuple(_cautions(plan)),
             visited=self._turns.counts if self._turns else None,
-            expired_to=self.expired_to.name if isinstance(self.expired_to, ExpiredCallback) else self.expired_to,
+            expired_to=self.expired_to.name if self.expired_to is not None else None,
         )
 
     def check_archive(self, files: Directory, report: CompactionReport, results: Sequence[PartitionResult]) -> None:

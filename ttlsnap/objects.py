@@ -85,7 +85,7 @@ class ObjectDirectory:
     def list(self, path: str, suffixes: tuple[str, ...] = ("",)) -> list[FileInfo]:
         key = self._key(path)
         with _errors("list", self, path):
-            found = _ask(obstore.list_with_delimiter, self._store, f"{key}/" if key else None)
+            found = _ask(lambda: obstore.list_with_delimiter(self._store, f"{key}/" if key else None))
         infos = [_info(meta) for meta in found["objects"] if meta["path"] != key]
         infos += [FileInfo(_name(prefix), 0, 0, is_dir=True) for prefix in found["common_prefixes"]]
         return sorted((info for info in infos if info.name.endswith(suffixes)), key=lambda info: info.name)

@@ -19,7 +19,7 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.clock import Clock
 from ttlsnap.entries import RowEntries, StateEntries
 from ttlsnap.errors import CorruptionError, StorageError, TtlsnapError
-from ttlsnap.expired import ExpiredWriter, folder_of
+from ttlsnap.expired.writing import ExpiredWriter, folder_of
 from ttlsnap.filesystem import Directory, open_directory, open_for_reading, scratch_name
 from ttlsnap.links import Decisions, Link, Outcome, Place
 from ttlsnap.state import StateDescriptor

@@ -13,7 +13,7 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.checkpoint import query_id
 from ttlsnap.checkpoint.logs import Logs, read_logs
 from ttlsnap.errors import CorruptionError, FencedError, NotACheckpointError, RefusedError, StorageError
-from ttlsnap.expired import deliver_all, withdraw
+from ttlsnap.expired.delivery import begin_to_take_back, deliver_all, take_back
 from ttlsnap.filesystem import OWN, SCRATCH, Directory, open_directory
 from ttlsnap.journal import (
     Journal,
@@ -188,8 +188,9 @@ def rollback(target: str, *, quiet_period: float = QUIET_PERIOD) -> RollbackRepo
             status="open",
             undoes=last.run,
         )
+        begin_to_take_back(files, last.run, run)
         swap(files, journal, check=lambda: refuse_if_moved_on(files, logs))
-        withdraw(files, last.run)
+        take_back(files, last.run)
         return RollbackReport(files.root, run, last.run, len(kept))
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from ttlsnap.compaction import compact
 from ttlsnap.errors import StorageError, UsageError
-from ttlsnap.expired import deliver
+from ttlsnap.expired.delivery import deliver
+from ttlsnap.expired.receivers import Folder
 from ttlsnap.filesystem import LocalDirectory
 from ttlsnap.inspection import inspect
 from ttlsnap.recovery import recover, rollback
@@ -175,7 +176,7 @@ def test_an_archive_that_cannot_be_written_is_told_and_the_run_stands(
         patched.setattr(compaction, "deliver", full)
         report = run(target, archive)
     assert report.published and "from where the next run will deliver it: the disk is full" in report.warnings[0]
-    deliver(LocalDirectory(str(target)), report.run, str(archive))
+    deliver(LocalDirectory(str(target)), report.run, Folder(str(archive)))
     assert len(archived(archive)) == report.totals.dropped
 
 

@@ -12,7 +12,8 @@ from ttlsnap import recover, rollback
 from ttlsnap.cli.app import run
 from ttlsnap.compaction import compact
 from ttlsnap.errors import StorageError, TransformerError
-from ttlsnap.expired import ExpiredCallback, folder_of
+from ttlsnap.expired.receivers import ExpiredCallback
+from ttlsnap.expired.writing import folder_of
 from ttlsnap.report import CompactionReport
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 

@@ -25,7 +25,7 @@ import fastjsonschema
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import TimeCharacteristic, moment_of
 from ttlsnap.errors import TtlsnapError, UsageError
-from ttlsnap.expired import ExpiredCallback
+from ttlsnap.expired.receivers import TABLE, ExpiredCallback
 from ttlsnap.filesystem import is_local, read_given
 from ttlsnap.incremental import Incremental
 from ttlsnap.operators import Selection, TimerPolicy
@@ -263,7 +263,9 @@ class _Reader:
     def _archive(self, text: str) -> str | ExpiredCallback:
         if is_function(text):
             return load_callback(text)
-        return str(Path(self._folder, text)) if is_local(text) else text
+        kind = TABLE if text.startswith(TABLE) else ""
+        path = text.removeprefix(kind)
+        return kind + (str(Path(self._folder, path)) if is_local(path) else path)
 
     def _rule(self, tables: Sequence[tuple[Place, Mapping[str, Any]]], name: str) -> Rule | None:
         """A rule by what its own table says, else the target's, else the defaults'."""

@@ -1,0 +1,83 @@
+"""Delivering what was dropped: behind the publishing, and once.
+
+A rollback notes down first whom it undoes, so that what was delivered is taken back whenever it is cut off.
+"""
+
+from __future__ import annotations
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.errors import CorruptionError
+from ttlsnap.expired.receivers import ExpiredCallback, Receiver, receiver_named
+from ttlsnap.expired.writing import SUFFIX, folder_of
+from ttlsnap.filesystem import Directory
+from ttlsnap.journal import read_journal, read_report
+
+_TAKE_BACK = "rolled-back-by"
+_MAX_NAME = 256
+
+
+def deliver(files: Directory, run: str, receiver: Receiver) -> None:
+    """Give a published run's dropped entries to ``receiver``; done again it does what was left."""
+    folder = folder_of(run)
+    receiver.take(files, [f"{folder}/{info.name}" for info in files.list(folder, (SUFFIX,))], run)
+    files.remove_tree(folder)
+
+
+def deliver_all(files: Directory, callback: ExpiredCallback | None = None) -> None:
+    """Deliver what published runs, and those that made a copy, have not delivered yet.
+
+    What is of runs that were undone is removed, and what is of one that was rolled back is taken back; of a run that
+    was cut off nobody knows yet. What is for another function than ``callback`` stays where it is.
+    """
+    for run in [info.name for info in files.list(layout.RUNS)]:
+        if files.stat(folder_of(run)) is None or _is_rolled_back(files, run):
+            continue
+        journal, target = read_journal(files, run), archive_of(files, run)
+        if journal is not None and journal.status == "undone":
+            files.remove_tree(folder_of(run))
+        elif target is not None and (journal is None or journal.status == "done"):
+            found = receiver_named(target)
+            if found is None and callback is not None and callback.name == target:
+                found = callback
+            if found is not None:
+                deliver(files, run, found)
+
+
+def begin_to_take_back(files: Directory, run: str, by: str) -> None:
+    """Note down that the rollback ``by`` is about to undo ``run``."""
+    if archive_of(files, run) is not None:
+        files.mkdirs(folder_of(run))
+        files.replace(f"{folder_of(run)}/{_TAKE_BACK}", by.encode())
+
+
+def take_back(files: Directory, run: str) -> None:
+    """Take back what a run has delivered, which is rolled back."""
+    target = archive_of(files, run)
+    found = receiver_named(target) if target is not None else None
+    if found is not None:
+        found.take_back(run)
+    files.remove_tree(folder_of(run))
+
+
+def archive_of(files: Directory, run: str) -> str | None:
+    """Where a run's dropped entries go, as its report says; None where they go nowhere."""
+    found = (read_report(files, run) or {}).get("expired_to")
+    if found is not None and not isinstance(found, str):
+        raise CorruptionError(f"the report of run {run} has the expired_to {found!r}, which is no path")
+    return found
+
+
+def _is_rolled_back(files: Directory, run: str) -> bool:
+    """Whether a rollback of the run was published; what it was to take back then is."""
+    note = f"{folder_of(run)}/{_TAKE_BACK}"
+    if files.stat(note) is None:
+        return False
+    by = files.read(note, _MAX_NAME).decode(errors="replace")
+    journal = read_journal(files, by) if layout.is_run(by) else None
+    if journal is not None and journal.status == "open":
+        return True  # nobody knows yet
+    if journal is not None and journal.status == "done":
+        take_back(files, run)
+        return True
+    files.remove(note)
+    return False

@@ -1,0 +1,205 @@
+"""Who gets what was dropped: a folder, a Delta table, or a function that is called with each entry."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from ttlsnap.errors import StorageError, TransformerError, UsageError
+from ttlsnap.expired.writing import SCHEMA, SUFFIX
+from ttlsnap.filesystem import SCRATCH, Directory, open_directory
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+TABLE = "delta:"
+"""How a path begins that is meant as a Delta table."""
+
+_FACTS = ("run", "operator", "store", "state", "partition", "timestamp")
+_LOG = "_delta_log"
+
+
+class Receiver(Protocol):
+    """Gets the dropped entries of runs; reports have its ``name``, by which a later run knows it again."""
+
+    @property
+    def name(self) -> str: ...
+
+    def check(self, *, make: bool) -> None:
+        """Raise UsageError or StorageError where it could take nothing; with ``make`` it is made if it is missing."""
+
+    def take(self, files: Directory, paths: Sequence[str], run: str) -> None:
+        """Take a run's files; done again after a crash it does what was left."""
+
+    def take_back(self, run: str) -> None:
+        """Let go of what it took of a run, which was rolled back."""
+
+
+class Folder:
+    """Parquet files, under names that begin with the run's: moved again after a crash they are the same files."""
+
+    def __init__(self, path: str) -> None:
+        self._folder = open_directory(path)
+        self.name = self._folder.root
+
+    def check(self, *, make: bool) -> None:
+        found = self._folder.stat("")
+        if found is not None and not found.is_dir:
+            raise UsageError(f"{self.name} is no folder: dropped entries go into Parquet files in one")
+        if make:
+            self._folder.mkdirs("")
+
+    def take(self, files: Directory, paths: Sequence[str], run: str) -> None:
+        self.check(make=True)
+        for path in paths:
+            name = f"{run}-{path.rpartition('/')[2]}"
+            hidden = f".{name}{SCRATCH}"  # Spark passes over what begins with a dot
+            with files.open(path) as old, self._folder.writer(hidden) as new:
+                shutil.copyfileobj(old, new, 8 << 20)
+            self._folder.rename(hidden, name)
+            self._folder.sync("")
+            files.remove(path)
+
+    def take_back(self, run: str) -> None:
+        for info in self._folder.list("", (SUFFIX,)):
+            if info.name.startswith(f"{run}-"):
+                self._folder.remove(info.name)
+
+
+class Table:
+    """A Delta table: a run is one commit, whose transaction identifier says that it is there already.
+
+    It is written without Spark, so that every engine can.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._folder = open_directory(path)
+        self.name = TABLE + self._folder.root
+
+    def check(self, *, make: bool) -> None:
+        from deltalake import DeltaTable
+
+        with self._told():
+            found = self._found()
+            if found is None:
+                if self._folder.list(""):
+                    raise UsageError(f"{self._folder.root} has files in it, and is no Delta table")
+                if not make:
+                    return
+                DeltaTable.create(self._folder.root, SCHEMA, mode="ignore", name="ttlsnap_expired")
+                return
+            columns = {field.name for field in found.schema().fields}
+        missing = [name for name in SCHEMA.names if name not in columns]
+        if missing:
+            raise UsageError(f"{self.name} has no column {', '.join(missing)}: it is not one for dropped entries")
+
+    def take(self, files: Directory, paths: Sequence[str], run: str) -> None:
+        from deltalake import CommitProperties, Transaction, write_deltalake
+
+        self.check(make=True)
+        if not paths:
+            return
+        with self._told():
+            found = self._found()
+            if found is not None and found.transaction_version(_application(run)) is not None:
+                return
+            rows = pa.RecordBatchReader.from_batches(SCHEMA, _batches(files, paths))
+            once = CommitProperties(app_transactions=[Transaction(_application(run), 1)])
+            write_deltalake(self._folder.root, rows, mode="append", commit_properties=once)
+
+    def take_back(self, run: str) -> None:
+        with self._told():
+            found = self._found()
+            if found is not None:
+                found.delete(f"run = '{run}'")
+
+    def _found(self) -> DeltaTable | None:
+        from deltalake import DeltaTable
+
+        return DeltaTable(self._folder.root) if self._folder.stat(_LOG) is not None else None
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """What the library raises, as errors of our own."""
+        from deltalake.exceptions import DeltaError
+
+        try:
+            yield
+        except (DeltaError, OSError, ValueError, pa.ArrowException) as error:
+            raise StorageError(f"{self.name}: {str(error)[:500]}") from error
+
+
+@dataclass(frozen=True)
+class ExpiredCallback:
+    """A function that gets each dropped entry once its run is published; by ``name`` later runs know it again.
+
+    It is called with the key and the value, as what their JSON is in Python, and of ``run``, ``operator``, ``store``,
+    ``state``, ``partition`` and ``timestamp`` (an aware datetime, or None) with those that it has parameters for. After
+    a crash it hears again of the entries of the file that it had come to.
+    """
+
+    name: str
+    function: Callable[..., object]
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Raises TransformerError with the entry for which the function raised."""
+        parameters = inspect.signature(self.function).parameters.values()
+        every = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+        wanted = [name for name in _FACTS if every or name in {parameter.name for parameter in parameters}]
+        for row in rows:
+            try:
+                self.function(json.loads(row["key"]), json.loads(row["value"]), **{name: row[name] for name in wanted})
+            except Exception as error:  # its author's code
+                raise TransformerError(f"{self.name}, key {row['key']}: {type(error).__name__}: {error}") from error
+
+    def check(self, *, make: bool) -> None:
+        """Nothing: it was loaded."""
+
+    def take(self, files: Directory, paths: Sequence[str], run: str) -> None:
+        for path in paths:
+            for batch in _batches(files, [path]):
+                self(batch.to_pylist())
+            files.remove(path)
+
+    def take_back(self, run: str) -> None:
+        """Nothing: what it did is its own."""
+
+
+def receiver(place: str | ExpiredCallback) -> Receiver:
+    """The receiver that somebody named: a path is that of a folder, unless a Delta table is there."""
+    if isinstance(place, ExpiredCallback):
+        return place
+    if place.startswith(TABLE):
+        return Table(place.removeprefix(TABLE))
+    return Table(place) if open_directory(place).stat(_LOG) is not None else Folder(place)
+
+
+def receiver_named(name: str) -> Receiver | None:
+    """The receiver that a report names; None for a function, which is called by whoever was given it alone."""
+    return receiver(name) if name.startswith(("/", TABLE)) or "://" in name else None
+
+
+def place_told(name: str, run: str) -> str:
+    """Where what ``run`` dropped went, in words."""
+    if name.startswith(TABLE):
+        return f"in the Delta table {name.removeprefix(TABLE)}, run = '{run}'"
+    return f"in {name}/{run}-*{SUFFIX}" if receiver_named(name) is not None else f"told to {name}"
+
+
+def _application(run: str) -> str:
+    return f"ttlsnap-{run}"
+
+
+def _batches(files: Directory, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    from pyarrow.parquet import ParquetFile
+
+    for path in paths:
+        with files.open(path) as stream:
+            yield from ParquetFile(stream).iter_batches()
