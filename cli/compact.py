@@ -276,7 +276,6 @@ def compact(
         "--scratch": scratch,
         "--drop-unmatched": drop_unmatched,
         "--timers": timers is not TimerPolicyName.KEEP,
-        "--expired-to": expired_to,
     }
     for_tables = {"--key": key, "--jars": jars, "--max-files": max_files, "--max-bytes": max_bytes, "--erase": erase}
     tables = {target for target in targets if is_table(open_directory(target))}
@@ -304,6 +303,7 @@ def compact(
                     dry_run=dry_run,
                     limits=limits,
                     erasing=Erase(retention_ms, yes) if erase else None,
+                    expired_to=callback or expired_to,
                     jars=jars,
                     master=master,
                     ask=ask,

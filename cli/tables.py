@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ttlsnap.delta.planning import Limits
     from ttlsnap.delta.report import TableReport
     from ttlsnap.delta.run import Erase
+    from ttlsnap.expired.receivers import ExpiredCallback
     from ttlsnap.transform import StateSnapshotTransformerFactory
 
 
@@ -37,6 +38,7 @@ def compact_one(
     dry_run: bool,
     limits: Limits,
     erasing: Erase | None,
+    expired_to: str | ExpiredCallback | None,
     jars: str | None,
     master: str | None,
     ask: bool,
@@ -59,6 +61,7 @@ def compact_one(
         dry_run=dry_run,
         limits=limits,
         erasing=erasing,
+        expired_to=expired_to,
         jars=jars,
         master=master,
         confirm=confirm if ask else None,
@@ -88,6 +91,8 @@ def _show_counts(out: Console, report: TableReport) -> None:
 
 
 def _show(out: Console, report: TableReport) -> None:
+    from ttlsnap.expired.receivers import place_told
+
     _show_counts(out, report)
     read = f"{number(report.files)} files"
     if report.engine is None:
@@ -104,6 +109,8 @@ def _show(out: Console, report: TableReport) -> None:
     else:
         versions = " to ".join(dict.fromkeys(f"{version}" for version in (report.versions[0], report.versions[-1])))
         lines.append(f"Done as run {report.run}, version {versions}. Undo: ttlsnap rollback {report.target}")
+        if report.expired_to is not None and report.counts.dropped:
+            lines.append(f"What was dropped is {place_told(report.expired_to, report.run)}")
     gone = report.physically_gone_by
     if report.erased is not None and report.erased.left is None:
         lines.append("Old files were removed; the table has some elsewhere, so whether all are gone cannot be told.")

@@ -409,8 +409,7 @@ class _RawObject(io.RawIOBase):
 def client(bucket: str, process: int) -> ObjectStore:
     """The client of a process; one that was forked must not use its parent's."""
     options: dict[str, Any] = {"retry_config": RETRIES}
-    endpoint = next(filter(None, map(os.environ.get, ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"))), "")
-    if bucket.startswith("s3:") and endpoint.startswith("http://"):
+    if bucket.startswith("s3:") and _endpoint().startswith("http://"):
         options["client_options"] = {"allow_http": True}  # whoever writes that endpoint down allows it
     if bucket.startswith("s3:") and os.environ.get("AWS_PROFILE"):
         options["credential_provider"] = _profile()
@@ -418,6 +417,19 @@ def client(bucket: str, process: int) -> ObjectStore:
         return from_url(bucket, **options)
     except (BaseError, ValueError) as error:
         raise UsageError(f"{bucket}: {error}") from error
+
+
+def storage_options(root: str) -> dict[str, str]:
+    """What a client of another library, which reads the environment itself, has to be told besides."""
+    endpoint = _endpoint()
+    if not root.startswith("s3") or not endpoint:
+        return {}
+    return {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": str(endpoint.startswith("http://")).lower()}
+
+
+def _endpoint() -> str:
+    """Of S3, where it is not Amazon's."""
+    return next(filter(None, map(os.environ.get, ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"))), "")
 
 
 def _profile() -> Any:

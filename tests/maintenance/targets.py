@@ -23,7 +23,7 @@ def last(self, source, target):
     rename(self, source, target)
 
 LocalDirectory.rename = last
-run(["compact", sys.argv[1], "--ttl", "7d", "--timestamp", "value.max", "--engine", "local", "--quiet-period", "0"])
+run(["compact", *sys.argv[1:], "--engine", "local", "--quiet-period", "0"])
 """
 
 
@@ -36,8 +36,14 @@ def fresh(folder: Path, name: str, source: str = "agg-deltas-lz4-4.2") -> Path:
 def fenced(folder: Path, name: str) -> Path:
     """One whose compaction was killed while it put its second file in place."""
     target = fresh(folder, name)
-    assert subprocess.run([sys.executable, "-c", _CUT_OFF, str(target)], check=False).returncode == 9
+    cut_off(target, "7d", "value.max")
     return target
+
+
+def cut_off(target: Path, ttl: str, timestamp: str, *more: str) -> None:
+    """Kill a compaction of ``target`` while it puts its second file in place."""
+    words = [str(target), "--ttl", ttl, "--timestamp", timestamp, *more]
+    assert subprocess.run([sys.executable, "-c", _CUT_OFF, *words], check=False).returncode == 9
 
 
 def damaged(folder: Path, name: str) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import doctor, history, recover, rollback
+from ttlsnap import doctor, history, objects, recover, rollback
 from ttlsnap.cli.app import run
 
 from ..compaction.stories import BATCHES, FIELDS, MORE, H, limit_of, unwanted
@@ -85,6 +85,18 @@ def test_what_is_dropped_goes_there_as_well(bucket: str, tmp_path: Path, capsys:
     assert sum(pq.read_table(path).num_rows for path in found.iterdir()) == report["totals"]["dropped"] > 0
     rollback(uri, quiet_period=0)
     assert objects_of(f"{bucket}/expired") == {}
+
+
+def test_and_into_a_delta_table(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from deltalake import DeltaTable
+
+    uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{bucket}/checkpoint")
+    report = compact(capsys, uri, *OLD, "--expired-to", f"delta:{bucket}/expired")
+    options = objects.storage_options(bucket)
+    rows = DeltaTable(f"{bucket}/expired", storage_options=options).to_pyarrow_table()
+    assert rows["run"].to_pylist() == [report["run"]] * report["totals"]["dropped"]
+    rollback(uri, quiet_period=0)
+    assert DeltaTable(f"{bucket}/expired", storage_options=options).to_pyarrow_table().num_rows == 0
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,40 @@ def compact(
     ).to_json()
 
 
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def killed(spark: Any, path: str, at: str, verb: str = "compact", **options: Any) -> None:
+    """A run, or a rollback, that comes to the function ``at`` and no further."""
+    from unittest import mock
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    verbs: dict[str, Callable[..., Any]] = {"compact": compact, "rollback": rollback, "heard": heard}
+    # Nobody puts anything in order any more.
+    with mock.patch(f"ttlsnap.delta.{at}", stop), mock.patch("ttlsnap.delta.archiving.TableArchive.discard"):
+        try:
+            verbs[verb](spark, path, **options)
+        except Killed:
+            return
+    raise AssertionError(f"nobody came to {at}")
+
+
+def heard(spark: Any, path: str, notes: str, **options: Any) -> dict[str, Any]:
+    """A run whose dropped rows a function hears of, which notes down their keys."""
+    from pathlib import Path
+
+    from ttlsnap.expired.receivers import ExpiredCallback
+
+    def note(key: dict[str, Any], value: dict[str, Any], run: str) -> None:
+        with Path(notes).open("a") as file:
+            print(run, key["user"], file=file)
+
+    return compact(spark, path, expired_to=ExpiredCallback("tests:note", note), **options)
+
+
 def rollback(spark: Any, path: str) -> int:
     """Undoes the last run; the table's version after it."""
     from ttlsnap.delta.history import rollback_table

@@ -106,9 +106,12 @@ class Table:
         return {"columns": self.columns, **places}
 
     def compact(self, **options: Any) -> Any:
+        return self.call("compact", path=self.path, **self.order(**options))
+
+    def order(self, **options: Any) -> dict[str, Any]:
+        """What a run is asked to do."""
         policy = {} if "rule" in options else {"ttl": f"{TTL.days}d", "timestamp": self.time[2]}
-        order = {**policy, "key": ["user"], "now": NOW.isoformat(), **options}
-        return self.call("compact", path=self.path, **order)
+        return {**policy, "key": ["user"], "now": NOW.isoformat(), **options}
 
     def rows(self, columns: str = "*", version: int | None = None) -> list[list[Any]]:
         at = "" if version is None else f" VERSION AS OF {version}"

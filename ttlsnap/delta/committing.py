@@ -52,6 +52,11 @@ def rows_changed(made: Sequence[Commit]) -> tuple[int, int]:
     return dropped, rewritten
 
 
+def changes_rows(made: Commit) -> bool:
+    """Whether a run's commit drops or rewrites rows, and does not only purge or remember."""
+    return made.operation in ("DELETE", "MERGE")
+
+
 def _first(metrics: Mapping[str, Any], names: Sequence[str]) -> int:
     return next((int(metrics[name]) for name in names if name in metrics), 0)
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ttlsnap.clock import MICROS, iso
-from ttlsnap.delta.committing import ConflictError, named, rows_changed, sql_name, told, words_of
+from ttlsnap.delta.archiving import begin_to_take_back, take_back
+from ttlsnap.delta.committing import ConflictError, changes_rows, named, rows_changed, sql_name, told, words_of
 from ttlsnap.delta.log import Commit, commits, newest_version, open_table, read_table
 from ttlsnap.delta.session import delta_session
 from ttlsnap.errors import RefusedError
@@ -24,7 +25,7 @@ _UNDOES = "undoes"
 class TableRun:
     """One run on a table: the versions that it made, and what it has left in these commits.
 
-    ``kind`` is ``compact``, ``erase`` where no row was touched, or ``rollback``.
+    ``kind`` is ``compact``, ``erase`` where no row was touched, or ``rollback``. ``expired_to`` got what it dropped.
     """
 
     run: str
@@ -34,6 +35,7 @@ class TableRun:
     dropped: int
     rewritten: int
     undoes: str | None
+    expired_to: str | None = None
 
     @property
     def version(self) -> int:
@@ -51,6 +53,7 @@ class TableRun:
             "dropped": self.dropped,
             "rewritten": self.rewritten,
             "undoes": self.undoes,
+            "expired_to": self.expired_to,
         }
 
 
@@ -71,22 +74,24 @@ def table_history(target: str) -> list[TableRun]:
     for run, parts in found.items():
         last = parts[-1].timestamp_ms
         dropped, rewritten = rows_changed(parts)
+        kind = "compact" if any(changes_rows(part) for part in parts) else "erase"
         runs.append(
             TableRun(
                 run=run,
-                kind="rollback" if run in undone else "compact" if any(_compacts(part) for part in parts) else "erase",
+                kind="rollback" if run in undone else kind,
                 versions=tuple(part.version for part in parts),
                 at=None if last is None else iso(last * MICROS),
                 dropped=dropped,
                 rewritten=rewritten,
                 undoes=undone.get(run),
+                expired_to=_text((words_of(parts[0]) or {}).get("expired_to")),
             )
         )
     return runs[::-1]
 
 
-def _compacts(made: Commit) -> bool:
-    return made.operation in ("DELETE", "MERGE")
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def rollback_table(
@@ -113,8 +118,12 @@ def rollback_table(
             f"RESTORE TABLE {sql_name(files)} TO VERSION AS OF {first - 1}"
         )
     words = {"run": new_run_id(), _UNDOES: last.run}
-    with delta_session(session, jars=jars, master=master) as spark:
+    with files.lock(), delta_session(session, jars=jars, master=master) as spark:
+        if last.expired_to is not None:
+            begin_to_take_back(files, last.run, table.version, last.expired_to)
         _restore(spark, files, first - 1, words, table.version)
+        if last.expired_to is not None:
+            take_back(files, last.run, last.expired_to)
     return last, read_table(files).version
 
 

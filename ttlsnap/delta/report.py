@@ -37,7 +37,7 @@ class TableReport:
     statistics. ``engine`` is ``spark`` where it was needed. ``overtaken`` rows were written by somebody else between
     being read and being changed, and left as they are. ``erasing`` tells whether old files are to go, too.
     ``physically_gone_by`` is when a ``VACUUM`` may first have removed the files with what was dropped, None where it
-    stays in files that are still part of the table.
+    stays in files that are still part of the table. ``expired_to`` is what gets the rows that were dropped.
     """
 
     run: str
@@ -58,6 +58,7 @@ class TableReport:
     erasing: bool = False
     overtaken: int = 0
     physically_gone_by: datetime | None = None
+    expired_to: str | None = None
     erased: Erasure | None = None
     seconds: float = 0.0
     warnings: tuple[str, ...] = field(default=())
@@ -111,6 +112,7 @@ class TableReport:
             "logically_gone": {"version": self.versions[-1]} if self.versions and self.counts.dropped else None,
             "physically_gone_by": None if gone is None else iso_of(gone),
             "erased": None if self.erased is None else self.erased.to_json(),
+            "expired_to": self.expired_to,
             "output": None,
             "backup": None,
             "seconds": round(self.seconds, 3),

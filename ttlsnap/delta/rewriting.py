@@ -77,6 +77,11 @@ class Changes:
             size += file.size
         return [*parts, mine] if mine else []
 
+    def dropped(self, files: Sequence[str] | None) -> DataFrame:
+        """The rows in ``files`` that go, as they were read."""
+        part = self.frame.where("gone")
+        return (part if files is None else part.where(part["file"].isin(list(files)))).select("old.*")
+
     def statement(self, plan: TablePlan, files: Sequence[str] | None) -> str:
         """The ``MERGE`` of the changes in ``files``.
 
@@ -192,7 +197,7 @@ def _read_by_spark(spark: SparkSession, plan: TablePlan, by_file: bool) -> _Sour
 
     names = plan.table.metadata.schema.names
     with told(plan.files):
-        table = _planned(spark, plan)
+        table = planned_version(spark, plan)
         if plan.cutoffs is not None:
             table = table.where(plan.sql)
         columns = [F.col(quoted(name)).alias(f"c{place}") for place, name in enumerate(names)]
@@ -211,7 +216,7 @@ def _read_by_workers(spark: SparkSession, plan: TablePlan) -> _Source:
 
     files, live, columns = plan.files, plan.live, plan.table.metadata.schema
     with told(plan.files):
-        types = [field.dataType for field in _planned(spark, plan).schema]
+        types = [field.dataType for field in planned_version(spark, plan).schema]
     rows = StructType([StructField(f"c{place}", kind) for place, kind in enumerate(types)])
 
     def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -228,10 +233,10 @@ def _read_by_workers(spark: SparkSession, plan: TablePlan) -> _Source:
 def check_unique(spark: SparkSession, plan: TablePlan) -> None:
     """Raises RefusedError where two rows of the table have one key."""
     with told(plan.files):
-        _check_keys(_planned(spark, plan), [quoted(name) for name in plan.key], plan)
+        _check_keys(planned_version(spark, plan), [quoted(name) for name in plan.key], plan)
 
 
-def _planned(spark: SparkSession, plan: TablePlan) -> DataFrame:
+def planned_version(spark: SparkSession, plan: TablePlan) -> DataFrame:
     """The version that was planned with."""
     return spark.read.format("delta").option("versionAsOf", plan.table.version).load(table_path(plan.files))
 

@@ -16,23 +16,27 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ttlsnap.clock import iso
+from ttlsnap.delta.archiving import TableArchive, deliver_waiting, waits
 from ttlsnap.delta.committing import commit, rows_changed, sql_name, words_of
 from ttlsnap.delta.counting import counted
+from ttlsnap.delta.cutoff import quoted
 from ttlsnap.delta.erasing import check_retention, erase, retention_of
 from ttlsnap.delta.features import check_features, downstream_warnings
 from ttlsnap.delta.log import KEY, Commit, commits, key_property, live_files, open_table, read_table
 from ttlsnap.delta.planning import Limits, TablePlan, delete_parts, plan_table
 from ttlsnap.delta.report import TableReport, summed
-from ttlsnap.delta.rewriting import check_unique, scanned
+from ttlsnap.delta.rewriting import check_unique, planned_version, scanned
 from ttlsnap.delta.session import delta_session
 from ttlsnap.engines.launch import SessionSource
 from ttlsnap.errors import RefusedError, TtlsnapError
+from ttlsnap.expired.receivers import ExpiredCallback, receiver
+from ttlsnap.filesystem import OWN
 from ttlsnap.plan import new_run_id
 from ttlsnap.report import Counts
 from ttlsnap.transform import StateSnapshotTransformerFactory
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 Confirm = Callable[[TableReport], bool]
 
@@ -57,6 +61,7 @@ def compact_table(
     dry_run: bool = False,
     limits: Limits | None = None,
     erasing: Erase | None = None,
+    expired_to: str | ExpiredCallback | None = None,
     session: SessionSource = None,
     jars: str | None = None,
     master: str | None = None,
@@ -66,7 +71,8 @@ def compact_table(
 
     ``key`` are the columns that a row goes by; left out, those that the table remembers. ``now`` is ``checkpoint`` (the
     moment when rows were last written, other than by ttlsnap), ``wall``, or an ISO 8601 time. ``limits`` hold for each
-    commit: a run makes as many as it needs. ``confirm`` is asked, with what a dry run would say, before anything is
+    commit: a run makes as many as it needs. ``expired_to`` gets the rows that are dropped, as it does of a checkpoint
+    (see ``ttlsnap.expired``). ``confirm`` is asked, with what a dry run would say, before anything is
     changed.
 
     Raises a ``TtlsnapError``; the table is then as it was, or as the last of the run's whole commits has left it.
@@ -77,18 +83,32 @@ def compact_table(
     check_features(files, table)
     if erasing is not None:
         check_retention(files, table.metadata, erasing.retention_ms, erasing.yes)
+    receives = receiver(expired_to) if expired_to is not None else None
+    if receives is not None:
+        receives.check(make=not dry_run)
     plan = plan_table(files, table, transformers, key, now)
-    report = replace(_begun(plan, dry_run), erasing=erasing is not None)
+    report = replace(
+        _begun(plan, dry_run), erasing=erasing is not None, expired_to=receives.name if receives is not None else None
+    )
     nothing = plan.cutoffs is not None and all(decision is False for decision in plan.decided)
     with ExitStack() as stack:
+        spark_of = functools.cache(lambda: stack.enter_context(delta_session(session, jars=jars, master=master)))
+        if not dry_run and (receives is not None or waits(files)):
+            stack.enter_context(files.lock())
+            deliver_waiting(files, expired_to if isinstance(expired_to, ExpiredCallback) else None, spark_of)
+            if erasing is not None and waits(files):
+                raise RefusedError(
+                    f"{files.root}/{OWN} has rows that an earlier run dropped, which wait for the function that is to "
+                    "get them: give it (--expired-to), or erase without. Nothing was changed"
+                )
         if (plan.cutoffs is not None and dry_run) or (nothing and erasing is None):
             report = counted(plan, report)
         else:
-            spark = stack.enter_context(delta_session(session, jars=jars, master=master))
-            work = _Run(spark, plan, replace(report, engine="spark"), limits or Limits(), confirm)
+            archive = TableArchive(plan, report.run, receives) if receives is not None else None
+            work = _Run(spark_of(), plan, replace(report, engine="spark"), limits or Limits(), confirm, archive)
             report = work.run()
             if erasing is not None and not dry_run and not work.declined:
-                report = _erased(spark, plan, report, erasing)
+                report = _erased(spark_of(), plan, report, erasing)
     return replace(report, seconds=time.monotonic() - started)
 
 
@@ -139,16 +159,24 @@ def _words(plan: TablePlan, report: TableReport) -> dict[str, Any]:
     counts = {name: n for name, n in report.counts.to_json().items() if name in ("entries", "dropped", "rewritten")}
     if plan.cutoffs is not None:
         counts = {"entries": counts["entries"]}
-    return {"run": report.run, "key": list(plan.key), "now": iso(report.now_us), **policy, "counts": counts}
+    words = {"run": report.run, "key": list(plan.key), "now": iso(report.now_us), **policy, "counts": counts}
+    return words if report.expired_to is None else {**words, "expired_to": report.expired_to}
 
 
 class _Run:
     """A run that needs Spark."""
 
     def __init__(
-        self, spark: SparkSession, plan: TablePlan, report: TableReport, limits: Limits, confirm: Confirm | None
+        self,
+        spark: SparkSession,
+        plan: TablePlan,
+        report: TableReport,
+        limits: Limits,
+        confirm: Confirm | None,
+        archive: TableArchive | None,
     ) -> None:
         self._spark, self._plan, self._report, self._limits, self._confirm = spark, plan, report, limits, confirm
+        self._archive = archive
         self.declined = False
 
     def run(self) -> TableReport:
@@ -162,12 +190,21 @@ class _Run:
         if self._declined() or nothing:
             return self._report
         self._remember_key()
-        statements = []
-        for most in parts[:-1]:
-            (_, cutoff), *_ = plan.cutoffs or ()
-            statements.append(f"DELETE FROM {sql_name(plan.files)} WHERE {replace(cutoff, most=most).sql}")
-        self._commit([*statements, f"DELETE FROM {sql_name(plan.files)} WHERE {plan.sql}"])
+        (_, cutoff), *_ = plan.cutoffs or ()
+        conditions = [*(replace(cutoff, most=most).sql for most in parts[:-1]), plan.sql]
+        self._commit(
+            [f"DELETE FROM {sql_name(plan.files)} WHERE {condition}" for condition in conditions],
+            [functools.partial(self._doomed, *pair) for pair in itertools.pairwise(["false", *conditions])],
+        )
         return self._published()
+
+    def _doomed(self, before: str, condition: str) -> DataFrame:
+        """The rows for which ``condition`` is true, and ``before`` was not; by places."""
+        from pyspark.sql import functions as F
+
+        rows = planned_version(self._spark, self._plan).where(f"({condition}) AND NOT coalesce(({before}), false)")
+        names = self._plan.table.metadata.schema.names
+        return rows.select(*(F.col(quoted(name)).alias(f"c{place}") for place, name in enumerate(names)))
 
     def _rewritten(self) -> TableReport:
         plan, before = self._plan, self._report
@@ -193,7 +230,10 @@ class _Run:
                 return self._report
             self._remember_key(checked=True)
             parts = changes.parts(plan, self._limits)
-            self._commit([functools.partial(changes.statement, plan, part) for part in parts])
+            self._commit(
+                [functools.partial(changes.statement, plan, part) for part in parts],
+                [functools.partial(changes.dropped, part) for part in parts] if result.dropped else [],
+            )
         return self._published()
 
     def _declined(self) -> bool:
@@ -210,8 +250,33 @@ class _Run:
         statement = f"ALTER TABLE {sql_name(plan.files)} SET TBLPROPERTIES ('{KEY}' = '{value}')"
         commit(self._spark, plan.files, statement, {"key": list(plan.key)})
 
-    def _commit(self, statements: Sequence[str | Callable[[], str]]) -> None:
-        """One commit for each statement; of several, an error says how far it got."""
+    def _commit(self, statements: Sequence[str | Callable[[], str]], doomed: Sequence[Callable[[], DataFrame]]) -> None:
+        """One commit for each statement, whose rows that go are ``doomed``; what went is delivered."""
+        if self._archive is None or not doomed:
+            self._commit_all(statements)
+            return
+        self._archive.begin()
+        try:
+            for part, rows in enumerate(doomed):
+                self._archive.stage(part, rows())
+            self._commit_all(statements)
+        except BaseException:
+            if not _made(self._plan, self._report):
+                self._archive.discard()
+            raise
+        try:
+            self._archive.deliver(self._spark)
+        except TtlsnapError as error:
+            if self._report.erasing:
+                raise
+            warning = (
+                f"what was dropped is not in {self._report.expired_to} yet, the next run on the table will deliver "
+                f"it: {error}"
+            )
+            self._report = replace(self._report, warnings=(*self._report.warnings, warning))
+
+    def _commit_all(self, statements: Sequence[str | Callable[[], str]]) -> None:
+        """One commit for each; of several, an error says how far it got."""
         words = _words(self._plan, self._report)
         for number, statement in enumerate(statements):
             mine: Mapping[str, Any] = words

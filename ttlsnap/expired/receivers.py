@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ttlsnap.errors import StorageError, TransformerError, UsageError
 from ttlsnap.expired.writing import SCHEMA, SUFFIX
-from ttlsnap.filesystem import SCRATCH, Directory, open_directory
+from ttlsnap.filesystem import SCRATCH, Directory, is_local, open_directory
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -82,6 +82,11 @@ class Table:
     def __init__(self, path: str) -> None:
         self._folder = open_directory(path)
         self.name = TABLE + self._folder.root
+        self._options: dict[str, str] = {}
+        if not is_local(path):
+            from ttlsnap.objects import storage_options
+
+            self._options = storage_options(self._folder.root)
 
     def check(self, *, make: bool) -> None:
         from deltalake import DeltaTable
@@ -93,7 +98,7 @@ class Table:
                     raise UsageError(f"{self._folder.root} has files in it, and is no Delta table")
                 if not make:
                     return
-                DeltaTable.create(self._folder.root, SCHEMA, mode="ignore", name="ttlsnap_expired")
+                DeltaTable.create(self._folder.root, SCHEMA, mode="ignore", storage_options=self._options)
                 return
             columns = {field.name for field in found.schema().fields}
         missing = [name for name in SCHEMA.names if name not in columns]
@@ -108,11 +113,12 @@ class Table:
             return
         with self._told():
             found = self._found()
-            if found is not None and found.transaction_version(_application(run)) is not None:
+            assert found is not None
+            if found.transaction_version(_application(run)) is not None:
                 return
             rows = pa.RecordBatchReader.from_batches(SCHEMA, _batches(files, paths))
             once = CommitProperties(app_transactions=[Transaction(_application(run), 1)])
-            write_deltalake(self._folder.root, rows, mode="append", commit_properties=once)
+            write_deltalake(found, rows, mode="append", commit_properties=once)
 
     def take_back(self, run: str) -> None:
         with self._told():
@@ -123,7 +129,8 @@ class Table:
     def _found(self) -> DeltaTable | None:
         from deltalake import DeltaTable
 
-        return DeltaTable(self._folder.root) if self._folder.stat(_LOG) is not None else None
+        there = self._folder.stat(_LOG) is not None
+        return DeltaTable(self._folder.root, storage_options=self._options) if there else None
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:

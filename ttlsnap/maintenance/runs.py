@@ -29,7 +29,6 @@ from ttlsnap.errors import (
     NotACheckpointError,
     TtlsnapError,
     UnsupportedError,
-    UsageError,
 )
 from ttlsnap.filesystem import open_directory
 from ttlsnap.locking import QUIET_PERIOD
@@ -236,8 +235,6 @@ class _Runner:
 
     def _compact_table(self, target: Target) -> TableReport:
         policy = target.policy
-        if policy.expired_to is not None:
-            raise UsageError(f"{target.path}: expired_to is for checkpoints, and this is a Delta table")
         return compact_table(
             target.path,
             rule_factories(policy.rules),
@@ -245,6 +242,7 @@ class _Runner:
             dry_run=self._dry_run,
             limits=Limits(policy.max_files, policy.max_bytes),
             erasing=Erase(policy.retention_ms, yes=True) if policy.erase else None,
+            expired_to=policy.expired_to,
             session=self._workers.delta_session,
             confirm=partial(self._confirm, target.path) if self._confirm else None,
         )

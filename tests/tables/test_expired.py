@@ -1,0 +1,135 @@
+"""What is dropped of a table is kept: the rows that went, once, whoever writes meanwhile and whatever is cut off."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from ttlsnap.delta.history import table_history
+
+from ..judge.processes import Server
+from ..matrix import FULL
+from .tables import NOW, Table, expired, moment
+
+Rows = list[dict[str, Any]]
+BEFORE_COMMIT, BEHIND_IT, BEFORE_DELIVERY = "run._Run._commit_all", "archiving._settle", "archiving._deliver"
+
+
+def archived(place: str) -> Rows:
+    """The rows in a folder or a Delta table, whichever it is."""
+    path = Path(place.removeprefix("delta:"))
+    found = DeltaTable(path).to_pyarrow_table() if (path / "_delta_log").exists() else pq.read_table(path)
+    rows: Rows = found.to_pylist()
+    return sorted(rows, key=lambda row: (row["run"], row["key"]))
+
+
+def users(rows: Rows) -> list[str]:
+    return [json.loads(row["key"])["user"] for row in rows]
+
+
+def went(table: Table, version: int) -> list[list[Any]]:
+    """Who is there before a version and not in it, with what they had."""
+    left = {user for user, _ in table.rows("user, visits", version)}
+    return [row for row in table.rows("user, visits", version - 1) if row[0] not in left]
+
+
+@pytest.mark.parametrize(
+    ("place", "options"),
+    [("delta:{}", {}), ("{}", {"rule": "Double"}), *([("{}", {"limits": [1, None]})] if FULL else [])],
+)
+def test_the_rows_that_go_are_kept(delta_server: Server, tmp_path: Path, place: str, options: dict[str, Any]) -> None:
+    table, place = Table(delta_server, tmp_path, rich=True), place.format(tmp_path / "archive")
+    files = set(table.files())
+    assert table.compact(**options, expired_to=place, dry_run=True)["expired_to"] == place
+    assert set(table.files()) == files
+    report = table.compact(**options, expired_to=place)
+    rows = archived(place)
+    gone = went(table, report["versions"][-1]) if len(report["versions"]) == 1 else []
+    assert len(rows) == report["totals"]["dropped"] > 0
+    assert {(row["run"], row["state"], row["operator"], row["store"], row["partition"]) for row in rows} == {
+        (report["run"], "rows", None, None, None)
+    }
+    if "limits" not in options:
+        assert [[user, json.loads(row["value"])["visits"]] for user, row in zip(users(rows), rows, strict=True)] == gone
+        first = json.loads(rows[0]["value"])
+        assert (first["tags"], first["name"]) == ([{"key": "a", "value": {"n": gone[0][1]}}], f"{gone[0][0]}.")
+    if "rule" not in options:
+        assert set(users(rows)) == expired()
+        assert [row["timestamp"] for row in rows] == [moment(int(user[1:])) for user in users(rows)]
+    assert not (Path(table.path) / "_ttlsnap").exists()
+    assert [run.expired_to for run in table_history(table.path)] == [place]
+    assert table.compact(**({} if "rule" in options else options), expired_to=place)["warnings"] == []
+    assert len({row["run"] for row in archived(place)}) <= 2
+
+
+@pytest.mark.parametrize("options", [{}, {"rule": "cap"}])
+def test_what_others_write_meanwhile(delta_server: Server, tmp_path: Path, options: dict[str, Any]) -> None:
+    """One that was to go comes back, and one comes that has expired already."""
+    table, place = Table(delta_server, tmp_path), str(tmp_path / "archive")
+    if options:
+        table.put([1, 2], at=NOW, visits=3)  # u001 has 3 then, and goes
+        table.merge()
+    table.put([1 if options else int(min(expired())[1:]), 500], at=NOW if options else moment(59), visits=1)
+    meanwhile = table.stream()
+    report = table.compact(**options, expired_to=place, meanwhile=meanwhile)
+    (version,) = report["versions"]
+    gone = went(table, version)
+    assert users(archived(place)) == [user for user, _ in gone]
+    assert len(gone) == report["totals"]["dropped"] > 0
+    assert {1 if options else 500} <= {int(user[1:]) for user, _ in gone} | {1}
+
+
+@pytest.mark.parametrize("at", [BEFORE_COMMIT, BEHIND_IT, BEFORE_DELIVERY])
+def test_a_run_is_cut_off(delta_server: Server, tmp_path: Path, at: str) -> None:
+    table, place = Table(delta_server, tmp_path), str(tmp_path / "archive")
+    table.call("killed", path=table.path, at=at, **table.order(expired_to=place))
+    assert (Path(table.path) / "_ttlsnap").exists()
+    assert archived(place) == []
+    late = []
+    if at == BEHIND_IT:  # and somebody writes before the next run
+        table.put([400], at=NOW)
+        table.merge()
+        late = ["u400"]
+    before, last = table.users(), table.version()
+    report = table.compact(expired_to=place)
+    assert set(users(archived(place))) == expired()
+    assert len(archived(place)) == len(expired())
+    if at == BEFORE_COMMIT:
+        assert {row["run"] for row in archived(place)} == {report["run"]}
+    else:
+        assert (report["published"], table.users(), table.version()) == (False, before, last)
+        assert set(late) <= set(before)
+    assert not (Path(table.path) / "_ttlsnap").exists()
+
+
+@pytest.mark.parametrize("at", [None, "history._restore", "history.take_back"])
+def test_what_is_rolled_back_is_taken_back(delta_server: Server, tmp_path: Path, at: str | None) -> None:
+    table, place = Table(delta_server, tmp_path), f"delta:{tmp_path / 'archive'}"
+    table.compact(expired_to=place)
+    assert len(archived(place)) == len(expired())
+    if at is None:
+        table.call("rollback", path=table.path)
+    else:
+        table.call("killed", path=table.path, at=at, verb="rollback")
+        assert len(archived(place)) == len(expired())
+        # The next run of any kind sees to it.
+        table.compact(ttl="900d")
+    assert len(archived(place)) == (len(expired()) if at == "history._restore" else 0)
+    assert not (Path(table.path) / "_ttlsnap").exists()
+
+
+def test_a_function_hears_of_it_and_nobody_else_does(delta_server: Server, tmp_path: Path) -> None:
+    table, notes = Table(delta_server, tmp_path), tmp_path / "notes"
+    table.call("killed", path=table.path, at=BEFORE_DELIVERY, verb="heard", notes=str(notes), **table.order())
+    table.compact(expired_to=str(tmp_path / "archive"))
+    assert not notes.exists()
+    report = table.call("heard", path=table.path, notes=str(notes), **table.order())
+    assert report["totals"]["dropped"] == 0
+    assert sorted(line.split()[1] for line in notes.read_text().splitlines()) == sorted(expired())
+    table.call("heard", path=table.path, notes=str(notes), **table.order())
+    assert len(notes.read_text().splitlines()) == len(expired())
