@@ -4,7 +4,7 @@
     python benchmarks/run.py --cache DIR         keep the checkpoints in DIR for the next time
     python benchmarks/run.py --markdown FILE     also put the tables into FILE, between the marks of each part
     python benchmarks/run.py --only engines      one part: engines, large, states, memory, rocksdb, operators, inspect,
-                                             check or tables
+                                             check, tables, maintain or cluster
 
 Nothing is judged here: goals stand beside the figures, and whoever reads them decides.
 """
@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from checkpoints import NOW, SHAPES, TIMESTAMP, TTL, half_expired, make_checkpoints, spark_session
+from cluster_work import cluster, seconds
+from maintenance_work import SMALL, maintenance
 from measuring import Comparison, compare, measure
 from queries import OWN_TTL
 from rocksdb_work import (
@@ -38,7 +40,16 @@ from rocksdb_work import (
     one_large_partition,
 )
 from tiling import many_files, tiled
-from work import CodecLimit, count, load_with_spark, planned, run_engine, run_in_threads, run_serially
+from work import (
+    CodecLimit,
+    count,
+    load_with_spark,
+    planned,
+    run_command,
+    run_engine,
+    run_in_threads,
+    run_serially,
+)
 
 from ttlsnap.engines import Engine
 from ttlsnap.engines.local import LocalEngine
@@ -368,14 +379,14 @@ def checking(cache: Path, runs: int) -> list[Table]:
     with tempfile.TemporaryDirectory(dir=cache) as folder:
         many = many_files(checkpoints["many"], Path(folder, "checkpoint"), 100)
         contract = Path(folder, "contract.json")
-        _run("contract", many, "--output", contract)
+        run_command("contract", many, "--output", contract)
         build = ("--schema", "user string, amount bigint", "--output-mode", "update")
         subjects: dict[str, tuple[tuple[Any, ...], str]] = {
             "check, two contracts": (("check", contract, contract), "wall under 0.5"),
             "check, two checkpoints, 200 partitions": (("check", many, many), "wall under 0.5"),
             "contract of a function": (("contract", "queries:by_user", *build), "a Spark start, and some seconds"),
         }
-        done = compare({name: partial(_run, *command) for name, (command, _) in subjects.items()}, runs)
+        done = compare({name: partial(run_command, *command) for name, (command, _) in subjects.items()}, runs)
         rows: list[Row] = [("command", "wall, s", "CPU, s", "goal")]
         for name, (_, goal) in subjects.items():
             rows.append((name, f"{done.wall(name):.2f}", f"{done.cpu(name):.2f}", goal))
@@ -383,7 +394,7 @@ def checking(cache: Path, runs: int) -> list[Table]:
     for name, title in (("main", "2M entries, HDFS-backed"), ("rocksdb", "2M entries, RocksDB")):
         drop = ("--ttl", TTL, "--timestamp", TIMESTAMP, "--now", NOW, "--dry-run", "--engine", "local")
         ways = {"doctor": ("doctor", checkpoints[name]), "compact": ("compact", checkpoints[name], *drop)}
-        done = compare({way: partial(_run, *command) for way, command in ways.items()}, runs)
+        done = compare({way: partial(run_command, *command) for way, command in ways.items()}, runs)
         walls = (f"{done.wall(way):.2f}" for way in ways)
         scans.append((title, *walls, f"{done.wall_ratio('doctor', 'compact'):.2f}", "about 1"))
     return [("`ttlsnap check` and `contract`, from start to exit", rows), ("`ttlsnap doctor`, on all cores", scans)]
@@ -420,6 +431,54 @@ def tables(cache: Path, runs: int) -> list[Table]:
     return [(f"Delta tables, {of}", changed), ("Dry runs of a TTL on them", looked)]
 
 
+def maintaining(cache: Path, runs: int) -> list[Table]:
+    """``ttlsnap maintain``: what a target costs, and targets side by side."""
+    per: list[Row] = [("engine", "1 target, s", "20 targets, s", "each further target, s", "goal")]
+    beside: list[Row] = [("engine", "one partition at a time, s", "two, s", "wall ratio")]
+    one = make_checkpoints(cache, ["one"])["one"]
+    with tempfile.TemporaryDirectory(dir=cache) as name:
+        folder = Path(name)
+        for engine in ("local", "spark"):
+            with_it = ("--engine", engine)
+            some = {n: maintenance(folder / str(n), SMALL, n, "7d", *with_it) for n in (1, 20)}
+            done = compare({str(n): ready for n, ready in some.items()}, runs, prepare=True)
+            each = (done.wall("20") - done.wall("1")) / 19
+            per.append((engine, f"{done.wall('1'):.2f}", f"{done.wall('20'):.2f}", f"{each:.2f}", "under 1"))
+            ways = {
+                str(n): maintenance(folder / f"p{n}", one, 4, TTL, *with_it, "--parallelism", str(n), now=NOW)
+                for n in (1, 2)
+            }
+            done = compare(ways, runs, prepare=True)
+            ratio = f"{done.wall_ratio('1', '2'):.2f}"
+            beside.append((engine, f"{done.wall('1'):.2f}", f"{done.wall('2'):.2f}", ratio))
+    return [
+        ("`ttlsnap maintain`, small checkpoints of two partitions, from start to exit", per),
+        ("`ttlsnap maintain`, four targets of one partition with 500,000 entries", beside),
+    ]
+
+
+def clusters(cache: Path, runs: int) -> list[Table]:
+    """The Spark engine on a standalone cluster, with one executor and with two."""
+    small = make_checkpoints(cache, ["small"])["small"]
+    found: dict[int, list[float]] = {1: [], 2: []}
+    tiles = 16
+    with tempfile.TemporaryDirectory(dir=cache) as name:
+        folder = Path(name)
+        checkpoint = tiled(small, folder / "c", tiles)
+        with cluster(2, folder) as master:
+            for _ in range(runs):
+                for executors, walls in found.items():
+                    walls += seconds(master, executors, checkpoint, 1)
+    entries = SHAPES["small"].entries * tiles
+    rows: list[Row] = [("executors, a core each", "wall, s", "entries a second", "against one", "goal")]
+    for executors, walls in found.items():
+        wall = statistics.median(walls)
+        ratio = statistics.median(a / b for a, b in zip(found[1], walls, strict=True))
+        goal = "at least 1.7" if executors > 1 else ""
+        rows.append((str(executors), f"{wall:.2f}", f"{entries / wall:,.0f}", f"{ratio:.2f}", goal))
+    return [(f"A standalone cluster, {entries:,} entries in {4 * tiles} partitions", rows)]
+
+
 PARTS: dict[str, Callable[[Path, int], list[Table]]] = {
     "engines": engines,
     "large": large,
@@ -430,6 +489,8 @@ PARTS: dict[str, Callable[[Path, int], list[Table]]] = {
     "inspect": inspect,
     "check": checking,
     "tables": tables,
+    "maintain": maintaining,
+    "cluster": clusters,
 }
 
 
@@ -487,18 +548,7 @@ def _worker(checkpoint: Path, partition: int, *way: str) -> dict[str, Any]:
 
 
 def _inspect(checkpoint: Path) -> None:
-    _run("inspect", checkpoint)
-
-
-def _run(*arguments: Any) -> None:
-    """A command as a process of its own; doctor's finding something is no failure."""
-    script = "from ttlsnap.cli import main; main()"
-    command = [sys.executable, "-c", script, *map(str, arguments)]
-    # An installed command has its bytecode.
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=HERE, env=env)
-    if done.returncode not in (0, 1):
-        raise RuntimeError(f"{arguments[0]} ended with {done.returncode}: {done.stderr.decode()}")
+    run_command("inspect", checkpoint)
 
 
 def _against(done: Comparison) -> tuple[str, str, str]:

@@ -128,7 +128,7 @@ def compact(
         plan = plan_compaction(checkpoint, transformers, clock_at(now, checkpoint.batch), selection, timers)
         check_given_schemas(plan, schemas or {}, scratch)
         if not dry_run:
-            refuse_if_alive(files, checkpoint.query_id, quiet_period)
+            refuse_if_alive(files, checkpoint.query_id, quiet_period, only_read=output is not None)
         run = _Run(plan, engine or LocalEngine(), listener, started, rewrite, scratch, drop_unmatched, parts, archive)
         destination = check_destination(files.root, output) if output is not None else None
         if dry_run:
@@ -296,6 +296,7 @@ def _in_place(run: _Run, files: Directory) -> CompactionReport:
         raise
     report = _delivered(files, run, report)
     try:
+        files.remove_tree(staged_path(plan.run, ""))  # a worker that was killed may have left something there
         discard_backups(files, keep=plan.run)
     except TtlsnapError as error:
         kept = f"an older backup could not be removed; the next run will try again: {error}"

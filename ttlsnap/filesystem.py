@@ -1,8 +1,8 @@
 """Where the bytes lie: one directory of files, addressed by relative POSIX paths.
 
 ``Directory`` is the seam: everything that touches a checkpoint goes through one. ``LocalDirectory`` is the
-implementation for local disks (and what is mounted like one), ``ttlsnap.objects`` has that for object stores. Rules
-that every implementation keeps:
+implementation for local disks (and what is mounted like one), ``ttlsnap.objects`` has that for object stores, and
+``ttlsnap.hdfs`` that for HDFS. Rules that every implementation keeps:
 
 * A path never leads outside the directory: ``..`` and absolute paths are refused, and so is a symbolic link
   whose target lies outside. In ttlsnap's own folder, where things are deleted, no link is followed at all.
@@ -26,7 +26,7 @@ import io
 import os
 import shutil
 import stat
-import time
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +45,11 @@ SCRATCH = ".tmp"
 OBJECT_STORES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "abfs", "abfss": "abfss", "az": "az"}
 """The schemes of object stores that are understood, Hadoop's among them, and what their client calls them."""
 
+REMOTE = {**OBJECT_STORES, "hdfs": "hdfs"}
+"""The schemes of all that is not on this machine."""
+
 _PIECE = 8 << 20
+_NO_UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
 
 
@@ -88,21 +92,25 @@ class Directory(Protocol):
 
 
 def open_directory(target: str) -> Directory:
-    """The directory that ``target`` names: a path, a ``file:`` URI or that of an object store.
+    """The directory that ``target`` names: a path, a ``file:`` URI, that of an object store or of HDFS.
 
     Raises UnsupportedError for other URI schemes. The directory need not exist.
     """
-    if not is_local(target):
-        from ttlsnap.objects import ObjectDirectory
+    if is_local(target):
+        return open_local(target)
+    if target.lower().startswith("hdfs:"):
+        from ttlsnap.hdfs import HdfsDirectory
 
-        return ObjectDirectory(target)
-    return open_local(target)
+        return HdfsDirectory(target)
+    from ttlsnap.objects import ObjectDirectory
+
+    return ObjectDirectory(target)
 
 
 def is_local(target: str) -> bool:
-    """Whether ``target`` is no URI of an object store; raises UsageError for what is neither a path nor a URI."""
+    """Whether ``target`` is on this machine's file systems; raises UsageError for what is neither a path nor a URI."""
     try:
-        return urlparse(target).scheme not in OBJECT_STORES
+        return urlparse(target).scheme not in REMOTE
     except ValueError as error:
         raise UsageError(f"{target}: neither a path nor a URI ({error})") from error
 
@@ -113,7 +121,7 @@ def open_for_reading(target: str) -> Directory:
 
 
 def for_reading(files: Directory) -> Directory:
-    """The same directory, for a while in which it does not change: an object store is asked less often."""
+    """The same directory, for a while in which it does not change: what is far away is asked less often."""
     return files if isinstance(files, LocalDirectory) else listed_once(files)
 
 
@@ -145,7 +153,7 @@ def hadoop_uri(root: str) -> str:
     if is_local(root):
         return f"file:{root}"
     scheme, _, place = root.partition("://")
-    return f"{'s3a' if OBJECT_STORES[scheme] == 's3' else scheme}://{place}"
+    return f"{'s3a' if REMOTE[scheme] == 's3' else scheme}://{place}"
 
 
 def open_local(target: str) -> LocalDirectory:
@@ -157,12 +165,12 @@ def open_local(target: str) -> LocalDirectory:
     except ValueError as error:
         raise UsageError(f"{target}: neither a path nor a URI ({error})") from error
     if len(parsed.scheme) > 1:
-        if parsed.scheme in OBJECT_STORES:
+        if parsed.scheme in REMOTE:
             raise UnsupportedError(f"{target}: a local path is wanted here")
         if parsed.scheme != "file":
             raise UnsupportedError(
                 f"{target}: the scheme '{parsed.scheme}' is not supported; give a local path, or a URI of "
-                f"{', '.join(['file', *OBJECT_STORES])}"
+                f"{', '.join(['file', *REMOTE])}"
             )
         if parsed.netloc not in ("", "localhost"):
             raise UsageError(f"{target}: a file: URI has no host; write file:///path")
@@ -407,8 +415,23 @@ class LocalDirectory:
             os.close(descriptor)
 
     def now_ns(self) -> int:
-        """What time it is by the clock that stamps the files here, in nanoseconds since the epoch."""
-        return time.time_ns()
+        """What time it is by the clock that stamps the files here, in nanoseconds since the epoch.
+
+        On a network file system that is another machine's. So a file is made, which has no name where that can be, and
+        is gone at once where it needs one.
+        """
+        with _errors("make a file in", self, ""):
+            try:
+                descriptor = os.open(self.root, os.O_TMPFILE | os.O_WRONLY, 0o600)
+            except OSError as error:
+                if error.errno not in _NO_UNNAMED:
+                    raise
+                descriptor, path = tempfile.mkstemp(suffix=SCRATCH, prefix=".ttlsnap-", dir=self.root)
+                Path(path).unlink()
+            try:
+                return os.fstat(descriptor).st_mtime_ns
+            finally:
+                os.close(descriptor)
 
 
 def scratch_name(path: str) -> str:

@@ -27,19 +27,22 @@ def refuse_if_alive(
     query_id: str | None,
     quiet_period: float = QUIET_PERIOD,
     sleep: Callable[[float], None] = time.sleep,
+    *,
+    only_read: bool = False,
 ) -> None:
     """Raise BusyError when a query seems to run on this checkpoint.
 
     Logs and half-written state files that changed less than ``quiet_period`` seconds ago are watched until they have
     been quiet for so long; if one changes meanwhile, the query runs. A batch begun but not committed must be ten
-    such periods old.
+    such periods old. Ages are by the clock that stamps the files, which may be another machine's, and which is asked by
+    writing one; of what is ``only_read``, by this machine's.
     """
     if _runs_in_this_process(query_id):
         raise BusyError(f"{files.root}: its query runs in this Spark session. Stop it first")
     before = _signature(files)
     logs = read_logs(files)
-    # By the clock that stamps the files, which may be another machine's.
-    age = (files.now_ns() - max((moment for _, moment in before), default=0)) / 1e9
+    now_ns = time.time_ns() if only_read else files.now_ns()
+    age = (now_ns - max((moment for _, moment in before), default=0)) / 1e9
     if logs.offsets and logs.offsets[-1] > logs.commits[-1] and age < quiet_period * _UNCOMMITTED_FACTOR:
         raise BusyError(
             f"{files.root}: batch {logs.offsets[-1]} was begun {max(age, 0):.0f} s ago and is not committed: the query "

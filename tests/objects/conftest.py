@@ -8,6 +8,7 @@ import pytest
 
 from ttlsnap import objects
 
+from .hdfs import hdfs_server
 from .server import S3, s3_server
 
 
@@ -15,6 +16,12 @@ from .server import S3, s3_server
 def server() -> Iterator[S3]:
     with s3_server() as s3:
         yield s3
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with hdfs_server(tmp_path_factory.mktemp("hdfs")) as uri:
+        yield uri
 
 
 @pytest.fixture
@@ -43,3 +50,11 @@ def bucket(s3: S3) -> str:
     s3.make_bucket(name)
     s3.seen.clear()
     return f"s3://{name}"
+
+
+@pytest.fixture(params=["s3", "hdfs"])
+def place(request: pytest.FixtureRequest) -> str:
+    """The URI of an empty folder that is not on this machine's file systems."""
+    if request.param == "s3":
+        return str(request.getfixturevalue("bucket"))
+    return f"{request.getfixturevalue('hdfs')}/test-{token_hex(6)}"

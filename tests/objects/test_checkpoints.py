@@ -36,10 +36,10 @@ def compact(capsys: pytest.CaptureFixture[str], target: str, *more: str) -> Any:
 
 @pytest.mark.parametrize("name", COMPACTABLE if FULL else SLICE)
 def test_the_state_is_what_it_would_be_on_a_disk(
-    bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     local = sample(name, tmp_path)
-    uri = upload(local, f"{bucket}/query/checkpoint")
+    uri = upload(local, f"{place}/query/checkpoint")
     old = objects_of(uri)
     assert old == files_of(local)
     # All but the newest.
@@ -64,8 +64,8 @@ def test_the_state_is_what_it_would_be_on_a_disk(
     assert objects_of(uri) == old
 
 
-def test_a_copy_comes_down_to_a_disk(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{bucket}/checkpoint")
+def test_a_copy_comes_down_to_a_disk(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{place}/checkpoint")
     old, copy = objects_of(uri), tmp_path / "copy"
     compact(capsys, uri, *OLD, "--output", str(copy))
     assert objects_of(uri) == old
@@ -76,15 +76,15 @@ def test_a_copy_comes_down_to_a_disk(bucket: str, tmp_path: Path, capsys: pytest
     )
 
 
-def test_what_is_dropped_goes_there_as_well(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_dropped_goes_there_as_well(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import pyarrow.parquet as pq
 
-    uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{bucket}/checkpoint")
-    report = compact(capsys, uri, *OLD, "--expired-to", f"{bucket}/expired")
-    found = download(f"{bucket}/expired", tmp_path / "expired")
+    uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{place}/checkpoint")
+    report = compact(capsys, uri, *OLD, "--expired-to", f"{place}/expired")
+    found = download(f"{place}/expired", tmp_path / "expired")
     assert sum(pq.read_table(path).num_rows for path in found.iterdir()) == report["totals"]["dropped"] > 0
     rollback(uri, quiet_period=0)
-    assert objects_of(f"{bucket}/expired") == {}
+    assert objects_of(f"{place}/expired") == {}
 
 
 def test_and_into_a_delta_table(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,10 +103,10 @@ def test_and_into_a_delta_table(bucket: str, tmp_path: Path, capsys: pytest.Capt
     ("provider", "engine"),
     [("hdfs", "local"), ("rocksdb", "spark"), *([("hdfs", "spark"), ("rocksdb", "local")] if FULL else [])],
 )
-def test_real_spark_goes_on(judge: Judge, bucket: str, provider: str, engine: str) -> None:
+def test_real_spark_goes_on(judge: Judge, place: str, provider: str, engine: str) -> None:
     query = Query("agg_update", provider=provider, changelog=provider == "rocksdb")
     checkpoint = judge.write(query, BATCHES)
-    uri = upload(checkpoint.path, f"{bucket}/checkpoint")
+    uri = upload(checkpoint.path, f"{place}/checkpoint")
     now = stamp(limit_of(query) + 2 * H)
     words = ("--ttl", "2h", "--timestamp", FIELDS[query.operator], "--now", now, "--engine", engine)
     # Workers have the environment that their JVM was started in, so it is a process of its own.
@@ -136,13 +136,16 @@ def test_words_for_what_is_not_there(bucket: str, tmp_path: Path, capsys: pytest
     code, words = said("inspect", "s3://no-such-bucket-here/checkpoint")
     assert code == 5
     assert "cannot look at s3://no-such-bucket-here/checkpoint" in words
-    code, words = said("compact", "hdfs://name/checkpoint", "--ttl", "1h")
+    code, words = said("compact", "ftp://name/checkpoint", "--ttl", "1h")
     assert code == 3
-    assert "the scheme 'hdfs' is not supported" in words
+    assert "the scheme 'ftp' is not supported" in words
+    code, words = said("inspect", "hdfs:///checkpoint")
+    assert code == 2
+    assert "names no name node" in words
     upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{bucket}/table/_delta_log")
     code, words = said("compact", f"{bucket}/table", "--ttl", "1h")
     assert code == 3
-    assert "Delta table in an object store" in words
+    assert "is a Delta table in an object store or HDFS" in words
     uri = upload(sample("agg-deltas-lz4-4.2", tmp_path / "other"), f"{bucket}/checkpoint")
     code, words = said("compact", uri, *OLD, "--engine", "local", "--output", f"{bucket}/copy", "--quiet-period", "0")
     assert code == 3

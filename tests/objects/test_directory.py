@@ -1,9 +1,10 @@
-"""What every ``Directory`` promises, of a disk and of an object store."""
+"""What every ``Directory`` promises, of a disk, of an object store and of HDFS."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 
@@ -11,11 +12,13 @@ from ttlsnap.errors import RefusedError, StorageError
 from ttlsnap.filesystem import Directory, open_directory
 
 
-@pytest.fixture(params=["disk", "objects"])
+@pytest.fixture(params=["disk", "objects", "hdfs"])
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> Directory:
     if request.param == "disk":
         (tmp_path / "in").mkdir()
         return open_directory(str(tmp_path / "in"))
+    if request.param == "hdfs":
+        return open_directory(f"{request.getfixturevalue('hdfs')}/{token_hex(6)}/some/where")
     return open_directory(f"{request.getfixturevalue('bucket')}/some/where")
 
 
@@ -86,8 +89,8 @@ def test_create_makes_a_file_once(files: Directory) -> None:
     assert files.read("offsets/7", 10) == b"one"
 
 
-def test_a_block_that_fails_leaves_no_file_that_could_be_taken_for_whole(bucket: str) -> None:
-    files = open_directory(bucket)
+def test_a_block_that_fails_leaves_no_file_that_could_be_taken_for_whole(place: str) -> None:
+    files = open_directory(place)
     with pytest.raises(ZeroDivisionError), files.writer("new") as file:
         file.write(b"half")
         raise ZeroDivisionError
@@ -156,7 +159,7 @@ def test_a_uri_is_taken_letter_by_letter(bucket: str) -> None:
     assert [info.name for info in open_directory(bucket).list("")] == ["%41", "50%", "a b", "a#b", "a?b", "ä"]
 
 
-def test_the_time_is_that_of_the_store(bucket: str) -> None:
-    files = open_directory(bucket)
+def test_the_time_is_that_of_the_store(place: str) -> None:
+    files = open_directory(place)
     assert abs(files.now_ns() - time.time_ns()) < 5e9
     assert files.list("") == []

@@ -102,11 +102,11 @@ def is_table(files: Directory) -> bool:
 
 
 def open_table(target: str) -> LocalDirectory:
-    """The folder of a table; raises UnsupportedError for one in an object store."""
+    """The folder of a table; raises UnsupportedError for one that is not on this machine's file systems."""
     if not is_local(target):
         raise UnsupportedError(
-            f"{target} is a Delta table in an object store, and tables are looked after on file systems only; of what "
-            "is in object stores, checkpoints are"
+            f"{target} is a Delta table in an object store or HDFS, and tables are looked after on file systems only; "
+            "of what is there, checkpoints are"
         )
     return open_local(target)
 

@@ -19,7 +19,7 @@ from ttlsnap.checkpoint.metadata import schema_paths
 from ttlsnap.diagnosis.logs import LogFindings
 from ttlsnap.diagnosis.problems import Problem, problem
 from ttlsnap.errors import CorruptionError, UnsupportedError
-from ttlsnap.filesystem import OBJECT_STORES, Directory, is_local
+from ttlsnap.filesystem import REMOTE, Directory, is_local
 
 StateFiles = Sequence[tuple[str, layout.StateFileName]]
 Lying = Mapping[int, StateFiles]
@@ -169,8 +169,10 @@ def is_elsewhere(path: str, root: str) -> bool:
     has_scheme = colon == ":" and "/" not in scheme
     if not is_local(root):
         kind, _, place = root.partition("://")
-        if OBJECT_STORES.get(scheme) != OBJECT_STORES[kind]:
+        if REMOTE.get(scheme) != REMOTE[kind]:
             return scheme == "file"
+        if kind == "hdfs":  # a name node has several names
+            place, rest = (text.removeprefix("//").partition("/")[2] for text in (place, rest))
         return rest.removeprefix("//") != f"{place}/{layout.STATE}/" + rest.rpartition(f"/{layout.STATE}/")[2]
     if has_scheme:
         if scheme != "file":

@@ -101,7 +101,7 @@ def opened(
     where = f"{files.root}/{lineage.new_snapshot.rpartition('/')[0]}, version {lineage.version}"
     with scratch_folder(scratch) as folder, storage_errors(str(folder)):
         changes = sum(file.size for file in lineage.deltas)
-        # Tables in an object store are copied down, and again with those that are staged, to be looked at.
+        # Tables that are not on this machine are copied down, and again with those that are staged, to be looked at.
         copied = 0 if is_local(files.root) else 2 * sum(file.size for file in lineage.shared)
         require_room(folder, copied + _UNPACKED * (changes + (lineage.snapshot.size if lineage.snapshot else 0)))
         source = folder / "source"

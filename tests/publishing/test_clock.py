@@ -1,0 +1,67 @@
+"""The age of a file is counted by the clock that stamped it, whatever this machine's clock says."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap.errors import BusyError
+from ttlsnap.filesystem import LocalDirectory
+from ttlsnap.locking import refuse_if_alive
+
+from ..samples import SAMPLES, bytes_of
+
+AHEAD_NS = 3_600_000_000_000
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """A checkpoint with a batch that was begun a moment ago."""
+    target = tmp_path / "checkpoint"
+    shutil.copytree(SAMPLES / "uncommitted-batch-4.2", target, copy_function=shutil.copy)
+    return target
+
+
+@pytest.fixture
+def wrong_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine is an hour ahead."""
+    now = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now() + AHEAD_NS)
+
+
+def no_unnamed_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on NFS."""
+    really = os.open
+
+    def opened(path: Any, flags: int, *more: Any, **others: Any) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        return really(path, flags, *more, **others)
+
+    monkeypatch.setattr(os, "open", opened)
+
+
+@pytest.mark.usefixtures("wrong_clock")
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_a_batch_that_was_just_begun_is_young(begun: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool) -> None:
+    before = bytes_of(begun)
+    if not unnamed:
+        no_unnamed_files(monkeypatch)
+    with pytest.raises(BusyError, match=r"batch \d+ was begun [0-9] s ago and is not committed"):
+        refuse_if_alive(LocalDirectory(str(begun)), None, 60)
+    assert bytes_of(begun) == before
+
+
+@pytest.mark.usefixtures("wrong_clock")
+def test_where_nothing_may_be_written_it_is_our_own(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def written(*_: Any) -> None:
+        raise AssertionError("nothing is to be written")
+
+    monkeypatch.setattr(LocalDirectory, "now_ns", written)
+    refuse_if_alive(LocalDirectory(str(begun)), None, 60, only_read=True)

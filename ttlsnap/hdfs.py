@@ -1,0 +1,319 @@
+"""HDFS as a directory, by its own protocol: no JVM, and no Hadoop on this machine.
+
+It keeps what ``Directory`` promises much as a disk does, with these differences:
+
+* A renaming is one step of the name node, which can be told to overwrite nothing; ``create`` is that of a file that is
+  whole. What the name node has answered for is in its log.
+* The lock is a file that is held open for writing: the name node lets nobody else open it. Of a client that has died
+  it lets go after a minute. One that was stopped for so long finds, before it changes anything, that it has lost it.
+* Times are the name node's, in milliseconds.
+
+Where the name nodes of a name service are, and how one proves who one is (Kerberos), is in ``HADOOP_CONF_DIR``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from hdfs_native import Client, FileReader, FileStatus, FileWriter, WriteOptions
+
+from ttlsnap.errors import BusyError, RefusedError, StorageError, TtlsnapError, UnsupportedError, UsageError
+from ttlsnap.filesystem import OWN, FileInfo, scratch_name
+
+LOCK = f"{OWN}/lock"
+_HELD_S = 15.0  # for so long a lock that was just seen to be ours is ours: a quarter of what the name node allows
+_PIECE = 8 << 20
+_IN_MEMORY = 64 << 20
+
+
+class HdfsDirectory:
+    """A directory in HDFS. ``root`` is a URI without a slash at its end."""
+
+    def __init__(self, target: str) -> None:
+        scheme, _, place = target.partition("://")
+        self._host, _, path = place.partition("/")
+        if not self._host:
+            raise UsageError(
+                f"{target} names no name node; write {scheme}://host:port/path, or the name service's name"
+            )
+        self._path = f"/{path.strip('/')}".rstrip("/")
+        self.root = f"hdfs://{self._host}{self._path}"
+        self._lock: _Lock | None = None
+
+    def __repr__(self) -> str:
+        return f"HdfsDirectory({self.root!r})"
+
+    @property
+    def _client(self) -> Client:
+        # Made where it is used: a client is nothing that could be sent to another process.
+        return _connected(self._host, os.getpid())
+
+    def _locate(self, path: str) -> str:
+        parts = [part for part in path.split("/") if part]
+        if path.startswith("/") or ".." in parts or "." in parts or "\0" in path:
+            raise RefusedError(f"{path!r} leads outside {self.root}")
+        return "/".join([self._path, *parts]) or "/"
+
+    def list(self, path: str, suffixes: tuple[str, ...] = ("",)) -> list[FileInfo]:
+        full = self._locate(path)
+        with _errors("list", self, path):
+            try:
+                found = [status for status in self._client.list_status(full) if status.path != full]
+            except FileNotFoundError:
+                return []
+        return sorted((_info(s) for s in found if s.path.endswith(suffixes)), key=lambda info: info.name)
+
+    def stat(self, path: str) -> FileInfo | None:
+        with _errors("look at", self, path):
+            try:
+                return _info(self._client.get_file_info(self._locate(path)))
+            except FileNotFoundError:
+                return None
+
+    def real_path(self, path: str) -> str:
+        """The path itself: there are no links."""
+        return f"{self.root}/{path}"
+
+    def open(self, path: str) -> BinaryIO:
+        with _errors("open", self, path):
+            if self._client.get_file_info(self._locate(path)).isdir:
+                raise UnsupportedError(f"{self.root}/{path} is not a regular file")
+            reader = self._client.read(self._locate(path))
+        return cast("BinaryIO", io.BufferedReader(_RawFile(self, path, reader), _PIECE))
+
+    def read(self, path: str, limit: int) -> bytes:
+        """The whole file; raises StorageError when it is longer than ``limit`` bytes."""
+        with _errors("read", self, path):
+            reader = self._client.read(self._locate(path))
+            if len(reader) <= limit:
+                return reader.read()
+        raise StorageError(f"{self.root}/{path} is longer than {limit} bytes, which no such file should be")
+
+    def provide(self, path: str, place: Path) -> None:
+        """Have the file at a local path, to be read there: by a copy."""
+        with self.open(path) as source, place.open("wb") as file:
+            shutil.copyfileobj(source, file, _PIECE)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Make ``path`` with ``data``, whole; False when it exists already. No two callers give the same ``data``."""
+        scratch = scratch_name(f"{OWN}/.{path.rpartition('/')[2]}")
+        self._write(scratch, data)
+        with _errors("create", self, path):
+            try:
+                self._client.rename(self._locate(scratch), self._locate(path), overwrite=False)
+            except (FileExistsError, FileNotFoundError):
+                # Whose answer was lost, asks again, and is told that it is there.
+                made = self.stat(scratch) is None and self.stat(path) is not None and self.read(path, len(data)) == data
+                self.remove(scratch)
+                return made
+        return True
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write ``path`` whole: readers see the old content or the new."""
+        scratch = scratch_name(path)
+        self._write(scratch, data)
+        self.rename(scratch, path)
+
+    @contextlib.contextmanager
+    def writer(self, path: str) -> Iterator[BinaryIO]:
+        """A new file, that is there when the block ends well; until then it grows in memory, or on the local disk."""
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
+            yield cast("BinaryIO", file)
+            file.seek(0)
+            self._upload(cast("BinaryIO", file), path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._require_lock()
+        with _errors("rename", self, source):
+            self._client.rename(self._locate(source), self._locate(target), overwrite=True)
+
+    def complete_rename(self, source: str, target: str) -> None:
+        """Nothing: a renaming is done or not done."""
+
+    def bring(self, source: str, path: str) -> None:
+        """Move a local file here."""
+        place = Path(source)
+        with place.open("rb") as file:
+            self._upload(file, path)
+        place.unlink()
+
+    def remove(self, path: str) -> None:
+        """Delete a file; a missing one is fine."""
+        self._delete(path, recursive=False)
+
+    def remove_tree(self, path: str) -> None:
+        """Delete a directory with all that is in it; a missing one is fine."""
+        self._delete(path, recursive=True)
+
+    def mkdirs(self, path: str) -> None:
+        """Make a directory and those above it that are missing."""
+        self._require_lock()
+        with _errors("make directory", self, path):
+            self._client.mkdirs(self._locate(path), create_parent=True)
+
+    def sync(self, path: str) -> None:
+        """Nothing: names are the name node's, which has logged them before it answers."""
+
+    def now_ns(self) -> int:
+        """What time it is by the name node's clock, in nanoseconds since the epoch."""
+        path = scratch_name(".ttlsnap")
+        self._write(path, b"")
+        try:
+            info = self.stat(path)
+        finally:
+            self.remove(path)
+        if info is None:
+            raise StorageError(f"{self.root}/{path} is gone, a moment after it was put there")
+        return info.mtime_ns
+
+    @contextlib.contextmanager
+    def lock(self, *, shared: bool = False) -> Iterator[None]:
+        """Hold the lock; ``shared`` only looks that nobody does, since whoever reads may not be allowed to write.
+
+        Raises BusyError when somebody else has it.
+        """
+        if shared:
+            if self.stat(LOCK) is not None:
+                with contextlib.suppress(StorageError):
+                    self._take_lock().close()
+            yield
+            return
+        writer = self._take_lock()
+        self._lock = _Lock(self, writer)
+        try:
+            yield
+        finally:
+            self._lock.release()
+            self._lock = None
+
+    def _take_lock(self) -> FileWriter:
+        with _errors("lock", self, LOCK):
+            try:
+                try:
+                    return self._client.create(self._locate(LOCK), WriteOptions(create_parent=True))
+                except FileExistsError:
+                    return self._client.append(self._locate(LOCK))
+            except FileNotFoundError as error:
+                raise BusyError(f"another ttlsnap has just ended its work on {self.root}; try again") from error
+            except Exception as error:
+                if not isinstance(error, FileExistsError) and "RecoveryInProgress" not in str(error):
+                    raise
+                raise BusyError(
+                    f"another ttlsnap is at work on {self.root}; wait until it has ended. If it has died, its lock "
+                    f"ends within some minutes ({_reason(error)})"
+                ) from error
+
+    def _require_lock(self) -> None:
+        if self._lock is not None:
+            self._lock.require()
+
+    def _write(self, path: str, data: bytes) -> None:
+        self._upload(io.BytesIO(data), path)
+
+    def _upload(self, source: BinaryIO, path: str) -> None:
+        self._require_lock()
+        with _errors("write", self, path):
+            file = self._client.create(self._locate(path), WriteOptions(overwrite=True, create_parent=True))
+            try:
+                shutil.copyfileobj(source, file, _PIECE)
+                file.hsync()
+            finally:
+                file.close()
+
+    def _delete(self, path: str, *, recursive: bool) -> None:
+        self._require_lock()
+        with _errors("remove", self, path):
+            self._client.delete(self._locate(path), recursive)
+
+
+class _Lock:
+    """The lock's file, held open."""
+
+    def __init__(self, files: HdfsDirectory, writer: FileWriter) -> None:
+        self._files, self._writer, self._seen = files, writer, time.monotonic()
+
+    def require(self) -> None:
+        """Raises BusyError when it is somebody else's by now."""
+        if time.monotonic() - self._seen < _HELD_S:
+            return
+        asked = time.monotonic()
+        try:
+            self._writer.write(b".")
+            self._writer.hsync()
+        except Exception as error:
+            raise BusyError(
+                f"the lock of {self._files.root} was lost, since this process was stopped, or could not reach the name "
+                f"node, for too long; nothing more was changed ({_reason(error)})"
+            ) from error
+        self._seen = asked
+
+    def release(self) -> None:
+        """Let go of it; what cannot be removed ends by itself."""
+        with contextlib.suppress(Exception):
+            self._writer.hsync()  # which fails if it is somebody else's
+            self._writer.close()
+            self._files._client.delete(self._files._locate(LOCK))
+
+
+class _RawFile(io.RawIOBase):
+    """A file, read piece by piece."""
+
+    def __init__(self, directory: HdfsDirectory, path: str, reader: FileReader) -> None:
+        super().__init__()
+        self._directory, self._path, self._reader = directory, path, reader
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._reader.tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._reader.tell(), io.SEEK_END: len(self._reader)}[whence]
+        self._reader.seek(min(max(begin + offset, 0), len(self._reader)))
+        return self._reader.tell()
+
+    def readinto(self, buffer: Any) -> int:
+        with _errors("read", self._directory, self._path):
+            found = self._reader.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+
+@cache
+def _connected(host: str, process: int) -> Client:
+    """The client of a process; one that was forked must not use its parent's."""
+    return Client(f"hdfs://{host}")
+
+
+def _info(status: FileStatus) -> FileInfo:
+    name = status.path.rstrip("/").rpartition("/")[2]
+    return FileInfo(name, status.length, status.modification_time * 1_000_000, status.isdir)
+
+
+@contextlib.contextmanager
+def _errors(verb: str, directory: HdfsDirectory, path: str) -> Iterator[None]:
+    try:
+        yield
+    except TtlsnapError:
+        raise
+    except Exception as error:  # the client has no kind of its own
+        place = f"{directory.root}/{path}".rstrip("/")
+        raise StorageError(f"cannot {verb} {place}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what the name node says: behind it comes where in Java."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
