@@ -17,6 +17,7 @@ import contextlib
 import io
 import os
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ from ttlsnap.filesystem import OWN, FileInfo, scratch_name
 
 LOCK = f"{OWN}/lock"
 _HELD_S = 15.0  # for so long a lock that was just seen to be ours is ours: a quarter of what the name node allows
+_PATIENCE_S = 20
 _PIECE = 8 << 20
 _IN_MEMORY = 64 << 20
 
@@ -109,7 +111,7 @@ class HdfsDirectory:
         self._write(scratch, data)
         with _errors("create", self, path):
             try:
-                self._client.rename(self._locate(scratch), self._locate(path), overwrite=False)
+                self._move(scratch, path, overwrite=False)
             except (FileExistsError, FileNotFoundError):
                 # Whose answer was lost, asks again, and is told that it is there.
                 made = self.stat(scratch) is None and self.stat(path) is not None and self.read(path, len(data)) == data
@@ -132,9 +134,12 @@ class HdfsDirectory:
             self._upload(cast("BinaryIO", file), path)
 
     def rename(self, source: str, target: str) -> None:
-        self._require_lock()
         with _errors("rename", self, source):
-            self._client.rename(self._locate(source), self._locate(target), overwrite=True)
+            self._move(source, target, overwrite=True)
+
+    def _move(self, source: str, target: str, *, overwrite: bool) -> None:
+        self._require_lock()
+        self._client.rename(self._locate(source), self._locate(target), overwrite)
 
     def complete_rename(self, source: str, target: str) -> None:
         """Nothing: a renaming is done or not done."""
@@ -295,6 +300,10 @@ class _RawFile(io.RawIOBase):
 @cache
 def _connected(host: str, process: int) -> Client:
     """The client of a process; one that was forked must not use its parent's."""
+    name, colon, port = host.rpartition(":")
+    if colon and port.isdigit():  # the client itself would try for minutes; a name service has no port
+        with contextlib.closing(socket.create_connection((name.strip("[]"), int(port)), _PATIENCE_S)):
+            pass
     return Client(f"hdfs://{host}")
 
 

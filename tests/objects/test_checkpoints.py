@@ -1,4 +1,4 @@
-"""Checkpoints in an object store: everything that is done with those on a disk, with the same results."""
+"""Checkpoints in an object store, or in HDFS: everything that is done with those on a disk, with the same results."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from ..matrix import FULL
 from ..samples import COMPACTABLE, ROCKSDB, sample
 from .places import download, files_of, objects_of, upload
 
-SLICE = ("agg-deltas-lz4-4.2", "rocksdb-changelog-3.5", "rocksdb-ids-4.2")
+PLACES = ("s3", "hdfs")
+SLICE = [("agg-deltas-lz4-4.2", "s3"), ("rocksdb-changelog-3.5", "hdfs"), ("rocksdb-ids-4.2", "s3")]
 OLD = ("--ttl", "7d", "--timestamp", "value.max")
 
 
@@ -34,7 +36,7 @@ def compact(capsys: pytest.CaptureFixture[str], target: str, *more: str) -> Any:
     return ttlsnap(capsys, "compact", target, *more, "--engine", "local", "--quiet-period", "0", "--yes")
 
 
-@pytest.mark.parametrize("name", COMPACTABLE if FULL else SLICE)
+@pytest.mark.parametrize(("name", "place"), product(COMPACTABLE, PLACES) if FULL else SLICE, indirect=["place"])
 def test_the_state_is_what_it_would_be_on_a_disk(
     place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
@@ -100,8 +102,11 @@ def test_and_into_a_delta_table(bucket: str, tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(
-    ("provider", "engine"),
-    [("hdfs", "local"), ("rocksdb", "spark"), *([("hdfs", "spark"), ("rocksdb", "local")] if FULL else [])],
+    ("provider", "engine", "place"),
+    product(["hdfs", "rocksdb"], ["local", "spark"], PLACES)
+    if FULL
+    else [("hdfs", "local", "hdfs"), ("rocksdb", "spark", "s3")],
+    indirect=["place"],
 )
 def test_real_spark_goes_on(judge: Judge, place: str, provider: str, engine: str) -> None:
     query = Query("agg_update", provider=provider, changelog=provider == "rocksdb")

@@ -1,0 +1,154 @@
+"""Who may change what is in HDFS, and what a run leaves that dies there at any change."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import pytest
+from hdfs_native import Client
+
+from ttlsnap import LocalEngine, compact, hdfs, recover, rollback
+from ttlsnap.errors import BusyError, StorageError, TtlsnapError
+from ttlsnap.filesystem import open_directory
+from ttlsnap.hdfs import LOCK, HdfsDirectory
+from ttlsnap.report import CompactionReport
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
+
+from ..matrix import FULL
+from ..samples import sample
+from .places import objects_of, upload
+
+HELD = """
+import os, sys
+from ttlsnap.filesystem import open_directory
+with open_directory(sys.argv[1]).lock():
+    os._exit(0)
+"""
+
+
+@pytest.fixture
+def folder(hdfs: str) -> str:
+    return f"{hdfs}/test-{token_hex(6)}"
+
+
+def require_busy(uri: str, *, shared: bool = False) -> None:
+    with (
+        pytest.raises(BusyError, match=r"another ttlsnap is at work on hdfs://.*; wait until it has ended"),
+        open_directory(uri).lock(shared=shared),
+    ):
+        pass
+
+
+def test_one_at_a_time(folder: str) -> None:
+    one, other = open_directory(folder), open_directory(folder)
+    with one.lock():
+        require_busy(folder)
+        require_busy(folder, shared=True)
+        one.replace("mine", b"1")
+    assert one.list("_ttlsnap") == []
+    with other.lock(shared=True), other.lock():
+        pass
+
+
+def test_of_a_process_that_died_the_name_node_lets_go(folder: str) -> None:
+    subprocess.run([sys.executable, "-c", HELD, folder], check=True)
+    require_busy(folder)
+    if FULL:  # more than a minute
+        until = time.monotonic() + 300
+        while True:
+            try:
+                with open_directory(folder).lock():
+                    break
+            except BusyError:
+                assert time.monotonic() < until
+                time.sleep(5)
+
+
+def test_who_has_lost_the_lock_changes_nothing(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hdfs, "_HELD_S", 0.0)
+    files = open_directory(folder)
+    with files.lock():
+        files.replace("a", b"old")
+        until = time.monotonic() + 60
+        path = f"/{folder.partition('://')[2].partition('/')[2]}/{LOCK}"
+        while not Client(folder.rpartition("/")[0]).recover_lease(path):
+            assert time.monotonic() < until
+            time.sleep(0.2)
+        changes: list[Callable[[], Any]] = [
+            lambda: files.replace("a", b"new"),
+            lambda: files.rename("a", "b"),
+            lambda: files.remove("a"),
+            lambda: files.remove_tree("a"),
+            lambda: files.create("c", b""),
+        ]
+        for change in changes:
+            with pytest.raises(BusyError, match="was lost"):
+                change()
+    assert [info.name for info in files.list("")] == ["_ttlsnap", "a"]
+    assert files.read("a", 3) == b"old"
+
+
+def test_a_name_node_that_is_not_there() -> None:
+    with pytest.raises(StorageError, match=r"cannot look at hdfs://nowhere\.invalid:8020/x"):
+        open_directory("hdfs://nowhere.invalid:8020/x").stat("")
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def dying(at: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """From the ``at``-th change on nothing is done any more; the changes so far."""
+    seen: list[str] = []
+
+    def counted(name: str) -> None:
+        really = getattr(HdfsDirectory, name)
+
+        def change(self: HdfsDirectory, *words: Any, **more: Any) -> Any:
+            seen.append(f"{name} {words[-1]}")
+            if len(seen) >= at:
+                raise Killed
+            return really(self, *words, **more)
+
+        monkeypatch.setattr(HdfsDirectory, name, change)
+
+    for name in ("_move", "_upload", "_delete", "mkdirs"):
+        counted(name)
+    return seen
+
+
+def compacted(uri: str) -> CompactionReport:
+    ttl = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max")
+    return compact(uri, [ttl], engine=LocalEngine(1), quiet_period=0)
+
+
+def test_a_process_dies_at_any_change(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), folder)
+    old = objects_of(uri)
+    with monkeypatch.context() as patched:
+        seen = dying(10**6, patched)
+        compacted(uri)
+    changes, new = len(seen), objects_of(uri)
+    assert new != old
+    rollback(uri, quiet_period=0)
+    assert objects_of(uri) == old
+    outcomes = set()
+    for at in range(1, changes + 1, 1 if FULL else 9):
+        with monkeypatch.context() as patched, pytest.raises((Killed, StorageError)):
+            dying(at, patched)
+            compacted(uri)
+        outcomes.add(recover(uri).outcome)
+        found = objects_of(uri)
+        assert found in (old, new), seen[:at]
+        if found == new:
+            rollback(uri, quiet_period=0)
+            assert objects_of(uri) == old
+        with pytest.raises(TtlsnapError):  # or there is nothing that could be undone
+            rollback(uri, quiet_period=0)
+    assert outcomes == {"nothing", "finished"} or outcomes == {"nothing", "finished", "undone"}
