@@ -215,12 +215,18 @@ def test_all_targets_go_to_one_spark(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         fresh(tmp_path / "ck", name)
     policy = tmp_path / "policy.toml"
-    policy.write_text(f'{RULES}[[target]]\npath = "ck/*"\n')
+    busy = fresh(tmp_path, "busy")
+    waiting = '[[target]]\npath = "busy"\non_busy = "wait"\nwait = "1s"\n'
+    policy.write_text(f'{RULES}[[target]]\npath = "ck/*"\n{waiting}')
     script = Path(sys.executable).with_name("ttlsnap")
-    words = [str(script), "maintain", str(policy), "--parallelism", "2", "--format", "json"]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    targets = json.loads(done.stdout)["targets"]
+    words = [str(script), "maintain", str(policy), "--parallelism", "2", "--format", "json", "--log-format", "json"]
+    with open_directory(str(busy)).lock():
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    *targets, last = json.loads(done.stdout)["targets"]
     assert [(target["status"], target["engine"]) for target in targets] == [("done", "spark")] * 3
+    assert (done.returncode, last["status"]) == (4, "refused")
+    # It has ended while the JVM was started, to which standard error belongs for that while.
+    assert [line["event"] for line in map(json.loads, done.stderr.splitlines())] == ["begun", *["target"] * 4, "done"]
     alone = compacted_alone(tmp_path / "own")
     assert all(bytes_of(tmp_path / "ck" / name / "state") == alone for name in ("a", "b", "c"))
 

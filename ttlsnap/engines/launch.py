@@ -46,11 +46,23 @@ def quiet_launch() -> Iterator[Callable[[], str]]:
         sys.stderr.flush()
         saved = os.dup(2)
         try:
-            os.dup2(log.fileno(), 2)
-            yield reasons
+            with _stderr_to(saved):
+                os.dup2(log.fileno(), 2)
+                yield reasons
         finally:
             os.dup2(saved, 2)
             os.close(saved)
+
+
+def _stderr_to(descriptor: int) -> contextlib.AbstractContextManager[object]:
+    """What this process itself has to say meanwhile, in other threads, goes there."""
+    try:
+        if sys.stderr.fileno() != 2:
+            return contextlib.nullcontext()
+    except (AttributeError, OSError, ValueError):  # it is no file
+        return contextlib.nullcontext()
+    stream = os.fdopen(descriptor, "w", 1, sys.stderr.encoding, sys.stderr.errors, closefd=False)
+    return contextlib.redirect_stderr(stream)
 
 
 def own_session() -> SparkSession.Builder:
