@@ -87,7 +87,7 @@ class Shape:
 SHAPES = {
     "main": Shape(2_000_000),
     "small": Shape(500_000),
-    "one": Shape(500_000, partitions=1),
+    "one": Shape(2_000_000, partitions=1),
     "ragged": Shape(500_000, ragged_keys=True),
     "checksums": Shape(500_000, row_checksums=True),
     "zstd": Shape(500_000, codec="zstd"),

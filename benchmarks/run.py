@@ -453,7 +453,7 @@ def maintaining(cache: Path, runs: int) -> list[Table]:
             beside.append((engine, f"{done.wall('1'):.2f}", f"{done.wall('2'):.2f}", ratio))
     return [
         ("`ttlsnap maintain`, small checkpoints of two partitions, from start to exit", per),
-        ("`ttlsnap maintain`, four targets of one partition with 500,000 entries", beside),
+        ("`ttlsnap maintain`, four targets of one partition with 2,000,000 entries", beside),
     ]
 
 
