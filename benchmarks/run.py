@@ -445,7 +445,7 @@ def maintaining(cache: Path, runs: int) -> list[Table]:
             each = (done.wall("20") - done.wall("1")) / 19
             per.append((engine, f"{done.wall('1'):.2f}", f"{done.wall('20'):.2f}", f"{each:.2f}", "under 1"))
             ways = {
-                str(n): maintenance(folder / f"p{n}", one, 4, TTL, *with_it, "--parallelism", str(n), now=NOW)
+                str(n): maintenance(folder / f"p{n}", one, 8, TTL, *with_it, "--parallelism", str(n), now=NOW)
                 for n in (1, 2)
             }
             done = compare(ways, runs, prepare=True)
@@ -453,7 +453,7 @@ def maintaining(cache: Path, runs: int) -> list[Table]:
             beside.append((engine, f"{done.wall('1'):.2f}", f"{done.wall('2'):.2f}", ratio))
     return [
         ("`ttlsnap maintain`, small checkpoints of two partitions, from start to exit", per),
-        ("`ttlsnap maintain`, four targets of one partition with 2,000,000 entries", beside),
+        ("`ttlsnap maintain`, eight targets of one partition with 2,000,000 entries", beside),
     ]
 
 

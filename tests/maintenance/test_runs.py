@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ import pytest
 
 from ttlsnap.cli.app import run
 from ttlsnap.compaction import compact
+from ttlsnap.engines import local
 from ttlsnap.filesystem import open_directory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
@@ -229,6 +231,30 @@ def test_all_targets_go_to_one_spark(tmp_path: Path) -> None:
     assert [line["event"] for line in map(json.loads, done.stderr.splitlines())] == ["begun", *["target"] * 4, "done"]
     alone = compacted_alone(tmp_path / "own")
     assert all(bytes_of(tmp_path / "ck" / name / "state") == alone for name in ("a", "b", "c"))
+
+
+@pytest.mark.parametrize("worth", [1, 3000])
+def test_all_targets_share_their_processes(
+    maintain: Maintain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worth: int
+) -> None:
+    """From the first target on, or from the one that makes it too much for a thread."""
+    made: list[int] = []
+
+    class Counted(local.ProcessPoolExecutor):  # type: ignore[misc]  # of a package without types
+        def __init__(self, workers: int) -> None:
+            made.append(workers)
+            super().__init__(workers)
+
+    monkeypatch.setattr(local, "_WORTH_A_PROCESS", worth)
+    monkeypatch.setattr(local, "ProcessPoolExecutor", Counted)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    for name in "abcd":
+        fresh(tmp_path / "ck", name)
+    code, found = maintain('[[target]]\npath = "ck/*"\n', "--parallelism", "2")
+    assert (code, made) == (0, [2])
+    assert [target["status"] for target in found.values()] == ["done"] * 4
+    alone = compacted_alone(tmp_path / "own")
+    assert all(bytes_of(tmp_path / "ck" / name / "state") == alone for name in "abcd")
 
 
 @pytest.mark.parametrize(("share", "way"), [("1", "tombstones"), ("0", "full")])

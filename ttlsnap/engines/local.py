@@ -42,15 +42,15 @@ class LocalEngine:
 
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
         """See ``Engine.run``."""
-        workers = self.parallelism or _useful_for(tasks)
+        workers = self.parallelism or useful_processes(_work_on(tasks))
         return spread(compact_partition, tasks, workers, done, progress)
 
 
 class SharedLocalEngine:
     """A local engine for runs that go side by side: all of them together use ``parallelism`` processes.
 
-    What is not worth a process is done in the thread that asks for it, one partition at a time in all threads. The
-    processes are there from the first use to the end of the block.
+    As long as all that was asked for is not worth processes, it is done in the threads that ask for it, one partition
+    at a time in all threads. From then on all goes to the processes, which are there to the end of the block.
     """
 
     name = "local"
@@ -58,7 +58,8 @@ class SharedLocalEngine:
     def __init__(self, parallelism: int | None = None) -> None:
         self._processes = parallelism or len(os.sched_getaffinity(0))
         self._pool: ProcessPoolExecutor | None = None
-        self._here = threading.Lock()
+        self._asked = 0
+        self._here, self._counting = threading.Lock(), threading.Lock()
 
     def __enter__(self) -> SharedLocalEngine:
         return self
@@ -69,15 +70,19 @@ class SharedLocalEngine:
 
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
         """See ``Engine.run``; progress within partitions is not told."""
-        if self._processes == 1 or _useful_for(tasks) == 1:
-            results = []
-            for task in tasks:
-                with self._here:
+        with self._counting:
+            self._asked += _work_on(tasks)
+            worth_it = self._processes > 1 and useful_processes(self._asked) > 1
+        results: list[PartitionResults] = []
+        for number, task in enumerate(tasks):
+            with self._here:
+                if worth_it:
+                    self._pool = self._pool or ProcessPoolExecutor(self._processes)
+                if self._pool is None:
                     results.append(_finished(compact_partition(task, progress), done))
-            return results
-        with self._here:
-            self._pool = self._pool or ProcessPoolExecutor(self._processes)
-        return _spread_on(self._pool, compact_partition, tasks, done)
+                    continue
+            return results + _spread_on(self._pool, compact_partition, tasks[number:], done)
+        return results
 
 
 def spread(
@@ -121,8 +126,9 @@ def _spread_on(
     return [results[number] for number in range(len(tasks))]
 
 
-def _useful_for(tasks: Sequence[PartitionTask]) -> int:
-    return useful_processes(sum(task.size * task.state_store.effort for task in tasks))
+def _work_on(tasks: Sequence[PartitionTask]) -> int:
+    """As bytes of HDFS-backed state."""
+    return sum(task.size * task.state_store.effort for task in tasks)
 
 
 def useful_processes(size: int) -> int:
