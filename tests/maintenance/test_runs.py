@@ -239,14 +239,15 @@ def test_all_targets_share_their_processes(
 ) -> None:
     """From the first target on, or from the one that makes it too much for a thread."""
     made: list[int] = []
+    pool = vars(local)["ProcessPoolExecutor"]
 
-    class Counted(local.ProcessPoolExecutor):  # type: ignore[misc]  # of a package without types
-        def __init__(self, workers: int) -> None:
+    def counted(workers: int, **options: Any) -> Any:
+        if not options:  # else that of a compaction by itself
             made.append(workers)
-            super().__init__(workers)
+        return pool(workers, **options)
 
     monkeypatch.setattr(local, "_WORTH_A_PROCESS", worth)
-    monkeypatch.setattr(local, "ProcessPoolExecutor", Counted)
+    monkeypatch.setattr(local, "ProcessPoolExecutor", counted)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     for name in "abcd":
         fresh(tmp_path / "ck", name)
