@@ -461,7 +461,7 @@ def clusters(cache: Path, runs: int) -> list[Table]:
     """The Spark engine on a standalone cluster, with one executor and with two."""
     small = make_checkpoints(cache, ["small"])["small"]
     found: dict[int, list[float]] = {1: [], 2: []}
-    tiles = 16
+    tiles = 48
     with tempfile.TemporaryDirectory(dir=cache) as name:
         folder = Path(name)
         checkpoint = tiled(small, folder / "c", tiles)
