@@ -405,7 +405,7 @@ def _show(out: Console, report: CompactionReport, *, tables: bool = True) -> Non
         lines.append(f'Next: start the query with the checkpoint location "{report.output}".')
     else:
         lines.append(f"Published as run {report.run}. The replaced files are in {report.backup}")
-        if report.expired_to is not None:
+        if report.expired_to is not None and report.totals.dropped and not report.warnings:
             lines.append(f"What was dropped is {place_told(report.expired_to, report.run)}")
         lines.append(f"Next: restart the query. Undo, as long as it has not: ttlsnap rollback {report.target}")
     out.print("\n".join(lines), markup=False)

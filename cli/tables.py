@@ -109,7 +109,7 @@ def _show(out: Console, report: TableReport) -> None:
     else:
         versions = " to ".join(dict.fromkeys(f"{version}" for version in (report.versions[0], report.versions[-1])))
         lines.append(f"Done as run {report.run}, version {versions}. Undo: ttlsnap rollback {report.target}")
-        if report.expired_to is not None and report.counts.dropped:
+        if report.expired_to is not None and report.counts.dropped and not report.warnings:
             lines.append(f"What was dropped is {place_told(report.expired_to, report.run)}")
     gone = report.physically_gone_by
     if report.erased is not None and report.erased.left is None:

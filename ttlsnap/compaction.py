@@ -26,7 +26,7 @@ from ttlsnap.engines import Engine, run_tasks
 from ttlsnap.engines.local import LocalEngine
 from ttlsnap.errors import RefusedError, TtlsnapError, UsageError
 from ttlsnap.expired.delivery import deliver, deliver_all
-from ttlsnap.expired.receivers import ExpiredCallback, Receiver, receiver
+from ttlsnap.expired.receivers import ExpiredCallback, Receiver, receiver, refuse_within
 from ttlsnap.expired.writing import check_complete, folder_of
 from ttlsnap.filesystem import OWN, Directory, LocalDirectory, for_reading, is_local, open_directory
 from ttlsnap.incremental import Parts, Turns, read_visited, write_visited
@@ -116,11 +116,13 @@ def compact(
         if not Path(scratch).is_dir():
             raise UsageError(f"--scratch {scratch} is no folder")
         scratch = os.path.realpath(scratch)
-    archive = receiver(expired_to) if expired_to is not None else None
-    if archive is not None:
-        archive.check(make=not dry_run)
     files = open_directory(target)
     open_checkpoint(for_reading(files), schemas=schemas)  # whatever is no checkpoint is not even locked
+    archive = None
+    if expired_to is not None:
+        refuse_within(expired_to, *filter(None, (target, output)))
+        archive = receiver(expired_to)
+        archive.check(make=not dry_run)
     listener = listener or SilentListener()
     with nullcontext() if dry_run else files.lock(shared=output is not None):
         refuse_if_cut_off(files)
@@ -232,6 +234,8 @@ class _Run:
         if self.expired_to is not None:
             written = [result.expired.target for result in results if result.expired is not None]
             check_complete(files, written, report.totals.dropped)
+            if written:  # their names must outlive a power cut as those of the new files do
+                files.sync(folder_of(self.plan.run))
 
     def require_matched(self, report: CompactionReport) -> None:
         """Raise RefusedError when rows of a join would go that had matched nothing yet, unless that is wanted."""
@@ -271,7 +275,7 @@ def _discard_old_scratch(given: str, plan: Plan) -> None:
 def _in_place(run: _Run, files: Directory) -> CompactionReport:
     plan = run.plan
     discard_leftovers(files)
-    deliver_all(files, run.expired_to if isinstance(run.expired_to, ExpiredCallback) else None)
+    warnings = _deliver_waiting(files, run)
     if run.scratch is not None:
         _discard_old_scratch(run.scratch, plan)
     # Beside the files that are made in it, where that is on a disk, so that they need only be renamed.
@@ -294,7 +298,7 @@ def _in_place(run: _Run, files: Directory) -> CompactionReport:
     except BaseException:
         discard_unless_open(files, plan.run)
         raise
-    report = _delivered(files, run, report)
+    report = _delivered(files, run, replace(report, warnings=(*report.warnings, *warnings)))
     try:
         files.remove_tree(staged_path(plan.run, ""))  # a worker that was killed may have left something there
         discard_backups(files, keep=plan.run)
@@ -302,6 +306,18 @@ def _in_place(run: _Run, files: Directory) -> CompactionReport:
         kept = f"an older backup could not be removed; the next run will try again: {error}"
         report = replace(report, warnings=(*report.warnings, kept))
     return replace(report, seconds=time.monotonic() - run.started)
+
+
+def _deliver_waiting(files: Directory, run: _Run) -> list[str]:
+    """What earlier runs have dropped and not delivered; where that fails again it is no reason not to go on."""
+    try:
+        deliver_all(files, run.expired_to if isinstance(run.expired_to, ExpiredCallback) else None)
+    except TtlsnapError as error:
+        return [
+            f"what an earlier run dropped is still in {files.root}/{layout.RUNS}/*/expired, from where the next run "
+            f"will deliver it; to give it up, remove that: {error}"
+        ]
+    return []
 
 
 def _delivered(files: Directory, run: _Run, report: CompactionReport) -> CompactionReport:

@@ -41,13 +41,10 @@ class HdfsDirectory:
     """A directory in HDFS. ``root`` is a URI without a slash at its end."""
 
     def __init__(self, target: str) -> None:
-        scheme, _, place = target.partition("://")
-        self._host, _, path = place.partition("/")
+        self._host, _, path = target.partition("://")[2].partition("/")
         if not self._host:
-            raise UsageError(
-                f"{target} names no name node; write {scheme}://host:port/path, or the name service's name"
-            )
-        self._path = f"/{path.strip('/')}".rstrip("/")
+            raise UsageError(f"{target} names no name node; write hdfs://host:port/path, or a name service")
+        self._path = "".join(f"/{part}" for part in path.split("/") if part)
         self.root = f"hdfs://{self._host}{self._path}"
         self._lock: _Lock | None = None
 
@@ -112,11 +109,17 @@ class HdfsDirectory:
         with _errors("create", self, path):
             try:
                 self._move(scratch, path, overwrite=False)
-            except (FileExistsError, FileNotFoundError):
-                # Whose answer was lost, asks again, and is told that it is there.
-                made = self.stat(scratch) is None and self.stat(path) is not None and self.read(path, len(data)) == data
+            except TtlsnapError:
+                raise
+            except Exception:
+                # The answer may be what failed: then it is there, and the other is not.
+                there = self.stat(path)
+                if there is not None and there.size == len(data) and self.read(path, len(data)) == data:
+                    return True
                 self.remove(scratch)
-                return made
+                if there is None:
+                    raise
+                return False
         return True
 
     def replace(self, path: str, data: bytes) -> None:
@@ -170,7 +173,7 @@ class HdfsDirectory:
 
     def now_ns(self) -> int:
         """What time it is by the name node's clock, in nanoseconds since the epoch."""
-        path = scratch_name(".ttlsnap")
+        path = scratch_name(f"{OWN}/.clock")
         self._write(path, b"")
         try:
             info = self.stat(path)
@@ -186,27 +189,31 @@ class HdfsDirectory:
 
         Raises BusyError when somebody else has it.
         """
+        # Of its own, whose lease ends with it.
+        client = _connect(self._host)
         if shared:
+            # Whoever may not write cannot find out more than that there is no lock.
             if self.stat(LOCK) is not None:
                 with contextlib.suppress(StorageError):
-                    self._take_lock().close()
+                    self._take_lock(client, make=False).close()
             yield
             return
-        writer = self._take_lock()
-        self._lock = _Lock(self, writer)
+        self._lock = _Lock(self, client, self._take_lock(client, make=True))
         try:
             yield
         finally:
             self._lock.release()
             self._lock = None
 
-    def _take_lock(self) -> FileWriter:
+    def _take_lock(self, client: Client, *, make: bool) -> FileWriter:
         with _errors("lock", self, LOCK):
             try:
                 try:
-                    return self._client.create(self._locate(LOCK), WriteOptions(create_parent=True))
+                    if make:
+                        return client.create(self._locate(LOCK), WriteOptions(create_parent=True))
                 except FileExistsError:
-                    return self._client.append(self._locate(LOCK))
+                    pass
+                return client.append(self._locate(LOCK))
             except FileNotFoundError as error:
                 raise BusyError(f"another ttlsnap has just ended its work on {self.root}; try again") from error
             except Exception as error:
@@ -231,8 +238,11 @@ class HdfsDirectory:
             try:
                 shutil.copyfileobj(source, file, _PIECE)
                 file.hsync()
-            finally:
                 file.close()
+            except BaseException:
+                with contextlib.suppress(Exception):  # what is there is a part of it
+                    self._client.delete(self._locate(path))
+                raise
 
     def _delete(self, path: str, *, recursive: bool) -> None:
         self._require_lock()
@@ -243,17 +253,16 @@ class HdfsDirectory:
 class _Lock:
     """The lock's file, held open."""
 
-    def __init__(self, files: HdfsDirectory, writer: FileWriter) -> None:
-        self._files, self._writer, self._seen = files, writer, time.monotonic()
+    def __init__(self, files: HdfsDirectory, client: Client, writer: FileWriter) -> None:
+        self._files, self._client, self._writer, self._seen = files, client, writer, _awake_or_not()
 
     def require(self) -> None:
         """Raises BusyError when it is somebody else's by now."""
-        if time.monotonic() - self._seen < _HELD_S:
+        asked = _awake_or_not()
+        if asked - self._seen < _HELD_S:
             return
-        asked = time.monotonic()
         try:
-            self._writer.write(b".")
-            self._writer.hsync()
+            self._writer.hsync()  # of which the name node is told, and whose file it is
         except Exception as error:
             raise BusyError(
                 f"the lock of {self._files.root} was lost, since this process was stopped, or could not reach the name "
@@ -262,11 +271,14 @@ class _Lock:
         self._seen = asked
 
     def release(self) -> None:
-        """Let go of it; what cannot be removed ends by itself."""
+        """Let go of it; what cannot be removed ends with the client."""
         with contextlib.suppress(Exception):
             self._writer.hsync()  # which fails if it is somebody else's
+            # As long as it is open nobody else can have it.
+            self._client.delete(self._files._locate(LOCK))
+            self._client.delete(self._files._locate(OWN))  # if it is empty
+        with contextlib.suppress(Exception):
             self._writer.close()
-            self._files._client.delete(self._files._locate(LOCK))
 
 
 class _RawFile(io.RawIOBase):
@@ -291,8 +303,11 @@ class _RawFile(io.RawIOBase):
         return self._reader.tell()
 
     def readinto(self, buffer: Any) -> int:
+        left = len(self._reader) - self._reader.tell()
         with _errors("read", self._directory, self._path):
             found = self._reader.read(len(buffer))
+        if len(found) != min(len(buffer), left):
+            raise StorageError(f"{self._directory.root}/{self._path}: {left:,} bytes were left, {len(found):,} came")
         buffer[: len(found)] = found
         return len(found)
 
@@ -300,11 +315,20 @@ class _RawFile(io.RawIOBase):
 @cache
 def _connected(host: str, process: int) -> Client:
     """The client of a process; one that was forked must not use its parent's."""
+    return _connect(host)
+
+
+def _connect(host: str) -> Client:
     name, colon, port = host.rpartition(":")
     if colon and port.isdigit():  # the client itself would try for minutes; a name service has no port
         with contextlib.closing(socket.create_connection((name.strip("[]"), int(port)), _PATIENCE_S)):
             pass
     return Client(f"hdfs://{host}")
+
+
+def _awake_or_not() -> float:
+    """Seconds that have passed, those in which the machine slept, too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _info(status: FileStatus) -> FileInfo:

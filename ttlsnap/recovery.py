@@ -13,7 +13,14 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.checkpoint import query_id
 from ttlsnap.checkpoint.logs import Logs, read_logs
 from ttlsnap.errors import CorruptionError, FencedError, NotACheckpointError, RefusedError, StorageError
-from ttlsnap.expired.delivery import begin_to_take_back, deliver_all, take_back
+from ttlsnap.expired.delivery import (
+    archive_of,
+    begin_to_take_back,
+    deliver_all,
+    require_receiver,
+    rolled_back,
+    take_back,
+)
 from ttlsnap.filesystem import OWN, SCRATCH, Directory, open_directory
 from ttlsnap.journal import (
     Journal,
@@ -22,6 +29,7 @@ from ttlsnap.journal import (
     next_number,
     read_journal,
     read_journals,
+    read_report,
     report_path,
     scratch_path,
     staged_path,
@@ -188,9 +196,13 @@ def rollback(target: str, *, quiet_period: float = QUIET_PERIOD) -> RollbackRepo
             status="open",
             undoes=last.run,
         )
-        begin_to_take_back(files, last.run, run)
+        receiver = archive_of(files, last.run)
+        if receiver is not None:
+            require_receiver(receiver)
+            begin_to_take_back(files, last.run, run)
         swap(files, journal, check=lambda: refuse_if_moved_on(files, logs))
-        take_back(files, last.run)
+        with rolled_back(last.run):
+            take_back(files, last.run)
         return RollbackReport(files.root, run, last.run, len(kept))
 
 
@@ -254,8 +266,7 @@ def discard_leftovers(files: Directory) -> None:
                 files.remove(f"{folder}/{info.name}")
     for run in runs:
         # The report of a copy stands alone: this checkpoint is what that run made.
-        is_copy = files.stat(report_path(run)) and not files.stat(staged_path(run, ""))
-        if not is_copy and read_journal(files, run) is None:
+        if read_journal(files, run) is None and (read_report(files, run) or {}).get("output") is None:
             discard_run(files, run)
 
 

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ttlsnap import recover, rollback
@@ -14,6 +16,7 @@ from ttlsnap.compaction import compact
 from ttlsnap.errors import StorageError, TransformerError
 from ttlsnap.expired.receivers import ExpiredCallback
 from ttlsnap.expired.writing import folder_of
+from ttlsnap.filesystem import LocalDirectory
 from ttlsnap.report import CompactionReport
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
@@ -104,6 +107,19 @@ def test_it_hears_nothing_of_a_run_that_was_undone(tmp_path: Path, monkeypatch: 
     report = told_to(lambda key, value: heard.append(key), target)
     assert len(heard) == report.totals.dropped
     rollback(str(target), quiet_period=0)
+
+
+def test_a_moment_that_python_has_not_is_none(tmp_path: Path) -> None:
+    from ttlsnap.expired.writing import SCHEMA
+
+    moments = pa.array([-(2**62), 0, 2**62]).cast(SCHEMA.field("timestamp").type)
+    row = {"run": "r", "operator": 0, "store": "s", "state": "s", "partition": 0, "key": "{}", "value": "{}"}
+    rows = pa.Table.from_pylist([row] * 3, SCHEMA).set_column(7, SCHEMA.field("timestamp"), moments)
+    pq.write_table(rows, tmp_path / "x.parquet")
+    heard: list[Any] = []
+    callback = ExpiredCallback("x:y", lambda key, value, timestamp: heard.append(timestamp and timestamp.year))
+    callback.take(LocalDirectory(str(tmp_path)), ["x.parquet"], "r")
+    assert heard == [None, 1970, None]
 
 
 def test_the_error_names_function_and_key() -> None:

@@ -134,7 +134,7 @@ def test_what_is_no_archive_is_refused_before_anything_is_done(tmp_path: Path) -
     files.mkdir()
     (files / "mine.parquet").touch()
     before = bytes_of(target)
-    with pytest.raises(UsageError, match="has no column operator, store, state, partition, value, timestamp"):
+    with pytest.raises(UsageError, match="is not a table for dropped entries, whose columns are run string, "):
         run(target, str(other))
     with pytest.raises(UsageError, match="files has files in it, and is no Delta table"):
         run(target, f"delta:{files}")
@@ -142,6 +142,55 @@ def test_what_is_no_archive_is_refused_before_anything_is_done(tmp_path: Path) -
     with pytest.raises(StorageError, match=f"delta:{other}"):
         run(target, str(other))
     assert bytes_of(target) == before
+
+
+@pytest.mark.parametrize("place", ["{}", "{}/state/0", "{}/_ttlsnap/runs", "delta:{}/state/archive"])
+def test_an_archive_lies_elsewhere(tmp_path: Path, place: str) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    before = bytes_of(target)
+    with pytest.raises(UsageError, match="dropped entries go to another place"):
+        run(target, place.format(target))
+    with pytest.raises(UsageError, match="dropped entries go to another place"):
+        run(target, str(tmp_path / "copy/expired"), output=str(tmp_path / "copy"))
+    assert bytes_of(target) == before
+    assert not (tmp_path / "copy").exists()
+
+
+def test_what_cannot_be_delivered_stops_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr("ttlsnap.compaction.deliver", killed)
+        run(target, str(archive), ttl="20d")
+    archive.rmdir()
+    archive.touch()
+    (warning,) = run(target, str(tmp_path / "another")).warnings
+    assert "what an earlier run dropped is still in" in warning
+    assert "to give it up, remove that" in warning
+    archive.unlink()
+    assert run(target, str(tmp_path / "another")).warnings == ()
+    assert len(archived(archive)) > 0
+
+
+def test_a_rollback_says_that_it_is_done_though_nothing_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
+    report = run(target, str(archive))
+
+    def away(*_: object) -> None:
+        raise StorageError("the other side is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("ttlsnap.expired.receivers.Folder.take_back", away)
+        with pytest.raises(StorageError, match=f"is away\nRun {report.run} is rolled back, but what it had dropped"):
+            rollback(str(target), quiet_period=0)
+    assert len(archived(archive)) > 0
+    recover(str(target))
+    assert archived(archive) == []
 
 
 def test_on_the_command_line_and_in_a_policy(

@@ -89,6 +89,7 @@ class TableArchive:
     def stage(self, part: int, frame: DataFrame) -> None:
         """Write down the rows that the ``part``-th commit will drop; columns go by their places, ``c0`` and so on."""
         _write(frame, self._plan.files, self._run, part, _Rows.of(self._plan))
+        self._plan.files.sync(_staged(self._run))
 
     def deliver(self, spark: SparkSession) -> None:
         """Deliver what has gone, now that it is committed."""
@@ -116,13 +117,12 @@ def deliver_waiting(files: LocalDirectory, callback: ExpiredCallback | None, spa
     for run in [info.name for info in files.list(layout.RUNS) if layout.is_run(info.name)]:
         if not _taken_back(files, run):
             note = _read_note(files, _note_of(run))
-            found = receiver_named(note.expired_to) if note is not None else None
-            if note is not None and found is None:
-                if callback is None or callback.name != note.expired_to:
+            if note is not None and _settle(spark, files, run, note, None):
+                mine = callback if callback is not None and callback.name == note.expired_to else None
+                found = receiver_named(note.expired_to) or mine
+                if found is None:
                     continue
-                found = callback
-            if note is not None and found is not None and _settle(spark, files, run, note, None):
-                _deliver(files, run, found)
+                deliver(files, run, found)
         files.remove_tree(layout.run_directory(run))
     _tidy(files)
 
@@ -174,7 +174,7 @@ def _settle(spark: Sparks, files: LocalDirectory, run: str, note: _Note, rows: _
     """
     if files.stat(folder_of(run)) is not None:
         return True
-    newer = list(_since(files, note.version))
+    newer = _since(files, note.version)
     mine = {_part(made): made for made in newer if _run_of(made) == run and changes_rows(made)}
     if not mine:
         return False
@@ -257,8 +257,16 @@ def _write(frame: DataFrame, files: LocalDirectory, run: str, part: int, rows: _
         return sum(row[0] for row in frame.mapInArrow(work, "rows long").collect())
 
 
-def _since(files: LocalDirectory, version: int) -> Iterator[Commit]:
-    return itertools.takewhile(lambda made: made.version > version, commits(files))
+def _since(files: LocalDirectory, version: int) -> list[Commit]:
+    """The commits after a version; raises RefusedError where the log has not got them all any more."""
+    newer = list(itertools.takewhile(lambda made: made.version > version, commits(files)))
+    if newer and newer[-1].version != version + 1:
+        raise RefusedError(
+            f"{files.root}: its log begins with version {newer[-1].version} by now, so that what became of the run "
+            f"that was cut off at version {version} cannot be told. What it was to drop is in "
+            f"{files.root}/{layout.RUNS}; when it is not needed any more, remove that"
+        )
+    return newer
 
 
 def _run_of(made: Commit) -> Any:
@@ -271,8 +279,8 @@ def _part(made: Commit) -> int:
 
 
 def _counts(made: Commit) -> bool:
-    """Whether Delta has counted the rows: of partitions that go whole it does not always."""
-    return made.operation != "DELETE" or "numDeletedRows" in made.metrics
+    """Whether Delta has counted the rows: of partitions that go whole it does not always, and may be told not to."""
+    return any(name in made.metrics for name in ("numDeletedRows", "numTargetRowsDeleted"))
 
 
 def _staged(run: str) -> str:

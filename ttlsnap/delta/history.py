@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ttlsnap.checkpoint import layout
 from ttlsnap.clock import MICROS, iso
 from ttlsnap.delta.archiving import begin_to_take_back, take_back
 from ttlsnap.delta.committing import ConflictError, changes_rows, named, rows_changed, sql_name, told, words_of
 from ttlsnap.delta.log import Commit, commits, newest_version, open_table, read_table
 from ttlsnap.delta.session import delta_session
 from ttlsnap.errors import RefusedError
+from ttlsnap.expired.delivery import require_receiver, rolled_back
 from ttlsnap.filesystem import LocalDirectory
 from ttlsnap.plan import new_run_id
 
@@ -65,7 +67,7 @@ def table_history(target: str) -> list[TableRun]:
     undone: dict[str, str] = {}
     for made in commits(files):
         mine = words_of(made)
-        if mine is not None and mine.get("run"):
+        if mine is not None and layout.is_run(str(mine.get("run"))):
             run = str(mine["run"])
             found.setdefault(run, []).insert(0, made)
             if mine.get(_UNDOES):
@@ -120,10 +122,12 @@ def rollback_table(
     words = {"run": new_run_id(), _UNDOES: last.run}
     with files.lock(), delta_session(session, jars=jars, master=master) as spark:
         if last.expired_to is not None:
+            require_receiver(last.expired_to)
             begin_to_take_back(files, last.run, table.version, last.expired_to)
         _restore(spark, files, first - 1, words, table.version)
         if last.expired_to is not None:
-            take_back(files, last.run, last.expired_to)
+            with rolled_back(last.run):
+                take_back(files, last.run, last.expired_to)
     return last, read_table(files).version
 
 

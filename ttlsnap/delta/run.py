@@ -29,7 +29,7 @@ from ttlsnap.delta.rewriting import check_unique, planned_version, scanned
 from ttlsnap.delta.session import delta_session
 from ttlsnap.engines.launch import SessionSource
 from ttlsnap.errors import RefusedError, TtlsnapError
-from ttlsnap.expired.receivers import ExpiredCallback, receiver
+from ttlsnap.expired.receivers import ExpiredCallback, receiver, refuse_within
 from ttlsnap.filesystem import OWN
 from ttlsnap.plan import new_run_id
 from ttlsnap.report import Counts
@@ -83,10 +83,12 @@ def compact_table(
     check_features(files, table)
     if erasing is not None:
         check_retention(files, table.metadata, erasing.retention_ms, erasing.yes)
-    receives = receiver(expired_to) if expired_to is not None else None
-    if receives is not None:
-        receives.check(make=not dry_run)
     plan = plan_table(files, table, transformers, key, now)
+    receives = None
+    if expired_to is not None:
+        refuse_within(expired_to, target)
+        receives = receiver(expired_to)
+        receives.check(make=not dry_run)
     report = replace(
         _begun(plan, dry_run), erasing=erasing is not None, expired_to=receives.name if receives is not None else None
     )
@@ -95,7 +97,13 @@ def compact_table(
         spark_of = functools.cache(lambda: stack.enter_context(delta_session(session, jars=jars, master=master)))
         if not dry_run and (receives is not None or waits(files)):
             stack.enter_context(files.lock())
-            deliver_waiting(files, expired_to if isinstance(expired_to, ExpiredCallback) else None, spark_of)
+            try:
+                deliver_waiting(files, expired_to if isinstance(expired_to, ExpiredCallback) else None, spark_of)
+            except TtlsnapError as error:
+                if erasing is not None:
+                    raise
+                waiting = f"what an earlier run dropped waits in {files.root}/{OWN} for the next run: {error}"
+                report = replace(report, warnings=(*report.warnings, waiting))
             if erasing is not None and waits(files):
                 raise RefusedError(
                     f"{files.root}/{OWN} has rows that an earlier run dropped, which wait for the function that is to "
@@ -255,12 +263,17 @@ class _Run:
         if self._archive is None or not doomed:
             self._commit_all(statements)
             return
-        self._archive.begin()
         try:
+            self._archive.begin()
             for part, rows in enumerate(doomed):
                 self._archive.stage(part, rows())
-            self._commit_all(statements)
         except BaseException:
+            self._archive.discard()
+            raise
+        try:
+            self._commit_all(statements)
+        except RefusedError:
+            # After anything else the JVM may still be at it: the next run sees what became of it.
             if not _made(self._plan, self._report):
                 self._archive.discard()
             raise
@@ -268,7 +281,10 @@ class _Run:
             self._archive.deliver(self._spark)
         except TtlsnapError as error:
             if self._report.erasing:
-                raise
+                raise type(error)(
+                    f"{error}\nRun {self._report.run} has dropped rows, which stays so, and nothing was erased. The "
+                    "next run delivers what was dropped; then run again with --erase"
+                ) from error
             warning = (
                 f"what was dropped is not in {self._report.expired_to} yet, the next run on the table will deliver "
                 f"it: {error}"

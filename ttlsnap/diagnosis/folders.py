@@ -172,7 +172,7 @@ def is_elsewhere(path: str, root: str) -> bool:
         if REMOTE.get(scheme) != REMOTE[kind]:
             return scheme == "file"
         if kind == "hdfs":  # a name node has several names
-            place, rest = (text.removeprefix("//").partition("/")[2] for text in (place, rest))
+            place, rest = (f"/{text.removeprefix('//').partition('/')[2]}".rstrip("/") for text in (place, rest))
         return rest.removeprefix("//") != f"{place}/{layout.STATE}/" + rest.rpartition(f"/{layout.STATE}/")[2]
     if has_scheme:
         if scheme != "file":

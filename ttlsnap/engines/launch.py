@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import re
@@ -10,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, TextIO, Union
 
 from ttlsnap.errors import TtlsnapError
 
@@ -45,24 +46,29 @@ def quiet_launch() -> Iterator[Callable[[], str]]:
 
         sys.stderr.flush()
         saved = os.dup(2)
-        try:
-            with _stderr_to(saved):
-                os.dup2(log.fileno(), 2)
+        with _stderr_to_ours():
+            os.dup2(log.fileno(), 2)
+            try:
                 yield reasons
-        finally:
-            os.dup2(saved, 2)
-            os.close(saved)
+            finally:
+                os.dup2(saved, 2)
+                os.close(saved)
 
 
-def _stderr_to(descriptor: int) -> contextlib.AbstractContextManager[object]:
-    """What this process itself has to say meanwhile, in other threads, goes there."""
+def _stderr_to_ours() -> contextlib.AbstractContextManager[object]:
+    """What this process itself has to say meanwhile, in other threads, goes where it would have gone."""
     try:
         if sys.stderr.fileno() != 2:
             return contextlib.nullcontext()
     except (AttributeError, OSError, ValueError):  # it is no file
         return contextlib.nullcontext()
-    stream = os.fdopen(descriptor, "w", 1, sys.stderr.encoding, sys.stderr.errors, closefd=False)
-    return contextlib.redirect_stderr(stream)
+    return contextlib.redirect_stderr(_own_stderr())
+
+
+@functools.cache
+def _own_stderr() -> TextIO:
+    """Standard error by another descriptor, which is never closed: somebody may keep the stream."""
+    return os.fdopen(os.dup(2), "w", 1, sys.stderr.encoding, sys.stderr.errors)
 
 
 def own_session() -> SparkSession.Builder:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import as_completed
+from concurrent.futures import as_completed, wait
 from typing import TypeVar
 
 from loky import ProcessPoolExecutor
@@ -81,7 +81,12 @@ class SharedLocalEngine:
                 if self._pool is None:
                     results.append(_finished(compact_partition(task, progress), done))
                     continue
-            return results + _spread_on(self._pool, compact_partition, tasks[number:], done)
+            try:
+                return results + _spread_on(self._pool, compact_partition, tasks[number:], done)
+            except TerminatedWorkerError as error:
+                with self._here:
+                    self._pool = None  # it takes nothing more; the next target begins with new processes
+                raise _died() from error
         return results
 
 
@@ -103,6 +108,8 @@ def spread(
     ):
         try:
             return _spread_on(pool, work, tasks, done)
+        except TerminatedWorkerError as error:
+            raise _died() from error
         except BaseException:
             pool.shutdown(kill_workers=True)
             raise
@@ -116,14 +123,14 @@ def _spread_on(
     try:
         for future in as_completed(futures):
             results[futures[future]] = _finished(future.result(), done)
-    except TerminatedWorkerError as error:
-        raise TtlsnapError(
-            "a worker process died (out of memory?); nothing was published. Try a smaller --parallelism"
-        ) from error
     finally:
-        for future in futures:
-            future.cancel()
+        # After a failure what they write to is removed: nobody may be at it any more.
+        wait([future for future in futures if not future.cancel()])
     return [results[number] for number in range(len(tasks))]
+
+
+def _died() -> TtlsnapError:
+    return TtlsnapError("a worker process died (out of memory?); nothing was published. Try a smaller --parallelism")
 
 
 def _work_on(tasks: Sequence[PartitionTask]) -> int:

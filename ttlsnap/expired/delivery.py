@@ -5,8 +5,11 @@ A rollback notes down first whom it undoes, so that what was delivered is taken 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from ttlsnap.checkpoint import layout
-from ttlsnap.errors import CorruptionError
+from ttlsnap.errors import CorruptionError, TtlsnapError
 from ttlsnap.expired.receivers import ExpiredCallback, Receiver, receiver_named
 from ttlsnap.expired.writing import SUFFIX, folder_of
 from ttlsnap.filesystem import Directory
@@ -29,7 +32,7 @@ def deliver_all(files: Directory, callback: ExpiredCallback | None = None) -> No
     What is of runs that were undone is removed, and what is of one that was rolled back is taken back; of a run that
     was cut off nobody knows yet. What is for another function than ``callback`` stays where it is.
     """
-    for run in [info.name for info in files.list(layout.RUNS)]:
+    for run in [info.name for info in files.list(layout.RUNS) if layout.is_run(info.name)]:
         if files.stat(folder_of(run)) is None or _is_rolled_back(files, run):
             continue
         journal, target = read_journal(files, run), archive_of(files, run)
@@ -45,9 +48,8 @@ def deliver_all(files: Directory, callback: ExpiredCallback | None = None) -> No
 
 def begin_to_take_back(files: Directory, run: str, by: str) -> None:
     """Note down that the rollback ``by`` is about to undo ``run``."""
-    if archive_of(files, run) is not None:
-        files.mkdirs(folder_of(run))
-        files.replace(f"{folder_of(run)}/{_TAKE_BACK}", by.encode())
+    files.mkdirs(folder_of(run))
+    files.replace(f"{folder_of(run)}/{_TAKE_BACK}", by.encode())
 
 
 def take_back(files: Directory, run: str) -> None:
@@ -57,6 +59,25 @@ def take_back(files: Directory, run: str) -> None:
     if found is not None:
         found.take_back(run)
     files.remove_tree(folder_of(run))
+
+
+def require_receiver(name: str) -> None:
+    """Raise what keeps a receiver that a report names from giving back, before anything is undone."""
+    found = receiver_named(name)
+    if found is not None:
+        found.check(make=False)
+
+
+@contextlib.contextmanager
+def rolled_back(run: str) -> Iterator[None]:
+    """Whatever is raised within, the rollback itself is done, and is not to be done again."""
+    try:
+        yield
+    except TtlsnapError as error:
+        raise type(error)(
+            f"{error}\nRun {run} is rolled back, but what it had dropped could not be taken back from where it is "
+            "kept; the next run will try again"
+        ) from error
 
 
 def archive_of(files: Directory, run: str) -> str | None:

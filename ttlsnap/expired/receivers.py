@@ -6,13 +6,15 @@ import contextlib
 import inspect
 import json
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ttlsnap.errors import StorageError, TransformerError, UsageError
+from ttlsnap.errors import CorruptionError, StorageError, TransformerError, TtlsnapError, UsageError
 from ttlsnap.expired.writing import SCHEMA, SUFFIX
 from ttlsnap.filesystem import SCRATCH, Directory, is_local, open_directory
 
@@ -22,8 +24,20 @@ if TYPE_CHECKING:
 TABLE = "delta:"
 """How a path begins that is meant as a Delta table."""
 
+_COLUMNS = {
+    "run": "string",
+    "operator": "integer",
+    "store": "string",
+    "state": "string",
+    "partition": "integer",
+    "key": "string",
+    "value": "string",
+    "timestamp": "timestamp",
+}
+_MAKING = threading.Lock()  # targets side by side have one table
 _FACTS = ("run", "operator", "store", "state", "partition", "timestamp")
 _LOG = "_delta_log"
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 class Receiver(Protocol):
@@ -71,6 +85,9 @@ class Folder:
         for info in self._folder.list("", (SUFFIX,)):
             if info.name.startswith(f"{run}-"):
                 self._folder.remove(info.name)
+        for info in self._folder.list("", (SCRATCH,)):
+            if info.name.startswith(f".{run}-"):
+                self._folder.remove(info.name)
 
 
 class Table:
@@ -90,20 +107,25 @@ class Table:
 
     def check(self, *, make: bool) -> None:
         from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
 
-        with self._told():
+        with self._told(), _MAKING:
             found = self._found()
-            if found is None:
-                if self._folder.list(""):
-                    raise UsageError(f"{self._folder.root} has files in it, and is no Delta table")
-                if not make:
-                    return
-                DeltaTable.create(self._folder.root, SCHEMA, mode="ignore", storage_options=self._options)
+            if found is None and self._folder.list(""):
+                raise UsageError(f"{self._folder.root} has files in it, and is no Delta table")
+            if found is None and not make:
                 return
-            columns = {field.name for field in found.schema().fields}
-        missing = [name for name in SCHEMA.names if name not in columns]
-        if missing:
-            raise UsageError(f"{self.name} has no column {', '.join(missing)}: it is not one for dropped entries")
+            if found is None:
+                try:
+                    found = DeltaTable.create(self._folder.root, SCHEMA, mode="ignore", storage_options=self._options)
+                except DeltaError:  # another process was faster
+                    found = self._found()
+                    if found is None:
+                        raise
+            columns = {field.name: str(getattr(field.type, "type", field.type)) for field in found.schema().fields}
+        if columns != _COLUMNS:
+            wanted = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
+            raise UsageError(f"{self.name} is not a table for dropped entries, whose columns are {wanted}")
 
     def take(self, files: Directory, paths: Sequence[str], run: str) -> None:
         from deltalake import CommitProperties, Transaction, write_deltalake
@@ -135,11 +157,11 @@ class Table:
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
         """What the library raises, as errors of our own."""
-        from deltalake.exceptions import DeltaError
-
         try:
             yield
-        except (DeltaError, OSError, ValueError, pa.ArrowException) as error:
+        except TtlsnapError:
+            raise
+        except Exception as error:  # of several kinds, and some of none
             raise StorageError(f"{self.name}: {str(error)[:500]}") from error
 
 
@@ -157,7 +179,10 @@ class ExpiredCallback:
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Raises TransformerError with the entry for which the function raised."""
-        parameters = inspect.signature(self.function).parameters.values()
+        try:
+            parameters = list(inspect.signature(self.function).parameters.values())
+        except (TypeError, ValueError) as error:
+            raise TransformerError(f"{self.name}: {error}") from error
         every = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
         wanted = [name for name in _FACTS if every or name in {parameter.name for parameter in parameters}]
         for row in rows:
@@ -172,7 +197,7 @@ class ExpiredCallback:
     def take(self, files: Directory, paths: Sequence[str], run: str) -> None:
         for path in paths:
             for batch in _batches(files, [path]):
-                self(batch.to_pylist())
+                self(_rows(batch))
             files.remove(path)
 
     def take_back(self, run: str) -> None:
@@ -186,6 +211,16 @@ def receiver(place: str | ExpiredCallback) -> Receiver:
     if place.startswith(TABLE):
         return Table(place.removeprefix(TABLE))
     return Table(place) if open_directory(place).stat(_LOG) is not None else Folder(place)
+
+
+def refuse_within(place: str | ExpiredCallback, *others: str) -> None:
+    """Raise UsageError where a receiver lies in what is worked on: its files would be taken for others."""
+    if isinstance(place, ExpiredCallback):
+        return
+    root = open_directory(place.removeprefix(TABLE)).root
+    for other in others:
+        if f"{root}/".startswith(f"{open_directory(other).root.rstrip('/')}/"):
+            raise UsageError(f"{place} lies in {other}: dropped entries go to another place")
 
 
 def receiver_named(name: str) -> Receiver | None:
@@ -208,5 +243,19 @@ def _batches(files: Directory, paths: Sequence[str]) -> Iterator[pa.RecordBatch]
     from pyarrow.parquet import ParquetFile
 
     for path in paths:
-        with files.open(path) as stream:
-            yield from ParquetFile(stream).iter_batches()
+        try:
+            with files.open(path) as stream:
+                yield from ParquetFile(stream).iter_batches()
+        except pa.ArrowException as error:
+            raise CorruptionError(f"{files.root}/{path} cannot be read again: {str(error)[:200]}") from error
+
+
+def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows in Python, which has no times before year 1 or after 9999: there they have none."""
+    times = batch.column("timestamp")
+    micros = times.cast(pa.int64())
+    known = pc.and_(pc.greater_equal(micros, _FIRST_US), pc.less_equal(micros, _LAST_US))
+    column = pc.if_else(known, times, pa.scalar(None, times.type))
+    place = SCHEMA.get_field_index("timestamp")
+    rows: list[dict[str, Any]] = batch.set_column(place, SCHEMA.field(place), column).to_pylist()
+    return rows
