@@ -323,7 +323,15 @@ def _connect(host: str) -> Client:
     if colon and port.isdigit():  # the client itself would try for minutes; a name service has no port
         with contextlib.closing(socket.create_connection((name.strip("[]"), int(port)), _PATIENCE_S)):
             pass
-    return Client(f"hdfs://{host}")
+    try:
+        return Client(f"hdfs://{host}")
+    except Exception as error:
+        if "No NameNode" not in str(error):
+            raise
+        raise UsageError(
+            f"hdfs://{host}: no name node is known by that name; give its port, hdfs://{host}:8020/..., or "
+            "HADOOP_CONF_DIR, where name services are"
+        ) from error
 
 
 def _awake_or_not() -> float:

@@ -253,7 +253,7 @@ def test_what_is_no_checkpoint_is_told_apart(ttlsnap: Ttlsnap, tmp_path: Path, c
         refused = ttlsnap(command, str(tmp_path / target))
         assert refused.code == 2, refused
         assert str(tmp_path / target) in refused.err
-    assert ttlsnap(command, "hdfs://name/checkpoint").code == 3
+    assert ttlsnap(command, "ftp://name/checkpoint").code == 3
     assert {path.name for path in tmp_path.iterdir()} == {"empty", "file"}
 
 

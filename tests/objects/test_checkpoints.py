@@ -103,9 +103,7 @@ def test_and_into_a_delta_table(bucket: str, tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.parametrize(
     ("provider", "engine", "place"),
-    product(["hdfs", "rocksdb"], ["local", "spark"], PLACES)
-    if FULL
-    else [("hdfs", "local", "hdfs"), ("rocksdb", "spark", "s3")],
+    product(["hdfs", "rocksdb"], ["local", "spark"], PLACES) if FULL else [("hdfs", "local", "hdfs")],
     indirect=["place"],
 )
 def test_real_spark_goes_on(judge: Judge, place: str, provider: str, engine: str) -> None:

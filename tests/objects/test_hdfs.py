@@ -14,7 +14,7 @@ import pytest
 from hdfs_native import Client
 
 from ttlsnap import LocalEngine, compact, hdfs, recover, rollback
-from ttlsnap.errors import BusyError, StorageError, TtlsnapError
+from ttlsnap.errors import BusyError, StorageError, TtlsnapError, UsageError
 from ttlsnap.filesystem import open_directory
 from ttlsnap.hdfs import LOCK, HdfsDirectory
 from ttlsnap.report import CompactionReport
@@ -97,6 +97,8 @@ def test_who_has_lost_the_lock_changes_nothing(folder: str, monkeypatch: pytest.
 def test_a_name_node_that_is_not_there() -> None:
     with pytest.raises(StorageError, match=r"cannot look at hdfs://nowhere\.invalid:8020/x"):
         open_directory("hdfs://nowhere.invalid:8020/x").stat("")
+    with pytest.raises(UsageError, match="no name node is known by that name; give its port"):
+        open_directory("hdfs://nowhere/x").stat("")
 
 
 class Killed(BaseException):

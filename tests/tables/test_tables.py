@@ -53,11 +53,12 @@ def test_history_and_rollback(delta_server: Server, tmp_path: Path) -> None:
     table.call("rollback", path=table.path)
     assert table.users() == before
     assert [entry.kind for entry in table_history(table.path)] == ["compact", "rollback"]
-    table.compact()
-    table.put([1], at=NOW)
-    table.merge()
-    with pytest.raises(SparkFailed, match="would be lost"):
-        table.call("rollback", path=table.path)
+    if FULL:
+        table.compact()
+        table.put([1], at=NOW)
+        table.merge()
+        with pytest.raises(SparkFailed, match="would be lost"):
+            table.call("rollback", path=table.path)
 
 
 def test_maintenance_is_no_sign_of_life(delta_server: Server, tmp_path: Path) -> None:

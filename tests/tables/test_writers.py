@@ -20,7 +20,7 @@ from ..judge.processes import Server, SparkFailed
 from ..matrix import FULL
 from .tables import ALL, NOW, TTL, USERS, Table, expired
 
-ROUNDS = 12 if FULL else 3
+ROUNDS = 12 if FULL else 2
 
 
 @pytest.mark.parametrize("rule", [None, "cap"] if FULL else [None])
