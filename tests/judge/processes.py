@@ -31,12 +31,16 @@ class SparkFailed(JudgeError):
     """Spark raised; the message is the whole trace, with Spark's own words in it."""
 
 
+def venvs() -> Path:
+    """Where what is installed beside this interpreter lies."""
+    return Path(os.environ.get("TTLSNAP_VENVS", _ROOT / ".venvs"))
+
+
 def interpreter(version: str) -> Path:
     """The Python that has this version of Spark."""
     if version == NEWEST:
         return Path(sys.executable)
-    venvs = Path(os.environ.get("TTLSNAP_VENVS", _ROOT / ".venvs"))
-    python = venvs / f"spark-{version}" / "bin" / "python"
+    python = venvs() / f"spark-{version}" / "bin" / "python"
     if not python.exists():
         raise JudgeError(f"Spark {version} is to judge this, but there is no {python}: run `make venvs`")
     return python

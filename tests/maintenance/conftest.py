@@ -1,5 +1,5 @@
 """A night has a target in an object store."""
 
-from ..objects.conftest import bucket, s3, server
+from ..objects.conftest import bucket, proxy, servers, store, store_of
 
-__all__ = ["bucket", "s3", "server"]
+__all__ = ["bucket", "proxy", "servers", "store", "store_of"]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 
 from ..compaction.stories import BATCHES, FIELDS, MORE, H, digest, limit_of, settled, unwanted
 from ..judge.processes import Server
@@ -23,7 +24,6 @@ from ..judge.queries import Query, stamp
 from ..judge.spark import Checkpoint, Judge
 from ..matrix import FULL
 from ..objects.places import download, upload
-from ..objects.server import S3
 from ..samples import bytes_of
 from ..tables import tables
 from ..tables.tables import Table
@@ -107,7 +107,8 @@ class Night:
 
 if FULL:  # some minutes
 
-    def test_a_night(judge: Judge, delta_server: Server, s3: S3, bucket: str, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("store", ["minio"], indirect=True)
+    def test_a_night(judge: Judge, delta_server: Server, bucket: str, tmp_path: Path) -> None:
         night = Night(tmp_path)
         written = judge.together(*(partial(write, judge, query, of) for query, of in WRITTEN))
         copies = [judge.copy(written[place]) for place in (0, 1)]

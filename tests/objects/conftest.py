@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from secrets import token_hex
 
@@ -10,13 +12,11 @@ from ttlsnap import objects
 
 from ..matrix import FULL
 from .hdfs import hdfs_server
-from .server import S3, s3_server
+from .proxy import Proxy
+from .stores import KINDS, Store, store_server
 
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[S3]:
-    with s3_server() as s3:
-        yield s3
+STORES = [*KINDS] if FULL else ["moto"]
+PLACES = [*STORES, "hdfs"] if FULL else STORES
 
 
 @pytest.fixture(scope="session")
@@ -25,37 +25,59 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield uri
 
 
-@pytest.fixture
-def s3(server: S3, monkeypatch: pytest.MonkeyPatch) -> S3:
-    """The server, as the environment names it, and a client that does not try for minutes."""
-    server.reset()
-    for name in ("AWS_PROFILE", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_SESSION_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
-    monkeypatch.setenv("AWS_REGION", "eu-central-1")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    brief = {
-        "max_retries": 3,
-        "backoff": {"init_backoff": timedelta(milliseconds=20), "max_backoff": timedelta(seconds=1)},
-    }
-    monkeypatch.setattr(objects, "RETRIES", brief)
-    objects.client.cache_clear()
-    return server
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Store]]:
+    """Of its name, a server, which runs from then on."""
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def server(name: str) -> Store:
+            return stack.enter_context(store_server(name, tmp_path_factory.mktemp(name)))
+
+        yield server
 
 
 @pytest.fixture
-def bucket(s3: S3) -> str:
+def store_of(servers: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Store]:
+    """Of its name, a server that is well, as the environment names it, and a client that does not try for minutes."""
+
+    def of(name: str) -> Store:
+        store = servers(name)
+        store.proxy.reset()
+        for unwanted in ("AWS_PROFILE", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_SESSION_TOKEN"):
+            monkeypatch.delenv(unwanted, raising=False)
+        for variable, value in store.kind.environment(store.proxy.endpoint).items():
+            monkeypatch.setenv(variable, value)
+        brief = {
+            "max_retries": 3,
+            "backoff": {"init_backoff": timedelta(milliseconds=20), "max_backoff": timedelta(seconds=1)},
+        }
+        monkeypatch.setattr(objects, "RETRIES", brief)
+        objects.client.cache_clear()
+        return store
+
+    return of
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, store_of: Callable[[str], Store]) -> Store:
+    return store_of(request.param)
+
+
+@pytest.fixture
+def proxy(store: Store) -> Proxy:
+    return store.proxy
+
+
+@pytest.fixture
+def bucket(store: Store) -> str:
     """The URI of a new bucket."""
-    name = f"test-{token_hex(6)}"
-    s3.make_bucket(name)
-    s3.seen.clear()
-    return f"s3://{name}"
+    return store.new_bucket()
 
 
-@pytest.fixture(params=["s3", "hdfs"] if FULL else ["s3"])
-def place(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest, store_of: Callable[[str], Store]) -> str:
     """The URI of an empty folder that is not on this machine's file systems."""
-    if request.param == "s3":
-        return str(request.getfixturevalue("bucket"))
-    return f"{request.getfixturevalue('hdfs')}/test-{token_hex(6)}"
+    if request.param == "hdfs":
+        return f"{request.getfixturevalue('hdfs')}/test-{token_hex(6)}"
+    return store_of(request.param).new_bucket()

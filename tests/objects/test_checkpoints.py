@@ -20,10 +20,10 @@ from ..judge.queries import Query, stamp
 from ..judge.spark import Judge
 from ..matrix import FULL
 from ..samples import COMPACTABLE, ROCKSDB, sample
+from .conftest import PLACES
 from .places import download, files_of, objects_of, upload
 
-PLACES = ("s3", "hdfs")
-SLICE = [("agg-deltas-lz4-4.2", "s3"), ("rocksdb-changelog-3.5", "hdfs"), ("rocksdb-ids-4.2", "s3")]
+SLICE = [("agg-deltas-lz4-4.2", "moto"), ("rocksdb-changelog-3.5", "hdfs"), ("rocksdb-ids-4.2", "moto")]
 OLD = ("--ttl", "7d", "--timestamp", "value.max")
 
 
@@ -36,7 +36,7 @@ def compact(capsys: pytest.CaptureFixture[str], target: str, *more: str) -> Any:
     return ttlsnap(capsys, "compact", target, *more, "--engine", "local", "--quiet-period", "0", "--yes")
 
 
-@pytest.mark.parametrize(("name", "place"), product(COMPACTABLE, PLACES) if FULL else SLICE, indirect=["place"])
+@pytest.mark.parametrize(("name", "place"), [*product(COMPACTABLE, PLACES)] if FULL else SLICE, indirect=["place"])
 def test_the_state_is_what_it_would_be_on_a_disk(
     place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
@@ -103,7 +103,7 @@ def test_and_into_a_delta_table(bucket: str, tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.parametrize(
     ("provider", "engine", "place"),
-    product(["hdfs", "rocksdb"], ["local", "spark"], PLACES) if FULL else [("hdfs", "local", "hdfs")],
+    [*product(["hdfs", "rocksdb"], ["local", "spark"], PLACES)] if FULL else [("hdfs", "local", "hdfs")],
     indirect=["place"],
 )
 def test_real_spark_goes_on(judge: Judge, place: str, provider: str, engine: str) -> None:

@@ -134,7 +134,7 @@ def test_an_object_that_is_another_by_now_is_not_read_on(bucket: str) -> None:
         file.read(1)
         files.replace("a", b"2" * (20 << 20))
         file.seek(12 << 20)
-        with pytest.raises(StorageError, match=r"cannot read s3://.*/a"):
+        with pytest.raises(StorageError, match=r"cannot read .*://.*/a"):
             file.read(1)
 
 

@@ -20,7 +20,7 @@ from ttlsnap.units import parse_duration
 from ..matrix import FULL
 from ..samples import sample
 from .places import objects_of, upload
-from .server import CHANGING, S3, Request
+from .proxy import CHANGING, Proxy, Request
 
 
 def compacted(uri: str) -> Any:
@@ -28,7 +28,7 @@ def compacted(uri: str) -> Any:
     return compact(uri, [ttl], quiet_period=0)
 
 
-def cut(s3: S3, last: int, answered: bool) -> None:
+def cut(proxy: Proxy, last: int, answered: bool) -> None:
     """From the change numbered ``last`` on nothing is answered; that one comes through, or does not."""
 
     def fault(request: Request) -> str | None:
@@ -36,17 +36,17 @@ def cut(s3: S3, last: int, answered: bool) -> None:
             return "unanswered"
         return "lost" if request.changes >= last else None
 
-    s3.reset()
-    s3.fault = fault
+    proxy.reset()
+    proxy.fault = fault
 
 
 @pytest.fixture
-def changes(s3: S3, bucket: str, tmp_path: Path) -> int:
+def changes(proxy: Proxy, bucket: str, tmp_path: Path) -> int:
     """How many requests of a compaction change something."""
     uri = upload(sample("agg-deltas-lz4-4.2", tmp_path / "counted"), f"{bucket}/counted")
-    s3.seen.clear()
+    proxy.seen.clear()
     compacted(uri)
-    return sum(request.method in CHANGING for request in s3.seen)
+    return sum(request.method in CHANGING for request in proxy.seen)
 
 
 def places(changes: int) -> Iterator[tuple[int, bool]]:
@@ -56,7 +56,7 @@ def places(changes: int) -> Iterator[tuple[int, bool]]:
                 yield number, arrived
 
 
-def test_a_process_dies_at_any_request(s3: S3, bucket: str, tmp_path: Path, changes: int) -> None:
+def test_a_process_dies_at_any_request(proxy: Proxy, bucket: str, tmp_path: Path, changes: int) -> None:
     local = sample("agg-deltas-lz4-4.2", tmp_path)
     uri = f"{bucket}/checkpoint"
     old = objects_of(upload(local, uri))
@@ -66,10 +66,10 @@ def test_a_process_dies_at_any_request(s3: S3, bucket: str, tmp_path: Path, chan
     for number, arrived in places(changes):
         open_directory(uri).remove_tree("")
         upload(local, uri)
-        cut(s3, number, not arrived)
+        cut(proxy, number, not arrived)
         with contextlib.suppress(TtlsnapError):
             compacted(uri)
-        s3.reset()
+        proxy.reset()
         open_directory(uri).remove(LOCK)  # it runs out
         found = objects_of(uri)
         fenced = any(name.startswith("offsets/") and name not in old for name in found)
@@ -87,7 +87,7 @@ def test_a_process_dies_at_any_request(s3: S3, bucket: str, tmp_path: Path, chan
 
 
 @pytest.mark.parametrize("seed", range(10 if FULL else 1))
-def test_what_fails_now_and_then_makes_no_difference(s3: S3, bucket: str, tmp_path: Path, seed: int) -> None:
+def test_what_fails_now_and_then_makes_no_difference(proxy: Proxy, bucket: str, tmp_path: Path, seed: int) -> None:
     local = sample("agg-deltas-lz4-4.2", tmp_path)
     uri, other = upload(local, f"{bucket}/checkpoint"), upload(local, f"{bucket}/other")
     old = objects_of(uri)
@@ -104,31 +104,31 @@ def test_what_fails_now_and_then_makes_no_difference(s3: S3, bucket: str, tmp_pa
         met.add(kind or "")
         return kind
 
-    s3.fault = fault
+    proxy.fault = fault
     compacted(uri)
-    s3.reset()
+    proxy.reset()
     assert met >= {*faults, ""}
     assert objects_of(uri) == objects_of(other)
-    s3.fault = fault
+    proxy.fault = fault
     rollback(uri, quiet_period=0)
-    s3.reset()
+    proxy.reset()
     assert objects_of(uri) == old
 
 
-def test_what_is_forbidden_half_way_is_undone(s3: S3, bucket: str, tmp_path: Path) -> None:
+def test_what_is_forbidden_half_way_is_undone(proxy: Proxy, bucket: str, tmp_path: Path) -> None:
     uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{bucket}/checkpoint")
     old = objects_of(uri)
     moved: list[str] = []
 
     def fault(request: Request) -> str | None:
-        if request.method == "PUT" and "/checkpoint/state/" in request.path:
+        if request.method in ("PUT", "POST") and "/checkpoint/state/" in request.path:
             moved.append(request.path)
             return "forbidden" if len(moved) == 2 else None
         return None
 
-    s3.fault = fault
-    with pytest.raises(StorageError, match=r"cannot rename s3://.*\nWhat had been done was undone"):
+    proxy.fault = fault
+    with pytest.raises(StorageError, match=r"cannot rename .*\nWhat had been done was undone"):
         compacted(uri)
-    s3.reset()
+    proxy.reset()
     assert len(moved) > 1
     assert objects_of(uri) == old

@@ -1,4 +1,4 @@
-"""An S3 server, moto's, behind a proxy that does to requests what networks and services do."""
+"""What networks and services do to requests, on their way to a server and back."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-
-from moto.server import ThreadedMotoServer
+from urllib.parse import unquote
 
 CHANGING = ("PUT", "POST", "DELETE")
 _OF_A_CONNECTION = ("connection", "keep-alive", "transfer-encoding")
@@ -39,10 +38,11 @@ def fine(request: Request) -> str | None:
 
 
 @dataclass
-class S3:
-    """A server at ``endpoint``, and what is the matter with it; ``seen`` are the requests that came."""
+class Proxy:
+    """In front of the server at ``target``, as ``host:port``; ``seen`` are the requests that came."""
 
-    endpoint: str
+    target: str
+    endpoint: str = ""
     fault: Fault = fine
     seen: list[Request] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -50,7 +50,7 @@ class S3:
     def note(self, method: str, path: str) -> Request:
         with self._lock:
             changes = sum(request.method in CHANGING for request in self.seen) + (method in CHANGING)
-            self.seen.append(Request(changes, method, path))
+            self.seen.append(Request(changes, method, unquote(path)))
             return self.seen[-1]
 
     def reset(self) -> None:
@@ -59,39 +59,28 @@ class S3:
             self.fault = fine
             self.seen.clear()
 
-    def make_bucket(self, name: str) -> None:
-        connection = HTTPConnection(self.endpoint.partition("//")[2])
-        connection.request("PUT", f"/{name}")
-        assert connection.getresponse().status == 200
-        connection.close()
-
 
 @contextlib.contextmanager
-def s3_server() -> Iterator[S3]:
-    """The server, for as long as the block lasts."""
-    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    moto.start()
-    behind = moto.get_host_and_port()
-    s3 = S3("")
+def proxied(target: str) -> Iterator[Proxy]:
+    """A proxy, for as long as the block lasts."""
+    proxy = Proxy(target)
 
     class Handler(_Handler):
-        server_of, target = s3, f"{behind[0]}:{behind[1]}"
+        before = proxy
 
-    proxy = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    proxy.daemon_threads = True
-    s3.endpoint = f"http://127.0.0.1:{proxy.server_address[1]}"
-    threading.Thread(target=proxy.serve_forever, daemon=True).start()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    proxy.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield s3
+        yield proxy
     finally:
-        proxy.shutdown()
-        proxy.server_close()
-        moto.stop()
+        server.shutdown()
+        server.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server_of: S3
-    target: str
+    before: Proxy
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # headers and body are two writes
 
@@ -100,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        fault = self.server_of.fault(self.server_of.note(self.command, self.path))
+        fault = self.before.fault(self.before.note(self.command, self.path))
         if fault == "lost":
             self._hang_up()
             return
@@ -118,7 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "half":
             self._send_half(headers, body)
             return
-        connection = HTTPConnection(self.target)
+        connection = HTTPConnection(self.before.target)
         connection.request(self.command, self.path, body, headers)
         response = connection.getresponse()
         answer, told = response.read(), response.getheaders()
@@ -147,7 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_half(self, headers: dict[str, str], body: bytes) -> None:
         """The server gets the beginning of a request, and then nothing more."""
-        host, _, port = self.target.partition(":")
+        host, _, port = self.before.target.partition(":")
         with socket.create_connection((host, int(port))) as connection:
             lines = [f"{self.command} {self.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
             connection.sendall("\r\n".join([*lines, "", ""]).encode() + body[: len(body) // 2])
