@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
 
@@ -11,15 +12,18 @@ import pytest
 from ttlsnap.errors import RefusedError, StorageError
 from ttlsnap.filesystem import Directory, open_directory
 
+from .conftest import STORES
+from .stores import Store
 
-@pytest.fixture(params=["disk", "objects", "hdfs"])
-def files(request: pytest.FixtureRequest, tmp_path: Path) -> Directory:
+
+@pytest.fixture(params=["disk", "hdfs", *STORES])
+def files(request: pytest.FixtureRequest, tmp_path: Path, store_of: Callable[[str], Store]) -> Directory:
     if request.param == "disk":
         (tmp_path / "in").mkdir()
         return open_directory(str(tmp_path / "in"))
     if request.param == "hdfs":
         return open_directory(f"{request.getfixturevalue('hdfs')}/{token_hex(6)}/some/where")
-    return open_directory(f"{request.getfixturevalue('bucket')}/some/where")
+    return open_directory(f"{store_of(request.param).new_bucket()}/some/where")
 
 
 def put(files: Directory, path: str, data: bytes = b"x") -> None:
@@ -162,4 +166,4 @@ def test_a_uri_is_taken_letter_by_letter(bucket: str) -> None:
 def test_the_time_is_that_of_the_store(place: str) -> None:
     files = open_directory(place)
     assert abs(files.now_ns() - time.time_ns()) < 5e9
-    assert files.list("") == []
+    assert files.list("_ttlsnap") == []
