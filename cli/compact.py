@@ -408,14 +408,14 @@ def _show(out: Console, report: CompactionReport, *, tables: bool = True) -> Non
         if report.expired_to is not None and report.totals.dropped and not report.warnings:
             lines.append(f"What was dropped is {place_told(report.expired_to, report.run)}")
         lines.append(f"Next: restart the query. Undo, as long as it has not: ttlsnap rollback {report.target}")
-    out.print("\n".join(lines), markup=False)
+    out.print("\n".join(lines))
 
 
 def _show_counts(out: Console, report: CompactionReport) -> None:
     from ttlsnap.clock import iso
 
     title = f"{report.target}, batch {report.batch}, now {iso(report.now_us)} ({report.now_source})"
-    out.print(title, markup=False)
+    out.print(title)
     if out.width < _WIDE:
         _show_narrow(out, report)
     else:
@@ -441,15 +441,14 @@ def _show_narrow(out: Console, report: CompactionReport) -> None:
 
     for state in _looked_at(report):
         c = state.counts
-        out.print(f"{state.state}", markup=False)
-        out.print(f"  timestamp {_field(state)}, oldest {(iso(state.oldest_us) or '-')[:19]}", markup=False)
+        out.print(f"{state.state}")
+        out.print(f"  timestamp {_field(state)}, oldest {(iso(state.oldest_us) or '-')[:19]}")
         out.print(
             f"  {number(c.entries)} entries: {number(c.kept)} kept, {number(c.dropped)} dropped, "
-            f"{number(c.rewritten)} rewritten",
-            markup=False,
+            f"{number(c.rewritten)} rewritten"
         )
         if c.bytes_before is not None:
-            out.print(f"  {size(c.bytes_before)} before, {size(c.bytes_after)} after", markup=False)
+            out.print(f"  {size(c.bytes_before)} before, {size(c.bytes_after)} after")
 
 
 def _show_table(out: Console, report: CompactionReport) -> None:
@@ -481,13 +480,13 @@ def _show_notes(out: Console, report: CompactionReport) -> None:
         place = state.state.state if state.state.state != "default" else state.state.store
         name = "" if place == "default" else f", {place},"
         if state.left_alone and state.state.role == "primary":
-            out.print(f"operator {state.state.operator}{name} is left as it is: {state.left_alone}", markup=False)
+            out.print(f"operator {state.state.operator}{name} is left as it is: {state.left_alone}")
         if state.rewrites:
             ways = ", ".join(f"{number(count)} {_WAYS[way]}" for way, count in state.rewrites.items() if count)
-            out.print(f"operator {state.state.operator}, partitions: {ways}", markup=False)
+            out.print(f"operator {state.state.operator}, partitions: {ways}")
         if state.null_timestamps:
             note = f"operator {state.state.operator}: {number(state.null_timestamps)} entries have no timestamp: kept"
-            out.print(note, markup=False)
+            out.print(note)
         if state.unclosed:
             what = (
                 "still had a timeout ahead, which will never fire"
@@ -495,14 +494,14 @@ def _show_notes(out: Console, report: CompactionReport) -> None:
                 else "lie beyond the watermark; a query in append mode has not emitted them, and never will"
             )
             note = f"operator {state.state.operator}: {number(state.unclosed)} of the dropped groups {what}"
-            out.print(note, markup=False)
+            out.print(note)
         if state.unmatched:
             note = (
                 f"operator {state.state.operator}: {number(state.unmatched)} of the dropped rows of the "
                 f"{state.state.side} side had matched nothing yet; an outer join will never emit them"
             )
-            out.print(note, markup=False)
+            out.print(note)
         if state.counts.dropped and state.counts.dropped == state.counts.entries and state.state.role == "primary":
             note = f"operator {state.state.operator}: every entry goes. Is it the right field, and the right unit?"
-            out.print(note, markup=False)
-    out.print(f"{report.engine} engine, {report.seconds:.1f} s", markup=False)
+            out.print(note)
+    out.print(f"{report.engine} engine, {report.seconds:.1f} s")

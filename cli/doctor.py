@@ -75,16 +75,13 @@ def doctor(
 
 
 def _show(out: Console, report: DoctorReport) -> None:
-    out.print(report.target, markup=False)
+    out.print(report.target)
     out.print(
-        f"  query {report.query_id or 'unknown'}, batch {report.batch} committed, {number(report.entries)} entries",
-        markup=False,
+        f"  query {report.query_id or 'unknown'}, batch {report.batch} committed, {number(report.entries)} entries"
     )
     if report.fixed:
-        out.print(f"  repaired by run {report.run}: {', '.join(report.fixed)}", markup=False)
-        out.print(
-            f"  ttlsnap rollback {report.target} takes it back, as long as no newer batch is committed", markup=False
-        )
+        out.print(f"  repaired by run {report.run}: {', '.join(report.fixed)}")
+        out.print(f"  ttlsnap rollback {report.target} takes it back, as long as no newer batch is committed")
     out.print()
     rows = table("versions", "batches", "restorable", right=("versions", "batches"))
     for run in _runs(report.versions):
@@ -99,9 +96,9 @@ def _show(out: Console, report: DoctorReport) -> None:
 
 
 def _show_problem(out: Console, problem: Problem) -> None:
-    out.print(f"\n{problem.severity}: {problem.code}", markup=False)
-    out.print(f"  {problem.message}", markup=False)
-    out.print(f"  {problem.fix}", markup=False)
+    out.print(f"\n{problem.severity}: {problem.code}")
+    out.print(f"  {problem.message}")
+    out.print(f"  {problem.fix}")
 
 
 def _runs(versions: Sequence[VersionReport]) -> list[list[VersionReport]]:

@@ -112,9 +112,9 @@ def _show(out: Console, found: Inspection) -> None:
         lines.append(f"  batch {uncommitted} was begun and not committed: it runs again when the query starts")
     if checkpoint.logs.fence:
         lines.append(f"  FENCED: {checkpoint.logs.fence}")
-    out.print("\n".join(lines), markup=False)
+    out.print("\n".join(lines))
     for operator, stores in found.operators:
-        out.print(f"\noperator {operator.id} {operator.name or '(name not recorded)'}", markup=False)
+        out.print(f"\noperator {operator.id} {operator.name or '(name not recorded)'}")
         rows = table("store", "state", "partitions", "entries", "size", right=("partitions", "entries", "size"))
         for store, states in stores:
             for state in states:
@@ -130,10 +130,10 @@ def _show(out: Console, found: Inspection) -> None:
         for store, states in stores:
             for state in states:
                 if several:
-                    out.print(f"  {store.name}.{state.name}:", markup=False)
+                    out.print(f"  {store.name}.{state.name}:")
                 show_fields(out, state)
                 if state.problem:
-                    out.print(f"  {state.problem}", markup=False)
+                    out.print(f"  {state.problem}")
     for sample in found.samples or ():
         place = f"{sample['operator']}.{sample['store']}.{sample['state']}[{sample['partition']}]"
         show_sample(out, place, sample)
@@ -148,7 +148,7 @@ def show_sample(out: Console, place: str, sample: dict[str, Any]) -> None:
         value = sample["time"]
     if "matched" in sample:
         value += "  matched" if sample["matched"] else "  not matched"
-    out.print(f"{place}  {key} -> {value}", markup=False)
+    out.print(f"{place}  {key} -> {value}")
 
 
 def _compact(value: Any) -> str:
@@ -158,16 +158,16 @@ def _compact(value: Any) -> str:
 def show_fields(out: Console, state: StateInspection) -> None:
     """The fields of a state, and its ages if they were counted."""
     if state.descriptor is None:
-        out.print("  no schema is recorded (Spark before 3.1); --schema gives one", markup=False)
+        out.print("  no schema is recorded (Spark before 3.1); --schema gives one")
         return
     for field in state.fields:
         stored = state.descriptor.stored_timestamp or ""
         mark = "   <- Spark's own timestamp" if stored.partition(":")[0] == field.name else ""
-        out.print(f"  {field.name}  {field.type.simple_string}{mark}", markup=False)
+        out.print(f"  {field.name}  {field.type.simple_string}{mark}")
     if state.age is None:
         return
     age = state.age
-    out.print(f"  age of {age['timestamp']} at {age['now']}:", markup=False)
+    out.print(f"  age of {age['timestamp']} at {age['now']}:")
     rows = [("in the future", age["future"])]
     rows += [(f"up to {bucket['up_to']}", bucket["entries"]) for bucket in age["buckets"]]
     rows += [("older", age["older"]), ("no timestamp", age["null"])]
@@ -175,4 +175,4 @@ def show_fields(out: Console, state: StateInspection) -> None:
     for label, count in rows:
         if count:
             bar = "#" * max(1, round(40 * count / most))
-            out.print(f"    {label:14} {number(count):>14}  {bar}", markup=False)
+            out.print(f"    {label:14} {number(count):>14}  {bar}")

@@ -11,7 +11,7 @@ import typer
 
 from ttlsnap.cli.maintenance_log import Log, LogFormat
 from ttlsnap.cli.options import EngineName, Format, FormatOption, JarsOption, MasterOption
-from ttlsnap.cli.output import MISSING, console, number, print_json, size, table, write_whole
+from ttlsnap.cli.output import MISSING, console, number, place, print_json, size, table, write_whole
 from ttlsnap.errors import UsageError
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _show(out: Console, results: list[TargetResult], plan: bool) -> None:
         report = result.report
         counts = report.to_json()["totals"] if report else {}
         rows.add_row(
-            result.target,
+            place(result.target),
             "to do" if plan and result.status == "done" else result.status,
             *(number(counts.get(name)) for name in ("entries", "dropped", "rewritten")),
             *(size(counts.get(name)) if report else MISSING for name in ("bytes_before", "bytes_after")),
@@ -154,10 +154,10 @@ def _show(out: Console, results: list[TargetResult], plan: bool) -> None:
     out.print(rows)
     for result in results:
         if result.recovered:
-            out.print(f"{result.target}: run {result.recovered} had been cut off: recovered first", markup=False)
+            out.print(f"{place(result.target)}: run {result.recovered} had been cut off: recovered first")
         for warning in result.report.warnings if result.report else ():
-            out.print(f"{result.target}: {warning}", markup=False)
+            out.print(f"{place(result.target)}: {warning}")
         if result.error:
-            out.print(f"{result.target} ({result.policy}): {result.error}", markup=False)
+            out.print(f"{place(result.target)} ({result.policy}): {result.error}")
     if plan:
         out.print("A plan: nothing was written. Without --plan this is what will be done.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ttlsnap.cli.output import number
+from ttlsnap.cli.output import number, place
 
 if TYPE_CHECKING:
     from ttlsnap.maintenance.runs import TargetResult
@@ -38,11 +38,12 @@ class Log:
         self._ended += 1
         dropped = result.report.totals.dropped if result.report else None
         counts = f", {number(dropped)} entries dropped" if dropped is not None else ""
+        told = f"{result.status}{counts}, {result.seconds:.1f} s"
         why = f": {str(result.error).splitlines()[0]}" if result.error else ""
         self._say(
             "info" if result.exit_code == 0 else "error",
             "target",
-            f"[{self._ended}/{self._targets}] {result.target}: {result.status}{counts}, {result.seconds:.1f} s{why}",
+            f"[{self._ended}/{self._targets}] {place(result.target)}: {told}{why}",
             target=result.target,
             status=result.status,
             exit_code=result.exit_code,

@@ -35,7 +35,7 @@ def console(*, stderr: bool = False) -> Console:
     """A console that neither guesses at markup nor folds paths; as wide as it takes when it is no terminal."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else 200
-    return Console(file=stream, highlight=False, soft_wrap=True, emoji=False, width=width)
+    return Console(file=stream, highlight=False, markup=False, soft_wrap=True, emoji=False, width=width)
 
 
 def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
@@ -44,6 +44,11 @@ def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", no_wrap=column in right)
     return made
+
+
+def place(target: str) -> str:
+    """A path for people: from the current folder on, if it is within; a URI and any other as it is."""
+    return target.removeprefix(f"{Path.cwd()}{os.sep}")
 
 
 def number(value: int | None) -> str:

@@ -76,7 +76,7 @@ def compact_one(
 def _show_counts(out: Console, report: TableReport) -> None:
     from ttlsnap.clock import iso
 
-    out.print(f"{report.target}, now {iso(report.now_us)} ({report.now_source})", markup=False)
+    out.print(f"{report.target}, now {iso(report.now_us)} ({report.now_source})")
     numbers = ("entries", "kept", "dropped", "rewritten", "before", "after")
     counts = table("key", "timestamp", *numbers, right=numbers)
     c = report.counts
@@ -126,7 +126,7 @@ def _show(out: Console, report: TableReport) -> None:
             "Rows are marked as deleted, and stay in the files until these are written anew: --erase, or "
             "REORG TABLE ... APPLY (PURGE)."
         )
-    out.print("\n".join(lines), markup=False)
+    out.print("\n".join(lines))
 
 
 def inspect_one(
@@ -158,7 +158,7 @@ def _show_inspection(out: Console, found: TableInspection) -> None:
         f"  key {key}",
         f"  protocol {protocol.reader}, {protocol.writer}" + (f": {', '.join(features)}" if features else ""),
     ]
-    out.print("\n".join(lines), markup=False)
+    out.print("\n".join(lines))
     numbers = ("files", "rows", "marked as deleted", "size")
     rows = table(*numbers, right=numbers)
     rows.add_row(number(len(found.live)), number(found.rows.entries), number(found.marked), size(found.rows.bytes))

@@ -178,16 +178,19 @@ def test_what_nobody_expected_is_one_targets_failure(
     assert "ZeroDivisionError: oh" in found["a"]["error"]
 
 
-def test_the_table_for_people_has_every_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fresh(tmp_path / "ck", "good")
+def test_the_table_for_people_has_every_target(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh(tmp_path / "ck", "[good]")
     damaged(tmp_path / "ck", "damaged")
+    monkeypatch.chdir(tmp_path / "ck")
     policy = tmp_path / "policy.toml"
     policy.write_text(f'{RULES}[[target]]\npath = "ck/*"\n')
     assert run(["maintain", str(policy), "--engine", "local", "--plan"]) == 5
     out = capsys.readouterr().out.splitlines()
     assert out[0].split() == ["target", "status", "entries", "dropped", "rewritten", "before", "after", "time"]
-    assert out[1].split()[1:2] == ["failed"] and out[2].split()[1:3] == ["to", "do"]
-    assert out[3].startswith(f"{tmp_path}/ck/damaged (target 1): ")
+    assert out[1].split()[:3] == ["[good]", "to", "do"] and out[2].split()[:2] == ["damaged", "failed"]
+    assert out[3].startswith("damaged (target 1): ")
     assert out[-1] == "A plan: nothing was written. Without --plan this is what will be done."
 
 
