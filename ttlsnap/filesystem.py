@@ -27,11 +27,12 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol, TypeVar, cast
 from urllib.parse import unquote, urlparse
 
 from ttlsnap.errors import BusyError, RefusedError, StorageError, UnsupportedError, UsageError
@@ -50,6 +51,9 @@ REMOTE = {**OBJECT_STORES, "hdfs": "hdfs"}
 
 _PIECE = 8 << 20
 _NO_UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
 
 
@@ -64,9 +68,10 @@ class FileInfo:
 
 
 class Directory(Protocol):
-    """A tree of files; paths are relative, with ``/``."""
+    """A tree of files; paths are relative, with ``/``. ``at_once`` is how many requests are worth having under way."""
 
     root: str
+    at_once: int
 
     def list(self, path: str, suffixes: tuple[str, ...] = ("",)) -> list[FileInfo]:
         """Names in ``path`` that end in one of ``suffixes``, sorted; empty when the directory does not exist."""
@@ -89,6 +94,27 @@ class Directory(Protocol):
     def sync(self, path: str) -> None: ...
     def lock(self, *, shared: bool = False) -> contextlib.AbstractContextManager[None]: ...
     def now_ns(self) -> int: ...
+
+
+def each(files: Directory, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """What ``work`` makes of each item, in their order; many at a time where each waits for a network.
+
+    Raises the first failure. Nothing is under way any more when this returns or raises, whoever interrupts.
+    """
+    items = list(items)
+    if files.at_once == 1 or len(items) < 2:
+        return [work(item) for item in items]
+    pool = ThreadPoolExecutor(min(files.at_once, len(items)))
+    try:
+        return [future.result() for future in [pool.submit(work, item) for item in items]]
+    finally:
+        while True:
+            try:
+                pool.shutdown(cancel_futures=True)
+                break
+            except KeyboardInterrupt:
+                # What goes on may be a renaming that is about to be undone; the first interrupt is on its way already.
+                continue
 
 
 def open_directory(target: str) -> Directory:
@@ -200,6 +226,8 @@ def read_given(path: str | Path, limit: int, kind: str) -> bytes:
 
 class LocalDirectory:
     """A directory on a local disk. ``root`` is absolute and free of symbolic links."""
+
+    at_once = 1
 
     def __init__(self, root: str) -> None:
         self.root = root

@@ -40,6 +40,8 @@ _IN_MEMORY = 64 << 20
 class HdfsDirectory:
     """A directory in HDFS. ``root`` is a URI without a slash at its end."""
 
+    at_once = 32
+
     def __init__(self, target: str) -> None:
         self._host, _, path = target.partition("://")[2].partition("/")
         if not self._host:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import CorruptionError
-from ttlsnap.filesystem import Directory
+from ttlsnap.filesystem import Directory, each
 from ttlsnap.strict_json import parse_json
 
 Status = Literal["open", "done", "undone"]
@@ -126,8 +126,8 @@ def close_journal(files: Directory, journal: Journal, status: Status) -> Journal
 def read_journals(files: Directory) -> list[Journal]:
     """The journals of all runs, oldest first; raises CorruptionError for one that cannot be read."""
     runs = [info.name for info in files.list(layout.RUNS) if info.is_dir]
-    found = [journal for run in runs if (journal := read_journal(files, run)) is not None]
-    return sorted(found, key=lambda journal: (journal.number, journal.run))
+    found = each(files, lambda run: read_journal(files, run), runs)
+    return sorted(filter(None, found), key=lambda journal: (journal.number, journal.run))
 
 
 def next_number(files: Directory) -> int:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.errors import BusyError
-from ttlsnap.filesystem import Directory
+from ttlsnap.filesystem import Directory, FileInfo, each
 
 QUIET_PERIOD = 5.0
 # A batch that was begun and not committed may be a crash or a long batch: how many quiet periods old it must be.
@@ -58,19 +58,24 @@ def refuse_if_alive(
 
 def _signature(files: Directory) -> list[tuple[str, int]]:
     """The log files, and the temporary files that Spark renames to state files, with their times."""
-    found = [(folder, info) for folder in (layout.OFFSETS, layout.COMMITS) for info in files.list(folder)]
-    for folder in _store_folders(files):
-        found += [(folder, info) for info in files.list(folder) if info.name.endswith(".tmp")]
+    logs = _list_all(files, (layout.OFFSETS, layout.COMMITS))
+    state = _list_all(files, list(_partition_folders(files)))
+    # A store that has a name has a folder of its own in the partition's.
+    state += _list_all(files, [f"{folder}/{info.name}" for folder, info in state if info.is_dir])
+    found = [*logs, *((folder, info) for folder, info in state if info.name.endswith(".tmp"))]
     return [(f"{folder}/{info.name}", info.mtime_ns) for folder, info in found]
 
 
-def _store_folders(files: Directory) -> Iterator[str]:
+def _list_all(files: Directory, folders: Sequence[str]) -> list[tuple[str, FileInfo]]:
+    listed = zip(folders, each(files, files.list, folders), strict=True)
+    return [(folder, info) for folder, infos in listed for info in infos]
+
+
+def _partition_folders(files: Directory) -> Iterator[str]:
     for operator in files.list(layout.STATE):
         for partition in files.list(f"{layout.STATE}/{operator.name}"):
             if partition.is_dir and layout.parse_number(partition.name) is not None:
-                folder = f"{layout.STATE}/{operator.name}/{partition.name}"
-                yield folder
-                yield from (f"{folder}/{info.name}" for info in files.list(folder) if info.is_dir)
+                yield f"{layout.STATE}/{operator.name}/{partition.name}"
 
 
 def _runs_in_this_process(query_id: str | None) -> bool:

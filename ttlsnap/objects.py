@@ -57,6 +57,8 @@ Answer = TypeVar("Answer")
 class ObjectDirectory:
     """The objects of a bucket whose names begin with a prefix. ``root`` is a URI without a slash at its end."""
 
+    at_once = 32
+
     def __init__(self, target: str) -> None:
         # Letter by letter, as the providers' own tools take it: a % is a %, and not the beginning of a quoted letter.
         scheme, _, place = target.partition("://")

@@ -16,6 +16,7 @@ import xxhash
 from ttlsnap.checkpoint import Checkpoint, Store
 from ttlsnap.clock import Clock
 from ttlsnap.errors import FencedError, UsageError
+from ttlsnap.filesystem import each
 from ttlsnap.links import Link, Place
 from ttlsnap.operators import AnyOf, Selection, TimerPolicy, behind_join, describe, left_untouched, links_of
 from ttlsnap.operators.transform_with_state import Timers
@@ -252,7 +253,8 @@ def _primary(link: Link) -> list[Place]:
 
 def partitions(checkpoint: Checkpoint, files: StateStore, store: Store) -> tuple[PartitionPlan, ...]:
     """Every partition of a store with its files; raises CorruptionError when one is incomplete."""
-    return tuple(PartitionPlan(p, lineage_of(checkpoint, files, store, p)) for p in store.partitions)
+    lineages = each(checkpoint.files, lambda p: lineage_of(checkpoint, files, store, p), store.partitions)
+    return tuple(map(PartitionPlan, store.partitions, lineages))
 
 
 def _reasons(

@@ -20,10 +20,10 @@ from ttlsnap import journal as journals
 from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.checkpoint.logs import FENCE_MARK, read_logs
 from ttlsnap.errors import BusyError, CorruptionError, RefusedError, StorageError
-from ttlsnap.filesystem import Directory
+from ttlsnap.filesystem import Directory, each
 from ttlsnap.journal import Journal, Move, close_journal, next_number, read_journal, write_journal
 from ttlsnap.partition import PartitionResult
-from ttlsnap.plan import Plan
+from ttlsnap.plan import PartitionPlan, Plan, StorePlan
 
 
 def publish(plan: Plan, results: Sequence[PartitionResult]) -> Journal:
@@ -67,13 +67,17 @@ def set_aside(files: Directory, run: str, paths: Sequence[str]) -> list[Move]:
 
     A checksum file goes before the file it is about: a stale one would make Spark fail.
     """
-    moves = []
+    names = []
     for path in paths:
         hadoop, spark = layout.checksum_files(path)
-        for name in (*layout.checksum_files(spark), hadoop, spark, path):
-            if files.stat(name) is not None:
-                moves.append(Move(name, journals.backup_path(run, name)))
-    return moves
+        names += [*layout.checksum_files(spark), hadoop, spark, path]
+    there = existing(files, names)
+    return [Move(name, journals.backup_path(run, name)) for name in names if name in there]
+
+
+def existing(files: Directory, paths: Sequence[str]) -> set[str]:
+    """Those of the paths where something is."""
+    return {path for path, info in zip(paths, each(files, files.stat, paths), strict=True) if info is not None}
 
 
 def fence_file(logs: Logs, moves: Sequence[Move] = ()) -> str:
@@ -123,8 +127,9 @@ def swap(files: Directory, journal: Journal, check: Callable[[], None] = lambda:
 
 def _require_sources(files: Directory, journal: Journal) -> None:
     """Nothing is moved before everything is there: a file that is gone would be taken for one that was moved."""
+    there = existing(files, [move.source for move in journal.moves])
     for move in journal.moves:
-        if files.stat(move.source) is None:
+        if move.source not in there:
             raise StorageError(
                 f"{files.root}/{move.source} is gone: something else than ttlsnap removes files here, or the storage "
                 "is not the same for all who write to it"
@@ -132,8 +137,9 @@ def _require_sources(files: Directory, journal: Journal) -> None:
 
 
 def _require_targets(files: Directory, journal: Journal) -> None:
+    there = existing(files, [move.target for move in journal.moves])
     for move in journal.moves:
-        if files.stat(move.target) is None:
+        if move.target not in there:
             raise StorageError(f"{files.root}/{move.target} is gone, a moment after it was put there")
 
 
@@ -173,57 +179,66 @@ def is_done(files: Directory, move: Move) -> bool:
 
 def complete_halves(files: Directory, journal: Journal) -> None:
     """End the moves that were cut off between their two halves, where a move has two (see ``Directory.rename``)."""
-    waiting = {move.target for move in journal.new if files.stat(move.source) is not None}
-    come = {move.target for move in journal.new} - waiting
-    for move in journal.moves:
-        # What is in the place of an old file whose successor has come is the successor, if it had the same content too.
-        if move.source not in come:
-            files.complete_rename(move.source, move.target)
+    waiting = existing(files, [move.source for move in journal.new])
+    come = {move.target for move in journal.new if move.source not in waiting}
+    for moves in (journal.aside, journal.new):
+        # What is in the place of an old file whose successor has come is the successor, if it had the same content too;
+        # and where it is still to come, the old file has to be gone before that is looked at.
+        halves = [move for move in moves if move.source not in come]
+        each(files, lambda move: files.complete_rename(move.source, move.target), halves)
 
 
 def apply(files: Directory, journal: Journal) -> None:
-    """Carry out what is not done yet, in order; nothing is overwritten.
+    """Carry out what is not done yet; nothing is overwritten.
 
     Raises RefusedError when a file has appeared where one is to go.
     """
+
+    def carry_out(move: Move) -> None:
+        if is_done(files, move):
+            return
+        if files.stat(move.target) is not None:
+            raise RefusedError(
+                f"{files.root}/{move.target} appeared in the meantime: the query runs. Stop it; if the checkpoint "
+                f"is fenced then, move that file away and run: ttlsnap recover {files.root} --undo"
+            )
+        files.rename(move.source, move.target)
+
     for moves in (journal.aside, journal.new):
-        for move in moves:
-            if is_done(files, move):
-                continue
-            if files.stat(move.target) is not None:
-                raise RefusedError(
-                    f"{files.root}/{move.target} appeared in the meantime: the query runs. Stop it; if the checkpoint "
-                    f"is fenced then, move that file away and run: ttlsnap recover {files.root} --undo"
-                )
-            files.rename(move.source, move.target)
+        each(files, carry_out, moves)
         # A power cut must not find a new file in its place and the old one not yet in the backup.
         _sync(files, [path for move in moves for path in (move.source, move.target)])
 
 
 def undo(files: Directory, journal: Journal) -> None:
-    """Take back what is done, in reverse order; nothing is overwritten.
+    """Take back what is done; nothing is overwritten.
 
     Raises RefusedError when a file has appeared where one is to go back to, CorruptionError when it cannot be told
     which files are the old ones.
     """
     refuse_unclear(files, journal)
+
+    def take_back(move: Move) -> None:
+        if not is_done(files, move) or files.stat(move.target) is None:
+            return
+        if files.stat(move.source) is not None:
+            raise RefusedError(
+                f"{files.root}/{move.source} has appeared anew, written by somebody who took no notice of the "
+                f"fence, and the old file is in {files.root}/{move.target}. The fence stays. Move one of the "
+                f"two away and run: ttlsnap recover {files.root} --undo"
+            )
+        files.rename(move.target, move.source)
+
     for moves in (journal.new, journal.aside):
-        for move in reversed(moves):
-            if is_done(files, move) and files.stat(move.target) is not None:
-                if files.stat(move.source) is not None:
-                    raise RefusedError(
-                        f"{files.root}/{move.source} has appeared anew, written by somebody who took no notice of the "
-                        f"fence, and the old file is in {files.root}/{move.target}. The fence stays. Move one of the "
-                        f"two away and run: ttlsnap recover {files.root} --undo"
-                    )
-                files.rename(move.target, move.source)
+        each(files, take_back, reversed(moves))
         _sync(files, [path for move in moves for path in (move.source, move.target)])
 
 
 def refuse_unclear(files: Directory, journal: Journal) -> None:
     """Old files go before new ones come: a new one in its place, the old one not in the backup, is somebody's doing."""
-    come = {move.target for move in journal.new if is_done(files, move) and files.stat(move.target) is not None}
-    unclear = next((move for move in journal.aside if move.source in come and not is_done(files, move)), None)
+    there = existing(files, [path for move in journal.moves for path in (move.source, move.target)])
+    come = {move.target for move in journal.new if move.source not in there and move.target in there}
+    unclear = next((move for move in journal.aside if move.source in come and move.target not in there), None)
     if unclear is not None:
         raise CorruptionError(
             f"{files.root}/{unclear.target} is gone, or the new file that was to replace it is: whether "
@@ -243,9 +258,12 @@ def close_undone(files: Directory, journal: Journal) -> None:
 
 def _sync(files: Directory, paths: Sequence[str]) -> None:
     """Make the names of ``paths`` durable, as far as their folders exist."""
-    for folder in sorted({path.rpartition("/")[0] for path in paths}):
+
+    def sync(folder: str) -> None:
         if files.stat(folder) is not None:
             files.sync(folder)
+
+    each(files, sync, sorted({path.rpartition("/")[0] for path in paths}))
 
 
 def _give_up(files: Directory, journal: Journal, error: BaseException, begun: bool) -> None:
@@ -274,17 +292,18 @@ def check_unchanged(plan: Plan) -> None:
             f"{files.root}: the query went on while ttlsnap worked (batch {then.commits[-1]} was the last, now it is "
             f"{now.commits[-1] if now.commits else 'none'}). Nothing was changed; stop the query first"
         )
-    for store in plan.stores:
-        for partition in store.partitions if store.touched else ():
-            folder = layout.store_directory(store.operator, partition.partition, store.store)
-            try:
-                lineage = plan.find(store, partition.partition)
-            except CorruptionError as error:
-                raise BusyError(f"{error}\nIt was there before: the query runs. Nothing was changed") from error
-            if lineage != partition.lineage:
-                raise BusyError(
-                    f"{files.root}/{folder} changed while ttlsnap worked: the query runs. Nothing was changed"
-                )
+
+    def check(place: tuple[StorePlan, PartitionPlan]) -> None:
+        store, partition = place
+        folder = layout.store_directory(store.operator, partition.partition, store.store)
+        try:
+            lineage = plan.find(store, partition.partition)
+        except CorruptionError as error:
+            raise BusyError(f"{error}\nIt was there before: the query runs. Nothing was changed") from error
+        if lineage != partition.lineage:
+            raise BusyError(f"{files.root}/{folder} changed while ttlsnap worked: the query runs. Nothing was changed")
+
+    each(files, check, [(store, partition) for store in plan.stores if store.touched for partition in store.partitions])
 
 
 def _words(error: BaseException) -> str:

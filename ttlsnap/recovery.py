@@ -21,7 +21,7 @@ from ttlsnap.expired.delivery import (
     rolled_back,
     take_back,
 )
-from ttlsnap.filesystem import OWN, SCRATCH, Directory, open_directory
+from ttlsnap.filesystem import OWN, SCRATCH, Directory, each, open_directory
 from ttlsnap.journal import (
     Journal,
     Move,
@@ -40,6 +40,7 @@ from ttlsnap.publish import (
     apply,
     close_undone,
     complete_halves,
+    existing,
     fence_file,
     has_fence,
     is_done,
@@ -101,9 +102,11 @@ def recover(target: str, *, prefer_undo: bool = False) -> RecoverReport:
 
 def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
     complete_halves(files, journal)
-    done = [is_done(files, move) for move in journal.moves]
+    done = each(files, lambda move: is_done(files, move), journal.moves)
     # Every file is at one end of its move; a new one may be lost where the old ones come back.
-    lost = [m for m, d in zip(journal.moves, done, strict=True) if files.stat(m.target if d else m.source) is None]
+    ends = [m.target if d else m.source for m, d in zip(journal.moves, done, strict=True)]
+    there = existing(files, ends)
+    lost = [move for move, end in zip(journal.moves, ends, strict=True) if end not in there]
     can_finish, can_undo = not lost, not set(lost) & set(journal.aside)
     refuse_unclear(files, journal)
     if not has_fence(files, journal):
@@ -180,8 +183,7 @@ def rollback(target: str, *, quiet_period: float = QUIET_PERIOD) -> RollbackRepo
                 f"{last.run} (batch {last.batch}); the old state does not belong to it"
             )
         kept = [move for move in last.moves if move.target.startswith(f"{layout.RUNS}/")]
-        lost = next((move for move in kept if files.stat(move.target) is None), None)
-        if lost is not None:
+        if len(existing(files, [move.target for move in kept])) < len(kept):
             raise RefusedError(f"{files.root}: the backup of run {last.run} has been removed; it cannot be rolled back")
         refuse_if_alive(files, query_id(files), quiet_period)
         run = new_run_id()
@@ -222,8 +224,8 @@ def _back(files: Directory, last: Journal, run: str) -> list[Move]:
     folders = sorted({path.rpartition("/")[0] for path in replaced})
     newer = [
         f"{folder}/{info.name}"
-        for folder in folders
-        for info in files.list(folder)
+        for folder, infos in zip(folders, each(files, files.list, folders), strict=True)
+        for info in infos
         if layout.outlives(info.name, last.batch + 1)
     ]
     in_the_way = dict.fromkeys([*replaced, *newer, *(m.source for m in kept)])
@@ -244,7 +246,8 @@ def prune(target: str) -> list[str]:
 def discard_backups(files: Directory, keep: str | None) -> list[str]:
     """Remove what ended runs, other than ``keep``, still hold besides journal and report; their names."""
     ended = [journal.run for journal in read_journals(files) if journal.status != "open" and journal.run != keep]
-    return [run for run in ended if _discard_files(files, run)]
+    had_backup = each(files, lambda run: _discard_files(files, run), ended)
+    return [run for run, had in zip(ended, had_backup, strict=True) if had]
 
 
 def _discard_files(files: Directory, run: str) -> bool:
@@ -260,13 +263,19 @@ def _discard_files(files: Directory, run: str) -> bool:
 def discard_leftovers(files: Directory) -> None:
     """Remove what runs left that were cut off before their journal: they changed nothing."""
     runs = [info.name for info in files.list(layout.RUNS) if info.is_dir and layout.is_run(info.name)]
-    for folder in (OWN, *map(layout.run_directory, runs)):
+
+    def discard_scratch(folder: str) -> None:
         for info in files.list(folder):
             if info.name.endswith(SCRATCH) and not info.is_dir:
                 files.remove(f"{folder}/{info.name}")
-    for run in runs:
+
+    def is_left_over(run: str) -> bool:
         # The report of a copy stands alone: this checkpoint is what that run made.
-        if read_journal(files, run) is None and (read_report(files, run) or {}).get("output") is None:
+        return read_journal(files, run) is None and (read_report(files, run) or {}).get("output") is None
+
+    each(files, discard_scratch, (OWN, *map(layout.run_directory, runs)))
+    for run, left_over in zip(runs, each(files, is_left_over, runs), strict=True):
+        if left_over:
             discard_run(files, run)
 
 

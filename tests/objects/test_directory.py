@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +12,7 @@ from secrets import token_hex
 import pytest
 
 from ttlsnap.errors import RefusedError, StorageError
-from ttlsnap.filesystem import Directory, open_directory
+from ttlsnap.filesystem import Directory, each, open_directory
 
 from .conftest import STORES
 from .stores import Store
@@ -161,6 +163,30 @@ def test_a_uri_is_taken_letter_by_letter(bucket: str) -> None:
         assert files.root == f"{bucket}/{name}"
         assert files.read("x", 10) == name.encode()
     assert [info.name for info in open_directory(bucket).list("")] == ["%41", "50%", "a b", "a#b", "a?b", "ä"]
+
+
+def test_many_at_a_time_end_together(bucket: str) -> None:
+    """After a failure nothing that was begun goes on, however often somebody interrupts, and the rest is left."""
+    begun: list[int] = []
+    ended: list[int] = []
+
+    def work(number: int) -> int:
+        begun.append(number)
+        if number == 0:
+            raise ZeroDivisionError
+        time.sleep(0.5)
+        ended.append(number)
+        return number
+
+    files = open_directory(bucket)
+    interrupts = [threading.Timer(after, _thread.interrupt_main) for after in (0.2, 0.3)]
+    for interrupt in interrupts:
+        interrupt.start()
+    with pytest.raises(ZeroDivisionError):
+        each(files, work, range(1000))
+    assert 1 < len(begun) < 1000
+    assert set(begun) == {0, *ended}
+    assert each(files, lambda number: -number, range(1000)) == [-number for number in range(1000)]
 
 
 def test_the_time_is_that_of_the_store(place: str) -> None:

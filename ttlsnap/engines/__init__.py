@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ttlsnap.filesystem import each, open_directory
 from ttlsnap.partition import PartitionResult, PartitionResults, PartitionTask, Progress, settle
 
 Done = Callable[[], None]
@@ -32,4 +33,8 @@ def run_tasks(engine: Engine, tasks: Sequence[PartitionTask], done: Done, progre
     results = engine.run(tasks, done, progress)
     for first, *_ in results:
         first.raise_failure()
-    return [settle(task, result) for task, mine in zip(tasks, results, strict=True) for result in mine]
+    pairs = [(task, result) for task, mine in zip(tasks, results, strict=True) for result in mine]
+    if not pairs:
+        return []
+    files = open_directory(tasks[0].staging_root)
+    return each(files, lambda pair: settle(files, *pair), pairs)

@@ -3,7 +3,8 @@
 Processes, because Python's lock bounds threads here, the work being many short NumPy calls on windows of a megabyte,
 and because with a transformer in plain Python threads gain nothing (figures: ``docs/performance.md``). Starting a
 process takes as long as the work on some ten megabytes of state files, so small checkpoints are not worth one. A
-single task, or a parallelism of 1, runs in the calling thread.
+single task, or a parallelism of 1, runs in the calling thread. Of a small checkpoint that is not on this machine, the
+partitions wait for the network most of the time, so they do that side by side, in threads.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import as_completed, wait
+from concurrent.futures import Executor, ThreadPoolExecutor, as_completed, wait
+from functools import partial
 from typing import TypeVar
 
 from loky import ProcessPoolExecutor
@@ -20,6 +22,7 @@ from loky.process_executor import TerminatedWorkerError
 from ttlsnap.engines import Done
 from ttlsnap.engines.progress import listener, sender
 from ttlsnap.errors import TtlsnapError
+from ttlsnap.filesystem import is_local
 from ttlsnap.partition import PartitionResults, PartitionTask, Progress, compact_partition
 
 Task = TypeVar("Task")
@@ -30,6 +33,8 @@ _progress: Progress = sender(None)
 
 # Bytes of HDFS-backed state for each process: starting one takes about as long as the work on half as many.
 _WORTH_A_PROCESS = 64 << 20
+# Threads that wait for a network side by side.
+_WAITING = 16
 
 
 class LocalEngine:
@@ -43,6 +48,8 @@ class LocalEngine:
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
         """See ``Engine.run``."""
         workers = self.parallelism or useful_processes(_work_on(tasks))
+        if self.parallelism is None and workers == 1 and _wait_for_a_network(tasks):
+            return _in_threads(tasks, done, progress)
         return spread(compact_partition, tasks, workers, done, progress)
 
 
@@ -73,6 +80,8 @@ class SharedLocalEngine:
         with self._counting:
             self._asked += _work_on(tasks)
             worth_it = self._processes > 1 and useful_processes(self._asked) > 1
+        if not worth_it and self._pool is None and _wait_for_a_network(tasks):
+            return _in_threads(tasks, done, progress)
         results: list[PartitionResults] = []
         for number, task in enumerate(tasks):
             with self._here:
@@ -82,7 +91,7 @@ class SharedLocalEngine:
                     results.append(_finished(compact_partition(task, progress), done))
                     continue
             try:
-                return results + _spread_on(self._pool, compact_partition, tasks[number:], done)
+                return results + _spread_on(self._pool, partial(_run, compact_partition), tasks[number:], done)
             except TerminatedWorkerError as error:
                 with self._here:
                     self._pool = None  # it takes nothing more; the next target begins with new processes
@@ -107,7 +116,7 @@ def spread(
         ProcessPoolExecutor(workers, initializer=_start, initargs=(port,)) as pool,
     ):
         try:
-            return _spread_on(pool, work, tasks, done)
+            return _spread_on(pool, partial(_run, work), tasks, done)
         except TerminatedWorkerError as error:
             raise _died() from error
         except BaseException:
@@ -115,10 +124,23 @@ def spread(
             raise
 
 
-def _spread_on(
-    pool: ProcessPoolExecutor, work: Callable[[Task, Progress], Result], tasks: Sequence[Task], done: Done
-) -> list[Result]:
-    futures = {pool.submit(_run, work, task): number for number, task in enumerate(tasks)}
+def _in_threads(tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
+    one_at_a_time = threading.Lock()
+
+    def told(entries: int, dropped: int) -> None:
+        with one_at_a_time:
+            progress(entries, dropped)
+
+    with ThreadPoolExecutor(_WAITING) as pool:
+        return _spread_on(pool, lambda task: compact_partition(task, told), tasks, done)
+
+
+def _wait_for_a_network(tasks: Sequence[PartitionTask]) -> bool:
+    return any(not is_local(task.root) for task in tasks)
+
+
+def _spread_on(pool: Executor, work: Callable[[Task], Result], tasks: Sequence[Task], done: Done) -> list[Result]:
+    futures = {pool.submit(work, task): number for number, task in enumerate(tasks)}
     results: dict[int, Result] = {}
     try:
         for future in as_completed(futures):
