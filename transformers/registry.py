@@ -126,7 +126,7 @@ def _made(name: str, options: dict[str, str], make: Callable[[], Any]) -> Any:
     except UsageError:
         raise
     except Exception as error:
-        given = " ".join(f"--set {key}={value}" for key, value in options.items()) or "no --set"
+        given = " ".join(f"--set {key}=..." for key in options) or "no --set"  # values may be secrets
         raise UsageError(
             f"transformer {name!r} cannot be made with {given}: {type(error).__name__}: {error}"
         ) from error

@@ -77,8 +77,7 @@ def test_everything_is_read(tmp_path: Path) -> None:
     prefixed, by_store = first.rules
     assert (prefixed.selection, prefixed.key_prefix, prefixed.now_us) == (Selection(0), ("eu", 7), None)
     assert (by_store.selection, by_store.now_us) == (Selection(store="default"), 1_749_988_800_000_000)
-    # The ttl of the defaults comes before the transformer that is named.
-    assert [len(rule.factories) for rule in first.rules] == [1, 2]
+    assert [len(rule.factories) for rule in first.rules] == [1, 1]
     assert (second.path, second.on_busy, second.key) == ("/data/sessions$", "fail", ("user_id", "day"))
     assert (second.max_bytes, second.erase, second.retention_ms) == (2_000_000_000, True, 0)
 
@@ -123,6 +122,63 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, told: st
     assert problem.startswith(told)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[[target]]\npath = "${EMPTY}"\n', "2: target 1, path must be longer than or equal to 1 characters, with the"),
+        ('[[target]]\npath = "a"\n[[target.rule]]\nkey_prefix = "${EMPTY}"\n', "4: target 1, rule 1, key_prefix must"),
+        ('[[target]]\npath = "a"\n[[target.rule]]\nkey_prefix = ["eu", "${EMPTY}"]\n', "4: target 1, rule 1: every"),
+        ('[[target]]\npath = "a"\non_busy = "${SECRET}"\n', "3: target 1, on_busy must be one of"),
+    ],
+)
+def test_what_the_environment_says_is_checked_and_not_told(tmp_path: Path, text: str, told: str) -> None:
+    (problem,) = problems(tmp_path, text, EMPTY="", SECRET="hunter2")
+    assert problem.startswith(told)
+    assert "hunter2" not in problem
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("quiet_period = nan", "nan is no number"),
+        ("quiet_period = inf", "inf is no number"),
+        ("max_files = 1.0", "target 1, max_files must be integer, not 1.0"),
+        ("now = 2026-01-01T00:00:00Z", "target 1, now must be string, not 2026-01-01 00:00:00+00:00, without quotes"),
+        ("[[target.rule]]\nkey_prefix = [1.0]", "key_prefix must be string or array, which has texts and numbers in"),
+    ],
+)
+def test_numbers_and_moments_are_what_they_are_in_toml(tmp_path: Path, line: str, told: str) -> None:
+    (problem,) = problems(tmp_path, f'[[target]]\npath = "a"\n{line}\n')
+    assert told in problem
+
+
+def test_a_table_where_an_array_of_them_is_wanted(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, '[target]\npath = "a"\n')
+    assert problem.endswith("target must be array; each begins with [[target]], not {'path': 'a'}")
+
+
+def test_a_transformer_stands_for_the_ttl_that_is_said_further_out(tmp_path: Path) -> None:
+    text = '[[target]]\npath = "a"\nttl = "1d"\ntimestamp = "value.max"\n[[target.rule]]\nkey_prefix = "eu"\n'
+    exempt, both, inherited = (
+        policy(tmp_path, text + rule).targets[0].rules[0].factories
+        for rule in ('transformer = "keep"\n', 'transformer = "keep"\nttl = "2d"\ntimestamp = "value.max"\n', "")
+    )
+    names = [[type(factory).__name__ for factory in factories] for factories in (exempt, both, inherited)]
+    assert names == [
+        ["KeepTransformerFactory"], ["TtlTransformerFactory", "KeepTransformerFactory"], ["TtlTransformerFactory"]
+    ]  # fmt: skip
+
+
+def test_paths_begin_at_the_policy_and_uris_do_not(tmp_path: Path) -> None:
+    def place(text: str) -> object:
+        return policy(tmp_path, f'[[target]]\npath = "a"\nexpired_to = "{text}"\n').targets[0].expired_to
+
+    assert place("expired") == f"{tmp_path}/expired"
+    assert place("delta:expired") == f"delta:{tmp_path}/expired"
+    for uri in ("file:///x/expired", "file:/x", "s3://bucket/x", "delta:file:///x", "/x"):
+        assert place(uri) == uri
+
+
 def test_a_slip_of_the_pen_is_told_with_what_was_meant(tmp_path: Path) -> None:
     told = problems(tmp_path, '# nothing\n[[targets]]\npath = "a"\n')
     meant = "2: the policy has 'targets', which is nothing known; did you mean target?"
@@ -145,7 +201,7 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
 def test_what_is_no_toml_is_told(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "policy.toml"
     path.write_bytes(data)
-    with pytest.raises(UsageError, match=r"policy\.toml: "):
+    with pytest.raises(UsageError, match=r"policy\.toml:(\d+:)? .*\nNothing was done"):
         read_policy(str(path))
 
 

@@ -10,6 +10,7 @@ import contextlib
 import copy
 import difflib
 import json
+import math
 import os
 import re
 import tomllib
@@ -26,7 +27,7 @@ from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import TimeCharacteristic, moment_of
 from ttlsnap.errors import TtlsnapError, UsageError
 from ttlsnap.expired.receivers import TABLE, ExpiredCallback
-from ttlsnap.filesystem import is_local, read_given
+from ttlsnap.filesystem import read_given
 from ttlsnap.incremental import Incremental
 from ttlsnap.operators import Selection, TimerPolicy
 from ttlsnap.schema.ddl import parse_schemas
@@ -45,9 +46,13 @@ OnTrouble = Literal["skip", "fail"]
 
 _MAX_BYTES = 16 << 20
 _VARIABLE = re.compile(r"\$(?:\$|\{(?:([A-Za-z_][A-Za-z0-9_]*)\})?)")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_LINE = re.compile(r"\(at line (\d+), column \d+\)$")
+_OF_JSON = (str, int, float, list, dict)
 _LIMITS = ("max_partitions", "max_entries", "max_seconds")
 _STRATEGY_KEYS = ("strategy", "buckets", "tombstone_share", *_LIMITS)
-_RULE_KEYS = ("ttl", "timestamp", "old_ttl", "time", "now", "transformer", "options", *_STRATEGY_KEYS)
+_TTL_KEYS = ("ttl", "timestamp", "old_ttl")
+_RULE_KEYS = (*_TTL_KEYS, "time", "now", "transformer", "options", *_STRATEGY_KEYS)
 
 
 @dataclass(frozen=True)
@@ -128,10 +133,18 @@ def read_policy(path: str, environment: Mapping[str, str] = os.environ, wall_us:
     data = read_given(path, _MAX_BYTES, "a policy")
     try:
         text = data.decode()
-        document = tomllib.loads(text)
+        document = tomllib.loads(text, parse_float=_Real)
     except (ValueError, RecursionError) as error:  # no UTF-8, or no TOML
-        raise UsageError(f"{path}: {error}") from error
+        line = _LINE.search(str(error))
+        raise UsageError(f"{path}:{f'{line[1]}:' if line else ''} {error}\nNothing was done") from error
     return _Reader(path, text, environment, moment_of("wall") if wall_us is None else wall_us).policy(document)
+
+
+class _Real(float):
+    """A number with a point, which to JSON Schema would be an integer if only zeros followed."""
+
+    def is_integer(self) -> bool:
+        return False
 
 
 class _Reader:
@@ -143,9 +156,14 @@ class _Reader:
         self._errors: set[tuple[int, str]] = set()
 
     def policy(self, document: dict[str, Any]) -> Policy:
+        self._check_numbers(document, ())
+        self._raise_errors()
         self._check_form(document)
         self._raise_errors()
         document = self._filled(document, ())
+        self._raise_errors()
+        self._check_form(document, "with the environment's variables in it")
+        self._raise_errors()
         defaults = document.get("defaults", {})
         targets = [self._target(target, defaults, n) for n, target in enumerate(document["target"])]
         self._raise_errors()
@@ -160,8 +178,23 @@ class _Reader:
     def _wrong(self, place: Place, message: str) -> None:
         self._errors.add((line_of(self._text, place), message))
 
-    def _check_form(self, document: dict[str, Any]) -> None:
-        """What the schema says: it names one error, so that is mended, and the rest looked at again."""
+    def _check_numbers(self, value: Any, place: Place) -> None:
+        """To a schema ``nan`` and ``inf`` are numbers like others."""
+        match value:
+            case dict():
+                for name, item in value.items():
+                    self._check_numbers(item, (*place, name))
+            case list():
+                for number, item in enumerate(value):
+                    self._check_numbers(item, (*place, number))
+            case float() if not math.isfinite(value):
+                self._wrong(place, f"{value} is no number that anything here could be")
+
+    def _check_form(self, document: dict[str, Any], instead: str | None = None) -> None:
+        """What the schema says: it names one error, so that is mended, and the rest looked at again.
+
+        ``instead`` is told of a value that is wrong, which may be a secret.
+        """
         mended = copy.deepcopy(document)
         self._tell_unknown(mended, ())
         while True:
@@ -176,15 +209,17 @@ class _Reader:
                 if error.rule == "additionalProperties":
                     self._tell_unknown(around[place[-1]], place)
                     continue
-                self._tell(place, error)
+                self._tell(place, error, instead)
                 if place in ((), ("target",)):
                     return
-                if isinstance(place[-1], int):
+                if place[-1] == "path":
+                    around["path"] = "-"
+                elif isinstance(place[-1], int):
                     around[place[-1]] = {"path": "-"} if place[-2] == "target" else {}
                 else:
                     del around[place[-1]]
 
-    def _tell(self, place: Place, error: fastjsonschema.JsonSchemaException) -> None:
+    def _tell(self, place: Place, error: fastjsonschema.JsonSchemaException, instead: str | None) -> None:
         """Say of an error of the schema's what a person wants to know."""
         if error.rule == "required":
             missing = next(name for name in error.rule_definition if name not in error.value)
@@ -194,7 +229,12 @@ class _Reader:
             if error.rule == "oneOf":
                 kinds = [definition.get("type") for definition in _flat(error.rule_definition)]
                 wanted = f"be {' or '.join(str(kind) for kind in kinds)}"
-            self._wrong(place, f"{_spelled(place)} must {wanted}, not {error.value!r}")
+                if isinstance(error.value, list):  # so it is in it that something is wrong
+                    wanted += ", which has texts and numbers in it"
+            elif place == ("target",) and isinstance(error.value, dict):
+                wanted += "; each begins with [[target]]"
+            found = repr(error.value) if isinstance(error.value, _OF_JSON) else f"{error.value}, without quotes"
+            self._wrong(place, f"{_spelled(place)} must {wanted}, {instead or f'not {found}'}")
 
     def _tell_unknown(self, table: dict[str, Any], place: Place) -> None:
         """Take the keys from a table that are nothing known."""
@@ -264,14 +304,20 @@ class _Reader:
         if is_function(text):
             return load_callback(text)
         kind = TABLE if text.startswith(TABLE) else ""
-        path = text.removeprefix(kind)
-        return kind + (str(Path(self._folder, path)) if is_local(path) else path)
+        return kind + from_folder(self._folder, text.removeprefix(kind))
 
     def _rule(self, tables: Sequence[tuple[Place, Mapping[str, Any]]], name: str) -> Rule | None:
         """A rule by what its own table says, else the target's, else the defaults'."""
         before = len(self._errors)
         own = tables[0][1]
-        rule = {key: value for _, table in reversed(tables) for key, value in table.items() if key in _RULE_KEYS}
+        # A transformer stands for what is said further out of what expires: one that keeps, keeps.
+        nearest = next((n for n, (_, table) in enumerate(tables) if "transformer" in table), len(tables))
+        rule = {
+            key: value
+            for n, (_, table) in reversed([*enumerate(tables)])
+            for key, value in table.items()
+            if key in _RULE_KEYS and (n <= nearest or key not in _TTL_KEYS)
+        }
 
         def where(key: str) -> Place:
             return next((*place, key) for place, table in tables if key in table)
@@ -282,6 +328,8 @@ class _Reader:
                 with self._at(where(key)):
                     micros[key] = parse_duration(rule[key])
         now, moment, prefix = rule.get("now", "checkpoint"), None, own.get("key_prefix", ())
+        if isinstance(prefix, list) and prefix[-1] == "":
+            self._wrong(where("key_prefix"), f"{name}: every text begins with an empty one; leave it out of key_prefix")
         if now != "checkpoint":
             with self._at(where("now")):
                 moment = self._wall_us if now == "wall" else moment_of(now)
@@ -306,7 +354,7 @@ class _Reader:
     ) -> tuple[StateSnapshotTransformerFactory, ...]:
         """The rule's transformers: its ttl, and the one that it names; with neither, what Spark has expired."""
         factories: list[StateSnapshotTransformerFactory] = []
-        if "transformer" not in rule or rule.keys() & {"ttl", "timestamp", "old_ttl"}:
+        if "transformer" not in rule or rule.keys() & set(_TTL_KEYS):
             config = StateTtlConfig(micros["ttl"]) if "ttl" in micros else None
             time = TimeCharacteristic(rule["time"]) if "time" in rule else None
             timestamp = _texts(rule.get("timestamp"))
@@ -353,6 +401,11 @@ class _Reader:
             yield
         except TtlsnapError as error:
             self._wrong(place, str(error))
+
+
+def from_folder(folder: str, path: str) -> str:
+    """A path from ``folder`` on; a URI is what it is."""
+    return path if _SCHEME.match(path) else os.path.join(folder, path)  # noqa: PTH118 - text
 
 
 def _texts(value: str | Sequence[str] | None) -> tuple[str, ...] | None:
