@@ -98,6 +98,11 @@ def maintain(
     if apply is not None and (plan or plan_out is not None):
         raise UsageError("--apply carries a plan out; it goes without --plan and --plan-out")
     plan = plan or plan_out is not None
+    if plan and metrics is not None:
+        raise UsageError("--metrics says what was done; it goes without --plan and --plan-out")
+    for file in filter(None, (metrics, plan_out)):
+        if not file.absolute().parent.is_dir():
+            raise UsageError(f"{file}: there is no folder {file.parent} for it")
     reviewed = read_plan(apply) if apply is not None else None
     # There a transformer of one's own may lie; what is installed comes first.
     sys.path.append(str(Path(policy).absolute().parent))
@@ -109,7 +114,9 @@ def maintain(
     if name == "local" and master is not None:
         raise UsageError("a master goes with the engine spark")
     targets = targets_of(found)
+    gone: list[TargetResult] = []
     if reviewed is not None:
+        gone = reviewed.missing(targets)
         targets = [target for target in targets if target.path in reviewed.targets]
     started, log = time.monotonic(), Log(log_format)
     with Workers(
@@ -126,15 +133,17 @@ def maintain(
             confirm=reviewed.confirm if reviewed else None,
             listener=log,
         )
+    results += gone
     log.done(worst(results), time.monotonic() - started)
-    if plan_out is not None:
-        write_whole(plan_out, write_plan(found, results))
-    if metrics is not None:
-        write_whole(metrics, measured(results, time.time()).encode("utf-8", "surrogateescape"))
     if output_format is Format.JSON:
         print_json({"policy": policy, "targets": [result.to_json() for result in results]})
     else:
         _show(console(), results, plan)
+    # What was done is told in any case.
+    if plan_out is not None:
+        write_whole(plan_out, write_plan(found, results))
+    if metrics is not None:
+        write_whole(metrics, measured(results, time.time()).encode())
     raise typer.Exit(worst(results))
 
 

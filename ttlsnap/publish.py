@@ -146,7 +146,7 @@ def _require_targets(files: Directory, journal: Journal) -> None:
 def raise_fence(files: Directory, journal: Journal) -> bool:
     """Create the fence; False when an offset file stands there already."""
     text = f"{_fence_head(journal)}and was cut off; run `ttlsnap recover {files.root}` and start the query again\n"
-    return files.create(journal.fence, text.encode())
+    return files.create(journal.fence, text.encode("utf-8", "backslashreplace"))  # a path need not be text
 
 
 def lower_fence(files: Directory, journal: Journal) -> None:

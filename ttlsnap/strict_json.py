@@ -14,14 +14,17 @@ MAX_DEPTH = 400
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
-def parse_json(text: str | bytes) -> Any:
-    """The value that ``text`` spells; raises ValueError for anything else."""
+def parse_json(text: str | bytes, *, any_text: bool = False) -> Any:
+    """The value that ``text`` spells; raises ValueError for anything else.
+
+    With ``any_text`` there may be halves of surrogate pairs in it, which stand for bytes of a path that is no UTF-8.
+    """
     decoded = text if isinstance(text, str) else text.decode("utf-8")
     try:
         value = json.loads(decoded, object_pairs_hook=_object, parse_constant=_constant)
     except RecursionError:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels") from None
-    _check(value, 0)
+    _check(value, 0, any_text)
     return value
 
 
@@ -44,16 +47,16 @@ def _constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _check(value: Any, depth: int) -> None:
+def _check(value: Any, depth: int, any_text: bool) -> None:
     if depth > MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, str):
-        if _HALF_PAIR.search(value):
+        if not any_text and _HALF_PAIR.search(value):
             raise ValueError(f"{value[:80]!r} is not Unicode text")
     elif isinstance(value, dict):
         for name, inner in value.items():
-            _check(name, depth + 1)
-            _check(inner, depth + 1)
+            _check(name, depth + 1, any_text)
+            _check(inner, depth + 1, any_text)
     elif isinstance(value, list):
         for inner in value:
-            _check(inner, depth + 1)
+            _check(inner, depth + 1, any_text)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import linecache
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ import pytest
 from ttlsnap.cli.app import run
 
 from ..samples import bytes_of
-from .targets import damaged, fresh
+from .targets import cut_off, damaged, fresh
 
 POLICY = """
 [defaults]
@@ -88,6 +91,59 @@ def test_another_policy_is_refused(maintain: Maintain, tmp_path: Path, plan: str
     assert bytes_of(target) == before
 
 
+def test_other_code_is_refused(maintain: Maintain, tmp_path: Path, plan: str) -> None:
+    target = fresh(tmp_path / "ck", "good")
+    code = tmp_path / "chooses.py"
+    rule = '{ttl}"\ntransformer = "chooses:f'
+    body = "from ttlsnap.transform import Drop, Keep\ndef f(key, value):\n    return {} if len(str(key)) % 2 else {}\n"
+    options = {"ttl": rule.format(ttl="3650d")}
+    before = bytes_of(target)
+    for number, (first, second) in enumerate((("Keep()", "Drop()"), ("Drop()", "Keep()"))):
+        code.write_text(body.format(first, second))
+        sys.modules.pop("chooses", None)
+        linecache.clearcache()
+        os.utime(code, (number, number))  # what was compiled is of another time
+        if number == 0:
+            code_, told = maintain("--plan-out", plan, **options)
+            assert code_ == 0, told
+    refused, message = maintain("--apply", plan, **options)
+    assert refused == 4 and "the code of a transformer" in message
+    assert bytes_of(target) == before
+
+
+def test_a_target_that_is_gone_is_told(maintain: Maintain, tmp_path: Path, plan: str) -> None:
+    target, _ = fresh(tmp_path / "ck", "gone"), fresh(tmp_path / "ck", "good")
+    maintain("--plan-out", plan)
+    target.rename(tmp_path / "elsewhere")
+    code, found = maintain("--apply", plan)
+    assert code == 4 and {Path(one["target"]).name: one["status"] for one in found} == {
+        "good": "done", "gone": "refused",
+    }  # fmt: skip
+
+
+def test_a_run_that_was_cut_off_is_not_in_the_plan(maintain: Maintain, tmp_path: Path, plan: str) -> None:
+    target = fresh(tmp_path / "ck", "good")
+    maintain("--plan-out", plan)
+    cut_off(target, "1d", "value.max")
+    before = bytes_of(target)
+    code, (found,) = maintain("--apply", plan)
+    assert (code, found["status"], found["recovered"]) == (4, "refused", None)
+    assert bytes_of(target) == before
+
+
+def test_a_path_need_not_be_unicode(tmp_path: Path, plan: str) -> None:
+    fresh(tmp_path / "ck", os.fsdecode(b"b\xffd"))
+    (tmp_path / "policy.toml").write_text(POLICY.format(ttl="7d", now="checkpoint"))
+    metrics = str(tmp_path / "metrics")
+    for options in (["--plan-out", plan], ["--apply", plan, "--metrics", metrics]):
+        words = ["maintain", str(tmp_path / "policy.toml"), "--engine", "local", "--format", "json", *options]
+        run = subprocess.run([sys.executable, "-m", "ttlsnap", *words], capture_output=True, check=False)
+        assert run.returncode == 0, run.stderr
+        (done,) = json.loads(run.stdout)["targets"]
+        assert (done["status"], done["dry_run"]) == ("done", options[0] == "--plan-out")
+    assert "b\\\\udcffd" in Path(metrics).read_text("utf-8")
+
+
 def test_a_plan_of_other_counts_is_refused(maintain: Maintain, tmp_path: Path, plan: str) -> None:
     target = fresh(tmp_path / "ck", "good")
     maintain("--plan-out", plan)
@@ -99,6 +155,12 @@ def test_a_plan_of_other_counts_is_refused(maintain: Maintain, tmp_path: Path, p
     code, (found,) = maintain("--apply", plan)
     assert (code, found["status"]) == (4, "refused") and "its entries that go are not those" in found["error"]
     assert bytes_of(target) == before
+
+
+def test_what_is_no_text_is_not_told_whole(maintain: Maintain, plan: str) -> None:
+    Path(plan).write_bytes(b"\xff\x00" * 100_000)
+    code, message = maintain("--apply", plan)
+    assert code == 2 and len(message) < 1000
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from ttlsnap.cli.app import run
 from ttlsnap.compaction import compact
 from ttlsnap.engines import local
 from ttlsnap.filesystem import open_directory
+from ttlsnap.maintenance.runs import place_of
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 from ..samples import bytes_of
@@ -143,6 +144,55 @@ path = "ck/*"
 exclude = "ck/c"
 """)
     assert {name: target["status"] for name, target in found.items()} == {"b": "nothing", "a": "done"}
+
+
+def test_one_place_has_many_spellings(maintain: Maintain, tmp_path: Path) -> None:
+    folder = tmp_path / "ck"
+    before = bytes_of(fresh(folder, "a"))
+    for link in ("y", "z"):
+        (folder / link).symlink_to("a")
+    later = '[[target]]\npath = "ck/*"\n'
+    for path in ("ck/y", f"file://{folder}/a", "ck/../ck/a/"):
+        _, found = maintain(f'[[target]]\npath = "{path}"\nttl = "3650d"\n{later}')
+        assert [target["status"] for target in found.values()] == ["nothing"]
+    code, found = maintain(f'{later}exclude = "ck/y"\n')
+    assert code == 2 and found["*"]["error"].endswith("finds no folder, or all that it finds is excluded")
+    assert bytes_of(folder / "a") == before
+    assert place_of("s3a://bucket/x/") == place_of("s3://bucket//x") != place_of("gs://bucket/x")
+
+
+def test_what_is_dropped_goes_into_none_of_the_targets(maintain: Maintain, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        fresh(tmp_path / "ck", name)
+    before = bytes_of(tmp_path / "ck")
+    text = '[[target]]\npath = "ck/a"\n[[target]]\npath = "ck/b"\nexpired_to = "ck/a/expired"\n'
+    (tmp_path / "policy.toml").write_text(RULES + text)
+    assert run(["maintain", str(tmp_path / "policy.toml"), "--engine", "local"]) == 2
+    assert bytes_of(tmp_path / "ck") == before
+
+
+def test_names_that_cannot_be_looked_at_are_their_own_targets_failure(maintain: Maintain, tmp_path: Path) -> None:
+    fresh(tmp_path / "ck", "good")
+    long = "x" * 300
+    code, found = maintain(f'[[target]]\npath = "{long}"\n[[target]]\npath = "ck/*"\n')
+    assert code != 0 and (found[long]["status"], found["good"]["status"]) == ("failed", "done")
+
+
+@pytest.mark.parametrize("how", ["expired_to", "transformer"])
+def test_nobodys_code_ends_the_run(
+    maintain: Maintain, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh(tmp_path / "ck", "good")
+    (tmp_path / "ending.py").write_text("import sys\ndef end(key, value):\n    sys.exit(0)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = f"ending_{how}"
+    (tmp_path / "ending.py").rename(tmp_path / f"{name}.py")
+    code, found = maintain(f'[[target]]\npath = "ck/*"\n{how} = "{name}:end"\n')
+    if how == "expired_to":
+        assert (code, found["good"]["status"]) == (0, "done")
+        assert "SystemExit" in found["good"]["warnings"][0]
+    else:
+        assert (code, found["good"]["status"]) == (5, "failed") and "SystemExit" in found["good"]["error"]
 
 
 def test_what_is_dropped_goes_to_the_folder_beside_the_policy(maintain: Maintain, tmp_path: Path) -> None:

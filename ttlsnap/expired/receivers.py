@@ -188,7 +188,7 @@ class ExpiredCallback:
         for row in rows:
             try:
                 self.function(json.loads(row["key"]), json.loads(row["value"]), **{name: row[name] for name in wanted})
-            except Exception as error:  # its author's code
+            except (Exception, SystemExit) as error:  # its author's code
                 raise TransformerError(f"{self.name}, key {row['key']}: {type(error).__name__}: {error}") from error
 
     def check(self, *, make: bool) -> None:

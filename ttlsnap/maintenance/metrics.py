@@ -53,4 +53,6 @@ def _labels(result: TargetResult) -> str:
 
 
 def _escaped(text: str) -> str:
+    # What is no UTF-8 in a path would make all of the file none.
+    text = text.encode("utf-8", "backslashreplace").decode()
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ttlsnap.contract.functions import digests
 from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
+from ttlsnap.expired.receivers import ExpiredCallback
 from ttlsnap.filesystem import read_given
 from ttlsnap.maintenance.policy import Policy
-from ttlsnap.maintenance.runs import Report, TargetResult
+from ttlsnap.maintenance.runs import Report, Target, TargetResult
 from ttlsnap.strict_json import parse_json, typed
 
 VERSION = 1
@@ -34,9 +36,18 @@ class ReviewedPlan:
     targets: Mapping[str, Mapping[str, Any]]
 
     def require(self, policy: Policy) -> None:
-        """Raise RefusedError where the policy is not the one that the plan was made of."""
+        """Raise RefusedError where the policy, or the code that it names, is not what the plan was made of."""
         if digest_of(policy) != self.digest:
-            raise RefusedError(f"{policy.path} is not what the plan was made of; make a new one with --plan-out")
+            raise RefusedError(
+                f"{policy.path}, or the code of a transformer that it names, is not what the plan was made of. "
+                "Nothing was changed; make a new one with --plan-out"
+            )
+
+    def missing(self, targets: Sequence[Target]) -> list[TargetResult]:
+        """A result for each place to which something was to be done, and to which the policy does not lead any more."""
+        gone = self.targets.keys() - {target.path for target in targets}
+        told = "is in the plan, and the policy does not lead there any more: is it gone?"
+        return [TargetResult(path, "plan", "refused", 0, error=RefusedError(f"{path} {told}")) for path in sorted(gone)]
 
     def confirm(self, target: str, report: Report) -> bool:
         """Agree to what was reviewed; raises RefusedError for anything else."""
@@ -67,14 +78,15 @@ def write_plan(policy: Policy, results: Sequence[TargetResult]) -> bytes:
             for result in results
         ],
     }
-    return (json.dumps(document, indent=1) + "\n").encode()
+    return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
 
 
 def read_plan(path: str) -> ReviewedPlan:
     """The plan in a file; raises UsageError for what is none, UnsupportedError for one of another version."""
     data = read_given(path, _MAX_BYTES, "a plan")
     try:
-        document = parse_json(data)
+        # Paths need not be Unicode.
+        document = parse_json(data.decode("utf-8", "surrogateescape"), any_text=True)
         if typed(document["version"], int) > VERSION:
             raise UnsupportedError(f"{path} is a plan of version {document['version']}: use a newer ttlsnap")
         targets = {typed(one["target"], str): one["facts"] for one in document["targets"] if one["status"] == "done"}
@@ -85,12 +97,19 @@ def read_plan(path: str) -> ReviewedPlan:
             {target: dict(facts) for target, facts in targets.items()},
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path} is no plan ({error!r}). Make one with `ttlsnap maintain --plan-out`") from error
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)[:200]
+        raise UsageError(f"{path} is no plan ({reason}). Make one with `ttlsnap maintain --plan-out`") from error
 
 
 def digest_of(policy: Policy) -> str:
-    """Of what a policy says, with the environment's variables in it."""
-    return hashlib.sha256(json.dumps(policy.document, sort_keys=True, default=str).encode()).hexdigest()
+    """Of what a policy says, the environment's variables in it, of where it lies, and of the code that it names."""
+    code = [
+        [digests(factory) for rule in target.rules for factory in rule.factories]
+        + [digests(target.expired_to.function) for _ in range(1) if isinstance(target.expired_to, ExpiredCallback)]
+        for target in policy.targets
+    ]
+    said = json.dumps([policy.document, policy.folder, code], sort_keys=True, default=str)
+    return hashlib.sha256(said.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _facts(report: Report) -> dict[str, Any]:

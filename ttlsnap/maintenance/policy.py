@@ -310,14 +310,11 @@ class _Reader:
         """A rule by what its own table says, else the target's, else the defaults'."""
         before = len(self._errors)
         own = tables[0][1]
+        rule = {key: value for _, table in reversed(tables) for key, value in table.items() if key in _RULE_KEYS}
         # A transformer stands for what is said further out of what expires: one that keeps, keeps.
         nearest = next((n for n, (_, table) in enumerate(tables) if "transformer" in table), len(tables))
-        rule = {
-            key: value
-            for n, (_, table) in reversed([*enumerate(tables)])
-            for key, value in table.items()
-            if key in _RULE_KEYS and (n <= nearest or key not in _TTL_KEYS)
-        }
+        if not any(key in table for _, table in tables[: nearest + 1] for key in _TTL_KEYS):
+            rule = {key: value for key, value in rule.items() if key not in _TTL_KEYS}
 
         def where(key: str) -> Place:
             return next((*place, key) for place, table in tables if key in table)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from glob import glob, has_magic
 from pathlib import Path
@@ -29,10 +30,12 @@ from ttlsnap.errors import (
     NotACheckpointError,
     TtlsnapError,
     UnsupportedError,
+    UsageError,
 )
-from ttlsnap.filesystem import open_directory
+from ttlsnap.expired.receivers import refuse_within
+from ttlsnap.filesystem import OBJECT_STORES, is_local, open_directory
 from ttlsnap.locking import QUIET_PERIOD
-from ttlsnap.maintenance.policy import Policy, TargetPolicy
+from ttlsnap.maintenance.policy import Policy, TargetPolicy, from_folder
 from ttlsnap.maintenance.rules import rule_factories
 from ttlsnap.maintenance.workers import Workers
 from ttlsnap.operators import AnyOf
@@ -93,10 +96,11 @@ class Listener(Protocol):
 
 @dataclass(frozen=True)
 class Target:
-    """A place that a policy's target has led to."""
+    """A place that a policy's target has led to; ``found`` is false of a glob that has led to none."""
 
     path: str
     policy: TargetPolicy
+    found: bool = True
 
 
 def maintain(
@@ -130,11 +134,17 @@ def maintain(
 
 
 def targets_of(policy: Policy) -> list[Target]:
-    """The places that a policy is about, each once: of several targets that lead to one the first counts."""
+    """The places that a policy is about, each once: of several targets that lead to one the first counts.
+
+    Raises UsageError where what is dropped is to go into one of them.
+    """
     found: dict[str, Target] = {}
-    for target in policy.targets:
-        for path in _paths(policy.folder, target):
-            found.setdefault(path, Target(path, target))
+    for policied in policy.targets:
+        for target in _targets(policy.folder, policied):
+            found.setdefault(place_of(target.path), target)
+    archives = {target.policy.expired_to for target in found.values() if target.policy.expired_to is not None}
+    for archive in archives:
+        refuse_within(archive, *(target.path for target in found.values()))
     return list(found.values())
 
 
@@ -152,22 +162,51 @@ def worst(results: Sequence[TargetResult]) -> int:
     return max((result.exit_code for result in results), default=0)
 
 
-def _paths(folder: str, target: TargetPolicy) -> Iterator[str]:
-    if "://" in target.path:
-        yield target.path
+def _targets(folder: str, policy: TargetPolicy) -> Iterator[Target]:
+    path = from_folder(folder, policy.path)
+    if is_local(path) and "://" not in path:
+        path = os.path.abspath(path)  # noqa: PTH100 - links are not followed
+    # A path with brackets may be there by just that name.
+    if not has_magic(policy.path) or (is_local(path) and os.path.exists(path)):  # noqa: PTH110 - also too long a name
+        yield Target(path, policy)
         return
-    path = os.path.abspath(Path(folder, target.path))  # noqa: PTH100 - links are not followed
-    if Path(path).exists() or not has_magic(target.path):
-        yield path
-        return
-    excluded = {found for pattern in target.exclude for found in _found(folder, pattern)}
-    names = [name for name in _found(folder, target.path) if name not in excluded and Path(name).is_dir()]
-    # What is nowhere to be found is no reason to be content: opening it says so.
-    yield from names or [path]
+    excluded = {place_of(found) for pattern in policy.exclude for found in _found(from_folder(folder, pattern))}
+    names = [name for name in _found(path) if place_of(name) not in excluded]
+    # What is nowhere to be found is no reason to be content.
+    yield from [Target(name, policy) for name in names] or [Target(path, policy, found=False)]
 
 
-def _found(folder: str, pattern: str) -> list[str]:
-    return sorted(map(os.path.abspath, glob(str(Path(folder, pattern)), recursive=True)))  # noqa: PTH207 - text
+def place_of(path: str) -> str:
+    """What all spellings of one place have in common: links and schemes of one store lead to the same."""
+    try:
+        root = open_directory(path).root
+    except TtlsnapError:  # its own result will say so
+        return path
+    scheme, separator, rest = root.partition("://")
+    return f"{OBJECT_STORES.get(scheme, scheme)}{separator}{rest}"
+
+
+def _found(pattern: str) -> list[str]:
+    """The folders that a glob finds."""
+    if is_local(pattern):
+        names = glob(str(Path(pattern)), recursive=True)  # noqa: PTH207 - text
+        return sorted(os.path.abspath(name) for name in names if os.path.isdir(name))  # noqa: PTH100, PTH112 - text
+    scheme, _, rest = pattern.partition("://")
+    parts = rest.strip("/").split("/")
+    if "**" in parts:
+        raise UsageError(f"{pattern}: folders within folders (**) are looked for on this machine's file systems alone")
+    fixed = next(number for number, part in enumerate(parts) if has_magic(part))
+    base = f"{scheme}://{'/'.join(parts[:fixed])}"
+    files, found = open_directory(base), [""]
+    for part in parts[fixed:]:
+        found = [
+            f"{path}/{info.name}".lstrip("/")
+            for path in found
+            for info in files.list(path)
+            # A dot at the beginning has to be asked for, as everywhere.
+            if info.is_dir and fnmatchcase(info.name, part) and info.name.startswith(".") <= part.startswith(".")
+        ]
+    return [f"{base}/{path}" for path in found]
 
 
 class _Runner:
@@ -196,7 +235,9 @@ class _Runner:
                     return result("skipped" if policy.on_busy == "skip" else "refused", error=error)
                 self._sleep(min(_LOOK_AGAIN, left))
             except FencedError as error:
-                if policy.on_fenced != "recover" or self._dry_run or recovered is not None:
+                # What was reviewed has no recovering in it.
+                may_recover = policy.on_fenced == "recover" and not self._dry_run and self._confirm is None
+                if not may_recover or recovered is not None:
                     return result("skipped" if policy.on_fenced == "skip" else "refused", error=error)
                 try:
                     recovered = recover(target.path).run
@@ -204,7 +245,7 @@ class _Runner:
                     return result(_status(failure, policy), error=failure)
             except TtlsnapError as error:
                 return result(_status(error, policy), error=error)
-            except Exception as error:  # one target's failure never stops the others, whatever it is
+            except (Exception, SystemExit) as error:  # one target's failure never stops the others, whatever it is
                 unexpected = TtlsnapError(f"{target.path}: {type(error).__name__}: {error}\nThis is unexpected")
                 return result("failed", error=unexpected)
             else:
@@ -213,6 +254,9 @@ class _Runner:
 
     def _compact(self, target: Target) -> Report:
         policy, rules = target.policy, target.policy.rules
+        if not target.found:
+            excluded = ", or all that it finds is excluded" if policy.exclude else ""
+            raise UsageError(f"{target.path} finds no folder{excluded}")
         if is_table(open_directory(target.path)):
             return self._compact_table(target)
         quiet = QUIET_PERIOD if policy.quiet_period is None else policy.quiet_period
