@@ -59,6 +59,9 @@ def history(
             "yes" if entry.backup else "no",
         )
     console().print(rows)
+    for entry in entries:
+        if entry.waiting:
+            typer.echo(f"What run {entry.run} dropped is not delivered yet; the next run will try.")
     for run in pruned:
         typer.echo(f"The backup of run {run} is removed.")
 

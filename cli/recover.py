@@ -38,3 +38,5 @@ def recover(
             typer.echo(f"{report.target}: run {report.run} is finished. Next: restart the query.")
         case "undone":
             typer.echo(f"{report.target}: run {report.run} is undone; the old state is back. Next: restart the query.")
+    for warning in report.warnings:
+        typer.echo(f"Warning: {warning}", err=True)

@@ -36,18 +36,26 @@ def rollback(
     if output_format is Format.JSON:
         print_json(asdict(report))
         return
+    back = f", and the {report.restored} that it had replaced are back" if report.restored else ""
     typer.echo(
-        f"{report.target}: run {report.undone} is rolled back, as run {report.run}: its new files are set aside, and "
-        f"{report.restored} old ones put back where they had been replaced."
+        f"{report.target}: run {report.undone} is rolled back, as run {report.run}: its new files are set aside{back}."
     )
+    for warning in report.warnings:
+        typer.echo(f"Warning: {warning}", err=True)
     typer.echo("Next: restart the query; its state is what it was before that run.")
 
 
 def _of_table(target: str, jars: str | None, output_format: Format) -> None:
     from ttlsnap.delta.history import rollback_table
+    from ttlsnap.expired.delivery import left_in
+    from ttlsnap.filesystem import open_directory
 
     undone, version = rollback_table(target, jars=jars)
+    is_ours = undone.expired_to is None or undone.was_made_at(open_directory(target).root)
+    warnings = [] if is_ours else [left_in(str(undone.expired_to))]
     if output_format is Format.JSON:
-        print_json({"target": target, "undone": undone.run, "version": version})
+        print_json({"target": target, "undone": undone.run, "version": version, "warnings": warnings})
         return
+    for warning in warnings:
+        typer.echo(f"Warning: {warning}", err=True)
     typer.echo(f"{target}: run {undone.run} is undone: version {version} is what version {undone.versions[0] - 1} was.")

@@ -233,7 +233,8 @@ class _Run:
         """Raise CorruptionError unless all that is dropped was written down, where it is to be."""
         if self.expired_to is not None:
             written = [result.expired.target for result in results if result.expired is not None]
-            check_complete(files, written, report.totals.dropped)
+            followed = sum(result.followed for result in results)
+            check_complete(files, written, report.totals.dropped + followed)
             if written:  # their names must outlive a power cut as those of the new files do
                 files.sync(folder_of(self.plan.run))
 
@@ -283,6 +284,7 @@ def _in_place(run: _Run, files: Directory) -> CompactionReport:
     try:
         results = run.partitions(files.root, staged_path(plan.run, ""), scratch)
         report = run.report(results)
+        report = replace(report, warnings=(*report.warnings, *warnings))
         run.require_matched(report)
         run.check_archive(files, report, results)
         if not report.published:
@@ -298,7 +300,7 @@ def _in_place(run: _Run, files: Directory) -> CompactionReport:
     except BaseException:
         discard_unless_open(files, plan.run)
         raise
-    report = _delivered(files, run, replace(report, warnings=(*report.warnings, *warnings)))
+    report = _delivered(files, run, report)
     try:
         files.remove_tree(staged_path(plan.run, ""))  # a worker that was killed may have left something there
         discard_backups(files, keep=plan.run)
@@ -310,14 +312,7 @@ def _in_place(run: _Run, files: Directory) -> CompactionReport:
 
 def _deliver_waiting(files: Directory, run: _Run) -> list[str]:
     """What earlier runs have dropped and not delivered; where that fails again it is no reason not to go on."""
-    try:
-        deliver_all(files, run.expired_to if isinstance(run.expired_to, ExpiredCallback) else None)
-    except TtlsnapError as error:
-        return [
-            f"what an earlier run dropped is still in {files.root}/{layout.RUNS}/*/expired, from where the next run "
-            f"will deliver it; to give it up, remove that: {error}"
-        ]
-    return []
+    return deliver_all(files, run.expired_to if isinstance(run.expired_to, ExpiredCallback) else None)
 
 
 def _delivered(files: Directory, run: _Run, report: CompactionReport) -> CompactionReport:

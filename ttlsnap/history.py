@@ -7,6 +7,7 @@ from typing import Any
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import NotACheckpointError
+from ttlsnap.expired.delivery import waits
 from ttlsnap.filesystem import open_directory
 from ttlsnap.journal import read_journal, read_report, staged_path
 
@@ -16,7 +17,8 @@ class HistoryEntry:
     """One run, oldest first in a history.
 
     ``status`` is ``done``, ``undone``, ``open`` (cut off: run recover), ``rolled back`` or ``copy`` (this checkpoint
-    is the output of the run). ``report`` is the run's own report, None for a rollback.
+    is the output of the run). ``report`` is the run's own report, None for a rollback. ``waiting`` is whether what it
+    dropped is not delivered yet to where it is to be kept.
     """
 
     run: str
@@ -25,6 +27,7 @@ class HistoryEntry:
     batch: int | None
     backup: bool
     report: dict[str, Any] | None
+    waiting: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -34,6 +37,7 @@ class HistoryEntry:
             "batch": self.batch,
             "backup": self.backup,
             "report": self.report,
+            "waiting": self.waiting,
         }
 
 
@@ -58,6 +62,7 @@ def history(target: str) -> list[HistoryEntry]:
             batch=journal.batch if journal else (report or {}).get("batch"),
             backup=files.stat(f"{layout.run_directory(info.name)}/backup") is not None,
             report=report,
+            waiting=waits(files, info.name),
         )
         # Journals are numbered, since clocks go back; the copy that made this checkpoint came before all of them.
         entries.append((journal.number if journal else 0, entry))

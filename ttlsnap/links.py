@@ -69,10 +69,14 @@ class Decisions:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What becomes of all entries of a link. ``unmatched`` counts the rows that go and had matched nothing yet."""
+    """What becomes of all entries of a link. ``unmatched`` counts the rows that go and had matched nothing yet.
+
+    ``telling`` is the place of entries that follow others, and say something that no other entry says.
+    """
 
     decisions: Mapping[Place, Decisions]
     unmatched: int = 0
+    telling: Place | None = None
 
 
 Fetch = Callable[[Place, Mask], Rows]

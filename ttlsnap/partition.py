@@ -17,7 +17,7 @@ import numpy as np
 from ttlsnap import errors
 from ttlsnap.checkpoint import layout
 from ttlsnap.clock import Clock
-from ttlsnap.entries import RowEntries, StateEntries
+from ttlsnap.entries import Int64, RowEntries, StateEntries
 from ttlsnap.errors import CorruptionError, StorageError, TtlsnapError
 from ttlsnap.expired.writing import ExpiredWriter, folder_of
 from ttlsnap.filesystem import Directory, open_directory, open_for_reading, scratch_name
@@ -89,7 +89,8 @@ class PartitionResult:
 
     ``staged`` are the new files; None when nothing changed (the partition keeps its files) or in a dry run. ``rewrite``
     says how it was written, or would be. ``reused`` and ``superseded`` are as in ``Written``. ``expired`` is the file
-    with what was dropped, of all stores of the task, beside the first of them.
+    with what was dropped, of all stores of the task, beside the first of them, as is how many of these entries
+    ``followed`` others.
     ``failure`` is an error's class name and message; the rest then means nothing.
     """
 
@@ -104,6 +105,7 @@ class PartitionResult:
     reused: tuple[str, ...] = ()
     superseded: tuple[str, ...] = ()
     expired: StagedFile | None = None
+    followed: int = 0
     failure: tuple[str, str] | None = None
 
     @property
@@ -255,12 +257,13 @@ class _Linked:
             final = dict(decided)
             for outcome in outcomes:
                 final |= outcome.decisions
+            followed = sum(self._write_down(outcome) for outcome in outcomes)
             results = []
             for store in task.stores:
                 mine = {state: decision for (name, state), decision in final.items() if name == store.name}
                 written = self._write(store.name, mine) if any(d.changes for d in mine.values()) else None
                 results.append(_result(task, store, written, self._states(store.name, deciders, final, outcomes)))
-        return tuple(results)
+        return (replace(results[0], followed=followed), *results[1:])
 
     def _decide(self, deciders: Mapping[Place, RowTransformers]) -> tuple[dict[Place, Decisions], list[Outcome]]:
         """Scan everything once: what the transformers make of it, and what follows."""
@@ -289,6 +292,19 @@ class _Linked:
                         work.look(place, keys, values)
         decided = {place: Decisions.join(found) for place, found in parts.items()}
         return decided, [work.resolve(decided, self._fetch) for _, work in works]
+
+    def _write_down(self, outcome: Outcome) -> int:
+        """Write down what goes with others, and says something of its own; how many entries those are."""
+        if self._archive is None or outcome.telling is None:
+            return 0
+        (store, state), gone = outcome.telling, ~outcome.decisions[outcome.telling].kept
+        position = 0
+        for batch in self._partitions[store].batches({state: self._places[store, state]}, only=state):
+            if batch.state == state and gone.any():
+                dropped = _entries(self._places[store, state], batch.keys, batch.values)
+                self._archive.write(cast(RowEntries, dropped.filter(gone[position : position + len(batch)])), None)
+                position += len(batch)
+        return int(gone.sum())
 
     def _fetch(self, place: Place, mask: Mask) -> Rows:
         """Scan a place once more for the values of some of its entries."""
@@ -397,7 +413,11 @@ class _Archive:
             gone = np.ones(len(before), np.bool_)
             gone[after.index] = False
             dropped = cast(RowEntries, before.filter(gone))
-            self._writer.add(dropped, transformers.moments(dropped))
+            self.write(dropped, transformers.moments(dropped))
+
+    def write(self, dropped: RowEntries, moments: tuple[Int64, Mask] | None) -> None:
+        """What is in ``dropped``."""
+        self._writer.add(dropped, moments)
 
     def file(self) -> StagedFile | None:
         """The file, which is complete."""

@@ -159,8 +159,8 @@ def _store_task(store: StorePlan, number: int) -> StoreTask:
 
 
 def new_run_id() -> str:
-    """A name for a run that sorts by time."""
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{token_hex(3)}"
+    """A name for a run that sorts by time, and that no other has, of however many checkpoints: archives go by it."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{token_hex(6)}"
 
 
 def plan_compaction(

@@ -17,6 +17,8 @@ from ttlsnap.expired.delivery import (
     archive_of,
     begin_to_take_back,
     deliver_all,
+    is_of,
+    left_in,
     require_receiver,
     rolled_back,
     take_back,
@@ -57,11 +59,15 @@ Outcome = Literal["nothing", "finished", "undone"]
 
 @dataclass(frozen=True)
 class RecoverReport:
-    """What ``recover`` did: ``finished`` or ``undone`` with the run, or ``nothing`` when nothing was open."""
+    """What ``recover`` did: ``finished`` or ``undone`` with the run, or ``nothing`` when nothing was open.
+
+    ``warnings`` say what runs have dropped and could not be delivered yet.
+    """
 
     target: str
     outcome: Outcome
     run: str | None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,7 @@ class RollbackReport:
     run: str
     undone: str
     restored: int
+    warnings: tuple[str, ...] = ()
 
 
 def recover(target: str, *, prefer_undo: bool = False) -> RecoverReport:
@@ -96,8 +103,7 @@ def recover(target: str, *, prefer_undo: bool = False) -> RecoverReport:
             if outcome == "undone":
                 _discard_files(files, journal.run)
         discard_leftovers(files)
-        deliver_all(files)
-        return RecoverReport(files.root, outcome, journal.run if journal else None)
+        return RecoverReport(files.root, outcome, journal.run if journal else None, tuple(deliver_all(files)))
 
 
 def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
@@ -199,13 +205,16 @@ def rollback(target: str, *, quiet_period: float = QUIET_PERIOD) -> RollbackRepo
             undoes=last.run,
         )
         receiver = archive_of(files, last.run)
+        is_ours = is_of(files, last.run)
         if receiver is not None:
-            require_receiver(receiver)
+            if is_ours:
+                require_receiver(receiver)
             begin_to_take_back(files, last.run, run)
         swap(files, journal, check=lambda: refuse_if_moved_on(files, logs))
         with rolled_back(last.run):
             take_back(files, last.run)
-        return RollbackReport(files.root, run, last.run, len(kept))
+        warnings = (left_in(receiver),) if receiver is not None and not is_ours else ()
+        return RollbackReport(files.root, run, last.run, len(kept), warnings)
 
 
 def refuse_if_moved_on(files: Directory, then: Logs) -> None:

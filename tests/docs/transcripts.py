@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 _BLOCK = re.compile(r"(?<=```console\n)(.*?)(?=```)", re.DOTALL)
-_VARYING = ((re.compile(r"\d+\.\d+ s\b"), "N s"), (re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{6}"), "RUN"))
+_VARYING = ((re.compile(r"\d+\.\d+ s\b"), "N s"), (re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{6,12}"), "RUN"))
 
 
 def blocks(page: Path) -> Iterator[str]:

@@ -29,7 +29,7 @@ SHARED = (SSTS, LOGS)
 """The folders, within a store's, that hold what its RocksDB snapshots share."""
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
-_RUN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}")
+_RUN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}(?:[0-9a-f]{6})?")
 _STATE_FILE = re.compile(r"(0|[1-9][0-9]{0,17})(?:_([0-9A-Za-z-]{1,64}))?\.(delta|snapshot|zip|changelog)")
 _OPERATOR_METADATA = re.compile(rf"{STATE}/[0-9]+/_metadata/v2/[0-9]+")
 _UNIQUE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")

@@ -30,7 +30,7 @@ from ttlsnap.delta.cutoff import quoted
 from ttlsnap.delta.entries import TableEntries
 from ttlsnap.delta.log import Commit, commits, read_table
 from ttlsnap.delta.planning import TablePlan, describe
-from ttlsnap.errors import CorruptionError, RefusedError
+from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError
 from ttlsnap.expired.delivery import deliver
 from ttlsnap.expired.receivers import ExpiredCallback, Receiver, receiver_named
 from ttlsnap.expired.writing import SUFFIX, ExpiredWriter, folder_of, rows_in
@@ -108,23 +108,34 @@ def waits(files: LocalDirectory) -> bool:
     return files.stat(layout.RUNS) is not None
 
 
-def deliver_waiting(files: LocalDirectory, callback: ExpiredCallback | None, spark: Sparks) -> None:
-    """Deliver what runs that were cut off have left, and take back what a rollback had to.
+def deliver_waiting(files: LocalDirectory, callback: ExpiredCallback | None, spark: Sparks) -> list[str]:
+    """Deliver what runs that were cut off have left, and take back what a rollback had to; what could not be, in words.
 
     What is for another function than ``callback`` stays where it is. ``spark`` is asked for a session where one is
     needed. The table is locked.
     """
+    told_of = []
     for run in [info.name for info in files.list(layout.RUNS) if layout.is_run(info.name)]:
-        if not _taken_back(files, run):
-            note = _read_note(files, _note_of(run))
-            if note is not None and _settle(spark, files, run, note, None):
-                mine = callback if callback is not None and callback.name == note.expired_to else None
-                found = receiver_named(note.expired_to) or mine
-                if found is None:
-                    continue
-                deliver(files, run, found)
-        files.remove_tree(layout.run_directory(run))
+        try:
+            _deliver_one(files, run, callback, spark)
+        except TtlsnapError as error:
+            told_of.append(
+                f"what run {run} dropped waits in {files.root}/{layout.run_directory(run)} for the next run: {error}"
+            )
     _tidy(files)
+    return told_of
+
+
+def _deliver_one(files: LocalDirectory, run: str, callback: ExpiredCallback | None, spark: Sparks) -> None:
+    if not _taken_back(files, run):
+        note = _read_note(files, _note_of(run))
+        if note is not None and _settle(spark, files, run, note, None):
+            mine = callback if callback is not None and callback.name == note.expired_to else None
+            found = receiver_named(note.expired_to) or mine
+            if found is None:
+                raise RefusedError(f"it is for the function {note.expired_to}: give that as --expired-to")
+            deliver(files, run, found)
+    files.remove_tree(layout.run_directory(run))
 
 
 def begin_to_take_back(files: LocalDirectory, run: str, version: int, target: str) -> None:

@@ -27,7 +27,8 @@ _UNDOES = "undoes"
 class TableRun:
     """One run on a table: the versions that it made, and what it has left in these commits.
 
-    ``kind`` is ``compact``, ``erase`` where no row was touched, or ``rollback``. ``expired_to`` got what it dropped.
+    ``kind`` is ``compact``, ``erase`` where no row was touched, or ``rollback``. ``expired_to`` got what it dropped
+    from the table at ``made_at``, of which this may be a copy.
     """
 
     run: str
@@ -38,6 +39,11 @@ class TableRun:
     rewritten: int
     undoes: str | None
     expired_to: str | None = None
+    made_at: str | None = None
+
+    def was_made_at(self, root: str) -> bool:
+        """Whether it was a run on the table that is at ``root``."""
+        return self.made_at in (None, root)
 
     @property
     def version(self) -> int:
@@ -87,6 +93,7 @@ def table_history(target: str) -> list[TableRun]:
                 rewritten=rewritten,
                 undoes=undone.get(run),
                 expired_to=_text((words_of(parts[0]) or {}).get("expired_to")),
+                made_at=_text((words_of(parts[0]) or {}).get("target")),
             )
         )
     return runs[::-1]
@@ -121,13 +128,14 @@ def rollback_table(
         )
     words = {"run": new_run_id(), _UNDOES: last.run}
     with files.lock(), delta_session(session, jars=jars, master=master) as spark:
-        if last.expired_to is not None:
-            require_receiver(last.expired_to)
-            begin_to_take_back(files, last.run, table.version, last.expired_to)
+        archive = last.expired_to if last.was_made_at(files.root) else None
+        if archive is not None:
+            require_receiver(archive)
+            begin_to_take_back(files, last.run, table.version, archive)
         _restore(spark, files, first - 1, words, table.version)
-        if last.expired_to is not None:
+        if archive is not None:
             with rolled_back(last.run):
-                take_back(files, last.run, last.expired_to)
+                take_back(files, last.run, archive)
     return last, read_table(files).version
 
 

@@ -30,7 +30,6 @@ from ttlsnap.delta.session import delta_session
 from ttlsnap.engines.launch import SessionSource
 from ttlsnap.errors import RefusedError, TtlsnapError
 from ttlsnap.expired.receivers import ExpiredCallback, receiver, refuse_within
-from ttlsnap.filesystem import OWN
 from ttlsnap.plan import new_run_id
 from ttlsnap.report import Counts
 from ttlsnap.transform import StateSnapshotTransformerFactory
@@ -97,18 +96,10 @@ def compact_table(
         spark_of = functools.cache(lambda: stack.enter_context(delta_session(session, jars=jars, master=master)))
         if not dry_run and (receives is not None or waits(files)):
             stack.enter_context(files.lock())
-            try:
-                deliver_waiting(files, expired_to if isinstance(expired_to, ExpiredCallback) else None, spark_of)
-            except TtlsnapError as error:
-                if erasing is not None:
-                    raise
-                waiting = f"what an earlier run dropped waits in {files.root}/{OWN} for the next run: {error}"
-                report = replace(report, warnings=(*report.warnings, waiting))
-            if erasing is not None and waits(files):
-                raise RefusedError(
-                    f"{files.root}/{OWN} has rows that an earlier run dropped, which wait for the function that is to "
-                    "get them: give it (--expired-to), or erase without. Nothing was changed"
-                )
+            waiting = deliver_waiting(files, expired_to if isinstance(expired_to, ExpiredCallback) else None, spark_of)
+            if erasing is not None and waiting:
+                raise RefusedError(f"{waiting[0]}\nIt may need what would be erased. Nothing was changed")
+            report = replace(report, warnings=(*report.warnings, *waiting))
         if (plan.cutoffs is not None and dry_run) or (nothing and erasing is None):
             report = counted(plan, report)
         else:
@@ -168,7 +159,7 @@ def _words(plan: TablePlan, report: TableReport) -> dict[str, Any]:
     if plan.cutoffs is not None:
         counts = {"entries": counts["entries"]}
     words = {"run": report.run, "key": list(plan.key), "now": iso(report.now_us), **policy, "counts": counts}
-    return words if report.expired_to is None else {**words, "expired_to": report.expired_to}
+    return words if report.expired_to is None else {**words, "expired_to": report.expired_to, "target": report.target}
 
 
 class _Run:

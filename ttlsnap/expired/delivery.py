@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterator
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.errors import CorruptionError, TtlsnapError
+from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError
 from ttlsnap.expired.receivers import ExpiredCallback, Receiver, receiver_named
 from ttlsnap.expired.writing import SUFFIX, folder_of
 from ttlsnap.filesystem import Directory
@@ -26,24 +26,37 @@ def deliver(files: Directory, run: str, receiver: Receiver) -> None:
     files.remove_tree(folder)
 
 
-def deliver_all(files: Directory, callback: ExpiredCallback | None = None) -> None:
-    """Deliver what published runs, and those that made a copy, have not delivered yet.
+def deliver_all(files: Directory, callback: ExpiredCallback | None = None) -> list[str]:
+    """Deliver what published runs, and those that made a copy, have not delivered yet; what could not be, in words.
 
     What is of runs that were undone is removed, and what is of one that was rolled back is taken back; of a run that
     was cut off nobody knows yet. What is for another function than ``callback`` stays where it is.
     """
+    told = []
     for run in [info.name for info in files.list(layout.RUNS) if layout.is_run(info.name)]:
-        if files.stat(folder_of(run)) is None or _is_rolled_back(files, run):
-            continue
-        journal, target = read_journal(files, run), archive_of(files, run)
-        if journal is not None and journal.status == "undone":
-            files.remove_tree(folder_of(run))
-        elif target is not None and (journal is None or journal.status == "done"):
-            found = receiver_named(target)
-            if found is None and callback is not None and callback.name == target:
-                found = callback
-            if found is not None:
-                deliver(files, run, found)
+        try:
+            _deliver_one(files, run, callback)
+        except TtlsnapError as error:
+            told.append(
+                f"what run {run} dropped is still in {files.root}/{folder_of(run)}, from where the next run will "
+                f"deliver it; to give it up, remove that: {error}"
+            )
+    return told
+
+
+def _deliver_one(files: Directory, run: str, callback: ExpiredCallback | None) -> None:
+    if files.stat(folder_of(run)) is None or _is_rolled_back(files, run):
+        return
+    journal, target = read_journal(files, run), archive_of(files, run)
+    if journal is not None and journal.status == "undone":
+        files.remove_tree(folder_of(run))
+    elif target is not None and (journal is None or journal.status == "done"):
+        found = receiver_named(target)
+        if found is None and callback is not None and callback.name == target:
+            found = callback
+        if found is None:
+            raise RefusedError(f"it waits for the function {target}: give that as --expired-to")
+        deliver(files, run, found)
 
 
 def begin_to_take_back(files: Directory, run: str, by: str) -> None:
@@ -54,18 +67,37 @@ def begin_to_take_back(files: Directory, run: str, by: str) -> None:
 
 def take_back(files: Directory, run: str) -> None:
     """Take back what a run has delivered, which is rolled back."""
-    target = archive_of(files, run)
+    target = archive_of(files, run) if is_of(files, run) else None
     found = receiver_named(target) if target is not None else None
     if found is not None:
         found.take_back(run)
     files.remove_tree(folder_of(run))
 
 
+def is_of(files: Directory, run: str) -> bool:
+    """Whether the run was made here: in a copy of a checkpoint, what it dropped belongs to the one that was copied."""
+    return (read_report(files, run) or {}).get("target") == files.root
+
+
+def waits(files: Directory, run: str) -> bool:
+    """Whether there is something of a run that is not delivered yet."""
+    return bool(files.list(folder_of(run), (SUFFIX,)))
+
+
+def left_in(name: str) -> str:
+    """That what a run had dropped stays in ``name``, in words."""
+    return (
+        f"the run was made somewhere else, of which this is a copy, or where this has been before. So what it dropped "
+        f"stays in {name}, and is here now as well"
+    )
+
+
 def require_receiver(name: str) -> None:
-    """Raise what keeps a receiver that a report names from giving back, before anything is undone."""
+    """Raise RefusedError where a receiver that a report names could not give back, before anything is undone."""
     found = receiver_named(name)
     if found is not None:
         found.check(make=False)
+        found.require()
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ttlsnap.errors import CorruptionError, StorageError, TransformerError, TtlsnapError, UsageError
+from ttlsnap.errors import CorruptionError, RefusedError, StorageError, TransformerError, TtlsnapError, UsageError
 from ttlsnap.expired.writing import SCHEMA, SUFFIX
 from ttlsnap.filesystem import SCRATCH, Directory, is_local, open_directory
 
@@ -37,6 +37,7 @@ _COLUMNS = {
 _MAKING = threading.Lock()  # targets side by side have one table
 _FACTS = ("run", "operator", "store", "state", "partition", "timestamp")
 _LOG = "_delta_log"
+_PIECE = 8 << 20
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
@@ -51,6 +52,9 @@ class Receiver(Protocol):
 
     def take(self, files: Directory, paths: Sequence[str], run: str) -> None:
         """Take a run's files; done again after a crash it does what was left."""
+
+    def require(self) -> None:
+        """Raise RefusedError where what it took could not be taken back."""
 
     def take_back(self, run: str) -> None:
         """Let go of what it took of a run, which was rolled back."""
@@ -67,6 +71,7 @@ class Folder:
         found = self._folder.stat("")
         if found is not None and not found.is_dir:
             raise UsageError(f"{self.name} is no folder: dropped entries go into Parquet files in one")
+        _require_place(self.name)
         if make:
             self._folder.mkdirs("")
 
@@ -76,10 +81,23 @@ class Folder:
             name = f"{run}-{path.rpartition('/')[2]}"
             hidden = f".{name}{SCRATCH}"  # Spark passes over what begins with a dot
             with files.open(path) as old, self._folder.writer(hidden) as new:
-                shutil.copyfileobj(old, new, 8 << 20)
+                shutil.copyfileobj(old, new, _PIECE)
+            if self._folder.stat(name) is not None and not self._are_same(hidden, name):
+                self._folder.remove(hidden)
+                raise StorageError(f"{self.name}/{name} is there already, with other entries: whose are they?")
             self._folder.rename(hidden, name)
             self._folder.sync("")
             files.remove(path)
+
+    def _are_same(self, first: str, second: str) -> bool:
+        with self._folder.open(first) as one, self._folder.open(second) as other:
+            while piece := one.read(_PIECE):
+                if piece != other.read(_PIECE):
+                    return False
+            return not other.read(1)
+
+    def require(self) -> None:
+        _require_there(self._folder, self.name)
 
     def take_back(self, run: str) -> None:
         for info in self._folder.list("", (SUFFIX,)):
@@ -113,6 +131,7 @@ class Table:
             found = self._found()
             if found is None and self._folder.list(""):
                 raise UsageError(f"{self._folder.root} has files in it, and is no Delta table")
+            _require_place(self._folder.root)
             if found is None and not make:
                 return
             if found is None:
@@ -141,6 +160,16 @@ class Table:
             rows = pa.RecordBatchReader.from_batches(SCHEMA, _batches(files, paths))
             once = CommitProperties(app_transactions=[Transaction(_application(run), 1)])
             write_deltalake(found, rows, mode="append", commit_properties=once)
+
+    def require(self) -> None:
+        with self._told():
+            _require_there(self._folder, self.name)
+            found = self._found()
+            if found is not None and found.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
+                raise RefusedError(
+                    f"{self.name} has delta.appendOnly, so that what a run put there cannot be taken back: set it to "
+                    "false. Nothing was changed"
+                )
 
     def take_back(self, run: str) -> None:
         with self._told():
@@ -200,8 +229,41 @@ class ExpiredCallback:
                 self(_rows(batch))
             files.remove(path)
 
+    def require(self) -> None:
+        """Nothing."""
+
     def take_back(self, run: str) -> None:
         """Nothing: what it did is its own."""
+
+
+def _require_place(root: str) -> None:
+    """Raise UsageError where a receiver lies in a Delta table, of which it would be no part: ``VACUUM`` removes that.
+
+    Also where it lies in what is no folder.
+    """
+    scheme, separator, rest = root.partition("://") if "://" in root else ("", "", root)
+    parts = rest.split("/")
+    for count in range(len(parts) - 1, 1 - bool(separator), -1):
+        around = open_directory(f"{scheme}{separator}{'/'.join(parts[:count])}")
+        try:
+            found = around.stat("")
+            is_table = found is not None and found.is_dir and around.stat(_LOG) is not None
+        except StorageError:
+            if separator:  # who may not look there will not have been told
+                return
+            raise
+        if found is not None and not found.is_dir:
+            raise UsageError(f"{root}: {around.root} is no folder")
+        if is_table:
+            raise UsageError(f"{root} lies in the Delta table {around.root}, whose VACUUM would remove what is there")
+
+
+def _require_there(folder: Directory, name: str) -> None:
+    if folder.stat("") is None:
+        raise RefusedError(
+            f"{name} is not there, so that what the run dropped cannot be taken back from it. Mount it; if it is gone "
+            f"for good, make a folder there with any file in it. Nothing was changed"
+        )
 
 
 def receiver(place: str | ExpiredCallback) -> Receiver:

@@ -44,7 +44,8 @@ class TimersOfKeys:
             had[at] = True
             has[at[decided[place].kept] if place in decided else at] = True
         gone = had & ~has
-        return Outcome({place: Decisions.drop(gone[codes[place]]) for place in self._moments})
+        telling = timers.by_key.place if timers.variables else None
+        return Outcome({place: Decisions.drop(gone[codes[place]]) for place in self._moments}, telling=telling)
 
     def _check(self, codes: Mapping[Place, Int64s]) -> None:
         """Every timer is there once by its key, and once by its moment."""
