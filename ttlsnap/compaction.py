@@ -160,7 +160,7 @@ class _Run:
         self.scratch, self._drop_unmatched = scratch, drop_unmatched
         self._parts, self.expired_to = parts, expired_to
         self._is_partial = any(part is not None for _, part in parts)
-        self._visited = read_visited(plan.checkpoint.files) if self._is_partial else frozenset()
+        self._visited = read_visited(plan.checkpoint.files) if self._is_partial else {}
         self._turns: Turns | None = None
 
     def partitions(self, staging_root: str, below: str | None, scratch: str | None) -> list[PartitionResult]:
@@ -198,7 +198,7 @@ class _Run:
     def note_visited(self, run: str | None) -> None:
         """Note down which partitions had their turn, provided that ``run`` is published, if one is to be."""
         if self._turns is not None:
-            write_visited(self.plan.checkpoint.files, self._turns, self._visited, run)
+            write_visited(self.plan.checkpoint.files, self._turns, run)
 
     def report(
         self, results: Sequence[PartitionResult], *, dry_run: bool = False, output: str | None = None

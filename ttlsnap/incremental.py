@@ -1,15 +1,15 @@
 """A bounded part of a checkpoint in each run: Flink's incremental cleanup, for a checkpoint that lies still.
 
 A run visits some of the partitions, each of them whole, so that what it publishes is consistent by itself. Which ones
-have had their turn is noted beside the history of runs, in ``_ttlsnap/cursor.json``; every partition is visited before
-one is visited again. A run that was undone or rolled back has visited none.
+have had their turn, and in which run, is noted beside the history of runs, in ``_ttlsnap/cursor.json``; every partition
+is visited before one is visited again. A run that was undone or rolled back has visited none.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ttlsnap.errors import CorruptionError, UsageError
@@ -24,6 +24,9 @@ _MAX_BYTES = 64 << 20
 
 Turn = tuple[int, str, int]
 """An operator, the first of its stores that hang together, and a partition."""
+
+Visited = Mapping[Turn, str | None]
+"""Who has had a turn, and in which run; None for one that had nothing to publish, so that it cannot be undone."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +66,11 @@ class Turns:
         self,
         tasks: Sequence[PartitionTask],
         parts: Parts,
-        visited: Iterable[Turn],
+        visited: Visited,
         at_once: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._before, self._at_once, self._clock = frozenset(visited), at_once, clock
+        self._before, self._at_once, self._clock = visited, at_once, clock
         self._always: list[PartitionTask] = []
         self._parts: list[tuple[Incremental, list[PartitionTask]]] = [(part or Incremental(1), []) for _, part in parts]
         for task in tasks:
@@ -95,21 +98,20 @@ class Turns:
                 partitions += len(wave)
                 entries += sum(result.entries for result in results)
 
-    @property
-    def visited(self) -> frozenset[Turn]:
-        """What has had its turn since the last time that all had had theirs, with this run."""
-        found: set[Turn] = set()
+    def visited(self, run: str | None) -> Visited:
+        """What has had its turn since the last time that all had had theirs, with this ``run``; of others as it was."""
+        found = dict(self._before)
         for _, tasks in self._parts:
             mine = {_turn(task) for task in tasks}
-            before = self._before & mine
-            found |= (self._now & mine) | (before if before != mine else set())
-        return frozenset(found)
+            if mine <= self._before.keys():
+                found = {turn: by for turn, by in found.items() if turn not in mine}
+        return found | dict.fromkeys(self._now, run)
 
     @property
     def counts(self) -> tuple[int, int, int]:
         """How many partitions this run visited, of how many, and how many have still to come before one comes again."""
         mine = {_turn(task) for _, tasks in self._parts for task in tasks}
-        return len(self._now & mine), len(mine), len(mine - self.visited)
+        return len(self._now & mine), len(mine), len(mine - self.visited(None).keys())
 
 
 def _is_about(selection: Selection, task: PartitionTask) -> bool:
@@ -120,37 +122,35 @@ def _turn(task: PartitionTask) -> Turn:
     return task.operator, task.stores[0].name, task.partition
 
 
-def read_visited(files: Directory) -> frozenset[Turn]:
+def read_visited(files: Directory) -> Visited:
     """Which partitions have had their turn; raises CorruptionError for a cursor that is none."""
     if files.stat(CURSOR) is None:
-        return frozenset()
+        return {}
     try:
-        document = parse_json(files.read(CURSOR, _MAX_BYTES))
-        run, now, before = document["run"], _turns(document["visited"]), _turns(document["before"])
+        visited = _turns(parse_json(files.read(CURSOR, _MAX_BYTES))["visited"])
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptionError(
             f"{files.root}/{CURSOR} does not say which partitions have had their turn ({error!r}). "
             "Remove it: they are visited from the first on then"
         ) from error
-    if run is None:
-        return now
-    journals = read_journals(files)
-    done = any(journal.run == run and journal.status == "done" for journal in journals)
-    undone = any(journal.undoes == run and journal.status == "done" for journal in journals)
-    return now if done and not undone else before
+    journals = [journal for journal in read_journals(files) if journal.status == "done"]
+    stand = {None, *(journal.run for journal in journals)} - {journal.undoes for journal in journals if journal.undoes}
+    return {turn: run for turn, run in visited.items() if run in stand}
 
 
-def write_visited(files: Directory, turns: Turns, before: frozenset[Turn], run: str | None) -> None:
-    """Note down who has had a turn, provided that ``run`` is published; None where there is nothing to publish."""
-    document = {"run": run, "visited": sorted(turns.visited), "before": sorted(before)}
+def write_visited(files: Directory, turns: Turns, run: str | None) -> None:
+    """Note down who has had a turn in ``run``, provided that it is published; None where it has nothing to publish."""
+    visited = sorted(turns.visited(run).items())
     files.mkdirs(OWN)
-    files.replace(CURSOR, json.dumps(document).encode())
+    files.replace(CURSOR, json.dumps({"visited": [[*turn, run] for turn, run in visited]}).encode())
 
 
-def _turns(found: object) -> frozenset[Turn]:
+def _turns(found: object) -> Visited:
     if not isinstance(found, list):
         raise TypeError(f"{found!r} is no list")
-    turns = [(operator, store, partition) for operator, store, partition in found]
-    if not all(isinstance(o, int) and isinstance(s, str) and isinstance(p, int) for o, s, p in turns):
+    turns = [(operator, store, partition, run) for operator, store, partition, run in found]
+    if not all(isinstance(o, int) and isinstance(s, str) and isinstance(p, int) for o, s, p, _ in turns):
         raise ValueError("one is not an operator, a store and a partition")
-    return frozenset(turns)
+    if not all(run is None or isinstance(run, str) for *_, run in turns):
+        raise ValueError("one is not of a run")
+    return {(operator, store, partition): run for operator, store, partition, run in turns}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from ttlsnap.compaction import compact
-from ttlsnap.errors import StorageError, UsageError
+from ttlsnap.errors import RefusedError, StorageError, UsageError
 from ttlsnap.expired.delivery import deliver
-from ttlsnap.expired.receivers import Folder
+from ttlsnap.expired.receivers import ExpiredCallback, Folder
 from ttlsnap.filesystem import LocalDirectory
+from ttlsnap.history import history
 from ttlsnap.inspection import inspect
 from ttlsnap.recovery import recover, rollback
 from ttlsnap.report import CompactionReport
@@ -187,3 +190,103 @@ def test_an_archive_is_a_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no folder: dropped entries go into"):
         run(target, tmp_path / "archive")
     assert bytes_of(target) == before
+
+
+def test_timers_that_follow_are_no_less_lost(tmp_path: Path) -> None:
+    """A timer says when, which nothing else does."""
+    target, archive = sample("alarms-4.2", tmp_path), tmp_path / "archive"
+    found = [e for e in inspect(str(target), entries=10**6).samples or [] if e["state"].endswith("_keyToTimestamp")]
+    moments = [round(datetime.fromisoformat(e["time"]).timestamp() * 1000) for e in found]
+    timers = Counter(_spelled(e["partition"], e["key"], ms) for e, ms in zip(found, moments, strict=True))
+    report = run(target, archive, "value.seen:s", now=AFTER_ALL, timers="follow")
+    gone = {state.state.state: state.counts.dropped for state in report.states}["$eventTimers_keyToTimestamp"]
+    rows = archived(archive)
+    assert len(rows) == report.totals.dropped + gone > report.totals.dropped > 0
+    of_timers = [row for row in rows if row["state"].endswith("_keyToTimestamp")]
+    keys = [json.loads(row["key"]) for row in of_timers]
+    told_of = [
+        _spelled(row["partition"], key["key"], key["expiryTimestampMs"])
+        for row, key in zip(of_timers, keys, strict=True)
+    ]
+    assert Counter(told_of) == timers
+    assert len(told_of) == gone
+
+
+def test_a_copys_rollback_leaves_the_archive_to_the_original(tmp_path: Path) -> None:
+    target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
+    old = bytes_of(target / "state")
+    report = run(target, archive)
+    copy = tmp_path / "copy"
+    shutil.copytree(target, copy)
+    undone = rollback(str(copy), quiet_period=0)
+    assert bytes_of(copy / "state") == old
+    assert undone.warnings[0].endswith(f"stays in {archive}, and is here now as well")
+    assert len(archived(archive)) == report.totals.dropped
+    assert rollback(str(target), quiet_period=0).warnings == ()
+    assert archived(archive) == []
+
+
+def test_an_archive_that_is_away_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
+    run(target, archive)
+    before, away = bytes_of(target), archive.rename(tmp_path / "away")
+    with pytest.raises(RefusedError, match="is not there, so that what the run dropped cannot be taken back"):
+        rollback(str(target), quiet_period=0)
+    assert bytes_of(target) == before
+    away.rename(archive)
+    rollback(str(target), quiet_period=0)
+    assert archived(archive) == []
+
+
+def test_another_runs_entries_are_not_written_over(tmp_path: Path) -> None:
+    target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
+    files, folder = LocalDirectory(str(target)), "_ttlsnap/runs/20260101T000000Z-abcdef/expired"
+    for text in (b"one", b"one", b"another"):
+        files.mkdirs(folder)
+        files.replace(f"{folder}/0.parquet", text)
+        if text == b"another":
+            with pytest.raises(StorageError, match="is there already, with other entries"):
+                Folder(str(archive)).take(files, [f"{folder}/0.parquet"], "run")
+        else:
+            Folder(str(archive)).take(files, [f"{folder}/0.parquet"], "run")
+    assert [path.read_bytes() for path in archive.iterdir()] == [b"one"]
+    assert files.stat(f"{folder}/0.parquet") is not None
+
+
+def test_a_table_that_vacuum_cleans_up_is_no_place_for_it(tmp_path: Path) -> None:
+    target, table = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "table"
+    (table / "_delta_log").mkdir(parents=True)
+    before = bytes_of(target)
+    for place in (f"{table}/expired", f"{table}/a/b", f"delta:{table}/expired"):
+        with pytest.raises(UsageError, match=r"lies in the Delta table .*/table, whose VACUUM"):
+            compact(str(target), [], quiet_period=0, expired_to=place)
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="file is no folder"):
+        run(target, tmp_path / "file/expired", dry_run=True)
+    assert bytes_of(target) == before
+
+
+def test_what_waits_is_told_by_every_run_and_by_the_history(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+
+    def away(key: Any, value: Any) -> None:
+        raise OSError("away")
+
+    factory = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max")
+    callback = ExpiredCallback("mine:away", away)
+    for given in (callback, callback, None):
+        report = compact(str(target), [factory], quiet_period=0, expired_to=given)
+        (warning,) = report.warnings
+        assert "still in" in warning and ("away" in warning if given else "waits for the function mine:away" in warning)
+    assert [entry.waiting for entry in history(str(target))] == [True]
+    (warning,) = recover(str(target)).warnings
+    assert "mine:away" in warning
+    told: list[Any] = []
+    report = compact(
+        str(target),
+        [factory],
+        quiet_period=0,
+        expired_to=ExpiredCallback("mine:away", lambda key, value: told.append(key)),
+    )
+    assert (report.warnings, len(told) > 0) == ((), True)
+    assert [entry.waiting for entry in history(str(target))] == [False]

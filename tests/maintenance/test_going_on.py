@@ -61,7 +61,7 @@ def test_a_query_that_runs_between_the_runs_finds_what_was_not_visited_yet(
     for events in MORE:
         before = judge.state(checkpoint)
         target = maintain(checkpoint, tmp_path, capsys, 'strategy = "incremental"\nmax_partitions = 1')
-        cursor = {partition for _, _, partition in json.loads((checkpoint.path / CURSOR).read_text())["visited"]}
+        cursor = {partition for _, _, partition, _ in json.loads((checkpoint.path / CURSOR).read_text())["visited"]}
         (now,) = cursor - set(visited) if len(visited) < PARTITIONS else cursor
         visited.append(now)
         gone = {entry.key for entry in before if entry.partition == now and is_expired(entry)}

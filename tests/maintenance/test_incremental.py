@@ -66,6 +66,19 @@ def test_what_is_rolled_back_was_not_visited(tmp_path: Path) -> None:
     assert bytes_of(target / "state") == before
 
 
+def test_what_is_rolled_back_later_was_not_visited_either(tmp_path: Path) -> None:
+    target = fresh(tmp_path, "ck")
+    count = partitions(target)
+    first = run(target, Incremental(1))
+    # Runs that have nothing to drop, of all that were not visited yet.
+    keep = TtlTransformerFactory(StateTtlConfig(parse_duration("3650d")), "value.max")
+    rest = compact(str(target), [keep], parts=[(Selection(), Incremental(count - 1))], quiet_period=0)
+    assert (rest.visited, rest.published) == ((count - 1, count, 0), False)
+    rollback(str(target), quiet_period=0)
+    again = run(target, Incremental(1))
+    assert (again.totals, again.visited) == (first.totals, (1, count, 0))
+
+
 def test_a_dry_run_moves_no_cursor(tmp_path: Path) -> None:
     target = fresh(tmp_path, "ck")
     dry = run(target, Incremental(1), dry_run=True)
@@ -87,7 +100,7 @@ def test_a_run_that_failed_has_visited_nothing(tmp_path: Path, monkeypatch: pyte
     assert run(target, Incremental(1)).visited == (1, partitions(target), partitions(target) - 1)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"run": null, "visited": [[0, 1]], "before": []}', '{"run": null}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"visited": [[0, 1]]}', '{"visited": [[0, "default", 1, 7]]}', "{}"])
 def test_a_cursor_that_is_none_is_told(tmp_path: Path, text: str) -> None:
     target = fresh(tmp_path, "ck")
     run(target, Incremental(1))
@@ -138,7 +151,7 @@ def test_nobody_has_a_second_turn_before_all_had_one(
     """However many entries each partition has, and whatever the limits of each run are."""
     tasks: Any = [_Task(0, partition) for partition in range(partitions)]
     turns: Counter[int] = Counter()
-    visited: Any = frozenset()
+    visited: Any = {}
     for most, entries in runs:
         limits = Incremental(most, max_entries=entries + 1)
         found = Turns(tasks, [(Selection(), limits)], visited, at_once)
@@ -151,6 +164,21 @@ def test_nobody_has_a_second_turn_before_all_had_one(
                 wave = waves.send([SimpleNamespace(entries=7)] * len(wave))  # type: ignore[list-item]
             except StopIteration:
                 break
-        visited = found.visited
+        visited = found.visited(None)
         counts = [turns[partition] for partition in range(partitions)]
         assert max(counts) - min(counts) <= 1
+
+
+def test_two_policies_leave_each_other_their_turns() -> None:
+    visited: Any = {}
+    seen = []
+    for operator in (0, 1, 0, 1, 0):
+        tasks: Any = [_Task(operator, partition) for partition in range(2)]
+        found = Turns(tasks, [(Selection(), Incremental(1))], visited, 1)
+        waves = found.waves()
+        (task,) = next(waves)
+        with pytest.raises(StopIteration):
+            waves.send([SimpleNamespace(entries=7)])  # type: ignore[list-item]
+        seen.append((task.operator, task.partition))
+        visited = found.visited("run")
+    assert seen == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 0)]
