@@ -31,9 +31,9 @@ ttlsnap maintain policy.toml --apply plan.json     do that and nothing else
 
 A policy, with paths from its own folder on:
 
-    [[target]]
+    \\[\\[target]]
     path = "checkpoints/*"
-    [[target.rule]]
+    \\[\\[target.rule]]
     ttl = "7d"
     timestamp = "value.last_seen"
 

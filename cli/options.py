@@ -23,7 +23,7 @@ class EngineName(StrEnum):
 
 
 Target = Annotated[
-    str, typer.Argument(help="A checkpoint: a local path, or a URI (file, s3, gs, abfss).", show_default=False)
+    str, typer.Argument(help="A checkpoint: a local path, or a URI (file, s3, gs, abfss, hdfs).", show_default=False)
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="A table for people, or one JSON document.")]
 OperatorOption = Annotated[Optional[int], typer.Option("--operator", metavar="N", help="Only this operator.")]  # noqa: UP045

@@ -304,6 +304,7 @@ def test_pruning_removes_the_backup_and_ends_the_way_back(ttlsnap: Ttlsnap, tmp_
 
 
 def test_help_teaches_with_examples(ttlsnap: Ttlsnap) -> None:
+    assert "[[target]]" in ttlsnap("maintain", "--help")[1]
     top, compact = ttlsnap("--help"), ttlsnap("compact", "--help")
     assert (top.code, compact.code) == (0, 0)
     assert "Exit codes" in top.out

@@ -126,6 +126,25 @@ def test_real_spark_goes_on(judge: Judge, place: str, provider: str, engine: str
     assert judge.state(checkpoint) == model.state()
 
 
+def test_a_policys_glob_finds_what_is_there(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("queries/a/checkpoint", "queries/b/checkpoint", "queries/.hidden/checkpoint", "queries/c/other"):
+        upload(sample("agg-deltas-lz4-4.2", tmp_path / name), f"{bucket}/{name}")
+    policy = tmp_path / "policy.toml"
+    rule = 'quiet_period = 0\nttl = "7d"\ntimestamp = "value.max"\n'
+    policy.write_text(
+        f'[[target]]\npath = "{bucket}/queries/*/check*"\nexclude = "{bucket}/queries/b/*"\n{rule}'
+        f'[[target]]\npath = "{bucket}/*/b/checkpoint"\n{rule}'
+    )
+    told = ttlsnap(capsys, "maintain", str(policy), "--engine", "local", "--plan")
+    found = [(target["target"].removeprefix(f"{bucket}/"), target["status"]) for target in told["targets"]]
+    assert found == [("queries/a/checkpoint", "done"), ("queries/b/checkpoint", "done")]
+    for path, words in (("none*/x", "finds no folder"), ("**/x", "are looked for on this machine's file systems")):
+        policy.write_text(f'[[target]]\npath = "{bucket}/{path}"\n{rule}')
+        assert run(["maintain", str(policy), "--engine", "local"]) == 2
+        captured = capsys.readouterr()
+        assert words in captured.out + captured.err
+
+
 def test_words_for_what_is_not_there(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def said(*words: str) -> tuple[int, str]:
         code = run([*words])

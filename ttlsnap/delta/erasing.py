@@ -41,18 +41,23 @@ def retention_of(metadata: TableMetadata) -> timedelta | None:
     return timedelta(seconds=sum(int(n) * unit for n, unit in zip(numbers, units, strict=True) if unit))
 
 
-def check_retention(files: LocalDirectory, metadata: TableMetadata, retention_ms: int | None, yes: bool) -> None:
-    """Raises UsageError for a retention below the table's without ``yes``, and says what it breaks."""
+def check_retention(
+    files: LocalDirectory, metadata: TableMetadata, retention_ms: int | None, yes: bool
+) -> tuple[str, ...]:
+    """What a retention below the table's breaks, as a warning; raises UsageError for one without ``yes``."""
     if retention_ms is None:
-        return
+        return ()
     least = retention_of(metadata)
-    if not yes and (least is None or retention_ms < least / timedelta(milliseconds=1)):
-        raise UsageError(
-            f"{files.root} wants old files to be kept for {metadata.properties.get(_RETENTION, 'interval 1 week')}: "
-            "with less, older versions cannot be read any more, nor be restored (ttlsnap rollback), readers and "
-            "streams that are at one of them fail, and a write that is under way may lose its files. If that may be: "
-            "--yes"
-        )
+    if least is not None and retention_ms >= least / timedelta(milliseconds=1):
+        return ()
+    broken = (
+        f"{files.root} wants old files to be kept for {metadata.properties.get(_RETENTION, 'interval 1 week')}: "
+        "with less, older versions cannot be read any more, nor be restored (ttlsnap rollback), readers and "
+        "streams that are at one of them fail, and a write that is under way may lose its files"
+    )
+    if not yes:
+        raise UsageError(f"{broken}. If that may be: --yes")
+    return (broken,)
 
 
 def erase(

@@ -80,8 +80,9 @@ def compact_table(
     files = open_table(target)
     table = read_table(files)
     check_features(files, table)
+    cautions: tuple[str, ...] = ()
     if erasing is not None:
-        check_retention(files, table.metadata, erasing.retention_ms, erasing.yes)
+        cautions = check_retention(files, table.metadata, erasing.retention_ms, erasing.yes)
     plan = plan_table(files, table, transformers, key, now)
     receives = None
     if expired_to is not None:
@@ -91,6 +92,7 @@ def compact_table(
     report = replace(
         _begun(plan, dry_run), erasing=erasing is not None, expired_to=receives.name if receives is not None else None
     )
+    report = replace(report, warnings=(*report.warnings, *cautions))
     nothing = plan.cutoffs is not None and all(decision is False for decision in plan.decided)
     with ExitStack() as stack:
         spark_of = functools.cache(lambda: stack.enter_context(delta_session(session, jars=jars, master=master)))

@@ -29,9 +29,10 @@ _MOST_OF_LOG = 1 << 20
 
 @contextlib.contextmanager
 def quiet_launch() -> Iterator[Callable[[], str]]:
-    """While a JVM starts, let it have a log file as its standard error for good; gives what tells why it did not start.
+    """While a JVM starts, let it have a log file as its standard streams for good; gives what tells why it did not.
 
-    What Spark prints is for its developers: warnings at every start, stack traces of what we report in a sentence.
+    What Spark prints is for its developers: warnings at every start, stack traces of what we report in a sentence. And
+    what Delta prints on standard output, as ``VACUUM`` does, is no part of a document that is read by a program.
     TTLSNAP_SPARK_LOG names the file; by default it is a temporary one, removed with the JVM's last hold on it.
     """
     named = os.environ.get("TTLSNAP_SPARK_LOG")
@@ -44,31 +45,33 @@ def quiet_launch() -> Iterator[Callable[[], str]]:
             lines = dict.fromkeys(line.strip() for line in text.splitlines() if _REASON.search(line))
             return "\n".join(list(lines)[:_REASONS])
 
-        sys.stderr.flush()
-        saved = os.dup(2)
-        with _stderr_to_ours():
-            os.dup2(log.fileno(), 2)
-            try:
-                yield reasons
-            finally:
-                os.dup2(saved, 2)
-                os.close(saved)
+        with contextlib.ExitStack() as stack:
+            for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
+                stream.flush()
+                stack.enter_context(_to_ours(descriptor, stream))
+                saved = os.dup(descriptor)
+                stack.callback(os.close, saved)
+                stack.callback(os.dup2, saved, descriptor)
+                os.dup2(log.fileno(), descriptor)
+            yield reasons
 
 
-def _stderr_to_ours() -> contextlib.AbstractContextManager[object]:
+def _to_ours(descriptor: int, stream: TextIO) -> contextlib.AbstractContextManager[object]:
     """What this process itself has to say meanwhile, in other threads, goes where it would have gone."""
     try:
-        if sys.stderr.fileno() != 2:
+        if stream.fileno() != descriptor:
             return contextlib.nullcontext()
     except (AttributeError, OSError, ValueError):  # it is no file
         return contextlib.nullcontext()
-    return contextlib.redirect_stderr(_own_stderr())
+    redirect = contextlib.redirect_stdout if descriptor == 1 else contextlib.redirect_stderr
+    return redirect(_own(descriptor))
 
 
 @functools.cache
-def _own_stderr() -> TextIO:
-    """Standard error by another descriptor, which is never closed: somebody may keep the stream."""
-    return os.fdopen(os.dup(2), "w", 1, sys.stderr.encoding, sys.stderr.errors)
+def _own(descriptor: int) -> TextIO:
+    """A standard stream by another descriptor, which is never closed: somebody may keep the stream."""
+    stream = sys.stdout if descriptor == 1 else sys.stderr
+    return os.fdopen(os.dup(descriptor), "w", 1, stream.encoding, stream.errors)
 
 
 def own_session() -> SparkSession.Builder:

@@ -96,11 +96,11 @@ class Listener(Protocol):
 
 @dataclass(frozen=True)
 class Target:
-    """A place that a policy's target has led to; ``found`` is false of a glob that has led to none."""
+    """A place that a policy's target has led to; ``trouble`` says why its glob has led nowhere."""
 
     path: str
     policy: TargetPolicy
-    found: bool = True
+    trouble: TtlsnapError | None = None
 
 
 def maintain(
@@ -170,10 +170,16 @@ def _targets(folder: str, policy: TargetPolicy) -> Iterator[Target]:
     if not has_magic(policy.path) or (is_local(path) and os.path.exists(path)):  # noqa: PTH110 - also too long a name
         yield Target(path, policy)
         return
-    excluded = {place_of(found) for pattern in policy.exclude for found in _found(from_folder(folder, pattern))}
-    names = [name for name in _found(path) if place_of(name) not in excluded]
-    # What is nowhere to be found is no reason to be content.
-    yield from [Target(name, policy) for name in names] or [Target(path, policy, found=False)]
+    try:
+        excluded = {place_of(found) for pattern in policy.exclude for found in _found(from_folder(folder, pattern))}
+        names = [name for name in _found(path) if place_of(name) not in excluded]
+        if not names:  # which is no reason to be content
+            or_excluded = ", or all that it finds is excluded" if policy.exclude else ""
+            raise UsageError(f"{path} finds no folder{or_excluded}")
+    except TtlsnapError as error:
+        yield Target(path, policy, error)
+        return
+    yield from (Target(name, policy) for name in names)
 
 
 def place_of(path: str) -> str:
@@ -254,9 +260,8 @@ class _Runner:
 
     def _compact(self, target: Target) -> Report:
         policy, rules = target.policy, target.policy.rules
-        if not target.found:
-            excluded = ", or all that it finds is excluded" if policy.exclude else ""
-            raise UsageError(f"{target.path} finds no folder{excluded}")
+        if target.trouble is not None:
+            raise target.trouble
         if is_table(open_directory(target.path)):
             return self._compact_table(target)
         quiet = QUIET_PERIOD if policy.quiet_period is None else policy.quiet_period
