@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,16 @@ def test_a_run_is_cut_off(delta_server: Server, tmp_path: Path, at: str) -> None
         assert (report["published"], table.users(), table.version()) == (False, before, last)
         assert set(late) <= set(before)
     assert not (Path(table.path) / "_ttlsnap").exists()
+
+
+def test_a_copys_rollback_leaves_the_archive_to_the_original(delta_server: Server, tmp_path: Path) -> None:
+    table, place = Table(delta_server, tmp_path), str(tmp_path / "archive")
+    table.compact(expired_to=place)
+    before = archived(place)
+    copy = shutil.copytree(table.path, tmp_path / "copy")
+    table.call("rollback", path=str(copy))
+    assert len(table_history(str(copy))) == 2
+    assert archived(place) == before != []
 
 
 @pytest.mark.parametrize("at", [*([None] if FULL else []), "history._restore", "history.take_back"])
