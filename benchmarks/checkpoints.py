@@ -94,6 +94,7 @@ SHAPES = {
     "rocksdb": Shape(2_000_000, provider="RocksDB"),
     "rocksdb-checksums": Shape(500_000, row_checksums=True, provider="RocksDB"),
     "many": Shape(20_000, partitions=200, snapshots=False),
+    "some": Shape(3_200, partitions=32, snapshots=False),
     **{
         f"{provider}-{query}": Shape(1_000_000, query, per_key, overwrites=False, provider=store)
         for provider, store in (("hdfs", "HDFSBacked"), ("rocksdb", "RocksDB"))

@@ -4,7 +4,7 @@
     python benchmarks/run.py --cache DIR         keep the checkpoints in DIR for the next time
     python benchmarks/run.py --markdown FILE     also put the tables into FILE, between the marks of each part
     python benchmarks/run.py --only engines      one part: engines, large, states, memory, rocksdb, operators, inspect,
-                                             check, tables, maintain or cluster
+                                             check, tables, maintain, cluster or objects
 
 Nothing is judged here: goals stand beside the figures, and whoever reads them decides.
 """
@@ -29,6 +29,8 @@ from checkpoints import NOW, SHAPES, TIMESTAMP, TTL, half_expired, make_checkpoi
 from cluster_work import cluster, seconds
 from maintenance_work import SMALL, maintenance
 from measuring import Comparison, compare, measure
+from object_work import AT_ONCE, LATENCY, late_store
+from object_work import compaction as remote_compaction
 from queries import OWN_TTL
 from rocksdb_work import (
     StateRewriter,
@@ -479,6 +481,19 @@ def clusters(cache: Path, runs: int) -> list[Table]:
     return [(f"A standalone cluster, {entries:,} entries in {4 * tiles} partitions", rows)]
 
 
+def objects(cache: Path, runs: int) -> list[Table]:
+    """A small checkpoint in an object store, whose requests go one by one, and side by side."""
+    checkpoint = make_checkpoints(cache, ["some"])["some"] / "whole"
+    rows: list[Row] = [("requests at a time", "requests", "wall, s", "against one")]
+    with late_store() as (bucket, proxy):
+        ways = {str(n): remote_compaction(checkpoint, bucket, proxy, TIMESTAMP, TTL, NOW, n) for n in (1, AT_ONCE)}
+        done = compare(ways, runs, prepare=True)
+        for name in ways:
+            rows.append((name, f"{len(proxy.seen):,}", f"{done.wall(name):.1f}", f"{done.wall_ratio('1', name):.1f}"))
+    title = f"`compact` of 32 small partitions in S3, each request {1000 * LATENCY:.0f} ms away"
+    return [(title, rows)]
+
+
 PARTS: dict[str, Callable[[Path, int], list[Table]]] = {
     "engines": engines,
     "large": large,
@@ -491,6 +506,7 @@ PARTS: dict[str, Callable[[Path, int], list[Table]]] = {
     "tables": tables,
     "maintain": maintaining,
     "cluster": clusters,
+    "objects": objects,
 }
 
 

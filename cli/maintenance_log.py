@@ -47,6 +47,7 @@ class Log:
             target=result.target,
             status=result.status,
             exit_code=result.exit_code,
+            dry_run=result.report.dry_run if result.report else None,
             run=result.report.run if result.report else None,
             dropped=dropped,
             seconds=round(result.seconds, 3),

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.errors import NotACheckpointError
 from ttlsnap.expired.delivery import waits
-from ttlsnap.filesystem import open_directory
 from ttlsnap.journal import read_journal, read_report, staged_path
+from ttlsnap.recovery import existing_checkpoint
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,7 @@ class HistoryEntry:
 
 def history(target: str) -> list[HistoryEntry]:
     """The runs that were published, copied, undone or cut off on ``target``, oldest first."""
-    files = open_directory(target)
-    if files.stat(layout.OFFSETS) is None:
-        raise NotACheckpointError(f"{files.root} is not a checkpoint: it has no {layout.OFFSETS} folder")
+    files = existing_checkpoint(target)
     entries: list[tuple[int, HistoryEntry]] = []
     rolled_back = set()
     for info in files.list(layout.RUNS):

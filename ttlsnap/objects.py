@@ -49,6 +49,8 @@ RETRIES: RetryConfig = {"max_retries": 10, "retry_timeout": timedelta(minutes=2)
 _PIECE = 8 << 20
 _IN_MEMORY = 64 << 20
 _MAX_LOCK_BYTES = 4096
+# Where a client asks for the role of the machine that it is on, in AWS and elsewhere.
+_METADATA = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
 _CUT_OFF = "request or response body error"
 
 Answer = TypeVar("Answer")
@@ -493,4 +495,12 @@ def _errors(verb: str, directory: ObjectDirectory, path: str) -> Iterator[None]:
 
 def _reason(error: Exception) -> str:
     """The first line of what the client says: behind it come the debug forms of the same."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    text = str(error)
+    if any(address in text for address in _METADATA):
+        return (
+            "no credentials are found: the environment has none (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or as "
+            "docs/object-stores.md has it), and this machine has no role"
+        )
+    if "NoSuchBucket" in text or "ContainerNotFound" in text:
+        return "there is no such bucket"
+    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)

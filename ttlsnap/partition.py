@@ -440,11 +440,11 @@ def _archive(task: PartitionTask) -> Iterator[_Archive | None]:
         yield _Archive(task, files, writer, path)
 
 
-def settle(files: Directory, task: PartitionTask, result: PartitionResult) -> PartitionResult:
-    """Give what a task staged in ``files`` the names it is to have; raises StorageError if it is not what it left."""
+def settle(task: PartitionTask, result: PartitionResult) -> PartitionResult:
+    """Give what a task staged the names it is to have; raises StorageError if it is not what the task left."""
     if task.staged_below is None:
         return result
-    staging = Staging(files, task.staged_below)
+    staging = Staging(open_directory(task.staging_root), task.staged_below)
     if result.expired is not None:
         _settle(staging.files, result.expired, result.expired.target)
     if result.staged is None:

@@ -87,7 +87,7 @@ def recover(target: str, *, prefer_undo: bool = False) -> RecoverReport:
     Raises RefusedError when the fence was removed by hand and the query has gone on, CorruptionError when files
     that the journal names are gone.
     """
-    files = _existing(target)
+    files = existing_checkpoint(target)
     with files.lock():
         journal = next((j for j in read_journals(files) if j.status == "open"), None)
         if journal is None:
@@ -172,7 +172,7 @@ def rollback(target: str, *, quiet_period: float = QUIET_PERIOD) -> RollbackRepo
     Raises RefusedError when a newer batch is committed, when the query seems to run (see ``compact``), when there is
     no such run, or its backup was removed.
     """
-    files = _existing(target)
+    files = existing_checkpoint(target)
     with files.lock():
         refuse_if_cut_off(files)
         last = next((j for j in reversed(read_journals(files)) if j.status == "done"), None)
@@ -246,7 +246,7 @@ def _back(files: Directory, last: Journal, run: str) -> list[Move]:
 
 def prune(target: str) -> list[str]:
     """Remove the backups of all runs that have ended; their names."""
-    files = _existing(target)
+    files = existing_checkpoint(target)
     with files.lock():
         refuse_if_cut_off(files)
         return discard_backups(files, keep=None)
@@ -312,8 +312,10 @@ def refuse_if_cut_off(files: Directory) -> None:
         raise FencedError(f"{files.root}: a run was cut off while it published. Run: ttlsnap recover {files.root}")
 
 
-def _existing(target: str) -> Directory:
+def existing_checkpoint(target: str) -> Directory:
+    """The folder of a checkpoint; raises NotACheckpointError for what is none."""
     files = open_directory(target)
     if files.stat(layout.OFFSETS) is None:
-        raise NotACheckpointError(f"{files.root} is not a checkpoint: it has no {layout.OFFSETS} folder")
+        what = "does not exist" if files.stat("") is None else f"is not a checkpoint: it has no {layout.OFFSETS} folder"
+        raise NotACheckpointError(f"{files.root} {what}")
     return files

@@ -107,7 +107,7 @@ def rewrite_everything(target: Path) -> None:
                 staging_root=files.root,
                 staged_below=staging.below,
             )
-            results.append(settle(files, task, result))
+            results.append(settle(task, result))
     publish(plan, results)
 
 

@@ -155,6 +155,9 @@ def test_one_place_has_many_spellings(maintain: Maintain, tmp_path: Path) -> Non
     for path in ("ck/y", f"file://{folder}/a", "ck/../ck/a/"):
         _, found = maintain(f'[[target]]\npath = "{path}"\nttl = "3650d"\n{later}')
         assert [target["status"] for target in found.values()] == ["nothing"]
+    for pattern in (f"file://{folder}/[a]", "ck/z"):
+        _, found = maintain(f'[[target]]\npath = "{pattern}"\nttl = "3650d"\n{later}')
+        assert [target["status"] for target in found.values()] == ["nothing"]
     code, found = maintain(f'{later}exclude = "ck/y"\n')
     assert code == 2 and found["*"]["error"].endswith("finds no folder, or all that it finds is excluded")
     assert bytes_of(folder / "a") == before

@@ -132,7 +132,7 @@ def test_a_policys_glob_finds_what_is_there(bucket: str, tmp_path: Path, capsys:
     policy = tmp_path / "policy.toml"
     rule = 'quiet_period = 0\nttl = "7d"\ntimestamp = "value.max"\n'
     policy.write_text(
-        f'[[target]]\npath = "{bucket}/queries/*/check*"\nexclude = "{bucket}/queries/b/*"\n{rule}'
+        f'[[target]]\npath = "{bucket}/queries/*/check*"\nexclude = ["{bucket}/queries/b/checkpoint", "x"]\n{rule}'
         f'[[target]]\npath = "{bucket}/*/b/checkpoint"\n{rule}'
     )
     told = ttlsnap(capsys, "maintain", str(policy), "--engine", "local", "--plan")
@@ -157,7 +157,7 @@ def test_words_for_what_is_not_there(bucket: str, tmp_path: Path, capsys: pytest
     assert "names no bucket" in words
     code, words = said("inspect", "s3://no-such-bucket-here/checkpoint")
     assert code == 5
-    assert "cannot look at s3://no-such-bucket-here/checkpoint" in words
+    assert "cannot look at s3://no-such-bucket-here/checkpoint" in words and "there is no such bucket" in words
     code, words = said("compact", "ftp://name/checkpoint", "--ttl", "1h")
     assert code == 3
     assert "the scheme 'ftp' is not supported" in words

@@ -34,7 +34,4 @@ def run_tasks(engine: Engine, tasks: Sequence[PartitionTask], done: Done, progre
     for first, *_ in results:
         first.raise_failure()
     pairs = [(task, result) for task, mine in zip(tasks, results, strict=True) for result in mine]
-    if not pairs:
-        return []
-    files = open_directory(tasks[0].staging_root)
-    return each(files, lambda pair: settle(files, *pair), pairs)
+    return each(open_directory(tasks[0].staging_root), lambda pair: settle(*pair), pairs) if pairs else []

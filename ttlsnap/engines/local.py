@@ -57,12 +57,14 @@ class SharedLocalEngine:
     """A local engine for runs that go side by side: all of them together use ``parallelism`` processes.
 
     As long as all that was asked for is not worth processes, it is done in the threads that ask for it, one partition
-    at a time in all threads. From then on all goes to the processes, which are there to the end of the block.
+    at a time in all threads; of a checkpoint that is not on this machine several, unless ``parallelism`` is given. From
+    then on all goes to the processes, which are there to the end of the block.
     """
 
     name = "local"
 
     def __init__(self, parallelism: int | None = None) -> None:
+        self._bounded = parallelism is not None
         self._processes = parallelism or len(os.sched_getaffinity(0))
         self._pool: ProcessPoolExecutor | None = None
         self._asked = 0
@@ -80,7 +82,7 @@ class SharedLocalEngine:
         with self._counting:
             self._asked += _work_on(tasks)
             worth_it = self._processes > 1 and useful_processes(self._asked) > 1
-        if not worth_it and self._pool is None and _wait_for_a_network(tasks):
+        if not (self._bounded or worth_it or self._pool) and _wait_for_a_network(tasks):
             return _in_threads(tasks, done, progress)
         results: list[PartitionResults] = []
         for number, task in enumerate(tasks):

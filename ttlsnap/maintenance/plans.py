@@ -103,11 +103,9 @@ def read_plan(path: str) -> ReviewedPlan:
 
 def digest_of(policy: Policy) -> str:
     """Of what a policy says, the environment's variables in it, of where it lies, and of the code that it names."""
-    code = [
-        [digests(factory) for rule in target.rules for factory in rule.factories]
-        + [digests(target.expired_to.function) for _ in range(1) if isinstance(target.expired_to, ExpiredCallback)]
-        for target in policy.targets
-    ]
+    receivers = [target.expired_to for target in policy.targets]
+    code = [digests(factory) for target in policy.targets for rule in target.rules for factory in rule.factories]
+    code += [digests(receiver.function) for receiver in receivers if isinstance(receiver, ExpiredCallback)]
     said = json.dumps([policy.document, policy.folder, code], sort_keys=True, default=str)
     return hashlib.sha256(said.encode("utf-8", "surrogateescape")).hexdigest()
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from glob import glob, has_magic
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from ttlsnap.compaction import SilentListener, compact
@@ -195,13 +194,14 @@ def place_of(path: str) -> str:
 def _found(pattern: str) -> list[str]:
     """The folders that a glob finds."""
     if is_local(pattern):
-        names = glob(str(Path(pattern)), recursive=True)  # noqa: PTH207 - text
+        path = open_directory(pattern).root if "://" in pattern else pattern
+        names = glob(path, recursive=True)  # noqa: PTH207 - text
         return sorted(os.path.abspath(name) for name in names if os.path.isdir(name))  # noqa: PTH100, PTH112 - text
     scheme, _, rest = pattern.partition("://")
     parts = rest.strip("/").split("/")
     if "**" in parts:
         raise UsageError(f"{pattern}: folders within folders (**) are looked for on this machine's file systems alone")
-    fixed = next(number for number, part in enumerate(parts) if has_magic(part))
+    fixed = next((number for number, part in enumerate(parts) if has_magic(part)), len(parts))
     base = f"{scheme}://{'/'.join(parts[:fixed])}"
     files, found = open_directory(base), [""]
     for part in parts[fixed:]:
@@ -212,7 +212,7 @@ def _found(pattern: str) -> list[str]:
             # A dot at the beginning has to be asked for, as everywhere.
             if info.is_dir and fnmatchcase(info.name, part) and info.name.startswith(".") <= part.startswith(".")
         ]
-    return [f"{base}/{path}" for path in found]
+    return [f"{base}/{path}".rstrip("/") for path in found]
 
 
 class _Runner:

@@ -1,0 +1,54 @@
+"""A checkpoint in an object store that answers late: the server that the tests have, and their proxy before it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ttlsnap import compact
+from ttlsnap.engines.local import LocalEngine
+from ttlsnap.objects import ObjectDirectory
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
+from ttlsnap.units import parse_duration
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from tests.objects.places import upload
+from tests.objects.proxy import Proxy
+from tests.objects.stores import store_server
+
+AT_ONCE = ObjectDirectory.at_once
+LATENCY = 0.02  # seconds
+
+
+@contextlib.contextmanager
+def late_store() -> Iterator[tuple[str, Proxy]]:
+    """The URI of a bucket whose answers come late, and who counts the requests."""
+    with tempfile.TemporaryDirectory() as folder, store_server("moto", Path(folder)) as store:
+        os.environ.update(store.kind.environment(store.proxy.endpoint))
+        yield store.new_bucket(), store.proxy
+
+
+def compaction(
+    checkpoint: Path, bucket: str, proxy: Proxy, timestamp: str, ttl: str, now: str, at_once: int
+) -> Callable[[], Callable[[], None]]:
+    """What uploads a checkpoint, and gives what compacts it with so many requests at a time."""
+
+    def ready() -> Callable[[], None]:
+        proxy.reset()
+        uri = upload(checkpoint, f"{bucket}/{time.monotonic_ns()}")
+        proxy.seen.clear()
+        return lambda: work(uri)
+
+    def work(uri: str) -> None:
+        ObjectDirectory.at_once = at_once
+        proxy.fault = lambda request: time.sleep(LATENCY)
+        factory = TtlTransformerFactory(StateTtlConfig(parse_duration(ttl)), timestamp)
+        compact(uri, [factory], now=now, quiet_period=0, engine=LocalEngine(None if at_once > 1 else 1))
+
+    return ready
