@@ -483,7 +483,7 @@ def clusters(cache: Path, runs: int) -> list[Table]:
 
 def objects(cache: Path, runs: int) -> list[Table]:
     """A small checkpoint in an object store, whose requests go one by one, and side by side."""
-    checkpoint = make_checkpoints(cache, ["some"])["some"] / "whole"
+    checkpoint = make_checkpoints(cache, ["some"])["some"]
     rows: list[Row] = [("requests at a time", "requests", "wall, s", "against one")]
     with late_store() as (bucket, proxy):
         ways = {str(n): remote_compaction(checkpoint, bucket, proxy, TIMESTAMP, TTL, NOW, n) for n in (1, AT_ONCE)}
