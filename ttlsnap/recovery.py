@@ -17,6 +17,7 @@ from ttlsnap.expired.delivery import (
     archive_of,
     begin_to_take_back,
     deliver_all,
+    dropped_something,
     is_of,
     left_in,
     require_receiver,
@@ -207,7 +208,7 @@ def rollback(target: str, *, quiet_period: float = QUIET_PERIOD) -> RollbackRepo
         receiver = archive_of(files, last.run)
         is_ours = is_of(files, last.run)
         if receiver is not None:
-            if is_ours:
+            if is_ours and dropped_something(files, last.run):
                 require_receiver(receiver)
             begin_to_take_back(files, last.run, run)
         swap(files, journal, check=lambda: refuse_if_moved_on(files, logs))

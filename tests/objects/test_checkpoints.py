@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from ttlsnap import compact as compact_here
 from ttlsnap import doctor, history, objects, recover, rollback
 from ttlsnap.cli.app import run
+from ttlsnap.transform import EntryTransformerFactory, Replace
 
 from ..compaction.stories import BATCHES, FIELDS, MORE, H, limit_of, unwanted
 from ..judge.queries import Query, stamp
@@ -87,6 +89,18 @@ def test_what_is_dropped_goes_there_as_well(place: str, tmp_path: Path, capsys: 
     assert sum(pq.read_table(path).num_rows for path in found.iterdir()) == report["totals"]["dropped"] > 0
     rollback(uri, quiet_period=0)
     assert objects_of(f"{place}/expired") == {}
+
+
+def test_where_nothing_was_dropped_there_is_nothing_to_give_back(bucket: str, tmp_path: Path) -> None:
+    def doubled(key: dict[str, Any], value: dict[str, Any]) -> Replace:
+        return Replace({**value, "count": 2 * value["count"]})
+
+    uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{bucket}/checkpoint")
+    old = objects_of(uri)
+    report = compact_here(uri, [EntryTransformerFactory(doubled)], quiet_period=0, expired_to=f"{bucket}/expired")
+    assert (report.published, report.totals.dropped) == (True, 0)
+    rollback(uri, quiet_period=0)
+    assert objects_of(uri) == old
 
 
 def test_and_into_a_delta_table(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

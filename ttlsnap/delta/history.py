@@ -130,7 +130,8 @@ def rollback_table(
     with files.lock(), delta_session(session, jars=jars, master=master) as spark:
         archive = last.expired_to if last.was_made_at(files.root) else None
         if archive is not None:
-            require_receiver(archive)
+            if last.dropped:
+                require_receiver(archive)
             begin_to_take_back(files, last.run, table.version, archive)
         _restore(spark, files, first - 1, words, table.version)
         if archive is not None:

@@ -79,6 +79,12 @@ def is_of(files: Directory, run: str) -> bool:
     return (read_report(files, run) or {}).get("target") == files.root
 
 
+def dropped_something(files: Directory, run: str) -> bool:
+    """Whether a run has dropped anything, as its report says; an archive in an object store is there once it has."""
+    totals = (read_report(files, run) or {}).get("totals")
+    return not isinstance(totals, dict) or totals.get("dropped") != 0
+
+
 def waits(files: Directory, run: str) -> bool:
     """Whether there is something of a run that is not delivered yet."""
     return bool(files.list(folder_of(run), (SUFFIX,)))
