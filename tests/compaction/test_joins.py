@@ -115,7 +115,6 @@ SLICE = [
     Case(joined(join_type="full_outer")),
     Case(joined(join_type="left_outer", provider="rocksdb", changelog=True, join_format=3, row_checksum=True)),
     Case(joined(join_type="full_outer", provider="rocksdb", join_format=4)),
-    Case(joined(join_format=1), "3.5", "3.5"),
 ]
 STORES: list[dict[str, Any]] = [
     {"provider": "hdfs"},

@@ -122,7 +122,7 @@ _RETAIN_TWO = (("spark.sql.streaming.minBatchesToRetain", "2"),)
 
 @pytest.mark.parametrize(
     ("changelog", "checkpoint_format", "rewrite"),
-    [(True, 2, "tombstones"), *([(False, 1, "full"), (False, 1, "tombstones"), (True, 2, "full")] if FULL else [])],
+    [(True, 2, "tombstones"), (False, 1, "full"), (False, 1, "tombstones"), (True, 2, "full")] if FULL else [],
 )
 def test_ten_more_batches_with_snapshots_and_maintenance(
     judge: Judge, changelog: bool, checkpoint_format: int, rewrite: Rewrite

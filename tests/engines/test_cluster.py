@@ -209,7 +209,7 @@ def test_partitions_are_spread_over_the_executors(cluster: Cluster, written: Pat
     require_right(target, reference, printed)
 
 
-@pytest.mark.parametrize("way", ["spark-submit", "--master"] if FULL else ["spark-submit"])
+@pytest.mark.parametrize("way", ["spark-submit", "--master"] if FULL else [])
 def test_an_executor_is_killed_in_the_middle(cluster: Cluster, written: Path, tmp_path: Path, way: str) -> None:
     target, reference = (Path(shutil.copytree(written, tmp_path / name)) for name in ("target", "reference"))
     before = cluster.begun()
