@@ -141,7 +141,7 @@ def test_a_process_dies_at_any_change(folder: str, tmp_path: Path, monkeypatch: 
     rollback(uri, quiet_period=0)
     assert objects_of(uri) == old
     outcomes = set()
-    for at in range(1, changes + 1, 1 if FULL else 17):
+    for at in range(1, changes + 1, 1 if FULL else 9):
         with monkeypatch.context() as patched, pytest.raises((Killed, StorageError)):
             dying(at, patched)
             compacted(uri)
