@@ -9,7 +9,7 @@ from pathlib import Path
 from work import run_command
 
 SMALL = Path(__file__).parents[1] / "sample_checkpoints/agg-deltas-lz4-4.2"
-FIELDS = 'timestamp = "value.max"\nquiet_period = 0\n'
+FIELDS = 'timestamp = "value.max"\nstopped = true\n'
 
 
 def maintenance(

@@ -49,6 +49,6 @@ def compaction(
         ObjectDirectory.at_once = at_once
         proxy.fault = lambda request: time.sleep(LATENCY)
         factory = TtlTransformerFactory(StateTtlConfig(parse_duration(ttl)), timestamp)
-        compact(uri, [factory], now=now, quiet_period=0, engine=LocalEngine(None if at_once > 1 else 1))
+        compact(uri, [factory], now=now, stopped=True, engine=LocalEngine(None if at_once > 1 else 1))
 
     return ready

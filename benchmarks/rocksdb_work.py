@@ -45,7 +45,7 @@ def compaction(source: Path, target: Path, engine: Engine, timestamp: str, ttl: 
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target)
     factory = TtlTransformerFactory(StateTtlConfig(parse_duration(ttl)), timestamp=timestamp)
-    return lambda: compact(str(target), [factory], now=now, engine=engine, rewrite="full", quiet_period=0)
+    return lambda: compact(str(target), [factory], now=now, engine=engine, rewrite="full", stopped=True)
 
 
 class StateRewriter:

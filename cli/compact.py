@@ -19,9 +19,9 @@ from ttlsnap.cli.options import (
     MasterOption,
     NowOption,
     OperatorOption,
-    QuietPeriodOption,
     SchemaOption,
     StateOption,
+    StoppedOption,
     StoreOption,
 )
 from ttlsnap.cli.output import MISSING, console, number, print_error, print_json, size, table
@@ -190,7 +190,7 @@ def compact(
             "--timers", help="transformWithState: a key's timers stay, or follow when the last of its state goes."
         ),
     ] = TimerPolicyName.KEEP,
-    quiet_period: QuietPeriodOption = 5.0,
+    stopped: StoppedOption = False,
     expired_to: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
@@ -329,7 +329,7 @@ def compact(
                     scratch=scratch,
                     drop_unmatched=drop_unmatched,
                     timers=timers.value,
-                    quiet_period=quiet_period,
+                    stopped=stopped,
                     expired_to=callback or expired_to,
                     listener=listener,
                 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ttlsnap.cli.options import Format, FormatOption, QuietPeriodOption, Target
+from ttlsnap.cli.options import Format, FormatOption, StoppedOption, Target
 from ttlsnap.cli.output import console, number, print_json, table
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def doctor(
         Optional[str],  # noqa: UP045
         typer.Option("--scratch", metavar="DIR", help="A local folder for the work on RocksDB, rather than TMPDIR."),
     ] = None,
-    quiet_period: QuietPeriodOption = 5.0,
+    stopped: StoppedOption = False,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Read all that a checkpoint retains: what is damaged, which versions can be restored, and the way out.
@@ -63,7 +63,7 @@ def doctor(
             fix=fix or (),
             parallelism=parallelism,
             scratch=scratch,
-            quiet_period=quiet_period,
+            stopped=stopped,
             listener=shown,
         )
     if output_format is Format.JSON:

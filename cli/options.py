@@ -55,14 +55,11 @@ JarsOption = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--jars", metavar="PATHS", help="Delta tables: Delta's jars, where Maven cannot be reached."),
 ]
-QuietPeriodOption = Annotated[
-    float,
+StoppedOption = Annotated[
+    bool,
     typer.Option(
-        "--quiet-period",
-        metavar="SECONDS",
-        min=0,
-        max=86_400,
-        envvar="TTLSNAP_QUIET_PERIOD",
-        help="For how long the logs must not have changed, or the query is taken to run.",
+        "--stopped",
+        envvar="TTLSNAP_STOPPED",
+        help="The query is known to be stopped: do not refuse because its logs changed a short time ago.",
     ),
 ]

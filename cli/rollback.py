@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import typer
 
-from ttlsnap.cli.options import Format, FormatOption, JarsOption, QuietPeriodOption, Target
+from ttlsnap.cli.options import Format, FormatOption, JarsOption, StoppedOption, Target
 from ttlsnap.cli.output import print_json
 
 
@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
 def rollback(
     target: Target,
-    quiet_period: QuietPeriodOption = 5.0,
+    stopped: StoppedOption = False,
     jars: JarsOption = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
@@ -32,7 +32,7 @@ def rollback(
         _of_table(target, jars, output_format)
         return
 
-    report = run(target, quiet_period=quiet_period)
+    report = run(target, stopped=stopped)
     if output_format is Format.JSON:
         print_json(asdict(report))
         return

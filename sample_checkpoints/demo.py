@@ -74,7 +74,7 @@ def ttlsnap(folder: str, *arguments: str) -> None:
     """Show a command, and run it."""
     print(f"$ ttlsnap {' '.join(arguments)}", flush=True)
     # The sample was written a moment ago as far as file times tell, and no query runs on it.
-    quiet = ("--quiet-period", "0") if arguments[0] == "compact" else ()
+    quiet = ("--stopped") if arguments[0] == "compact" else ()
     subprocess.run([*script(), *arguments, *quiet], cwd=folder, check=True, stdin=subprocess.DEVNULL, env=os.environ)
 
 

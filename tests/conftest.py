@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != ROOT]
 os.environ["PYTHONSAFEPATH"] = "1"
 # What a test wrote a moment ago is not a query at work; tests of that sign name their own period.
-os.environ["TTLSNAP_QUIET_PERIOD"] = "0"
+os.environ["TTLSNAP_STOPPED"] = "1"
 # A Spark that is started for a test lives for seconds: the optimising compiler would only take its cores away.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 # A machine that is busy with Spark is slow at making examples.

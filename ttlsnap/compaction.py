@@ -31,7 +31,7 @@ from ttlsnap.expired.writing import check_complete, folder_of
 from ttlsnap.filesystem import OWN, Directory, LocalDirectory, for_reading, is_local, open_directory
 from ttlsnap.incremental import Parts, Turns, read_visited, write_visited
 from ttlsnap.journal import report_path, scratch_path, staged_path
-from ttlsnap.locking import QUIET_PERIOD, refuse_if_alive
+from ttlsnap.locking import refuse_if_running
 from ttlsnap.operators import AnyOf, Selection, TimerPolicy
 from ttlsnap.partition import PartitionResult, PartitionTask
 from ttlsnap.plan import Plan, plan_compaction
@@ -84,7 +84,7 @@ def compact(
     scratch: str | None = None,
     drop_unmatched: bool = False,
     timers: TimerPolicy = "keep",
-    quiet_period: float = QUIET_PERIOD,
+    stopped: bool = False,
     parts: Parts = (),
     expired_to: str | ExpiredCallback | None = None,
     listener: Listener | None = None,
@@ -96,10 +96,10 @@ def compact(
     share of its entries up to which they go as tombstones), and in which local folder the work is done.
     ``drop_unmatched`` lets rows of a join go that have matched nothing yet.
     ``timers`` "follow" lets those of a key go with the last of its state.
-    ``quiet_period`` is for how many seconds the logs must not have changed. ``parts`` say of which states a run visits
-    some partitions only, and the next run others. ``expired_to`` is what gets what was dropped: a folder, ``delta:``
-    and the path of a Delta table, or what is called with it (see ``ttlsnap.expired``).
-
+    ``stopped`` is your word that the query is stopped, however young its logs are.
+    ``parts`` say of which states a run visits some partitions only, and the next run others. ``expired_to`` is what
+    gets what was dropped: a folder, ``delta:`` and the path of a Delta table, or what is called with it (see
+    ``ttlsnap.expired``).
     Raises a ``TtlsnapError`` (see ``ttlsnap.errors``); the checkpoint is then as it was, unless the message names
     ``ttlsnap recover``.
     """
@@ -130,7 +130,7 @@ def compact(
         plan = plan_compaction(checkpoint, transformers, clock_at(now, checkpoint.batch), selection, timers)
         check_given_schemas(plan, schemas or {}, scratch)
         if not dry_run:
-            refuse_if_alive(files, checkpoint.query_id, quiet_period, only_read=output is not None)
+            refuse_if_running(files, checkpoint.query_id, stopped=stopped, only_read=output is not None)
         run = _Run(plan, engine or LocalEngine(), listener, started, rewrite, scratch, drop_unmatched, parts, archive)
         destination = check_destination(files.root, output) if output is not None else None
         if dry_run:

@@ -1,69 +1,98 @@
-"""Two that must not meet: another ttlsnap, which ``Directory.lock`` keeps away, and a query that runs.
+"""Refuse to work on a checkpoint whose query may be running.
 
-``refuse_if_alive`` looks for signs of a running query: log files that change, state files that are being written,
-and a query of that id in this process's own Spark session. Files tell only of a query that moves: one that waits
-for data in another process looks like one that is stopped. Publishing looks again behind its fence, and the fence
-makes a query that wakes up meanwhile fail at its next batch instead of going on with a state that changes under it.
+``Directory.lock`` keeps other ttlsnap processes away. Files alone cannot show that a query is stopped: one that waits
+for data changes none. Two things deal with that. ``refuse_if_running`` spares people a mistake: it refuses a
+checkpoint whose logs are young, and one whose query runs in this Spark application. And publishing is safe without
+it: behind the fence the files must be those that were planned for, and afterwards the next batch is taken, so that a
+query that was idle stops before it has written anything (see ``ttlsnap.publish``).
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.checkpoint.logs import read_logs
+from ttlsnap.checkpoint.logs import Logs, read_logs
 from ttlsnap.errors import BusyError
 from ttlsnap.filesystem import Directory, FileInfo, each
 
-QUIET_PERIOD = 5.0
-# A batch that was begun and not committed may be a crash or a long batch: how many quiet periods old it must be.
-_UNCOMMITTED_FACTOR = 10
+YOUNGEST_S = 60.0
+"""Logs that changed less than this many seconds ago are young, however short the batches are."""
+
+GAPS = 3
+"""So are logs that changed less than this many times the longest gap between two batches ago."""
+
+_NS = 1_000_000_000
 
 
-def refuse_if_alive(
+def refuse_if_running(
     files: Directory,
     query_id: str | None,
-    quiet_period: float = QUIET_PERIOD,
-    sleep: Callable[[float], None] = time.sleep,
     *,
+    stopped: bool = False,
     only_read: bool = False,
+    planned: int | None = None,
 ) -> None:
-    """Raise BusyError when a query seems to run on this checkpoint.
+    """Raise BusyError when the query of this checkpoint may be running.
 
-    Logs and half-written state files that changed less than ``quiet_period`` seconds ago are watched until they have
-    been quiet for so long; if one changes meanwhile, the query runs. A batch begun but not committed must be ten
-    such periods old. Ages are by the clock that stamps the files, which may be another machine's, and which is asked by
-    writing one; of what is ``only_read``, by this machine's.
+    It may be while the newest file of its logs is younger than three times the longest gap between the batches that
+    are retained, and than a minute. ``stopped`` is the user's word that it is not. A query that this process's Spark
+    application runs is refused in any case. Ages go by the clock that stamps the files, which is asked by writing a
+    file; where the checkpoint is ``only_read``, by this machine's clock. ``planned`` is a batch that ttlsnap planned.
     """
-    if _runs_in_this_process(query_id):
-        raise BusyError(f"{files.root}: its query runs in this Spark session. Stop it first")
-    before = _signature(files)
+    if _runs_in_this_application(query_id):
+        raise BusyError(f"{files.root}: its query is running in this Spark application. Stop the query first")
+    if stopped:
+        return
     logs = read_logs(files)
     now_ns = time.time_ns() if only_read else files.now_ns()
-    age = (now_ns - max((moment for _, moment in before), default=0)) / 1e9
-    if logs.offsets and logs.offsets[-1] > logs.commits[-1] and age < quiet_period * _UNCOMMITTED_FACTOR:
+    newest_ns = max((info.mtime_ns for _, info in activity(files)), default=0)
+    age_s = max((now_ns - newest_ns) / _NS, 0)
+    limit_s = max(YOUNGEST_S, GAPS * _longest_gap_s(files, planned))
+    if age_s < limit_s:
         raise BusyError(
-            f"{files.root}: batch {logs.offsets[-1]} was begun {max(age, 0):.0f} s ago and is not committed: the query "
-            "seems to run. If it is stopped, give --quiet-period 0"
+            f"{files.root}: {_what_happened(logs, planned)} {_duration(age_s)} ago, so the query may be running. Stop "
+            f"it and repeat the command with --stopped, or wait until {_duration(limit_s)} have passed without a change"
         )
-    # A file from the future, of a clock that is ahead, counts as one of right now.
-    wait = quiet_period - max(age, 0)
-    if wait > 0:
-        sleep(wait)
-    if _signature(files) != before:
-        raise BusyError(f"{files.root}: its logs are changing: the query runs. Stop it first")
 
 
-def _signature(files: Directory) -> list[tuple[str, int]]:
-    """The log files, and the temporary files that Spark renames to state files, with their times."""
+def activity(files: Directory) -> list[tuple[str, FileInfo]]:
+    """The files by which a query that works is seen: its logs, and temporary files that Spark renames to state files.
+
+    Each with its folder.
+    """
     logs = _list_all(files, (layout.OFFSETS, layout.COMMITS))
     state = _list_all(files, list(_partition_folders(files)))
     # A store that has a name has a folder of its own in the partition's.
     state += _list_all(files, [f"{folder}/{info.name}" for folder, info in state if info.is_dir])
-    found = [*logs, *((folder, info) for folder, info in state if info.name.endswith(".tmp"))]
-    return [(f"{folder}/{info.name}", info.mtime_ns) for folder, info in found]
+    return [*logs, *((folder, info) for folder, info in state if info.name.endswith(".tmp"))]
+
+
+def _what_happened(logs: Logs, planned: int | None) -> str:
+    newest, committed = logs.offsets[-1] if logs.offsets else -1, logs.commits[-1]
+    if newest == planned:
+        return f"ttlsnap planned batch {newest}, with which the query restarts,"
+    if newest > committed:
+        return f"batch {newest} was started, and is not committed. Its files last changed"
+    return f"batch {committed} was committed"
+
+
+def _longest_gap_s(files: Directory, planned: int | None) -> float:
+    """The longest time between two batches, in seconds; that before a batch of ttlsnap's is not the query's."""
+    started = {layout.parse_number(info.name): info.mtime_ns for info in files.list(layout.OFFSETS)}
+    moments = [moment for batch, moment in sorted((b, m) for b, m in started.items() if b not in (None, planned))]
+    return max((abs(after - before) for before, after in pairwise(moments)), default=0) / _NS
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _list_all(files: Directory, folders: Sequence[str]) -> list[tuple[str, FileInfo]]:
@@ -78,9 +107,20 @@ def _partition_folders(files: Directory) -> Iterator[str]:
                 yield f"{layout.STATE}/{operator.name}/{partition.name}"
 
 
-def _runs_in_this_process(query_id: str | None) -> bool:
-    """Whether a Spark session that this process has already (in a notebook, say) runs the query itself."""
+def _runs_in_this_application(query_id: str | None) -> bool:
+    """Whether a Spark application that this process has already (in a notebook, say) runs the query itself.
+
+    Asked from any thread, about the queries of all its sessions: a session's own list has those it started alone, and
+    which session is active is a matter of each thread.
+    """
     # Another thread may be importing it just now; there is no session then.
-    sessions = getattr(sys.modules.get("pyspark.sql"), "SparkSession", None)
-    session = sessions.getActiveSession() if sessions is not None else None
+    sessions: Any = getattr(sys.modules.get("pyspark.sql"), "SparkSession", None)
+    if query_id is None or sessions is None:
+        return False
+    session = getattr(sessions, "_instantiatedSession", None)
+    if session is not None and session._sc._jsc is not None:
+        queries = session._jsparkSession.sharedState().activeStreamingQueries()
+        return bool(queries.containsKey(session._jvm.java.util.UUID.fromString(query_id)))
+    connect = getattr(sys.modules.get("pyspark.sql.connect.session"), "SparkSession", None)
+    session = getattr(connect, "_default_session", None) or sessions.getActiveSession()
     return session is not None and any(query.id == query_id for query in session.streams.active)

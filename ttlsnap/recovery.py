@@ -37,7 +37,7 @@ from ttlsnap.journal import (
     scratch_path,
     staged_path,
 )
-from ttlsnap.locking import QUIET_PERIOD, refuse_if_alive
+from ttlsnap.locking import refuse_if_running
 from ttlsnap.plan import new_run_id
 from ttlsnap.publish import (
     apply,
@@ -167,7 +167,7 @@ def _refuse_orphan_fence(files: Directory) -> None:
         )
 
 
-def rollback(target: str, *, quiet_period: float = QUIET_PERIOD) -> RollbackReport:
+def rollback(target: str, *, stopped: bool = False) -> RollbackReport:
     """Put back what the last published run replaced, byte for byte.
 
     Raises RefusedError when a newer batch is committed, when the query seems to run (see ``compact``), when there is
@@ -192,7 +192,7 @@ def rollback(target: str, *, quiet_period: float = QUIET_PERIOD) -> RollbackRepo
         kept = [move for move in last.moves if move.target.startswith(f"{layout.RUNS}/")]
         if len(existing(files, [move.target for move in kept])) < len(kept):
             raise RefusedError(f"{files.root}: the backup of run {last.run} has been removed; it cannot be rolled back")
-        refuse_if_alive(files, query_id(files), quiet_period)
+        refuse_if_running(files, query_id(files), stopped=stopped)
         run = new_run_id()
         moves = _back(files, last, run)
         journal = Journal(

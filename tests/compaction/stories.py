@@ -123,7 +123,7 @@ def drop_expired(
         output=str(output) if output else None,
         engine=engine or LocalEngine(1),
         rewrite=rewrite,
-        quiet_period=0,
+        stopped=True,
     )
 
 
@@ -162,7 +162,7 @@ def _live_on(judge: Judge, written: Checkpoint, layout: str, version: str, *, fr
 
     drop_expired(rolled_back.path, query, rewrite="tombstones")
     assert digest(rolled_back.path) != before
-    rollback(str(rolled_back.path), quiet_period=0)
+    rollback(str(rolled_back.path), stopped=True)
     assert digest(rolled_back.path) == before, "rollback gives back every byte"
 
     assert counts(drop_expired(written.path, query, rewrite="full")) == counts(report)
@@ -240,7 +240,7 @@ def copy_all(target: Path, output: Path | None = None) -> CompactionReport:
         output=str(output) if output else None,
         engine=LocalEngine(1),
         rewrite="full",
-        quiet_period=0,
+        stopped=True,
     )
 
 

@@ -89,7 +89,7 @@ def drop(path: Path, *, only: int | None = None, limit: int = LIMIT, **options: 
         now=stamp(limit + TTL_S),
         selection=Selection(operator=only),
         engine=LocalEngine(1),
-        quiet_period=0,
+        stopped=True,
         **options,
     )
 
@@ -107,7 +107,7 @@ def test_each_operator_may_go_alone(judge: Judge, case: Case) -> None:
     written = judge.write(query, BATCHES, layout=layout, version=case.version)
     before = settled(written.path)
     # The watermark has gone through both operators, and both have dropped by themselves what it has reached.
-    nothing = compact(str(written.path), [TtlTransformerFactory()], engine=LocalEngine(1), quiet_period=0)
+    nothing = compact(str(written.path), [TtlTransformerFactory()], engine=LocalEngine(1), stopped=True)
     assert [(state.counts.dropped, state.now_us) for state in nothing.states] == [(0, WATERMARK * 1_000_000)] * 2
 
     more = MORE if case.long else [*MORE[:1], *MORE[-1:]]

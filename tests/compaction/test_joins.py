@@ -69,7 +69,7 @@ def drop(path: Path, **options: Any) -> CompactionReport:
         [TtlTransformerFactory(StateTtlConfig(H * 1_000_000))],
         now=stamp(LIMIT + H),
         engine=LocalEngine(1),
-        quiet_period=0,
+        stopped=True,
         drop_unmatched=True,
         **options,
     )
@@ -176,7 +176,7 @@ def test_some_of_the_rows_with_one_key_and_time_go(judge: Judge, checksum: bool)
             return entries.filter(entries.words("value.left_value")[0] % 10 != 3)
 
     def drop_some(path: Path, **options: Any) -> CompactionReport:
-        return compact(str(path), [Drop3()], engine=LocalEngine(1), quiet_period=0, drop_unmatched=True, **options)
+        return compact(str(path), [Drop3()], engine=LocalEngine(1), stopped=True, drop_unmatched=True, **options)
 
     case = Case(joined(provider="rocksdb", join_format=4, changelog=True, row_checksum=checksum))
     more = MORE if case.long else [*MORE[:3], *MORE[12:15]]
@@ -192,7 +192,7 @@ def written(judge: Judge) -> Checkpoint:
 
 def test_rows_that_have_matched_nothing_go_only_when_that_is_wanted(written: Checkpoint) -> None:
     before = settled(written.path)
-    options: dict[str, Any] = {"now": stamp(LIMIT + H), "engine": LocalEngine(1), "quiet_period": 0}
+    options: dict[str, Any] = {"now": stamp(LIMIT + H), "engine": LocalEngine(1), "stopped": True}
     factory = TtlTransformerFactory(StateTtlConfig(H * 1_000_000))
     for output in (None, f"{written.path}-new"):
         with pytest.raises(RefusedError, match=r"^1 of the rows that would be dropped .* --drop-unmatched"):
@@ -211,7 +211,7 @@ def test_each_side_may_have_a_time_of_its_own(written: Checkpoint) -> None:
     for side, names in sides.items():
         factory = TtlTransformerFactory(config, timestamp=names)
         report = compact(
-            str(written.path), [factory], now=stamp(LIMIT + H), engine=LocalEngine(1), dry_run=True, quiet_period=0
+            str(written.path), [factory], now=stamp(LIMIT + H), engine=LocalEngine(1), dry_run=True, stopped=True
         )
         found = {state.state.side: state.counts.dropped for state in report.states if state.state.role == "primary"}
         dropped[side] = found

@@ -63,7 +63,7 @@ def test_a_value_variable_expires_and_the_list_beside_it_stays(judge: Judge, rew
         now=stamp(limit + 2 * H),
         engine=LocalEngine(1),
         rewrite=rewrite,
-        quiet_period=0,
+        stopped=True,
     )
     assert report.totals.dropped == checkpoint.expected.drop(expired("value.seen", limit)) > 0
     left = {state.state.state: state.left_alone for state in report.states}
@@ -137,7 +137,7 @@ def test_ten_more_batches_with_snapshots_and_maintenance(
         now=stamp(limit + H),
         engine=LocalEngine(1),
         rewrite=rewrite,
-        quiet_period=0,
+        stopped=True,
     )
     assert report.totals.dropped == checkpoint.expected.drop(expired("value.max", limit)) > 0
     model = checkpoint.expected
@@ -161,10 +161,10 @@ def test_a_batch_that_was_cut_off_runs_again(judge: Judge, changelog: bool, chec
             [TtlTransformerFactory(StateTtlConfig(2 * H * 1_000_000), "value.max")],
             now=stamp(T + 4 * H),
             engine=LocalEngine(1),
-            quiet_period=0,
+            stopped=True,
         )
         assert report.totals.dropped > 0
-    rollback(str(copied.path), quiet_period=0)
+    rollback(str(copied.path), stopped=True)
     assert digest(copied.path) == before
     assert report.totals.dropped == checkpoint.expected.drop(expired("value.max", T + 2 * H))
     for each in (checkpoint, copied):

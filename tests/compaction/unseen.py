@@ -68,7 +68,7 @@ def goes_on(
     patched: Rewrite = "tombstones"
     drop(undone.path, rewrite=patched)
     assert digest(undone.path) != before
-    rollback(str(undone.path), quiet_period=0)
+    rollback(str(undone.path), stopped=True)
     assert digest(undone.path) == before
     new = copied.path.with_name(f"{copied.path.name}-new")
     drop(copied.path, rewrite=patched, output=str(new))

@@ -159,8 +159,6 @@ def test_an_empty_folder_and_one_that_is_missing_are_outputs(ttlsnap: Ttlsnap, t
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--quiet-period", "inf"), "--quiet-period"),
-        (("--quiet-period", "nan"), "--quiet-period"),
         (("--ttl", "9" * 5000 + "d"), "is no duration"),
         (("--transformer", ":F"), "cannot be loaded"),
         (("--transformer", "no.such.module:F"), "cannot be loaded"),

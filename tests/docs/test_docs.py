@@ -46,8 +46,8 @@ def test_the_library_example_runs(tmp_path: Path) -> None:
     sample("agg-deltas-lz4-4.2", tmp_path).rename(tmp_path / "ck")
     (code,) = _PYTHON.findall((ROOT / "docs/library.md").read_text())
     # As on a checkpoint whose query was stopped a while ago.
-    code = code.replace("engine=LocalEngine()", "engine=LocalEngine(), quiet_period=0")
-    code = code.replace("rollback(checkpoint)", "rollback(checkpoint, quiet_period=0)")
+    code = code.replace("engine=LocalEngine()", "engine=LocalEngine(), stopped=True")
+    code = code.replace("rollback(checkpoint)", "rollback(checkpoint, stopped=True)")
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     fields, dropped, published, undone = done.stdout.splitlines()
     assert fields == "['key.key', 'value.max', 'value.count', 'value.sum']"
@@ -60,7 +60,7 @@ def test_the_transformers_of_the_page_do_what_it_says(tmp_path: Path, monkeypatc
     for code in _PYTHON.findall((ROOT / "docs/transformers.md").read_text()):
         (tmp_path / code.splitlines()[0].removeprefix("# ")).write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    quick = ("--engine", "local", "--parallelism", "1", "--quiet-period", "0", "--yes")
+    quick = ("--engine", "local", "--parallelism", "1", "--stopped", "--yes")
 
     def entries() -> list[dict[str, int]]:
         from ttlsnap import inspect

@@ -25,12 +25,12 @@ def fix(target: Path, name: str) -> Answer:
     shutil.copytree(target, back)
     if name != "moved-schema-paths":  # a copy is one that moved
         for place in (back, target):
-            answer = doctor(place, "--fix", name, "--quiet-period", "0")
+            answer = doctor(place, "--fix", name, "--stopped")
             assert answer.document["fixed"] == [name], answer.error
-        assert run(["rollback", str(back), "--quiet-period", "0"]) == 0
+        assert run(["rollback", str(back), "--stopped"]) == 0
         assert digest(back) == before
         return answer
-    return doctor(target, "--fix", name, "--quiet-period", "0")
+    return doctor(target, "--fix", name, "--stopped")
 
 
 def cut_off(judge: Judge, checkpoint: Checkpoint, partitions: int) -> None:
@@ -112,7 +112,7 @@ def test_a_query_that_went_on_over_an_abandoned_repartition(judge: Judge) -> Non
     settled(written.path)
     found = doctor(written.path)
     assert (found.code, found.codes) == (1, ["resumed-repartition"])
-    answer = doctor(written.path, "--fix", "resumed-repartition", "--quiet-period", "0")
+    answer = doctor(written.path, "--fix", "resumed-repartition", "--stopped")
     assert answer.code == 4 and "not safe" in answer.error
 
 

@@ -38,13 +38,13 @@ def test_a_sound_sample_is_found_sound_and_nothing_is_written(name: str, tmp_pat
     assert bytes_of(target) == before
     if name in MOVED:
         assert (found.code, set(found.codes)) == (1, {"moved-schema-paths"})
-        found = doctor(target, "--fix", "moved-schema-paths", "--quiet-period", "0")
+        found = doctor(target, "--fix", "moved-schema-paths", "--stopped")
         assert found.document["fixed"] == ["moved-schema-paths"]
     assert (found.code, found.codes) == (0, NOTES.get(name, []))
     assert set(found.restorable.values()) == {True}
     assert found.document["batch"] == max(found.restorable) - 1
     if name in MOVED:
-        assert run(["rollback", str(target), "--quiet-period", "0"]) == 0
+        assert run(["rollback", str(target), "--stopped"]) == 0
         after = {path: digest for path, digest in bytes_of(target).items() if not path.startswith("_ttlsnap")}
         assert after == before
 
@@ -136,7 +136,7 @@ def test_damage_is_found_and_named(case: str, tmp_path: Path) -> None:
     assert {version for version, whole in found.restorable.items() if whole} == left
     fixable = [problem["code"] for problem in found.document["problems"] if problem["fixable"]]
     if fixable:
-        fixed = doctor(target, "--fix", fixable[0], "--quiet-period", "0")
+        fixed = doctor(target, "--fix", fixable[0], "--stopped")
         assert fixed.code == 0, (fixed.document, fixed.error)
     for problem in found.document["problems"]:
         assert problem["fix"] and problem["where"] and not problem["where"].startswith("/")
@@ -162,7 +162,7 @@ def test_a_link_that_leads_outside_is_a_problem_like_others(name: str, where: st
     _cut("state/0/0/7.delta")(target)
     found = doctor(target)
     assert (found.code, sorted(set(found.codes))) == (1, ["damaged-file", "last-batch-lost", "link-outside"])
-    fixed = doctor(target, "--fix", "last-batch-lost", "--quiet-period", "0")
+    fixed = doctor(target, "--fix", "last-batch-lost", "--stopped")
     assert fixed.code == (4 if name == "metadata" else 3), fixed.error
 
 
@@ -182,14 +182,14 @@ def test_damaged_metadata_is_not_the_end(text: str | None, tmp_path: Path) -> No
     assert {version for version, whole in found.restorable.items() if whole} == ALL
     _cut("state/0/0/7.delta")(target)
     before = bytes_of(target)
-    refused = doctor(target, "--fix", "last-batch-lost", "--quiet-period", "0")
+    refused = doctor(target, "--fix", "last-batch-lost", "--stopped")
     assert refused.code == 4 and f"{path}" in refused.error
     assert {p: d for p, d in bytes_of(target).items() if not p.startswith("_ttlsnap")} == before
 
 
 def test_a_table_of_an_older_snapshot_alone_is_read(tmp_path: Path) -> None:
     target = sample(ROCKSDB, tmp_path)
-    keep = ("--ttl", "1d", "--timestamp", "value.max", "--rewrite", "full", "--quiet-period", "0", "--yes")
+    keep = ("--ttl", "1d", "--timestamp", "value.max", "--rewrite", "full", "--stopped", "--yes")
     assert run(["compact", str(target), "--engine", "local", "--parallelism", "1", *keep]) == 0
     assert doctor(target).code == 0
     tables = sorted(path for path in target.glob("state/0/*/SSTs/*.sst"))
@@ -233,7 +233,7 @@ def die(*_):
     os._exit(9)
 
 setattr(publish, sys.argv[2], die)
-doctor(sys.argv[1], fix=["torn-offset", "moved-schema-paths"], quiet_period=0, parallelism=1)
+doctor(sys.argv[1], fix=["torn-offset", "moved-schema-paths"], stopped=True, parallelism=1)
 """
 
 
@@ -254,11 +254,11 @@ def test_a_repair_that_is_killed_is_one_that_recover_ends(step: str, tmp_path: P
     assert doctor(target).code == 0
     assert not (target / "offsets/4").exists() and not (target / "state/0/0/5.zip").exists()
     assert run(["history", str(target)]) == 0
-    assert run(["rollback", str(target), "--quiet-period", "0"]) == 0
+    assert run(["rollback", str(target), "--stopped"]) == 0
     assert {p: d for p, d in bytes_of(target).items() if not p.startswith("_ttlsnap")} == before
 
 
-def test_mistakes_have_their_exit_codes(tmp_path: Path) -> None:
+def test_mistakes_have_their_exit_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor(tmp_path / "nothing").code == 2
     assert doctor(tmp_path).code == 2
     target = sample(LZ4, tmp_path)
@@ -269,8 +269,9 @@ def test_mistakes_have_their_exit_codes(tmp_path: Path) -> None:
     assert bytes_of(target) == before
     moved = sample("visits-4.2", tmp_path)
     (moved / "offsets/4").write_bytes((moved / "offsets/3").read_bytes())
-    answer = doctor(moved, "--fix", "moved-schema-paths", "--quiet-period", "60")
-    assert answer.code == 4 and "seems to run" in answer.error
+    monkeypatch.delenv("TTLSNAP_STOPPED")
+    answer = doctor(moved, "--fix", "moved-schema-paths")
+    assert answer.code == 4 and "the query may be running" in answer.error
     unknown = sample("rocksdb-4.2", tmp_path)
     for path in [*unknown.glob("offsets/[0-9]"), *unknown.glob("offsets/.*")]:
         path.write_text(path.read_text().replace('codec":"lz4', 'codec":"abc')) if path.name[

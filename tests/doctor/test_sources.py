@@ -57,7 +57,7 @@ def test_a_file_source_s_offset_that_broke_off_in_a_batch_that_was_not_committed
     offset(target, '{"logOffset":', 4)
     found = doctor(target)
     assert (found.code, found.codes) == (1, ["torn-offset"])
-    assert doctor(target, "--fix", "torn-offset", "--quiet-period", "0").code == 0
+    assert doctor(target, "--fix", "torn-offset", "--stopped").code == 0
 
 
 @pytest.mark.parametrize(

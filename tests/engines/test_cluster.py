@@ -172,7 +172,7 @@ def written(judge: Judge) -> Path:
 
 OPTIONS = (
     *("--ttl", f"{KEYS // 2}s", "--timestamp", "value.max", "--now", f"{stamp(T + KEYS)}Z"),
-    *("--transformer", "slow:Slow", "--quiet-period", "0", "--yes", "--format", "json"),
+    *("--transformer", "slow:Slow", "--stopped", "--yes", "--format", "json"),
 )
 
 
@@ -188,7 +188,7 @@ def require_right(target: Path, reference: Path, printed: str) -> None:
     """As by one thread on this machine, and published once."""
     document = json.loads(printed)
     ttl = TtlTransformerFactory(StateTtlConfig(KEYS // 2 * 1_000_000), "value.max")
-    wanted = compact(str(reference), [ttl], now=f"{stamp(T + KEYS)}Z", engine=LocalEngine(1), quiet_period=0)
+    wanted = compact(str(reference), [ttl], now=f"{stamp(T + KEYS)}Z", engine=LocalEngine(1), stopped=True)
     assert document["totals"]["dropped"] == wanted.totals.dropped > 0
     assert inspect(str(target), entries=1000).samples == inspect(str(reference), entries=1000).samples
     (entry,) = history(str(target))

@@ -32,7 +32,7 @@ AFTER_ALL = "2100-01-01"
 
 def run(target: Path, archive: Path, field: str = "value.max", ttl: str = "7d", **options: Any) -> CompactionReport:
     factory = TtlTransformerFactory(StateTtlConfig(parse_duration(ttl)), field)
-    return compact(str(target), [factory], quiet_period=0, expired_to=str(archive), **options)
+    return compact(str(target), [factory], stopped=True, expired_to=str(archive), **options)
 
 
 def archived(archive: Path) -> Rows:
@@ -93,7 +93,7 @@ def test_what_is_rolled_back_is_taken_back(tmp_path: Path) -> None:
     target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
     first = run(target, archive, ttl="20d")
     run(target, archive, ttl="7d")
-    rollback(str(target), quiet_period=0)
+    rollback(str(target), stopped=True)
     assert {row["run"] for row in archived(archive)} == {first.run}
 
 
@@ -218,11 +218,11 @@ def test_a_copys_rollback_leaves_the_archive_to_the_original(tmp_path: Path) -> 
     report = run(target, archive)
     copy = tmp_path / "copy"
     shutil.copytree(target, copy)
-    undone = rollback(str(copy), quiet_period=0)
+    undone = rollback(str(copy), stopped=True)
     assert bytes_of(copy / "state") == old
     assert undone.warnings[0].endswith(f"stays in {archive}, and is here now as well")
     assert len(archived(archive)) == report.totals.dropped
-    assert rollback(str(target), quiet_period=0).warnings == ()
+    assert rollback(str(target), stopped=True).warnings == ()
     assert archived(archive) == []
 
 
@@ -231,10 +231,10 @@ def test_an_archive_that_is_away_is_not_taken_for_an_empty_one(tmp_path: Path) -
     run(target, archive)
     before, away = bytes_of(target), archive.rename(tmp_path / "away")
     with pytest.raises(RefusedError, match="is not there, so that what the run dropped cannot be taken back"):
-        rollback(str(target), quiet_period=0)
+        rollback(str(target), stopped=True)
     assert bytes_of(target) == before
     away.rename(archive)
-    rollback(str(target), quiet_period=0)
+    rollback(str(target), stopped=True)
     assert archived(archive) == []
 
 
@@ -259,7 +259,7 @@ def test_a_table_that_vacuum_cleans_up_is_no_place_for_it(tmp_path: Path) -> Non
     before = bytes_of(target)
     for place in (f"{table}/expired", f"{table}/a/b", f"delta:{table}/expired"):
         with pytest.raises(UsageError, match=r"lies in the Delta table .*/table, whose VACUUM"):
-            compact(str(target), [], quiet_period=0, expired_to=place)
+            compact(str(target), [], stopped=True, expired_to=place)
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="file is no folder"):
         run(target, tmp_path / "file/expired", dry_run=True)
@@ -275,7 +275,7 @@ def test_what_waits_is_told_by_every_run_and_by_the_history(tmp_path: Path) -> N
     factory = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max")
     callback = ExpiredCallback("mine:away", away)
     for given in (callback, callback, None):
-        report = compact(str(target), [factory], quiet_period=0, expired_to=given)
+        report = compact(str(target), [factory], stopped=True, expired_to=given)
         (warning,) = report.warnings
         assert "still in" in warning and ("away" in warning if given else "waits for the function mine:away" in warning)
     assert [entry.waiting for entry in history(str(target))] == [True]
@@ -285,7 +285,7 @@ def test_what_waits_is_told_by_every_run_and_by_the_history(tmp_path: Path) -> N
     report = compact(
         str(target),
         [factory],
-        quiet_period=0,
+        stopped=True,
         expired_to=ExpiredCallback("mine:away", lambda key, value: told.append(key)),
     )
     assert (report.warnings, len(told) > 0) == ((), True)

@@ -44,7 +44,7 @@ number = 3
 
 def told_to(function: Any, target: Path, name: str = "callbacks:told") -> CompactionReport:
     ttl = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max")
-    return compact(str(target), [ttl], quiet_period=0, expired_to=ExpiredCallback(name, function))
+    return compact(str(target), [ttl], stopped=True, expired_to=ExpiredCallback(name, function))
 
 
 def test_it_is_told_what_a_folder_would_get(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_it_hears_nothing_of_a_run_that_was_undone(tmp_path: Path, monkeypatch: 
     assert heard == []
     report = told_to(lambda key, value: heard.append(key), target)
     assert len(heard) == report.totals.dropped
-    rollback(str(target), quiet_period=0)
+    rollback(str(target), stopped=True)
 
 
 def test_a_moment_that_python_has_not_is_none(tmp_path: Path) -> None:
@@ -142,11 +142,11 @@ def test_on_the_command_line(
 
     def call(function: str) -> tuple[int, str, str]:
         if command == "compact":
-            words = ["compact", str(target), "--ttl", "7d", "--timestamp", "value.max", "--quiet-period", "0", "--yes"]
+            words = ["compact", str(target), "--ttl", "7d", "--timestamp", "value.max", "--stopped", "--yes"]
             words += ["--expired-to", f"{module}:{function}"]
         else:
             rule = '[[target.rule]]\nttl = "7d"\ntimestamp = "value.max"\n'
-            head = f'[[target]]\npath = "{target.name}"\nquiet_period = 0\nexpired_to = "{module}:{function}"\n'
+            head = f'[[target]]\npath = "{target.name}"\nstopped = true\nexpired_to = "{module}:{function}"\n'
             (tmp_path / "policy.toml").write_text(head + rule)
             words = ["maintain", "policy.toml"]
         code = run([*words, "--engine", "local", "--format", "json"])

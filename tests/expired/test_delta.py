@@ -29,7 +29,7 @@ class Killed(BaseException):
 
 def run(target: Path, place: str, ttl: str = "7d", **options: Any) -> CompactionReport:
     factory = TtlTransformerFactory(StateTtlConfig(parse_duration(ttl)), "value.max")
-    return compact(str(target), [factory], quiet_period=0, expired_to=place, **options)
+    return compact(str(target), [factory], stopped=True, expired_to=place, **options)
 
 
 def rows(table: Path) -> Rows:
@@ -99,11 +99,11 @@ def test_what_is_rolled_back_is_taken_back(
 
         with monkeypatch.context() as patched, pytest.raises(Killed):
             patched.setattr("ttlsnap.recovery.take_back", killed)
-            rollback(str(target), quiet_period=0)
+            rollback(str(target), stopped=True)
         assert runs() == {first.run, second.run}
         recover(str(target))
     else:
-        rollback(str(target), quiet_period=0)
+        rollback(str(target), stopped=True)
     assert runs() == {first.run}
     assert len(run(target, place.format(archive)).warnings) == 0
     assert len(runs()) == 2
@@ -119,7 +119,7 @@ def test_a_rollback_that_is_refused_takes_nothing_back(tmp_path: Path, monkeypat
 
     with monkeypatch.context() as patched, pytest.raises(StorageError):
         patched.setattr("ttlsnap.publish.apply", full)
-        rollback(str(target), quiet_period=0)
+        rollback(str(target), stopped=True)
     recover(str(target))
     assert {row["run"] for row in archived(archive)} == {report.run}
     assert bytes_of(target / "state") == {
@@ -187,7 +187,7 @@ def test_a_rollback_says_that_it_is_done_though_nothing_is_taken_back(
     with monkeypatch.context() as patched:
         patched.setattr("ttlsnap.expired.receivers.Folder.take_back", away)
         with pytest.raises(StorageError, match=f"is away\nRun {report.run} is rolled back, but what it had dropped"):
-            rollback(str(target), quiet_period=0)
+            rollback(str(target), stopped=True)
     assert len(archived(archive)) > 0
     recover(str(target))
     assert archived(archive) == []
@@ -198,14 +198,14 @@ def test_on_the_command_line_and_in_a_policy(
 ) -> None:
     target, table = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
     monkeypatch.chdir(tmp_path)
-    words = ["--ttl", "20d", "--timestamp", "value.max", "--quiet-period", "0", "--yes", "--engine", "local"]
+    words = ["--ttl", "20d", "--timestamp", "value.max", "--stopped", "--yes", "--engine", "local"]
     assert command(["compact", target.name, *words, "--expired-to", "delta:archive"]) == 0
     (name,) = {row["run"] for row in rows(table)}
     assert f"What was dropped is in the Delta table {table}, run = '{name}'" in capsys.readouterr().out.replace(
         "\n", ""
     )
     rule = '[[target.rule]]\nttl = "7d"\ntimestamp = "value.max"\n'
-    head = f'[[target]]\npath = "{target.name}"\nquiet_period = 0\nexpired_to = "delta:archive"\n'
+    head = f'[[target]]\npath = "{target.name}"\nstopped = true\nexpired_to = "delta:archive"\n'
     (tmp_path / "policy.toml").write_text(head + rule)
     assert command(["maintain", "policy.toml", "--engine", "local", "--format", "json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["targets"]

@@ -23,7 +23,7 @@ def last(self, source, target):
     rename(self, source, target)
 
 LocalDirectory.rename = last
-run(["compact", *sys.argv[1:], "--engine", "local", "--quiet-period", "0"])
+run(["compact", *sys.argv[1:], "--engine", "local", "--stopped"])
 """
 
 

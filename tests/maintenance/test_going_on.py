@@ -35,7 +35,7 @@ def maintain(checkpoint: Checkpoint, folder: Path, capsys: pytest.CaptureFixture
         f"""
 [[target]]
 path = {json.dumps(str(checkpoint.path))}
-quiet_period = 0
+stopped = true
 [[target.rule]]
 ttl = "2h"
 timestamp = "{FIELDS[query.operator]}"

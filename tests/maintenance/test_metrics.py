@@ -20,7 +20,7 @@ def test_both_parsers_read_what_the_report_says(tmp_path: Path, capsys: pytest.C
     damaged(folder, "damaged")
     policy, file = tmp_path / "policy.toml", tmp_path / "ttlsnap.prom"
     path = json.dumps(f"{folder}/*")
-    policy.write_text(f'[[target]]\npath = {path}\nquiet_period = 0\nttl = "7d"\ntimestamp = "value.max"\n')
+    policy.write_text(f'[[target]]\npath = {path}\nstopped = true\nttl = "7d"\ntimestamp = "value.max"\n')
     assert run(["maintain", str(policy), "--engine", "local", "--format", "json", "--metrics", str(file)]) == 5
     targets = {target["target"]: target for target in json.loads(capsys.readouterr().out)["targets"]}
     text = file.read_text()

@@ -66,7 +66,7 @@ class Night:
     """The policy of a night, and what becomes of its targets."""
 
     folder: Path
-    policy: str = '[defaults]\nquiet_period = 0\nexpired_to = "expired"\non_busy = "skip"\n'
+    policy: str = '[defaults]\nstopped = true\nexpired_to = "expired"\non_busy = "skip"\n'
     targets: int = 0
 
     def add(self, path: str | Path, ttl: str, timestamp: str, now: str, more: str = "") -> None:
@@ -123,7 +123,7 @@ if FULL:  # some minutes
         cut_off(copies[0].path, "2h", "value.max", "--now", now, "--expired-to", str(tmp_path / "expired"))
         uri = upload(copies[1].path, f"{bucket}/checkpoint")
         night.add_query(copies[1], uri, 'on_busy = "wait"\nwait = "1m"\n')
-        night.add_query(begun, more="quiet_period = 600\n")
+        night.add_query(begun, more="stopped = false\n")
         busy = digest(begun.path)
         broken = [damaged(tmp_path / "ck", "damaged"), unknown(tmp_path / "ck", "unknown")]
         for target in broken:

@@ -20,7 +20,7 @@ from .targets import cut_off, damaged, fresh
 
 POLICY = """
 [defaults]
-quiet_period = 0
+stopped = true
 now = "{now}"
 timestamp = "value.max"
 [[target]]

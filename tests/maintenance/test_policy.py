@@ -26,7 +26,7 @@ ttl = "30d"
 [[target]]
 path = "checkpoints/*"
 exclude = "checkpoints/old*"
-quiet_period = 0.5
+stopped = true
 
 [[target.rule]]
 operator = 0
@@ -71,8 +71,8 @@ def test_everything_is_read(tmp_path: Path) -> None:
     assert made.folder == str(tmp_path)
     assert made.run == {"engine": "local", "parallelism": 3}
     first, second = made.targets
-    assert (first.path, first.exclude, first.on_busy, first.wait_seconds, first.quiet_period) == (
-        "checkpoints/*", ("checkpoints/old*",), "wait", 300, 0.5,
+    assert (first.path, first.exclude, first.on_busy, first.wait_seconds, first.stopped) == (
+        "checkpoints/*", ("checkpoints/old*",), "wait", 300, True,
     )  # fmt: skip
     prefixed, by_store = first.rules
     assert (prefixed.selection, prefixed.key_prefix, prefixed.now_us) == (Selection(0), ("eu", 7), None)
@@ -140,8 +140,8 @@ def test_what_the_environment_says_is_checked_and_not_told(tmp_path: Path, text:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("quiet_period = nan", "nan is no number"),
-        ("quiet_period = inf", "inf is no number"),
+        ("max_files = nan", "nan is no number"),
+        ("max_files = inf", "inf is no number"),
         ("max_files = 1.0", "target 1, max_files must be integer, not 1.0"),
         ("now = 2026-01-01T00:00:00Z", "target 1, now must be string, not 2026-01-01 00:00:00+00:00, without quotes"),
         ("[[target.rule]]\nkey_prefix = [1.0]", "key_prefix must be string or array, which has texts and numbers in"),

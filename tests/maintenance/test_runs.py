@@ -26,7 +26,7 @@ from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_du
 from ..samples import bytes_of
 from .targets import damaged, fenced, fresh, unknown
 
-RULES = '[defaults]\nquiet_period = 0\nttl = "7d"\ntimestamp = "value.max"\n'
+RULES = '[defaults]\nstopped = true\nttl = "7d"\ntimestamp = "value.max"\n'
 Maintain = Callable[..., tuple[int, dict[str, Any]]]
 
 
@@ -50,7 +50,7 @@ def compacted_alone(folder: Path) -> dict[str, str]:
     """The state of a checkpoint that ``compact`` has had by itself."""
     target = fresh(folder, "alone")
     factory = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max")
-    compact(str(target), [factory], quiet_period=0)
+    compact(str(target), [factory], stopped=True)
     return bytes_of(target / "state")
 
 

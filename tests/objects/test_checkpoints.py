@@ -35,7 +35,7 @@ def ttlsnap(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
 
 
 def compact(capsys: pytest.CaptureFixture[str], target: str, *more: str) -> Any:
-    return ttlsnap(capsys, "compact", target, *more, "--engine", "local", "--quiet-period", "0", "--yes")
+    return ttlsnap(capsys, "compact", target, *more, "--engine", "local", "--stopped", "--yes")
 
 
 @pytest.mark.parametrize(("name", "place"), [*product(COMPACTABLE, PLACES)] if FULL else SLICE, indirect=["place"])
@@ -64,7 +64,7 @@ def test_the_state_is_what_it_would_be_on_a_disk(
     assert found[0] == found[1]
     assert [entry.status for entry in history(uri)] == ["done"]
     assert recover(uri).outcome == "nothing"
-    rollback(uri, quiet_period=0)
+    rollback(uri, stopped=True)
     assert objects_of(uri) == old
 
 
@@ -87,7 +87,7 @@ def test_what_is_dropped_goes_there_as_well(place: str, tmp_path: Path, capsys: 
     report = compact(capsys, uri, *OLD, "--expired-to", f"{place}/expired")
     found = download(f"{place}/expired", tmp_path / "expired")
     assert sum(pq.read_table(path).num_rows for path in found.iterdir()) == report["totals"]["dropped"] > 0
-    rollback(uri, quiet_period=0)
+    rollback(uri, stopped=True)
     assert objects_of(f"{place}/expired") == {}
 
 
@@ -97,9 +97,9 @@ def test_where_nothing_was_dropped_there_is_nothing_to_give_back(bucket: str, tm
 
     uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{bucket}/checkpoint")
     old = objects_of(uri)
-    report = compact_here(uri, [EntryTransformerFactory(doubled)], quiet_period=0, expired_to=f"{bucket}/expired")
+    report = compact_here(uri, [EntryTransformerFactory(doubled)], stopped=True, expired_to=f"{bucket}/expired")
     assert (report.published, report.totals.dropped) == (True, 0)
-    rollback(uri, quiet_period=0)
+    rollback(uri, stopped=True)
     assert objects_of(uri) == old
 
 
@@ -111,7 +111,7 @@ def test_and_into_a_delta_table(bucket: str, tmp_path: Path, capsys: pytest.Capt
     options = objects.storage_options(bucket)
     rows = DeltaTable(f"{bucket}/expired", storage_options=options).to_pyarrow_table()
     assert rows["run"].to_pylist() == [report["run"]] * report["totals"]["dropped"]
-    rollback(uri, quiet_period=0)
+    rollback(uri, stopped=True)
     assert DeltaTable(f"{bucket}/expired", storage_options=options).to_pyarrow_table().num_rows == 0
 
 
@@ -128,7 +128,7 @@ def test_real_spark_goes_on(judge: Judge, place: str, provider: str, engine: str
     words = ("--ttl", "2h", "--timestamp", FIELDS[query.operator], "--now", now, "--engine", engine)
     # Workers have the environment that their JVM was started in, so it is a process of its own.
     command = [sys.executable, "-m", "ttlsnap", "compact", uri, *words]
-    command += ["--quiet-period", "0", "--yes", "--format", "json"]
+    command += ["--stopped", "--yes", "--format", "json"]
     done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -144,7 +144,7 @@ def test_a_policys_glob_finds_what_is_there(bucket: str, tmp_path: Path, capsys:
     for name in ("queries/a/checkpoint", "queries/b/checkpoint", "queries/.hidden/checkpoint", "queries/c/other"):
         upload(sample("agg-deltas-lz4-4.2", tmp_path / name), f"{bucket}/{name}")
     policy = tmp_path / "policy.toml"
-    rule = 'quiet_period = 0\nttl = "7d"\ntimestamp = "value.max"\n'
+    rule = 'stopped = true\nttl = "7d"\ntimestamp = "value.max"\n'
     policy.write_text(
         f'[[target]]\npath = "{bucket}/queries/*/check*"\nexclude = ["{bucket}/queries/b/checkpoint", "x"]\n{rule}'
         f'[[target]]\npath = "{bucket}/*/b/checkpoint"\n{rule}'
@@ -183,6 +183,6 @@ def test_words_for_what_is_not_there(bucket: str, tmp_path: Path, capsys: pytest
     assert code == 3
     assert "is a Delta table in an object store or HDFS" in words
     uri = upload(sample("agg-deltas-lz4-4.2", tmp_path / "other"), f"{bucket}/checkpoint")
-    code, words = said("compact", uri, *OLD, "--engine", "local", "--output", f"{bucket}/copy", "--quiet-period", "0")
+    code, words = said("compact", uri, *OLD, "--engine", "local", "--output", f"{bucket}/copy", "--stopped")
     assert code == 3
     assert f"{bucket}/copy: a local path is wanted here" in words

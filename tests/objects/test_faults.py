@@ -25,7 +25,7 @@ from .proxy import CHANGING, Proxy, Request
 
 def compacted(uri: str) -> Any:
     ttl = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max")
-    return compact(uri, [ttl], quiet_period=0)
+    return compact(uri, [ttl], stopped=True)
 
 
 def cut(proxy: Proxy, last: int, answered: bool) -> None:
@@ -81,7 +81,7 @@ def test_a_process_dies_at_any_request(proxy: Proxy, bucket: str, tmp_path: Path
         if ends[-1] == "old":
             compacted(uri)
             assert objects_of(uri) == new, (number, arrived)
-        rollback(uri, quiet_period=0)
+        rollback(uri, stopped=True)
         assert objects_of(uri) == old, (number, arrived)
     assert {"old", "new"} == set(ends)
 
@@ -110,7 +110,7 @@ def test_what_fails_now_and_then_makes_no_difference(proxy: Proxy, bucket: str, 
     assert met >= {*faults, ""}
     assert objects_of(uri) == objects_of(other)
     proxy.fault = fault
-    rollback(uri, quiet_period=0)
+    rollback(uri, stopped=True)
     proxy.reset()
     assert objects_of(uri) == old
 

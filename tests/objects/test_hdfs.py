@@ -127,7 +127,7 @@ def dying(at: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def compacted(uri: str) -> CompactionReport:
     ttl = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max")
-    return compact(uri, [ttl], engine=LocalEngine(1), quiet_period=0)
+    return compact(uri, [ttl], engine=LocalEngine(1), stopped=True)
 
 
 def test_a_process_dies_at_any_change(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_a_process_dies_at_any_change(folder: str, tmp_path: Path, monkeypatch: 
         compacted(uri)
     changes, new = len(seen), objects_of(uri)
     assert new != old
-    rollback(uri, quiet_period=0)
+    rollback(uri, stopped=True)
     assert objects_of(uri) == old
     outcomes = set()
     for at in range(1, changes + 1, 1 if FULL else 9):
@@ -149,8 +149,8 @@ def test_a_process_dies_at_any_change(folder: str, tmp_path: Path, monkeypatch: 
         found = objects_of(uri)
         assert found in (old, new), seen[:at]
         if found == new:
-            rollback(uri, quiet_period=0)
+            rollback(uri, stopped=True)
             assert objects_of(uri) == old
         with pytest.raises(TtlsnapError):  # or there is nothing that could be undone
-            rollback(uri, quiet_period=0)
+            rollback(uri, stopped=True)
     assert outcomes == {"nothing", "finished"} or outcomes == {"nothing", "finished", "undone"}

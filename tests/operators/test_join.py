@@ -88,7 +88,7 @@ def test_links_that_are_broken_are_damage(
     factory = TtlTransformerFactory(StateTtlConfig(1), time=None)
     for step in (
         lambda: check_links(open_checkpoint(open_directory(str(target)))),
-        lambda: compact(str(target), [factory], now="2090-01-01T00:00:00Z", engine=LocalEngine(1), quiet_period=0),
+        lambda: compact(str(target), [factory], now="2090-01-01T00:00:00Z", engine=LocalEngine(1), stopped=True),
     ):
         with pytest.raises(CorruptionError, match=rf"left side do not fit together: key .*field0.*{words}"):
             step()
@@ -110,7 +110,7 @@ def test_a_side_that_was_evicted_whole(tmp_path: Path) -> None:
     assert check_links(checkpoint) == 2
     factory = TtlTransformerFactory(StateTtlConfig(1))
     report = compact(
-        str(target), [factory], now="2090-01-01T00:00:00Z", engine=LocalEngine(1), dry_run=True, quiet_period=0
+        str(target), [factory], now="2090-01-01T00:00:00Z", engine=LocalEngine(1), dry_run=True, stopped=True
     )
     assert report.totals.dropped == report.totals.entries
     assert report.totals.dropped > 0

@@ -21,7 +21,7 @@ def compact_with(
         [TtlTransformerFactory(StateTtlConfig(hours * H * 1_000_000), FIELD)],
         now=f"{stamp(NOW)}Z",
         engine=LocalEngine(1),
-        quiet_period=0,
+        stopped=True,
         listener=listener,
         output=output,
     )

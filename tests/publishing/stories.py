@@ -27,7 +27,7 @@ def compact(checkpoint: Path | str, *options: str, ttl: str = "2h") -> list[str]
     """The command that drops what is not younger than NOW less the ttl."""
     return [
         *("compact", str(checkpoint), "--ttl", ttl, "--timestamp", FIELD, "--now", f"{stamp(NOW)}Z"),
-        *("--engine", "local", "--parallelism", "1", "--quiet-period", "0", "--yes", "--format", "json", *options),
+        *("--engine", "local", "--parallelism", "1", "--stopped", "--yes", "--format", "json", *options),
     ]
 
 

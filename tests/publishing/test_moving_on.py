@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +11,10 @@ from typing import Any
 import pytest
 
 from ttlsnap import CompactionReport, SilentListener, compaction, inspect, publish
-from ttlsnap.errors import RefusedError, StorageError, TtlsnapError
+from ttlsnap.cli.app import run
+from ttlsnap.errors import BusyError, RefusedError, StorageError, TtlsnapError
 from ttlsnap.filesystem import open_directory
-from ttlsnap.locking import refuse_if_alive
+from ttlsnap.locking import refuse_if_running
 from ttlsnap.plan import Plan
 
 from .commands import Commands
@@ -156,53 +156,48 @@ def commit(checkpoint: Path) -> None:
     (checkpoint / "commits/3").write_bytes((checkpoint / "commits/2").read_bytes())
 
 
-def test_a_batch_begun_just_now_is_taken_for_a_query_that_runs(checkpoint: Path, commands: Commands) -> None:
-    old = tree(checkpoint)
-    age(checkpoint, 3)
-    argv = compact(checkpoint)
-    argv[argv.index("--quiet-period") + 1] = "1"
-    refused = commands.run(*argv)
-    assert refused.code == 4
-    assert "batch 3 was begun 3 s ago and is not committed" in refused.err and "--quiet-period 0" in refused.err
-    assert tree(checkpoint) == old
-    age(checkpoint, 11)
-    assert commands.run(*argv).code == 0
-
-
-def test_logs_that_change_are_taken_for_a_query_that_runs(checkpoint: Path, commands: Commands) -> None:
-    commit(checkpoint)
-    age(checkpoint, 0)
-    argv = compact(checkpoint)
-    argv[argv.index("--quiet-period") + 1] = "1.5"
-    later = threading.Timer(0.7, lambda: (checkpoint / "offsets/4").write_bytes(b"v1"))
-    later.start()
-    refused = commands.run(*argv)
-    later.join()
-    assert refused.code == 4
-    assert "its logs are changing: the query runs" in refused.err
-    (checkpoint / "offsets/4").unlink()
-    assert commands.run(*argv).code == 0
-
-
-@pytest.mark.parametrize(("seconds", "wait"), [(100, None), (4.5, 0.5), (0, 5), (-60, 5)])
-def test_logs_are_watched_for_as_long_as_they_are_young(checkpoint: Path, seconds: float, wait: float | None) -> None:
+@pytest.mark.parametrize(
+    ("gap", "seconds", "refused"),
+    [(0, 0, True), (0, 59, True), (0, 61, False), (10, 40, True), (100, 290, True), (100, 310, False), (0, -60, True)],
+)
+def test_logs_are_young_for_a_minute_and_for_three_times_the_longest_gap(
+    checkpoint: Path, gap: float, seconds: float, refused: bool
+) -> None:
     commit(checkpoint)
     age(checkpoint, seconds)
-    slept: list[float] = []
-    refuse_if_alive(open_directory(str(checkpoint)), None, 5, sleep=slept.append)
-    assert slept == ([] if wait is None else [pytest.approx(wait, abs=0.4)])
+    for batch, earlier in ((0, 2 * gap), (1, gap), (2, gap)):
+        then = time.time() - seconds - earlier
+        os.utime(checkpoint / "offsets" / str(batch), (then, then))
+    files = open_directory(str(checkpoint))
+    if not refused:
+        refuse_if_running(files, None)
+        return
+    with pytest.raises(BusyError, match=r"batch 3 was committed .* ago, so the query may be running\. .*--stopped"):
+        refuse_if_running(files, None)
+    refuse_if_running(files, None, stopped=True)
+
+
+def test_a_batch_started_just_now_may_be_a_slow_one(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TTLSNAP_STOPPED")
+    old = tree(checkpoint)
+    age(checkpoint, 3)
+    argv = [word for word in compact(checkpoint) if word != "--stopped"]
+    assert run(argv) == 4
+    assert "batch 3 was started, and is not committed. Its files last changed 3 s ago" in capsys.readouterr().err
+    assert tree(checkpoint) == old
+    assert run([*argv, "--stopped"]) == 0
 
 
 @pytest.mark.parametrize("change", ["offsets/4", "commits/2", "commits/4", "state/0/1/.5.delta.x.tmp"])
-def test_any_change_of_logs_and_half_written_state_is_noticed(checkpoint: Path, change: str) -> None:
+def test_a_change_of_any_log_or_temporary_file_makes_it_young(checkpoint: Path, change: str) -> None:
     commit(checkpoint)
-    age(checkpoint, 1)
-
-    def go_on(seconds: float) -> None:
-        write(change)(checkpoint)
-
-    with pytest.raises(RefusedError, match="its logs are changing"):
-        refuse_if_alive(open_directory(str(checkpoint)), None, 5, sleep=go_on)
+    age(checkpoint, 1000)
+    refuse_if_running(open_directory(str(checkpoint)), None)
+    write(change)(checkpoint)
+    with pytest.raises(BusyError, match="may be running"):
+        refuse_if_running(open_directory(str(checkpoint)), None)
 
 
 @pytest.mark.parametrize("lost", ["staged", "live"])

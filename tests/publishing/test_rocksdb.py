@@ -69,7 +69,7 @@ def test_a_compaction_is_cut_off(
         assert fenced or tree(path) == found, "recover changed what was whole"
         if tree(path) != step.old:
             assert entries(path) == wanted
-            back = workshop.commands.run("rollback", str(path), "--quiet-period", "0")
+            back = workshop.commands.run("rollback", str(path), "--stopped")
             assert back.code == 0, back.err
         assert without_new_folders(tree(path), step.old) == step.old
         litter = [str(left) for left in (path / "_ttlsnap").rglob("*") if left.name.endswith(".tmp")]

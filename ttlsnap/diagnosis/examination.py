@@ -18,7 +18,6 @@ from ttlsnap.diagnosis.reading import PartitionCheck, PartitionFindings, examine
 from ttlsnap.engines.local import spread, useful_processes
 from ttlsnap.errors import CorruptionError, NotACheckpointError, RefusedError, UnsupportedError
 from ttlsnap.filesystem import Directory, open_directory
-from ttlsnap.locking import QUIET_PERIOD
 from ttlsnap.operators import links_of, states_of
 from ttlsnap.stores import state_store
 from ttlsnap.stores.rocksdb import RocksDbStore
@@ -107,7 +106,7 @@ def doctor(
     fix: Sequence[str] = (),
     parallelism: int | None = None,
     scratch: str | None = None,
-    quiet_period: float = QUIET_PERIOD,
+    stopped: bool = False,
     listener: DoctorListener | None = None,
 ) -> DoctorReport:
     """Look at everything that the checkpoint ``target`` retains, and repair what ``fix`` names.
@@ -126,7 +125,7 @@ def doctor(
     if not fix:
         return found
     with files.lock():
-        run = repair(files, found, fix, quiet_period)
+        run = repair(files, found, fix, stopped)
     after = _examine(files, parallelism, scratch, listener)
     return replace(after, fixed=tuple(dict.fromkeys(fix)), run=run)
 

@@ -23,7 +23,7 @@ from ttlsnap.diagnosis.problems import CODES
 from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.filesystem import Directory
 from ttlsnap.journal import Journal, Move, next_number, report_path, staged_path
-from ttlsnap.locking import refuse_if_alive
+from ttlsnap.locking import refuse_if_running
 from ttlsnap.plan import new_run_id
 from ttlsnap.publish import fence_file, set_aside, swap
 from ttlsnap.recovery import discard_leftovers, discard_unless_open, refuse_if_cut_off, refuse_if_moved_on
@@ -40,7 +40,7 @@ def refuse_unknown(names: Sequence[str]) -> None:
             raise UsageError(f"--fix {name}: there is no such problem; what can be fixed is: {known}")
 
 
-def repair(files: Directory, found: DoctorReport, names: Sequence[str], quiet_period: float) -> str:
+def repair(files: Directory, found: DoctorReport, names: Sequence[str], stopped: bool) -> str:
     """Repair the problems ``names`` of what was ``found``; the run's name. The checkpoint is locked by the caller."""
     there = {problem.code: problem for problem in found.problems}
     for name in names:
@@ -52,7 +52,7 @@ def repair(files: Directory, found: DoctorReport, names: Sequence[str], quiet_pe
             )
     refuse_if_cut_off(files)
     _refuse_out_of_order(names)
-    refuse_if_alive(files, _query_id(files), quiet_period)
+    refuse_if_running(files, _query_id(files), stopped=stopped)
     discard_leftovers(files)
     logs = read_logs(files)
     if logs.commits[-1] != found.batch:

@@ -80,9 +80,8 @@ class Rule:
 class TargetPolicy:
     """One ``[[target]]``: where it is, how it is looked after, and its rules.
 
-    ``wait_seconds`` is how long one that is busy is waited for, ``quiet_period`` (seconds) for how long its logs must
-    not have changed. The fields from ``schemas`` on are options of ``compact``.
-    """
+    ``wait_seconds`` is how long one that is busy is waited for, ``stopped`` says that its query is known to be
+    stopped. The fields from ``schemas`` on are options of ``compact``."""
 
     name: str
     path: str
@@ -93,7 +92,7 @@ class TargetPolicy:
     on_fenced: OnFenced = "recover"
     on_damaged: OnTrouble = "fail"
     on_unknown: OnTrouble = "fail"
-    quiet_period: float | None = None
+    stopped: bool = False
     schemas: Schemas = field(default_factory=dict)
     rewrite: RewriteChoice = "auto"
     scratch: str | None = None

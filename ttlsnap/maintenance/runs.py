@@ -33,7 +33,6 @@ from ttlsnap.errors import (
 )
 from ttlsnap.expired.receivers import refuse_within
 from ttlsnap.filesystem import OBJECT_STORES, is_local, open_directory
-from ttlsnap.locking import QUIET_PERIOD
 from ttlsnap.maintenance.policy import Policy, TargetPolicy, from_folder
 from ttlsnap.maintenance.rules import rule_factories
 from ttlsnap.maintenance.workers import Workers
@@ -264,7 +263,6 @@ class _Runner:
             raise target.trouble
         if is_table(open_directory(target.path)):
             return self._compact_table(target)
-        quiet = QUIET_PERIOD if policy.quiet_period is None else policy.quiet_period
         return compact(
             target.path,
             rule_factories(rules),
@@ -277,7 +275,7 @@ class _Runner:
             expired_to=policy.expired_to,
             drop_unmatched=policy.drop_unmatched,
             timers=policy.timers,
-            quiet_period=quiet,
+            stopped=policy.stopped,
             parts=[(rule.selection, rule.part) for rule in rules],
             listener=_Asking(target.path, self._confirm) if self._confirm else None,
         )
