@@ -191,6 +191,14 @@ def compact(
         ),
     ] = TimerPolicyName.KEEP,
     stopped: StoppedOption = False,
+    no_planned_batch: Annotated[
+        bool,
+        typer.Option(
+            "--no-planned-batch",
+            help="Do not plan the empty batch that makes a query stop which was running idle, unnoticed. Such a query "
+            "then damages the state: only for one that is certain to be stopped.",
+        ),
+    ] = False,
     expired_to: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
@@ -275,6 +283,7 @@ def compact(
         "--rewrite": rewrite is not RewriteName.AUTO,
         "--scratch": scratch,
         "--drop-unmatched": drop_unmatched,
+        "--no-planned-batch": no_planned_batch,
         "--timers": timers is not TimerPolicyName.KEEP,
     }
     for_tables = {"--key": key, "--jars": jars, "--max-files": max_files, "--max-bytes": max_bytes, "--erase": erase}
@@ -330,6 +339,7 @@ def compact(
                     drop_unmatched=drop_unmatched,
                     timers=timers.value,
                     stopped=stopped,
+                    planned_batch=not no_planned_batch,
                     expired_to=callback or expired_to,
                     listener=listener,
                 )

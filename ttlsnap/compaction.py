@@ -85,6 +85,7 @@ def compact(
     drop_unmatched: bool = False,
     timers: TimerPolicy = "keep",
     stopped: bool = False,
+    planned_batch: bool = True,
     parts: Parts = (),
     expired_to: str | ExpiredCallback | None = None,
     listener: Listener | None = None,
@@ -96,10 +97,12 @@ def compact(
     share of its entries up to which they go as tombstones), and in which local folder the work is done.
     ``drop_unmatched`` lets rows of a join go that have matched nothing yet.
     ``timers`` "follow" lets those of a key go with the last of its state.
-    ``stopped`` is your word that the query is stopped, however young its logs are.
+    ``stopped`` is your word that the query is stopped, however young its logs are. Without ``planned_batch`` the run
+    ends without the batch that stops a query which was idle all the while (see ``docs/publishing.md``).
     ``parts`` say of which states a run visits some partitions only, and the next run others. ``expired_to`` is what
     gets what was dropped: a folder, ``delta:`` and the path of a Delta table, or what is called with it (see
     ``ttlsnap.expired``).
+
     Raises a ``TtlsnapError`` (see ``ttlsnap.errors``); the checkpoint is then as it was, unless the message names
     ``ttlsnap recover``.
     """
@@ -137,7 +140,7 @@ def compact(
             return run.report(run.partitions(files.root, None, None), dry_run=True)
         if destination is not None:
             return _to_copy(run, files, destination)
-        return _in_place(run, files)
+        return _in_place(run, files, planned_batch)
 
 
 class _Run:
@@ -273,7 +276,7 @@ def _discard_old_scratch(given: str, plan: Plan) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _in_place(run: _Run, files: Directory) -> CompactionReport:
+def _in_place(run: _Run, files: Directory, planned_batch: bool) -> CompactionReport:
     plan = run.plan
     discard_leftovers(files)
     warnings = _deliver_waiting(files, run)
@@ -296,7 +299,7 @@ def _in_place(run: _Run, files: Directory) -> CompactionReport:
             return replace(report, published=False, backup=None)
         run.note_visited(plan.run)
         files.replace(report_path(plan.run), json.dumps(report.to_json(), indent=1).encode())
-        publish(plan, results)
+        publish(plan, results, planned_batch=planned_batch)
     except BaseException:
         discard_unless_open(files, plan.run)
         raise

@@ -88,6 +88,7 @@ class Directory(Protocol):
     def rename(self, source: str, target: str) -> None: ...
     def complete_rename(self, source: str, target: str) -> None: ...
     def bring(self, source: str, path: str) -> None: ...
+    def preserve(self, source: str, target: str) -> None: ...
     def remove(self, path: str) -> None: ...
     def remove_tree(self, path: str) -> None: ...
     def mkdirs(self, path: str) -> None: ...
@@ -306,9 +307,8 @@ class LocalDirectory:
 
     def create(self, path: str, data: bytes) -> bool:
         """Make ``path`` with ``data``, whole and synced; False when it exists already."""
-        parent, _, name = path.rpartition("/")
         self.mkdirs(OWN)
-        scratch = scratch_name(f"{OWN}/.{name}")
+        scratch = scratch_beside(path)
         try:
             self._write_synced(scratch, data)
             made = self._link(scratch, path)
@@ -316,7 +316,7 @@ class LocalDirectory:
             self._discard(scratch)
         if made is None:
             made = self._create_exclusive(path, data)
-        self.sync(parent)
+        self.sync(path.rpartition("/")[0])
         return made
 
     def _link(self, source: str, target: str) -> bool | None:
@@ -348,7 +348,7 @@ class LocalDirectory:
 
     def replace(self, path: str, data: bytes) -> None:
         """Write ``path`` whole: readers see the old content or the new."""
-        scratch = scratch_name(path)
+        scratch = scratch_beside(path)
         try:
             self._write_synced(scratch, data)
             self.rename(scratch, path)
@@ -380,6 +380,14 @@ class LocalDirectory:
 
     def complete_rename(self, source: str, target: str) -> None:
         """Nothing: a renaming is done or not done."""
+
+    def preserve(self, source: str, target: str) -> None:
+        """Give a file that never changes a second name, that outlives the first: a hard link, or else a copy."""
+        self.mkdirs(target.rpartition("/")[0])
+        if self._link(source, target) is None:
+            with self.open(source) as old, self.writer(target) as new:
+                shutil.copyfileobj(old, new, _PIECE)
+        self.sync(target.rpartition("/")[0])
 
     def bring(self, source: str, path: str) -> None:
         """Move a local file in from outside; it is synced."""
@@ -460,6 +468,11 @@ class LocalDirectory:
                 return os.fstat(descriptor).st_mtime_ns
             finally:
                 os.close(descriptor)
+
+
+def scratch_beside(path: str) -> str:
+    """A scratch name for what is to become ``path``: in ttlsnap's own folder, where the next run removes it."""
+    return scratch_name(path if path.startswith(f"{OWN}/") else f"{OWN}/.{path.rpartition('/')[2]}")
 
 
 def scratch_name(path: str) -> str:

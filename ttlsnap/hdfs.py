@@ -28,7 +28,7 @@ from typing import Any, BinaryIO, cast
 from hdfs_native import Client, FileReader, FileStatus, FileWriter, WriteOptions
 
 from ttlsnap.errors import BusyError, RefusedError, StorageError, TtlsnapError, UnsupportedError, UsageError
-from ttlsnap.filesystem import OWN, FileInfo, scratch_name
+from ttlsnap.filesystem import OWN, FileInfo, scratch_beside, scratch_name
 
 LOCK = f"{OWN}/lock"
 _HELD_S = 15.0  # for so long a lock that was just seen to be ours is ours: a quarter of what the name node allows
@@ -106,7 +106,7 @@ class HdfsDirectory:
 
     def create(self, path: str, data: bytes) -> bool:
         """Make ``path`` with ``data``, whole; False when it exists already. No two callers give the same ``data``."""
-        scratch = scratch_name(f"{OWN}/.{path.rpartition('/')[2]}")
+        scratch = scratch_beside(path)
         self._write(scratch, data)
         with _errors("create", self, path):
             try:
@@ -126,7 +126,7 @@ class HdfsDirectory:
 
     def replace(self, path: str, data: bytes) -> None:
         """Write ``path`` whole: readers see the old content or the new."""
-        scratch = scratch_name(path)
+        scratch = scratch_beside(path)
         self._write(scratch, data)
         self.rename(scratch, path)
 
@@ -148,6 +148,11 @@ class HdfsDirectory:
 
     def complete_rename(self, source: str, target: str) -> None:
         """Nothing: a renaming is done or not done."""
+
+    def preserve(self, source: str, target: str) -> None:
+        """Make a copy of a file that never changes: names outlive no files here."""
+        with self.open(source) as old:
+            self._upload(old, target)
 
     def bring(self, source: str, path: str) -> None:
         """Move a local file here."""

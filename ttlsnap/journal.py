@@ -5,25 +5,31 @@
     _ttlsnap/runs/<run>/staged/...     new files, under the paths they will have
     _ttlsnap/runs/<run>/backup/...     the files they replaced
 
-Every change to a checkpoint is a list of renames within it. A rename is done or not done, which the disk itself
-tells, so the journal is written twice only: ``open`` before the first change and ``done`` or ``undone`` after the
-last.
+Every change to a checkpoint is a list of renames within it. The disk shows which of them are done, so the journal is
+written only twice: ``open`` before the first change and ``done`` or ``undone`` after the last. It also records what
+identifies the files that the run put in place, and the logs of its batch. A file that differs from that was written
+by somebody else since, most likely by Spark.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from ttlsnap.checkpoint import layout
+import xxhash
+
+from ttlsnap.checkpoint import Logs, layout
+from ttlsnap.checkpoint.logs import MAX_LOG_BYTES
 from ttlsnap.errors import CorruptionError
-from ttlsnap.filesystem import Directory, each
+from ttlsnap.filesystem import Directory, FileInfo, each
 from ttlsnap.strict_json import parse_json
 
 Status = Literal["open", "done", "undone"]
 _MAX_JOURNAL_BYTES = 1 << 30
 _MAX_REPORT_BYTES = 64 << 20
+_PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -35,10 +41,26 @@ class Move:
 
 
 @dataclass(frozen=True)
+class FileFacts:
+    """What identifies a file: ``size`` in bytes, ``mtime_ns`` since the epoch, and the XXH3 (128 bits) of its bytes.
+
+    ``digest`` is None for a file that the run only moved: its size and time are enough where moving keeps the time.
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+    digest: str | None = None
+
+
+@dataclass(frozen=True)
 class Journal:
     """One run's changes. ``fence`` is the offset file that keeps Spark out; ``batch`` the batch whose state it is.
 
     ``number`` counts the journals of a checkpoint from 1: the order of the runs, whatever the clocks said.
+    ``published`` identifies the files that the run puts in place, ``logs`` the logs of ``batch``. ``preserved`` are
+    files that stay where they are, and that the backup has as well. ``planned`` is the text of the batch that takes
+    the fence's place; None where none does.
     """
 
     run: str
@@ -49,6 +71,10 @@ class Journal:
     moves: tuple[Move, ...]
     status: Status
     undoes: str | None = None
+    published: tuple[FileFacts, ...] = ()
+    logs: tuple[FileFacts, ...] = ()
+    preserved: tuple[str, ...] = ()
+    planned: str | None = None
 
     @property
     def path(self) -> str:
@@ -109,6 +135,43 @@ def backup_path(run: str, path: str) -> str:
     return f"{layout.run_directory(run)}/backup/{path}"
 
 
+def is_same(files: Directory, facts: FileFacts, info: FileInfo | None) -> bool:
+    """Whether a file, of which ``info`` is known, is the one that ``facts`` identify.
+
+    The same size and time are enough. With another time (a copy, or a store that stamps what it moves) its bytes count.
+    """
+    if info is None or info.is_dir or info.size != facts.size:
+        return False
+    return info.mtime_ns == facts.mtime_ns or facts.digest is None or digest_of(files, facts.path) == facts.digest
+
+
+def digest_of(files: Directory, path: str) -> str:
+    """The XXH3 (128 bits, hexadecimal) of a file's bytes."""
+    digest = xxhash.xxh3_128()
+    with files.open(path) as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def facts_of(files: Directory, paths: Iterable[str]) -> tuple[FileFacts, ...]:
+    """What identifies these small files; those that do not exist are left out."""
+    there = [(path, info) for path in paths if (info := files.stat(path)) is not None]
+    return tuple(FileFacts(path, info.size, info.mtime_ns, digest_of(files, path)) for path, info in there)
+
+
+def planned_batch(files: Directory, logs: Logs) -> Journal | None:
+    """The run that planned the newest batch, if that is still as it was planned, and not committed."""
+    if not logs.offsets or (logs.commits and logs.offsets[-1] <= logs.commits[-1]):
+        return None
+    path = layout.offset_file(logs.offsets[-1])
+    by = [j for j in read_journals(files) if j.fence == path and j.status == "done" and j.planned is not None]
+    if not by:
+        return None
+    text = files.read(path, MAX_LOG_BYTES)
+    return next((journal for journal in reversed(by) if str(journal.planned).encode() == text), None)
+
+
 def write_journal(files: Directory, journal: Journal) -> None:
     """Write the journal whole and durably."""
     files.mkdirs(layout.run_directory(journal.run))
@@ -144,7 +207,9 @@ def read_journal(files: Directory, run: str) -> Journal | None:
     try:
         document: dict[str, Any] = dict(json.loads(files.read(path, _MAX_JOURNAL_BYTES)))
         moves = tuple(Move(str(m["source"]), str(m["target"])) for m in document.pop("moves"))
-        journal = Journal(**document, moves=moves)
+        published, logs = (tuple(FileFacts(**f) for f in document.pop(name, ())) for name in ("published", "logs"))
+        preserved = tuple(map(str, document.pop("preserved", ())))
+        journal = Journal(**document, moves=moves, published=published, logs=logs, preserved=preserved)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptionError(f"{where} is not a journal of ttlsnap's ({error!r}). Nothing was changed") from error
     _check_facts(journal, run, where)
@@ -162,6 +227,9 @@ def _check_facts(journal: Journal, run: str, where: str) -> None:
         "number": all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in numbers),
         "undoes": isinstance(journal.undoes, str) if journal.kind == "rollback" else journal.undoes is None,
         "fence": isinstance(journal.fence, str) and journal.fence_batch is not None,
+        "planned": journal.planned is None or isinstance(journal.planned, str),
+        "published": all(map(_is_valid, (*journal.published, *journal.logs))),
+        "preserved": all(_may_move(journal, path.split("/")) and _is_plain(path) for path in journal.preserved),
     }
     wrong = [name for name, right in facts.items() if not right]
     if wrong:
@@ -177,16 +245,30 @@ def _check_moves(journal: Journal, where: str) -> None:
             Move(staged_path(journal.run, live), live),
             *([Move(backup_path(journal.undoes, live), live)] if journal.undoes else []),
         ]
-        parts = live.split("/")
-        if not (move in allowed and _may_move(journal, parts) and {"", ".", ".."}.isdisjoint(parts)):
+        if not (move in allowed and _may_move(journal, live.split("/")) and _is_plain(live)):
             raise CorruptionError(
                 f"{where} moves {move.source!r} to {move.target!r}, as no run of ttlsnap's does. Nothing was changed"
             )
 
 
+def _is_valid(facts: FileFacts) -> bool:
+    numbers = (facts.size, facts.mtime_ns)
+    return (
+        isinstance(facts.path, str)
+        and all(isinstance(n, int) and not isinstance(n, bool) for n in numbers)
+        and isinstance(facts.digest, str | None)
+    )
+
+
+def _is_plain(path: str) -> bool:
+    return {"", ".", ".."}.isdisjoint(path.split("/"))
+
+
 def _may_move(journal: Journal, parts: list[str]) -> bool:
-    """A compaction moves state files alone, a repair and its rollback a batch's logs as well."""
+    """A compaction moves state files, and a stale checksum of its fence; a repair and a rollback logs as well."""
     if parts[0] == layout.STATE:
         return True
     is_log = len(parts) == 2 and parts[0] in (layout.OFFSETS, layout.COMMITS)
-    return journal.kind != "compact" and is_log and layout.parse_number(layout.checksummed(parts[1])) is not None
+    if journal.kind == "compact":
+        return is_log and "/".join(parts) in layout.checksum_files(journal.fence)
+    return is_log and layout.parse_number(layout.checksummed(parts[1])) is not None

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.listing import is_temporary, list_activity
 from ttlsnap.checkpoint.logs import Logs, read_logs
 from ttlsnap.errors import BusyError
-from ttlsnap.filesystem import Directory, FileInfo, each
+from ttlsnap.filesystem import Directory
+from ttlsnap.journal import planned_batch
 
 YOUNGEST_S = 60.0
 """Logs that changed less than this many seconds ago are young, however short the batches are."""
@@ -35,22 +36,23 @@ def refuse_if_running(
     *,
     stopped: bool = False,
     only_read: bool = False,
-    planned: int | None = None,
 ) -> None:
     """Raise BusyError when the query of this checkpoint may be running.
 
     It may be while the newest file of its logs is younger than three times the longest gap between the batches that
     are retained, and than a minute. ``stopped`` is the user's word that it is not. A query that this process's Spark
     application runs is refused in any case. Ages go by the clock that stamps the files, which is asked by writing a
-    file; where the checkpoint is ``only_read``, by this machine's clock. ``planned`` is a batch that ttlsnap planned.
+    file; where the checkpoint is ``only_read``, by this machine's clock.
     """
     if _runs_in_this_application(query_id):
         raise BusyError(f"{files.root}: its query is running in this Spark application. Stop the query first")
     if stopped:
         return
     logs = read_logs(files)
+    by = planned_batch(files, logs)
+    planned = by.fence_batch if by is not None else None
     now_ns = time.time_ns() if only_read else files.now_ns()
-    newest_ns = max((info.mtime_ns for _, info in activity(files)), default=0)
+    newest_ns = max((info.mtime_ns for path, info in list_activity(files).items() if _shows_work(path)), default=0)
     age_s = max((now_ns - newest_ns) / _NS, 0)
     limit_s = max(YOUNGEST_S, GAPS * _longest_gap_s(files, planned))
     if age_s < limit_s:
@@ -60,16 +62,8 @@ def refuse_if_running(
         )
 
 
-def activity(files: Directory) -> list[tuple[str, FileInfo]]:
-    """The files by which a query that works is seen: its logs, and temporary files that Spark renames to state files.
-
-    Each with its folder.
-    """
-    logs = _list_all(files, (layout.OFFSETS, layout.COMMITS))
-    state = _list_all(files, list(_partition_folders(files)))
-    # A store that has a name has a folder of its own in the partition's.
-    state += _list_all(files, [f"{folder}/{info.name}" for folder, info in state if info.is_dir])
-    return [*logs, *((folder, info) for folder, info in state if info.name.endswith(".tmp"))]
+def _shows_work(path: str) -> bool:
+    return is_temporary(path) or not path.startswith(layout.STATE)
 
 
 def _what_happened(logs: Logs, planned: int | None) -> str:
@@ -93,18 +87,6 @@ def _duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
-
-
-def _list_all(files: Directory, folders: Sequence[str]) -> list[tuple[str, FileInfo]]:
-    listed = zip(folders, each(files, files.list, folders), strict=True)
-    return [(folder, info) for folder, infos in listed for info in infos]
-
-
-def _partition_folders(files: Directory) -> Iterator[str]:
-    for operator in files.list(layout.STATE):
-        for partition in files.list(f"{layout.STATE}/{operator.name}"):
-            if partition.is_dir and layout.parse_number(partition.name) is not None:
-                yield f"{layout.STATE}/{operator.name}/{partition.name}"
 
 
 def _runs_in_this_application(query_id: str | None) -> bool:

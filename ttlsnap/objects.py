@@ -186,6 +186,12 @@ class ObjectDirectory:
                     return False
         return True
 
+    def preserve(self, source: str, target: str) -> None:
+        """Make a copy of an object that never changes, within the store."""
+        self._require_lease()
+        with _errors("copy", self, source):
+            _ask(obstore.copy, self._store, self._key(source), self._key(target))
+
     def bring(self, source: str, path: str) -> None:
         """Move a local file here."""
         place = Path(source)

@@ -425,7 +425,8 @@ class _Archive:
         if found is None:
             return None
         name = f"{self._task.operator}-{self._task.stores[0].name}-{self._task.partition}.parquet"
-        return StagedFile(self._path, f"{folder_of(str(self._task.expired_of))}/{name}", found.size)
+        # Counted by ``check_complete`` before it is delivered, so no digest is kept of it.
+        return StagedFile(self._path, f"{folder_of(str(self._task.expired_of))}/{name}", found.size, "")
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from secrets import token_hex
 import xxhash
 
 from ttlsnap.checkpoint import Checkpoint, Store
+from ttlsnap.checkpoint.listing import Listing, list_activity
 from ttlsnap.clock import Clock
 from ttlsnap.errors import FencedError, UsageError
 from ttlsnap.filesystem import each
@@ -82,10 +83,11 @@ class StorePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run will do."""
+    """What a run will do. ``listing`` has the logs and state files that were there when it was planned."""
 
     run: str
     checkpoint: Checkpoint
+    listing: Listing
     clock: Clock
     state_store: StateStore
     factories: tuple[StateSnapshotTransformerFactory, ...]
@@ -181,6 +183,7 @@ def plan_compaction(
             f"{checkpoint.target} is fenced: a run was cut off while it published. "
             f"Run: ttlsnap recover {checkpoint.target}"
         )
+    listing = list_activity(checkpoint.files)
     files = state_store(checkpoint)
     for factory in factories:
         if not callable(getattr(factory, "create", None)):
@@ -209,6 +212,7 @@ def plan_compaction(
     return Plan(
         run=new_run_id(),
         checkpoint=checkpoint,
+        listing=listing,
         clock=clock,
         state_store=files,
         factories=tuple(factories),

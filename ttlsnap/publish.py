@@ -1,65 +1,85 @@
-"""Publishing: staged files go live behind a fence that keeps Spark out while they do.
+"""Publishing: staged files replace old ones behind a fence that keeps Spark out.
 
-    1  the report and the journal are written                      nothing is changed yet
+    1  the report and the journal are written                      nothing has changed yet
     2  the fence ``offsets/<latest + 1>`` is created, if absent     from here on Spark refuses to start
-    3  the checkpoint is looked at again: is it the one planned for?
+    3  logs, state files and temporary files are compared with those that were planned for
     4  old files move to the run's backup, and when they are safe there, staged ones into place
-    5  the fence is removed                                        Spark starts on the new state
-    6  the journal is closed
+    5  logs, temporary files and the published files are compared once more
+    6  the fence is replaced by a planned batch, in one step        Spark starts on the new state
+    7  the journal is closed
 
-A crash before 2 changed nothing. A crash from 2 to 5 leaves a checkpoint that Spark refuses, quoting the fence,
-whose words name ``ttlsnap recover``. An error in 4 is undone at once where the disk allows it. See
-``docs/publishing.md``; the fence was tried on Spark 3.5 to 4.2.
+A crash before 2 changed nothing. A crash from 2 to 6 leaves a checkpoint that Spark refuses, quoting the fence,
+whose words name ``ttlsnap recover``. An error in 4 or 5 is undone at once where the disk allows it.
+
+The planned batch protects a query that was idle all the while. That query has the old state in its memory, and what
+it would write next does not fit the new files. When it starts its next batch, it finds that batch in the log and
+stops (CONCURRENT_STREAM_LOG_UPDATE) before it has written anything. A query that is started runs the planned batch,
+which has no data, like any other. A batch that was started and not committed takes that place already, and is left
+alone.
+See ``docs/publishing.md``; tried on Spark 3.5 to 4.3.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ttlsnap import journal as journals
 from ttlsnap.checkpoint import Logs, layout
-from ttlsnap.checkpoint.logs import FENCE_MARK, read_logs
+from ttlsnap.checkpoint.listing import difference, is_temporary, list_activity
+from ttlsnap.checkpoint.logs import FENCE_MARK, MAX_LOG_BYTES, plan_next, read_logs
 from ttlsnap.errors import BusyError, CorruptionError, RefusedError, StorageError
-from ttlsnap.filesystem import Directory, each
-from ttlsnap.journal import Journal, Move, close_journal, next_number, read_journal, write_journal
+from ttlsnap.filesystem import Directory, FileInfo, each
+from ttlsnap.journal import (
+    FileFacts,
+    Journal,
+    Move,
+    close_journal,
+    facts_of,
+    is_same,
+    next_number,
+    read_journal,
+    write_journal,
+)
 from ttlsnap.partition import PartitionResult
 from ttlsnap.plan import PartitionPlan, Plan, StorePlan
 
 
-def publish(plan: Plan, results: Sequence[PartitionResult]) -> Journal:
-    """Put the staged files of ``results`` in place.
+def publish(plan: Plan, results: Sequence[PartitionResult], *, planned_batch: bool = True) -> Journal:
+    """Put the staged files of ``results`` in place, and plan the next batch.
 
+    Without ``planned_batch`` the fence is just removed: only for a query that is certain to be stopped.
     Raises BusyError when the checkpoint is no longer the one that was planned for, StorageError when the disk
     refuses; the checkpoint is then as it was, or fenced, and the message says which.
     """
-    files = plan.checkpoint.files
-    aside: list[Move] = []
-    new: list[Move] = []
-    lineages = {
-        (store.operator, store.store, partition.partition): partition.lineage
-        for store in plan.stores
-        for partition in store.partitions
-    }
-    for result in results:
-        if result.staged is None:
-            continue
-        # A snapshot of a batch that never committed would outlive that batch's second run, which replaces only its
-        # deltas. Those stay: should the batch run after all, and commit, it needs them.
-        newer = lineages[result.operator, result.store, result.partition].newer
-        outliving = [file.path for file in newer if layout.outlives(file.path, plan.checkpoint.version)]
-        replaced = [*(file.target for file in result.staged), *outliving, *result.superseded]
-        aside += set_aside(files, plan.run, replaced)
-        new += [Move(file.path, file.target) for file in result.staged]
+    files, checkpoint = plan.checkpoint.files, plan.checkpoint
+    staged = [file for result in results for file in result.staged or ()]
+    # A snapshot of a batch that never committed would outlive that batch's second run, which replaces only its
+    # deltas. That run may differ in every partition of every operator, since one operator's output is the next one's
+    # input. The deltas stay: should the batch be running after all, and commit, it needs them.
+    kind = "zip" if checkpoint.provider == "rocksdb" else "snapshot"
+    outliving = [path for path in plan.listing if layout.outlives(path, checkpoint.version, kind)]
+    fence = fence_file(checkpoint.logs)
+    aside = set_aside(files, plan.run, [*(file.target for file in staged), *outliving])
+    aside += set_aside_checksums(files, plan.run, fence)
+    superseded = [path for result in results for path in result.superseded]
+    each(files, lambda path: files.preserve(path, journals.backup_path(plan.run, path)), superseded)
+    is_next = checkpoint.logs.offsets[-1] == checkpoint.batch.id
+    times = {path: info.mtime_ns for path, info in stats(files, [file.path for file in staged]).items()}
     journal = Journal(
         run=plan.run,
         number=next_number(files),
         kind="compact",
-        batch=plan.checkpoint.batch.id,
-        fence=fence_file(plan.checkpoint.logs),
-        moves=(*aside, *new),
+        batch=checkpoint.batch.id,
+        fence=fence,
+        moves=(*aside, *(Move(file.path, file.target) for file in staged)),
         status="open",
+        published=tuple(FileFacts(f.target, f.size, times.get(f.path, 0), f.digest) for f in staged),
+        logs=facts_of(files, (layout.offset_file(checkpoint.batch.id), layout.commit_file(checkpoint.batch.id))),
+        preserved=tuple(superseded),
+        planned=plan_next(files, checkpoint.batch) if planned_batch and is_next else None,
     )
-    return swap(files, journal, check=lambda: check_unchanged(plan))
+    return swap(files, journal, check=lambda: check_unchanged(plan), recheck=lambda: check_quiet(plan))
 
 
 def set_aside(files: Directory, run: str, paths: Sequence[str]) -> list[Move]:
@@ -67,17 +87,30 @@ def set_aside(files: Directory, run: str, paths: Sequence[str]) -> list[Move]:
 
     A checksum file goes before the file it is about: a stale one would make Spark fail.
     """
-    names = []
-    for path in paths:
-        hadoop, spark = layout.checksum_files(path)
-        names += [*layout.checksum_files(spark), hadoop, spark, path]
+    names = [name for path in paths for name in (*_checksums(path), path)]
     there = existing(files, names)
-    return [Move(name, journals.backup_path(run, name)) for name in names if name in there]
+    return [Move(name, journals.backup_path(run, name)) for name in dict.fromkeys(names) if name in there]
+
+
+def set_aside_checksums(files: Directory, run: str, path: str) -> list[Move]:
+    """Moves of checksum files that an earlier file of this name left: they would not fit the new one."""
+    there = existing(files, _checksums(path)) if files.stat(path) is None else set()
+    return [Move(name, journals.backup_path(run, name)) for name in _checksums(path) if name in there]
+
+
+def _checksums(path: str) -> tuple[str, ...]:
+    hadoop, spark = layout.checksum_files(path)
+    return (*layout.checksum_files(spark), hadoop, spark)
 
 
 def existing(files: Directory, paths: Sequence[str]) -> set[str]:
     """Those of the paths where something is."""
-    return {path for path, info in zip(paths, each(files, files.stat, paths), strict=True) if info is not None}
+    return set(stats(files, paths))
+
+
+def stats(files: Directory, paths: Sequence[str]) -> dict[str, FileInfo]:
+    """What is known of those of the paths where something is."""
+    return {p: info for p, info in zip(paths, each(files, files.stat, paths), strict=True) if info is not None}
 
 
 def fence_file(logs: Logs, moves: Sequence[Move] = ()) -> str:
@@ -87,8 +120,15 @@ def fence_file(logs: Logs, moves: Sequence[Move] = ()) -> str:
     return layout.offset_file(max([newest, *(number for number in back if number is not None)]) + 1)
 
 
-def swap(files: Directory, journal: Journal, check: Callable[[], None] = lambda: None) -> Journal:
-    """Carry out the moves of ``journal`` behind its fence; ``check`` is called once the fence stands.
+def swap(
+    files: Directory,
+    journal: Journal,
+    check: Callable[[], None] = lambda: None,
+    recheck: Callable[[], None] = lambda: None,
+) -> Journal:
+    """Carry out the moves of ``journal`` behind its fence, and end with the planned batch, if it has one.
+
+    ``check`` is called once the fence is in place, ``recheck`` when all files are; if either raises, all is undone.
 
     The journal is closed when this returns, and when it raises, unless the message names ``ttlsnap recover``.
     """
@@ -109,6 +149,7 @@ def swap(files: Directory, journal: Journal, check: Callable[[], None] = lambda:
         begun = True
         apply(files, journal)
         _require_targets(files, journal)
+        recheck()
     except BaseException as error:
         _give_up(files, journal, error, begun)
         if isinstance(error, StorageError):
@@ -116,7 +157,7 @@ def swap(files: Directory, journal: Journal, check: Callable[[], None] = lambda:
             raise StorageError(f"{error}\n{undone} checkpoint is as it was") from error
         raise
     try:
-        lower_fence(files, journal)
+        open_again(files, journal)
         return close_journal(files, journal, "done")
     except BaseException as error:
         raise StorageError(
@@ -137,16 +178,30 @@ def _require_sources(files: Directory, journal: Journal) -> None:
 
 
 def _require_targets(files: Directory, journal: Journal) -> None:
-    there = existing(files, [move.target for move in journal.moves])
+    there = stats(files, [move.target for move in journal.moves])
     for move in journal.moves:
         if move.target not in there:
             raise StorageError(f"{files.root}/{move.target} is gone, a moment after it was put there")
+    for facts in journal.published:
+        if there[facts.path].size != facts.size:
+            raise BusyError(
+                f"{files.root}/{facts.path} was written by somebody else, a moment after it was put there: the query "
+                "runs. Stop it first"
+            )
 
 
 def raise_fence(files: Directory, journal: Journal) -> bool:
     """Create the fence; False when an offset file stands there already."""
     text = f"{_fence_head(journal)}and was cut off; run `ttlsnap recover {files.root}` and start the query again\n"
     return files.create(journal.fence, text.encode("utf-8", "backslashreplace"))  # a path need not be text
+
+
+def open_again(files: Directory, journal: Journal) -> None:
+    """Replace the run's fence by its planned batch, in one step; without one, remove the fence."""
+    if journal.planned is None:
+        lower_fence(files, journal)
+    elif has_fence(files, journal):
+        files.replace(journal.fence, journal.planned.encode())
 
 
 def lower_fence(files: Directory, journal: Journal) -> None:
@@ -164,6 +219,22 @@ def has_fence(files: Directory, journal: Journal) -> bool:
     with files.open(journal.fence) as file:
         found = file.read(len(head))
     return head.startswith(found)
+
+
+def has_planned(files: Directory, journal: Journal) -> bool:
+    """Whether the run's planned batch is in place, as the run wrote it."""
+    if journal.planned is None or files.stat(journal.fence) is None:
+        return False
+    return files.read(journal.fence, MAX_LOG_BYTES) == journal.planned.encode()
+
+
+def rewritten(files: Directory, journal: Journal) -> list[str]:
+    """The files that the run published, or is about to, and that are no longer what they were, by their places."""
+    ends = {move.target: move.target if is_done(files, move) else move.source for move in journal.new}
+    known = [replace(facts, path=ends.get(facts.path, facts.path)) for facts in journal.published]
+    there = stats(files, [facts.path for facts in known])
+    same = each(files, lambda facts: is_same(files, facts, there.get(facts.path)), known)
+    return [facts.path for facts, is_as_it_was in zip(known, same, strict=True) if not is_as_it_was]
 
 
 def _fence_head(journal: Journal) -> str:
@@ -284,14 +355,14 @@ def _give_up(files: Directory, journal: Journal, error: BaseException, begun: bo
 
 
 def check_unchanged(plan: Plan) -> None:
-    """Raise BusyError unless logs and state files are those that the plan was made of."""
+    """Raise BusyError unless logs, state files and temporary files are those that the plan was made of."""
     files = plan.checkpoint.files
-    now, then = read_logs(files), plan.checkpoint.logs
-    if (now.offsets, now.commits) != (then.offsets, then.commits):
-        raise BusyError(
-            f"{files.root}: the query went on while ttlsnap worked (batch {then.commits[-1]} was the last, now it is "
-            f"{now.commits[-1] if now.commits else 'none'}). Nothing was changed; stop the query first"
-        )
+    _check_logs(plan)
+    listing = list_activity(files)
+    listing.pop(fence_file(plan.checkpoint.logs), None)
+    changed = difference(plan.listing, listing)
+    if changed is not None:
+        raise BusyError(f"{files.root}/{changed} changed while ttlsnap worked: the query runs. Nothing was changed")
 
     def check(place: tuple[StorePlan, PartitionPlan]) -> None:
         store, partition = place
@@ -304,6 +375,24 @@ def check_unchanged(plan: Plan) -> None:
             raise BusyError(f"{files.root}/{folder} changed while ttlsnap worked: the query runs. Nothing was changed")
 
     each(files, check, [(store, partition) for store in plan.stores if store.touched for partition in store.partitions])
+
+
+def check_quiet(plan: Plan) -> None:
+    """Raise BusyError when the logs have changed since the plan was made, or there are new temporary files."""
+    _check_logs(plan)
+    files = plan.checkpoint.files
+    new = next((path for path in list_activity(files) if is_temporary(path) and path not in plan.listing), None)
+    if new is not None:
+        raise BusyError(f"{files.root}/{new} appeared in the meantime: the query runs. Stop it first")
+
+
+def _check_logs(plan: Plan) -> None:
+    now, then = read_logs(plan.checkpoint.files), plan.checkpoint.logs
+    if (now.offsets, now.commits) != (then.offsets, then.commits):
+        raise BusyError(
+            f"{plan.checkpoint.target}: the query went on while ttlsnap worked (batch {then.commits[-1]} was the last, "
+            f"now it is {now.commits[-1] if now.commits else 'none'}). Nothing was changed; stop the query first"
+        )
 
 
 def _words(error: BaseException) -> str:

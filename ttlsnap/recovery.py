@@ -6,11 +6,13 @@ All three hold the checkpoint's lock. Each change goes through the same journal 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.checkpoint import query_id
+from ttlsnap.checkpoint.listing import list_activity
 from ttlsnap.checkpoint.logs import Logs, read_logs
 from ttlsnap.errors import CorruptionError, FencedError, NotACheckpointError, RefusedError, StorageError
 from ttlsnap.expired.delivery import (
@@ -26,10 +28,14 @@ from ttlsnap.expired.delivery import (
 )
 from ttlsnap.filesystem import OWN, SCRATCH, Directory, each, open_directory
 from ttlsnap.journal import (
+    FileFacts,
     Journal,
     Move,
+    backup_path,
     close_journal,
+    is_same,
     next_number,
+    planned_batch,
     read_journal,
     read_journals,
     read_report,
@@ -46,11 +52,15 @@ from ttlsnap.publish import (
     existing,
     fence_file,
     has_fence,
+    has_planned,
     is_done,
     lower_fence,
+    open_again,
     raise_fence,
     refuse_unclear,
+    rewritten,
     set_aside,
+    stats,
     swap,
     undo,
 )
@@ -91,20 +101,28 @@ def recover(target: str, *, prefer_undo: bool = False) -> RecoverReport:
     files = existing_checkpoint(target)
     with files.lock():
         journal = next((j for j in read_journals(files) if j.status == "open"), None)
+        foreign: list[str] = []
         if journal is None:
             _refuse_orphan_fence(files)
             outcome: Outcome = "nothing"
         else:
             try:
+                foreign = rewritten(files, journal) if prefer_undo else []
                 outcome = _settle(files, journal, prefer_undo)
             except StorageError as error:
                 raise StorageError(
                     f"{error}\nNothing is lost. When the disk is well again, run: ttlsnap recover {files.root}"
                 ) from error
-            if outcome == "undone":
+            if outcome == "undone" and not foreign:
                 _discard_files(files, journal.run)
         discard_leftovers(files)
-        return RecoverReport(files.root, outcome, journal.run if journal else None, tuple(deliver_all(files)))
+        warnings = [*(_kept(files, journal) if journal and foreign else ()), *deliver_all(files)]
+        return RecoverReport(files.root, outcome, journal.run if journal else None, tuple(warnings))
+
+
+def _kept(files: Directory, journal: Journal) -> list[str]:
+    folder = f"{files.root}/{layout.run_directory(journal.run)}"
+    return [f"files that were written over those of run {journal.run} are kept in {folder}"]
 
 
 def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
@@ -120,14 +138,17 @@ def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
         if not any(done):
             close_undone(files, journal)
             return "undone"
-        # The fence goes when all is done, and the query may have gone on since, and cleaned up behind itself.
-        if all(done) and (_has_gone_on(files, journal) or (can_finish and not prefer_undo)):
+        # The planned batch takes the fence's place when all is done, and the query may have gone on since, and cleaned
+        # up behind itself. A query that was started may be running that batch: only ``rollback`` may take it back.
+        over = has_planned(files, journal) or _has_gone_on(files, journal)
+        if all(done) and (over or (can_finish and not prefer_undo and journal.planned is None)):
             close_journal(files, journal, "done")
             return "finished"
         _fence_again(files, journal)
     if can_finish and not (prefer_undo and can_undo):
+        _refuse_rewritten(files, journal, can_undo)
         apply(files, journal)
-        lower_fence(files, journal)
+        open_again(files, journal)
         close_journal(files, journal, "done")
         return "finished"
     if can_undo:
@@ -141,12 +162,22 @@ def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
     )
 
 
+def _refuse_rewritten(files: Directory, journal: Journal, can_undo: bool) -> None:
+    others = rewritten(files, journal)
+    if others:
+        undo_it = f" Then undo the run: ttlsnap recover {files.root} --undo" if can_undo else ""
+        raise RefusedError(
+            f"{files.root}/{others[0]} is not the file that run {journal.run} wrote ({len(others)} such in all). A "
+            f"query that was running has written it since, or it is damaged. The fence stays. Stop the query.{undo_it}"
+        )
+
+
 def _newest_offset(files: Directory) -> int:
     return max(read_logs(files).offsets, default=-1)
 
 
 def _has_gone_on(files: Directory, journal: Journal) -> bool:
-    return _newest_offset(files) >= (journal.fence_batch or 0)
+    return _newest_offset(files) >= (journal.fence_batch or 0)  # a fence is no offset
 
 
 def _fence_again(files: Directory, journal: Journal) -> None:
@@ -180,21 +211,19 @@ def rollback(target: str, *, stopped: bool = False) -> RollbackReport:
         if last is None or last.kind == "rollback":
             raise RefusedError(f"{files.root}: there is no run to roll back")
         logs = read_logs(files)
-        if not logs.offsets:
-            raise RefusedError(
-                f"{files.root}: its {layout.OFFSETS} folder is empty; which batch is the last is not known"
-            )
-        if not logs.commits or logs.commits[-1] != last.batch:
-            raise RefusedError(
-                f"{files.root}: batch {logs.commits[-1] if logs.commits else 'none'} has been committed since run "
-                f"{last.run} (batch {last.batch}); the old state does not belong to it"
-            )
-        kept = [move for move in last.moves if move.target.startswith(f"{layout.RUNS}/")]
-        if len(existing(files, [move.target for move in kept])) < len(kept):
+        committed = _refuse_moved_on(files, last, logs)
+        planned = planned_batch(files, logs)
+        kept = [move for move in last.aside if not _is_withdrawn(move.source, last.batch, committed)]
+        lost = [path for path in last.preserved if files.stat(path) is None]
+        backup = [*(move.target for move in kept), *(backup_path(last.run, path) for path in lost)]
+        if len(existing(files, backup)) < len(backup):
             raise RefusedError(f"{files.root}: the backup of run {last.run} has been removed; it cannot be rolled back")
         refuse_if_running(files, query_id(files), stopped=stopped)
         run = new_run_id()
-        moves = _back(files, last, run)
+        back = [*(Move(m.target, m.source) for m in kept), *(Move(backup_path(last.run, p), p) for p in lost)]
+        ours = [last.fence] if planned is not None and planned.run == last.run else []
+        moves = _back(files, last, run, back, ours)
+        times = stats(files, [move.source for move in back])
         journal = Journal(
             run=run,
             number=next_number(files),
@@ -204,6 +233,7 @@ def rollback(target: str, *, stopped: bool = False) -> RollbackReport:
             moves=tuple(moves),
             status="open",
             undoes=last.run,
+            published=tuple(FileFacts(m.target, times[m.source].size, times[m.source].mtime_ns) for m in back),
         )
         receiver = archive_of(files, last.run)
         is_ours = is_of(files, last.run)
@@ -212,10 +242,11 @@ def rollback(target: str, *, stopped: bool = False) -> RollbackReport:
                 require_receiver(receiver)
             begin_to_take_back(files, last.run, run)
         swap(files, journal, check=lambda: refuse_if_moved_on(files, logs))
+        _remove_empty_folders(files, last)
         with rolled_back(last.run):
             take_back(files, last.run)
         warnings = (left_in(receiver),) if receiver is not None and not is_ours else ()
-        return RollbackReport(files.root, run, last.run, len(kept), warnings)
+        return RollbackReport(files.root, run, last.run, len(back), warnings)
 
 
 def refuse_if_moved_on(files: Directory, then: Logs) -> None:
@@ -225,24 +256,61 @@ def refuse_if_moved_on(files: Directory, then: Logs) -> None:
         raise RefusedError(f"{files.root}: its logs are changing: the query runs. Nothing was changed; stop it first")
 
 
-def _back(files: Directory, last: Journal, run: str) -> list[Move]:
-    """Everything in the way goes to the rollback's own backup, then the old files come back."""
-    replaced = [m.target for m in last.moves if m.source.startswith(f"{layout.RUNS}/")]
-    kept = [m for m in last.moves if m.target.startswith(f"{layout.RUNS}/")]
-    # A batch that was begun since, and not committed, was computed from the state that goes; it replaces its deltas
-    # when it runs again, but not a snapshot.
-    folders = sorted({path.rpartition("/")[0] for path in replaced})
-    newer = [
-        f"{folder}/{info.name}"
-        for folder, infos in zip(folders, each(files, files.list, folders), strict=True)
-        for info in infos
-        if layout.outlives(info.name, last.batch + 1)
-    ]
-    in_the_way = dict.fromkeys([*replaced, *newer, *(m.source for m in kept)])
-    seen: dict[str, Move] = {}
-    for move in set_aside(files, run, list(in_the_way)):
-        seen.setdefault(move.source, move)
-    return [*seen.values(), *(Move(m.target, m.source) for m in kept)]
+def _refuse_moved_on(files: Directory, last: Journal, logs: Logs) -> int:
+    """The last committed batch; raises RefusedError unless what ``last`` replaced belongs to it.
+
+    It is the run's batch, or an earlier one: then that batch was set back, and its new files with it.
+    """
+    if not logs.offsets or not logs.commits:
+        folder = layout.COMMITS if logs.offsets else layout.OFFSETS
+        raise RefusedError(f"{files.root}: its {folder} folder is empty; which batch is the last is not known")
+    committed = logs.commits[-1]
+    if committed > last.batch:
+        raise RefusedError(
+            f"{files.root}: batch {committed} has been committed since run {last.run} (batch {last.batch}); the old "
+            "state does not belong to it"
+        )
+    there = stats(files, [facts.path for facts in last.logs])
+    if committed == last.batch and not all(is_same(files, facts, there.get(facts.path)) for facts in last.logs):
+        raise RefusedError(
+            f"{files.root}: batch {last.batch} was run again since run {last.run}, so neither the new nor the old "
+            f"state is that of this batch. Run: ttlsnap doctor {files.root}"
+        )
+    others = rewritten(files, last)
+    if others:
+        raise RefusedError(
+            f"{files.root}/{others[0]} is not the file that run {last.run} published ({len(others)} such in all): a "
+            f"query has written it since, or it is damaged. Nothing was changed. Run: ttlsnap doctor {files.root}"
+        )
+    return committed
+
+
+def _is_withdrawn(path: str, batch: int, committed: int) -> bool:
+    """Whether a file is a snapshot of a batch that was set back: it would hide what the batch writes when run again."""
+    return committed < batch and layout.outlives(layout.checksummed(path), committed + 1)
+
+
+def _back(files: Directory, last: Journal, run: str, back: Sequence[Move], ours: Sequence[str]) -> list[Move]:
+    """Everything in the way goes to the rollback's own backup, then the old files come ``back``.
+
+    In the way are the files that the run published, what of the run is in the logs (``ours``), and the snapshots that
+    a batch left which was started since, and not committed: it was computed from the state that is taken away, and
+    replaces its deltas when it runs again, but not a snapshot. Files that were there before the run are not touched.
+    """
+    replaced = [move.target for move in last.new]
+    kinds = {path.rpartition(".")[2] for path in replaced} & set(layout.SNAPSHOTS)
+    newer = [path for path in list_activity(files) if kinds and layout.outlives(path, last.batch + 1, *kinds)]
+    in_the_way = [*replaced, *newer, *ours, *(move.target for move in back)]
+    return [*set_aside(files, run, in_the_way), *back]
+
+
+def _remove_empty_folders(files: Directory, last: Journal) -> None:
+    """Remove the folders for tables that have none any more: the run that was undone had made them."""
+    folders = {move.target.rpartition("/")[0] for move in last.new}
+    shared = sorted(folder for folder in folders if folder.rpartition("/")[2] in layout.SHARED)
+    for folder, left in zip(shared, each(files, files.list, shared), strict=True):
+        if not left and files.stat(folder) is not None:
+            files.remove_tree(folder)
 
 
 def prune(target: str) -> list[str]:

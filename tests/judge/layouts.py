@@ -27,6 +27,12 @@ def last_batch(checkpoint: Path) -> int:
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
+def has_begun(checkpoint: Path) -> bool:
+    """Whether a batch after the last committed one is in the log."""
+    names = [path.name for path in (checkpoint / "offsets").glob("*")]
+    return max((int(name) for name in names if name.isdigit()), default=-1) > last_batch(checkpoint)
+
+
 def store_folders(checkpoint: Path) -> list[Path]:
     """Every folder that holds a store's files (of either provider), in order."""
     files = (checkpoint / "state").rglob("*")

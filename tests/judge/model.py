@@ -50,6 +50,15 @@ class Model:
         self._next_batch += 1
         return batch
 
+    def plan_empty(self) -> None:
+        """Has the next run begin with a batch without data, that is in the log already."""
+        self._pending = [[]]
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a batch was begun that is not committed."""
+        return bool(self._pending)
+
     def state(self) -> list[Entry]:
         """The entries of the state of the last committed batch, sorted."""
         return self._operator.state()

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self, TypeVar
 
-from .layouts import layout_of, snapshots_in, store_folders
+from .layouts import has_begun, layout_of, snapshots_in, store_folders
 from .model import MODELLED, Model
 from .outcomes import Batch, Entry, canonical, entry
 from .processes import NEWEST, JudgeError, Server, SparkFailed
@@ -48,6 +48,9 @@ class Checkpoint:
         """The model that has followed this checkpoint, for operators that have one."""
         if self.model is None:
             raise JudgeError(f"no model of {self.query.operator}")
+        # A batch in the log that no run has begun: ttlsnap has planned it, without data.
+        if not self.model.is_pending and has_begun(self.path):
+            self.model.plan_empty()
         return self.model
 
 

@@ -59,10 +59,17 @@ def is_unique_id(text: str) -> bool:
     return _UNIQUE_ID.fullmatch(text) is not None
 
 
-def outlives(path: str, version: int) -> bool:
-    """Whether a file that a batch after ``version`` left stays when that batch runs again, as its deltas do not."""
+SNAPSHOTS = ("snapshot", "zip")
+"""What the names of snapshots end in."""
+
+
+def outlives(path: str, version: int, *kinds: str) -> bool:
+    """Whether a file that a batch after ``version`` left stays when that batch runs again, as its deltas do not.
+
+    ``kinds`` are those of snapshots to look for; by default those of all stores.
+    """
     parsed = parse_state_file(path.rpartition("/")[2])
-    return parsed is not None and parsed.version > version and parsed.kind in ("snapshot", "zip")
+    return parsed is not None and parsed.version > version and parsed.kind in (kinds or SNAPSHOTS)
 
 
 def offset_file(batch: int) -> str:

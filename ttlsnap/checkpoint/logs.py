@@ -25,7 +25,7 @@ from ttlsnap.filesystem import Directory
 from ttlsnap.strict_json import parse_json
 
 FENCE_MARK = "ttlsnap fence"
-_MAX_LOG_BYTES = 64 << 20
+MAX_LOG_BYTES = 64 << 20
 _MAX_OFFSET = 1 << 16  # characters of a source's offset
 _LOG_OFFSET = re.compile(r'\{\s*"logOffset"\s*:\s*(0|[1-9][0-9]{0,18})\s*\}')
 _OBJECT = re.compile(r'\{\s*("|$)')
@@ -66,7 +66,7 @@ def read_logs(files: Directory) -> Logs:
     offsets, commits = _numbers(files, layout.OFFSETS), _numbers(files, layout.COMMITS)
     fence = None
     if offsets:
-        first = files.read(layout.offset_file(offsets[-1]), _MAX_LOG_BYTES).split(b"\n", 1)[0]
+        first = files.read(layout.offset_file(offsets[-1]), MAX_LOG_BYTES).split(b"\n", 1)[0]
         if first.startswith(FENCE_MARK.encode()):
             fence = first.decode("utf-8", "replace")
             offsets = offsets[:-1]
@@ -93,6 +93,22 @@ def read_batch(files: Directory, batch: int) -> Batch:
         log_version=int(lines[0].strip()[1:]),
         sources=sum(1 for line in lines[2:] if line.strip()),
     )
+
+
+def plan_next(files: Directory, batch: Batch) -> str:
+    """Return the offset log entry of a batch after ``batch`` that has no data.
+
+    Spark itself plans such a batch when the watermark moved. The sources' offsets, the settings and the timestamp are
+    those of ``batch``: nothing is read, and no timer fires that has not fired. The watermark is the one that the
+    commit of ``batch`` names as next.
+    """
+    path = layout.offset_file(batch.id)
+    lines = _offset_lines(files, path)
+    if lines[1].strip():
+        metadata = _offset_metadata(files, path, lines)
+        metadata["batchWatermarkMs"] = max(batch.watermark_ms or 0, batch.next_watermark_ms or 0)
+        lines[1] = json.dumps(metadata, separators=(",", ":"), ensure_ascii=False)
+    return "\n".join(lines)
 
 
 def read_file_logs(files: Directory, batch: int, before: Mapping[int, int]) -> dict[int, int]:
@@ -200,7 +216,7 @@ def _lines(files: Directory, path: str) -> list[str]:
     if info.size == 0:
         raise CorruptionError(f"{files.root}/{path} is empty: its bytes never reached the disk, or were cut off")
     try:
-        lines = read_checked(files, path, _MAX_LOG_BYTES).decode("utf-8").split("\n")
+        lines = read_checked(files, path, MAX_LOG_BYTES).decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise CorruptionError(f"{files.root}/{path} is not text (byte {error.start})") from error
     version = lines[0].strip()

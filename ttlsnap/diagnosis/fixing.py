@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ttlsnap.checkpoint import layout, open_checkpoint
@@ -22,7 +23,7 @@ from ttlsnap.diagnosis.logs import examine_logs
 from ttlsnap.diagnosis.problems import CODES
 from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.filesystem import Directory
-from ttlsnap.journal import Journal, Move, next_number, report_path, staged_path
+from ttlsnap.journal import FileFacts, Journal, Move, facts_of, next_number, report_path, staged_path
 from ttlsnap.locking import refuse_if_running
 from ttlsnap.plan import new_run_id
 from ttlsnap.publish import fence_file, set_aside, swap
@@ -80,6 +81,7 @@ def repair(files: Directory, found: DoctorReport, names: Sequence[str], stopped:
             fence=fence_file(logs),
             moves=tuple(moves.all),
             status="open",
+            published=moves.published,
         )
         files.mkdirs(layout.run_directory(run))
         files.replace(report_path(run), json.dumps({"fixed": list(dict.fromkeys(names))}, indent=1).encode())
@@ -136,6 +138,12 @@ class _Moves:
             file.write(data)
         self.aside(path)
         self._new[path] = Move(staged, path)
+
+    @property
+    def published(self) -> tuple[FileFacts, ...]:
+        """What identifies the files with new content."""
+        staged = facts_of(self.files, [move.source for move in self._new.values()])
+        return tuple(replace(facts, path=path) for facts, path in zip(staged, self._new, strict=True))
 
     @property
     def all(self) -> list[Move]:

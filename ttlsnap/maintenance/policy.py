@@ -93,6 +93,7 @@ class TargetPolicy:
     on_damaged: OnTrouble = "fail"
     on_unknown: OnTrouble = "fail"
     stopped: bool = False
+    planned_batch: bool = True
     schemas: Schemas = field(default_factory=dict)
     rewrite: RewriteChoice = "auto"
     scratch: str | None = None

@@ -276,6 +276,7 @@ class _Runner:
             drop_unmatched=policy.drop_unmatched,
             timers=policy.timers,
             stopped=policy.stopped,
+            planned_batch=policy.planned_batch,
             parts=[(rule.selection, rule.part) for rule in rules],
             listener=_Asking(target.path, self._confirm) if self._confirm else None,
         )

@@ -55,11 +55,15 @@ class Staging:
 
 @dataclass(frozen=True)
 class StagedFile:
-    """A new file of ``size`` bytes that lies at ``path`` in the staging directory and belongs at ``target``."""
+    """A new file of ``size`` bytes that lies at ``path`` in the staging directory and belongs at ``target``.
+
+    ``digest`` is the XXH3 (128 bits, hexadecimal) of its bytes, as the worker wrote them.
+    """
 
     path: str
     target: str
     size: int
+    digest: str
 
 
 @dataclass(frozen=True)

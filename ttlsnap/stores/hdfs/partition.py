@@ -111,7 +111,8 @@ class HdfsWriter:
             return Written((), self._sink.size)
         self._recount(self._staging.files, digest)
         self._finished = True
-        return Written((StagedFile(self._path, self._target, self._sink.size),), self._sink.size)
+        staged = StagedFile(self._path, self._target, self._sink.size, self._sink.digest)
+        return Written((staged,), self._sink.size)
 
     def _recount(self, files: Directory, digest: str) -> None:
         """Read the staged file back from disk: it must hold what was written, entry for entry, byte for byte."""

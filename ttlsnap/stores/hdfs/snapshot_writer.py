@@ -15,14 +15,21 @@ from ttlsnap.unsaferow.rows import Rows
 
 
 class CountingSink:
-    """Counts the bytes that pass, and hands them on when there is somewhere to."""
+    """Count the bytes that pass, and where there is a ``sink``, hand them on and sum them up."""
 
     def __init__(self, sink: Sink | None = None) -> None:
         self._sink, self.size = sink, 0
+        self._digest = xxhash.xxh3_128()
+
+    @property
+    def digest(self) -> str:
+        """Of all bytes handed on."""
+        return self._digest.hexdigest()
 
     def write(self, data: bytes) -> None:
         self.size += len(data)
         if self._sink is not None:
+            self._digest.update(data)
             self._sink.write(data)
 
 

@@ -57,6 +57,7 @@ _SHARES: dict[str, float] = {"auto": TOMBSTONE_SHARE, "full": 0, "tombstones": m
 _TABLE_BYTES = 64 << 20  # what Spark's databases split their tables at
 _VERIFY_AT_ONCE = 4096
 _VERIFY_BYTES = 1 << 20
+_PIECE = 1 << 20
 _entry = struct.Struct("<ii")
 
 
@@ -424,10 +425,18 @@ class _Changes:
 def _move(source: Path, staging: Staging, target: str) -> StagedFile:
     """Bring a file from the scratch folder to its staging place."""
     path = scratch_name(staging.place(target))
-    size = source.stat().st_size
+    size, digest = source.stat().st_size, _digest_of(source)
     staging.files.mkdirs(path.rpartition("/")[0])
     staging.files.bring(str(source), path)
-    return StagedFile(path, target, size)
+    return StagedFile(path, target, size, digest)
+
+
+def _digest_of(path: Path) -> str:
+    digest = xxhash.xxh3_128()
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def _superseded(partition: RocksDbPartition) -> tuple[str, ...]:

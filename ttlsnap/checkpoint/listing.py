@@ -1,0 +1,45 @@
+"""What a query changes as it works: its logs, and the files in the folders of its state's partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.filesystem import Directory, FileInfo, each
+
+Listing = Mapping[str, FileInfo]
+"""Files by their paths."""
+
+
+def list_activity(files: Directory) -> dict[str, FileInfo]:
+    """Return the files of both logs, and those in the folder of every partition and store.
+
+    Temporary files, which Spark renames when they are complete, are among them; what RocksDB's snapshots share is not.
+    """
+    logs = _list_all(files, (layout.OFFSETS, layout.COMMITS))
+    partitions = _list_all(files, _partition_folders(files))
+    # A store that has a name has a folder of its own in the partition's.
+    stores = [path for path, info in partitions.items() if info.is_dir and info.name not in layout.SHARED]
+    found = {**logs, **partitions, **_list_all(files, stores)}
+    return {path: info for path, info in found.items() if not info.is_dir}
+
+
+def is_temporary(path: str) -> bool:
+    """Whether Spark is writing this file, or has left it behind."""
+    return path.endswith(".tmp")
+
+
+def difference(before: Listing, after: Listing) -> str | None:
+    """The first file that is not in both listings with the same size and time."""
+    return min((path for path in before.keys() | after.keys() if before.get(path) != after.get(path)), default=None)
+
+
+def _list_all(files: Directory, folders: Sequence[str]) -> dict[str, FileInfo]:
+    listed = zip(folders, each(files, files.list, folders), strict=True)
+    return {f"{folder}/{info.name}": info for folder, infos in listed for info in infos}
+
+
+def _partition_folders(files: Directory) -> list[str]:
+    operators = [f"{layout.STATE}/{info.name}" for info in files.list(layout.STATE) if info.is_dir]
+    found = _list_all(files, operators)
+    return [path for path, info in found.items() if info.is_dir and layout.parse_number(info.name) is not None]
