@@ -17,7 +17,8 @@ class HistoryEntry:
 
     ``status`` is ``done``, ``undone``, ``open`` (cut off: run recover), ``rolled back`` or ``copy`` (this checkpoint
     is the output of the run). ``report`` is the run's own report, None for a rollback. ``waiting`` is whether what it
-    dropped is not delivered yet to where it is to be kept.
+    dropped is not delivered yet to where it is to be kept. ``planned`` is the batch without data that the run planned,
+    with which the query restarts.
     """
 
     run: str
@@ -27,6 +28,7 @@ class HistoryEntry:
     backup: bool
     report: dict[str, Any] | None
     waiting: bool = False
+    planned: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -37,6 +39,7 @@ class HistoryEntry:
             "backup": self.backup,
             "report": self.report,
             "waiting": self.waiting,
+            "planned_batch": self.planned,
         }
 
 
@@ -60,6 +63,7 @@ def history(target: str) -> list[HistoryEntry]:
             backup=files.stat(f"{layout.run_directory(info.name)}/backup") is not None,
             report=report,
             waiting=waits(files, info.name),
+            planned=journal.fence_batch if journal and journal.planned is not None else None,
         )
         # Journals are numbered, since clocks go back; the copy that made this checkpoint came before all of them.
         entries.append((journal.number if journal else 0, entry))

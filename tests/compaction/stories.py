@@ -113,9 +113,11 @@ def drop_expired(
     output: Path | None = None,
     engine: Engine | None = None,
     rewrite: Rewrite = "auto",
+    hours: int = 2,
+    planned_batch: bool = True,
 ) -> CompactionReport:
     """Compact as a user would, by a ttl of two hours before a given time."""
-    factory = TtlTransformerFactory(StateTtlConfig(2 * H * 1_000_000), FIELDS[query.operator])
+    factory = TtlTransformerFactory(StateTtlConfig(hours * H * 1_000_000), FIELDS[query.operator])
     return compact(
         str(target),
         [factory],
@@ -124,6 +126,7 @@ def drop_expired(
         engine=engine or LocalEngine(1),
         rewrite=rewrite,
         stopped=True,
+        planned_batch=planned_batch,
     )
 
 

@@ -44,11 +44,98 @@ class Run:
     files: int
     snapshot: bool = False
     crash: int | None = None
+    trigger: str = ""
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    session: SparkSession
+    result: DataFrame
+    writer: Any
+    batches: list[dict[str, Any]]
+
+
+_LIVE: dict[str, tuple[_Prepared, StreamingQuery]] = {}
+"""The queries that stay up between requests, by their checkpoints."""
+
+
+def start(root: SparkSession, order: Run) -> list[dict[str, Any]]:
+    """Starts a query that stays up, by its ``trigger`` (an interval): its batches, once it has read all files."""
+    prepared = _prepare(root, order)
+    query = prepared.writer.trigger(processingTime=order.trigger).start()
+    _LIVE[order.checkpoint] = prepared, query
+    if order.trigger.startswith("0"):
+        query.processAllAvailable()
+    else:
+        _await_input(query, order.files)
+    return prepared.batches
+
+
+def last_words(root: SparkSession, checkpoint: str) -> str:
+    """What a query that stayed up ended with; an error if it does not end."""
+    _, query = _LIVE[checkpoint]
+    try:
+        query.awaitTermination(_PATIENCE_S)
+    except Exception:
+        return str(query.exception())
+    query.stop()
+    raise TimeoutError(f"the query went on: {query.lastProgress}")
+
+
+def stop(root: SparkSession, checkpoint: str, when_done: bool = False) -> None:
+    """Stops a query that stayed up, at once or when it has read all there is."""
+    _, query = _LIVE.pop(checkpoint)
+    try:
+        if when_done:
+            query.processAllAvailable()
+    finally:
+        query.stop()
 
 
 def run(root: SparkSession, order: Run) -> list[dict[str, Any]]:
     """Runs a query to its end: each batch with the rows that the sink got."""
     after = last_batch(Path(order.checkpoint))
+    prepared = _prepare(root, order)
+    session, result, writer, batches = prepared.session, prepared.result, prepared.writer, prepared.batches
+    if order.query.operator in ENDLESS:
+        query = writer.trigger(processingTime="0 seconds").start()
+        try:
+            _await_input(query, order.files)
+        finally:
+            query.stop()
+        batches = [batch for batch in batches if batch["rows"]]
+    elif order.snapshot:
+        query = writer.trigger(processingTime="0 seconds").start()
+        try:
+            query.processAllAvailable()
+            _await_snapshots(Path(order.checkpoint))
+        finally:
+            query.stop()
+    else:
+        # Spark before 3.3 has no availableNow; there the query is stopped once nothing is left.
+        available_now = session.version >= "3.3"
+        trigger = {"availableNow": True} if available_now else {"processingTime": "0 seconds"}
+        if order.trigger == "once":
+            available_now, trigger = True, {"once": True}
+        query = writer.trigger(**trigger).start()
+        try:
+            query.awaitTermination() if available_now else query.processAllAvailable()
+        except Exception as error:
+            if order.crash is None or _CRASH not in str(error):
+                raise
+        else:
+            if order.crash is not None:
+                raise RuntimeError(f"the run ended after {len(batches)} batches, before its crash")
+        finally:
+            query.stop()
+
+    if order.query.sink == "rows":
+        return batches
+    sink = session.read.schema(result.schema).format(order.query.sink).load(order.out)
+    return _sink_batches(sink, Path(order.out), after)
+
+
+def _prepare(root: SparkSession, order: Run) -> _Prepared:
     session = root.newSession()
     for name, value in order.query.settings().items():
         session.conf.set(name, value)
@@ -73,41 +160,7 @@ def run(root: SparkSession, order: Run) -> list[dict[str, Any]]:
         writer = writer.foreachBatch(collect)
     else:
         writer = writer.format(order.query.sink).option("path", order.out)
-
-    if order.query.operator in ENDLESS:
-        query = writer.trigger(processingTime="0 seconds").start()
-        try:
-            _await_input(query, order.files)
-        finally:
-            query.stop()
-        batches = [batch for batch in batches if batch["rows"]]
-    elif order.snapshot:
-        query = writer.trigger(processingTime="0 seconds").start()
-        try:
-            query.processAllAvailable()
-            _await_snapshots(Path(order.checkpoint))
-        finally:
-            query.stop()
-    else:
-        # Spark before 3.3 has no availableNow; there the query is stopped once nothing is left.
-        available_now = session.version >= "3.3"
-        trigger = {"availableNow": True} if available_now else {"processingTime": "0 seconds"}
-        query = writer.trigger(**trigger).start()
-        try:
-            query.awaitTermination() if available_now else query.processAllAvailable()
-        except Exception as error:
-            if order.crash is None or _CRASH not in str(error):
-                raise
-        else:
-            if order.crash is not None:
-                raise RuntimeError(f"the run ended after {len(batches)} batches, before its crash")
-        finally:
-            query.stop()
-
-    if order.query.sink == "rows":
-        return batches
-    sink = session.read.schema(result.schema).format(order.query.sink).load(order.out)
-    return _sink_batches(sink, Path(order.out), after)
+    return _Prepared(session, result, writer, batches)
 
 
 def _sink_batches(sink: DataFrame, out: Path, after: int) -> list[dict[str, Any]]:

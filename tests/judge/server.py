@@ -68,6 +68,10 @@ def _verbs(scratch: str, classes: str, delta: str = "") -> dict[str, Callable[..
         conf = tuple((name, value) for name, value in query.pop("conf"))
         return runs.run(spark, runs.Run(query=queries.Query(conf=conf, **query), **order))
 
+    def start(query: dict[str, Any], **order: Any) -> Any:
+        conf = tuple((name, value) for name, value in query.pop("conf"))
+        return runs.start(spark, runs.Run(query=queries.Query(conf=conf, **query), **order))
+
     def state(**order: Any) -> Any:
         return runs.dump_state(spark, **order)
 
@@ -90,6 +94,9 @@ def _verbs(scratch: str, classes: str, delta: str = "") -> dict[str, Callable[..
 
     return {
         "run": run,
+        "start": start,
+        "last_words": lambda **order: runs.last_words(spark, **order),
+        "stop": lambda **order: runs.stop(spark, **order),
         "state": state,
         "compile": compiled,
         "call": call,

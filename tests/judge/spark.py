@@ -126,13 +126,38 @@ class Judge:
         version: str | None = None,
         fresh: bool = False,
         snapshot: bool = False,
+        trigger: str = "",
     ) -> list[Batch]:
         """Goes on with a checkpoint: what the sink got, batch by batch.
 
         In the process that ran it last if that has the right version, or in a ``fresh`` one; with ``snapshot`` Spark
-        writes snapshots all the while, and the query ends when there is one of the last batch.
+        writes snapshots all the while, and the query ends when there is one of the last batch. By the trigger
+        AvailableNow, or ``once``.
         """
-        return self._run(checkpoint, batches, version=version, fresh=fresh, snapshot=snapshot)
+        return self._run(checkpoint, batches, version=version, fresh=fresh, snapshot=snapshot, trigger=trigger)
+
+    def start(self, checkpoint: Checkpoint, batches: Sequence[Events], trigger: str = "0 seconds") -> list[Batch]:
+        """Goes on with a checkpoint, and stays up: what the sink got, once these batches are done."""
+        return self._run(checkpoint, batches, trigger=trigger, verb="start")
+
+    def feed(self, checkpoint: Checkpoint, events: Events) -> None:
+        """Gives more events to the query that stays up."""
+        self._put_events(checkpoint, [events], checkpoint.sources[-1])
+
+    def last_words(self, checkpoint: Checkpoint) -> str:
+        """What the query that stayed up ends with; an error if it goes on."""
+        return str(self._where_up(checkpoint).ask("last_words", checkpoint=str(checkpoint.path)))
+
+    def stop(self, checkpoint: Checkpoint) -> None:
+        """Stops the query that stays up."""
+        self._where_up(checkpoint).ask("stop", checkpoint=str(checkpoint.path))
+
+    def stop_when_done(self, checkpoint: Checkpoint) -> None:
+        """Stops the query that stays up, once it has read all there is."""
+        self._where_up(checkpoint).ask("stop", checkpoint=str(checkpoint.path), when_done=True)
+
+    def _where_up(self, checkpoint: Checkpoint) -> Server:
+        return self._server(checkpoint.version, checkpoint.query.checkpoint_format, checkpoint.ran_on)
 
     def refusal(
         self,
@@ -240,6 +265,8 @@ class Judge:
         fresh: bool = False,
         snapshot: bool = False,
         crash: bool = False,
+        trigger: str = "",
+        verb: str = "run",
     ) -> list[Batch]:
         checkpoint_format = checkpoint.query.checkpoint_format
         server = self._server(version or checkpoint.version, checkpoint_format, checkpoint.ran_on, fresh)
@@ -248,7 +275,7 @@ class Judge:
             self._compile(SCALA[checkpoint.query.operator], server)
         self._put_events(checkpoint, batches)
         done = server.ask(
-            "run",
+            verb,
             query=asdict(checkpoint.query),
             checkpoint=str(checkpoint.path),
             sources=f"{self._events}/{{{','.join(checkpoint.sources)}}}",
@@ -256,6 +283,7 @@ class Judge:
             files=checkpoint.files,
             snapshot=snapshot,
             crash=len(batches) - 1 if crash else None,
+            trigger=trigger,
         )
         return [Batch(each["batch"], canonical(each["rows"])) for each in done]
 
@@ -266,18 +294,22 @@ class Judge:
                 server.ask("compile", source=source)
                 self._compiled.add((source, server.version))
 
-    def _put_events(self, checkpoint: Checkpoint, batches: Sequence[Events]) -> None:
+    def _put_events(self, checkpoint: Checkpoint, batches: Sequence[Events], name: str | None = None) -> None:
         # A folder for each run: copies of a checkpoint share the files of the past, not those of the future.
-        name = self._name()
+        more = name is not None
+        name = name or self._name()
         folder = self._events / name
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=more)
         for events in batches:
+            # A query that is up finds it whole, and with its time: the source takes files by those.
             path = folder / f"{checkpoint.files:05d}.json"
-            path.write_text("".join(json.dumps(asdict(event)) + "\n" for event in events))
-            # The source takes files by their modification times.
-            os.utime(path, (_FIRST_MTIME + checkpoint.files,) * 2)
+            begun = path.with_name(f".{path.name}")
+            begun.write_text("".join(json.dumps(asdict(event)) + "\n" for event in events))
+            os.utime(begun, (_FIRST_MTIME + checkpoint.files,) * 2)
+            begun.rename(path)
             checkpoint.files += 1
-        checkpoint.sources.append(name)
+        if not more:
+            checkpoint.sources.append(name)
 
     def _name(self) -> str:
         with self._lock:
