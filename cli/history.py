@@ -20,9 +20,11 @@ def history(
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Show the runs made on a checkpoint, oldest first."""
+    from ttlsnap.checkpoint.logs import read_logs
     from ttlsnap.delta import is_table
     from ttlsnap.filesystem import open_directory
     from ttlsnap.history import history as read
+    from ttlsnap.journal import planned_batch
     from ttlsnap.recovery import prune as remove
 
     if is_table(open_directory(target)):
@@ -30,6 +32,9 @@ def history(
         return
     pruned = remove(target) if prune else []
     entries = read(target)
+    files = open_directory(target)
+    waiting = planned_batch(files, read_logs(files))
+    planned = waiting.fence_batch if waiting is not None else None
     if output_format is Format.JSON:
         runs: list[dict[str, Any]] = [entry.to_json() for entry in entries]
         print_json({"target": target, "runs": runs, "pruned": pruned})
@@ -59,6 +64,8 @@ def history(
             "yes" if entry.backup else "no",
         )
     console().print(rows)
+    if planned is not None:
+        typer.echo(f"Batch {planned} is planned, without data: the query restarts with it.")
     for entry in entries:
         if entry.waiting:
             typer.echo(f"What run {entry.run} dropped is not delivered yet; the next run will try.")

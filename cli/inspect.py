@@ -108,10 +108,13 @@ def _show(out: Console, found: Inspection) -> None:
         f"{iso(batch.watermark_ms * 1000) if batch.watermark_ms else 'none'}",
     ]
     uncommitted = uncommitted_batch(checkpoint)
-    if uncommitted is not None:
+    if uncommitted is not None and found.planned_by is not None:
+        lines.append(f"  batch {uncommitted} planned by ttlsnap run {found.planned_by}: the query restarts with it")
+    elif uncommitted is not None:
         lines.append(f"  batch {uncommitted} was begun and not committed: it runs again when the query starts")
     if checkpoint.logs.fence:
         lines.append(f"  FENCED: {checkpoint.logs.fence}")
+    lines += [f"  Warning: {warning}" for warning in found.warnings]
     out.print("\n".join(lines))
     for operator, stores in found.operators:
         out.print(f"\noperator {operator.id} {operator.name or '(name not recorded)'}")

@@ -16,8 +16,10 @@ from ttlsnap.clock import clock_at
 from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
 from ttlsnap.fields import Field, all_fields
 from ttlsnap.filesystem import open_for_reading
+from ttlsnap.journal import planned_batch
 from ttlsnap.operators import Selection, states_of
 from ttlsnap.schema.json import to_value
+from ttlsnap.shadows import find_shadows
 from ttlsnap.state import StateDescriptor
 from ttlsnap.stores import lineage_of, state_store
 from ttlsnap.stores.lineage import Lineage
@@ -72,10 +74,15 @@ class StateInspection:
 
 @dataclass
 class Inspection:
-    """What ``inspect`` found; ``operators`` pairs each operator with its stores' states."""
+    """What ``inspect`` found; ``operators`` pairs each operator with its stores' states.
+
+    ``planned_by`` is the run of ttlsnap that planned the uncommitted batch, which then has no data.
+    """
 
     checkpoint: Checkpoint
     operators: list[tuple[Operator, list[tuple[Store, list[StateInspection]]]]]
+    planned_by: str | None = None
+    warnings: tuple[str, ...] = ()
     samples: list[dict[str, Any]] | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -88,9 +95,11 @@ class Inspection:
             "spark_version": spark_version(checkpoint.batch.conf),
             "batch": checkpoint.batch.id,
             "uncommitted_batch": uncommitted_batch(checkpoint),
+            "planned_by": self.planned_by,
             "watermark_ms": checkpoint.batch.watermark_ms,
             "batch_timestamp_ms": checkpoint.batch.timestamp_ms,
             "fence": checkpoint.logs.fence,
+            "warnings": list(self.warnings),
             "codec": checkpoint.codec,
             "row_checksums": checkpoint.row_checksums,
             "operators": [
@@ -132,7 +141,14 @@ def inspect(
         raise UsageError("--timestamp goes with --age")
     checkpoint = open_checkpoint(open_for_reading(target), batch, schemas)
     selection = selection or Selection()
-    found = Inspection(checkpoint, [])
+    planned = planned_batch(checkpoint.files, checkpoint.logs)
+    shadows = find_shadows(checkpoint.files, checkpoint.logs)
+    found = Inspection(
+        checkpoint,
+        [],
+        planned.run if planned is not None else None,
+        tuple(f"{shadow.describe(checkpoint.target)}. {shadow.advise(checkpoint.target)}" for shadow in shadows),
+    )
     for operator in checkpoint.operators:
         if selection.operator not in (None, operator.id):
             continue

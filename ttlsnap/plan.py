@@ -22,6 +22,7 @@ from ttlsnap.links import Link, Place
 from ttlsnap.operators import AnyOf, Selection, TimerPolicy, behind_join, describe, left_untouched, links_of
 from ttlsnap.operators.transform_with_state import Timers
 from ttlsnap.partition import PartitionTask, StoreTask
+from ttlsnap.shadows import refuse_shadows
 from ttlsnap.state import StateDescriptor
 from ttlsnap.stores import RewriteChoice, StateStore, lineage_of, state_store
 from ttlsnap.stores.lineage import Lineage
@@ -183,6 +184,7 @@ def plan_compaction(
             f"{checkpoint.target} is fenced: a run was cut off while it published. "
             f"Run: ttlsnap recover {checkpoint.target}"
         )
+    refuse_shadows(checkpoint.files, checkpoint.logs)
     listing = list_activity(checkpoint.files)
     files = state_store(checkpoint)
     for factory in factories:

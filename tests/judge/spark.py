@@ -203,6 +203,10 @@ class Judge:
             shutil.copytree(checkpoint.out, made.out)
         return made
 
+    def events(self, checkpoint: Checkpoint) -> Path:
+        """The folder of the events that were put there first."""
+        return self._events / checkpoint.sources[0]
+
     def lay_out(self, checkpoint: Checkpoint, layout: str) -> None:
         """Make a checkpoint written with ``snapshots`` what it had been if maintenance had run less often."""
         for folder in store_folders(checkpoint.path):

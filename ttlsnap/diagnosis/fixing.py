@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ttlsnap.checkpoint import layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import partition_folders, query_id, state_files
-from ttlsnap.checkpoint.logs import read_conf, read_logs, shuffle_partitions
+from ttlsnap.checkpoint.logs import Logs, read_conf, read_logs, shuffle_partitions
 from ttlsnap.checkpoint.metadata import relocated
 from ttlsnap.diagnosis.folders import leftovers, operator_metadata
 from ttlsnap.diagnosis.logs import examine_logs
@@ -28,6 +28,7 @@ from ttlsnap.locking import refuse_if_running
 from ttlsnap.plan import new_run_id
 from ttlsnap.publish import fence_file, set_aside, swap
 from ttlsnap.recovery import discard_leftovers, discard_unless_open, refuse_if_cut_off, refuse_if_moved_on
+from ttlsnap.shadows import find_shadows
 
 if TYPE_CHECKING:
     from ttlsnap.diagnosis.examination import DoctorReport
@@ -71,6 +72,8 @@ def repair(files: Directory, found: DoctorReport, names: Sequence[str], stopped:
                 _go_back(moves, batch, keep_next=False)
             elif name in ("abandoned-repartition", "stale-snapshot"):
                 _set_leftovers_aside(moves, name)
+            elif name == "hidden-batch":
+                _uncover(moves, logs)
         if "moved-schema-paths" in names:
             _relocate(moves)
         journal = Journal(
@@ -178,6 +181,13 @@ def _set_leftovers_aside(moves: _Moves, code: str) -> None:
     begun = max(logs.logs.offsets[-1], logs.logs.commits[-1])
     for path in operator_metadata(moves.files):
         if int(path.rpartition("/")[2]) > begun:
+            moves.aside(path)
+
+
+def _uncover(moves: _Moves, logs: Logs) -> None:
+    """Set aside the snapshots of earlier runs that hide what a batch wrote when it was run again."""
+    for shadow in find_shadows(moves.files, logs):
+        for path in (*shadow.files, *([shadow.planned] if shadow.planned else ())):
             moves.aside(path)
 
 

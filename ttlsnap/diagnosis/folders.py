@@ -62,11 +62,12 @@ def _snapshots_to_come(
 ) -> Iterator[Leftovers]:
     """Snapshots of a version whose batch was never begun."""
     begun = max(found.logs.offsets[-1] if found.logs.offsets else 0, found.logs.commits[-1]) + 1
+    hidden = {path for shadow in found.shadows for path in shadow.files}
     stale = [
         path
         for files in lying.values()
         for path, name in files
-        if name.version > begun and name.kind in ("snapshot", "zip")
+        if name.version > begun and name.kind in layout.SNAPSHOTS and path not in hidden
     ]
     if stale:
         code = "abandoned-repartition" if checkpoint.provider == "rocksdb" else "stale-snapshot"

@@ -17,7 +17,8 @@ from ttlsnap.diagnosis.problems import Problem, Severity, problem
 from ttlsnap.diagnosis.sources import examine_file_logs
 from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError
 from ttlsnap.filesystem import Directory
-from ttlsnap.journal import read_journals
+from ttlsnap.journal import planned_batch, read_journals
+from ttlsnap.shadows import Shadow, find_shadows
 
 
 @dataclass
@@ -26,7 +27,8 @@ class LogFindings:
 
     ``unfinished`` is whether the last batch is a repartition that was not committed. ``skipped`` are batches that a
     repartition was told to pass over: they are committed and have no state. ``file_logs`` is how far the sources that
-    read files had come in their own logs, by the newest offsets that can be read.
+    read files had come in their own logs, by the newest offsets that can be read. ``shadows`` are snapshots of
+    ttlsnap's that hide what a batch wrote when it was run again.
     """
 
     logs: Logs
@@ -35,6 +37,7 @@ class LogFindings:
     unfinished: bool = False
     skipped: set[int] = field(default_factory=set)
     file_logs: dict[int, int] = field(default_factory=dict)
+    shadows: list[Shadow] = field(default_factory=list)
 
     @property
     def uncommitted(self) -> list[int]:
@@ -84,6 +87,12 @@ def _own_runs(files: Directory, found: LogFindings) -> None:
     except CorruptionError as error:
         found.problems.append(problem(files.root, "damaged-log", layout.RUNS, error))
         return
+    found.shadows = find_shadows(files, found.logs)
+    for shadow in found.shadows:
+        where = next(iter(shadow.files), shadow.planned or layout.RUNS)
+        found.problems.append(
+            problem(files.root, "hidden-batch", where, shadow.describe(files.root), advice=shadow.advise(files.root))
+        )
     for journal in cut_off:
         words = f"run {journal.run} was cut off while it published, and its fence is gone"
         found.problems.append(problem(files.root, "cut-off-run", journal.path, words))
@@ -136,6 +145,9 @@ def _uncommitted(files: Directory, found: LogFindings) -> None:
             "Spark refuses to start"
         )
         found.problems.append(problem(files.root, "unfinished-repartition", path, words, count=count))
+    elif len(found.uncommitted) == 1 and (planned := planned_batch(files, found.logs)) is not None:
+        words = f"batch {last} was planned by ttlsnap run {planned.run}, without data"
+        found.problems.append(problem(files.root, "planned-batch", path, words))
     elif len(found.uncommitted) == 1:
         words = f"batch {last} was begun and not committed"
         found.problems.append(problem(files.root, "uncommitted-batch", path, words))

@@ -45,6 +45,13 @@ CODES: dict[str, Kind] = {
         "stale snapshots. Restore the checkpoint from a copy of before the repartition, or go back by hand to a "
         "batch before it",
     ),
+    "hidden-batch": Kind(
+        "error",
+        "{advice}. It sets the files of that run aside. If the query has been "
+        "restarted since the batch ran again, what it wrote after that restart is based on the old result: set those "
+        "batches back as well, or restore the checkpoint from a copy",
+        True,
+    ),
     "stale-snapshot": Kind("error", "Set the snapshots aside: ttlsnap doctor {target} --fix stale-snapshot", True),
     "moved-schema-paths": Kind(
         "error", "Have them name the files here: ttlsnap doctor {target} --fix moved-schema-paths", True
@@ -78,6 +85,7 @@ CODES: dict[str, Kind] = {
         "unknown", "Put in the link's place what it leads to; if that is gone, restore it from a copy of the checkpoint"
     ),
     "unsupported": Kind("unknown", "Another version of ttlsnap may know it"),
+    "planned-batch": Kind("note", "Nothing to do: the query restarts with this batch"),
     "uncommitted-batch": Kind("note", "Nothing to do: it runs again when the query starts"),
     "no-schema": Kind("note", "Nothing to do; ttlsnap inspect --schema shows the entries"),
     "query-at-work": Kind("note", "Stop the query and look again: files that it cleans up look like missing ones"),

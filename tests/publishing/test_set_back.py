@@ -1,0 +1,94 @@
+"""A batch that was compacted, set back and run again: its new result is never hidden behind ttlsnap's snapshot.
+
+The operator finds that the last file was wrong, replaces it, and deletes the batch from the logs. Real Spark then runs
+the batch again, and is the judge of what comes after.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from ttlsnap import inspect, rollback
+from ttlsnap.cli.app import run
+from ttlsnap.errors import RefusedError
+
+from ..compaction.stories import BATCHES, MORE, T, drop_expired, settled, unwanted
+from ..judge.model import Model
+from ..judge.queries import Event, Query
+from ..judge.spark import Checkpoint, Judge
+from ..matrix import FULL
+
+QUERIES = [Query("agg_update"), Query("agg_update", provider="rocksdb", changelog=True)]
+CORRECTED = [Event("k1", T, 70), Event("k9", T + 60, 1), Event("corrected", T + 5, 5)]
+
+
+@pytest.fixture(params=QUERIES if FULL else QUERIES[:1], ids=lambda query: query.provider)
+def compacted(judge: Judge, request: pytest.FixtureRequest) -> Checkpoint:
+    written = judge.write(request.param, BATCHES)
+    settled(written.path)
+    assert drop_expired(written.path, written.query).published
+    return written
+
+
+def set_back(judge: Judge, checkpoint: Checkpoint, *, planned: bool = True) -> None:
+    """Withdraw the last batch, with the planned one after it, and put another file in the place of its input."""
+    for name in ("commits/2", "offsets/2", *(("offsets/3",) if planned else ())):
+        (checkpoint.path / name).unlink()
+        (checkpoint.path / name).with_name(f".{Path(name).name}.crc").unlink(missing_ok=True)
+    (source,) = judge.events(checkpoint).glob("00002.json")
+    then = source.stat().st_mtime
+    source.write_text("".join(json.dumps(asdict(event)) + "\n" for event in CORRECTED))
+    os.utime(source, (then, then))
+    checkpoint.model = Model(checkpoint.query)
+    checkpoint.model.run(BATCHES[:2])
+
+
+@pytest.mark.parametrize("planned", [True, False])
+def test_it_can_be_rolled_back_before_it_runs_again(judge: Judge, compacted: Checkpoint, planned: bool) -> None:
+    set_back(judge, compacted, planned=planned)
+    (warning,) = inspect(str(compacted.path)).warnings
+    assert "batch 2 was set back after ttlsnap run" in warning and "ttlsnap rollback" in warning
+    with pytest.raises(RefusedError, match="batch 2 was set back"):
+        drop_expired(compacted.path, compacted.query)
+    rollback(str(compacted.path), stopped=True)
+    assert not inspect(str(compacted.path)).warnings
+    assert judge.restart(compacted, []) == compacted.expected.run([CORRECTED])
+    assert judge.restart(compacted, MORE, fresh=True) == compacted.expected.run(MORE)
+
+
+def test_it_is_found_and_mended_after_it_ran_again(
+    judge: Judge, compacted: Checkpoint, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_back(judge, compacted)
+    model = compacted.expected
+    assert judge.restart(compacted, []) == model.run([CORRECTED])
+    target = str(compacted.path)
+    assert "batch 2 was run again after ttlsnap run" in inspect(target).warnings[0]
+    with pytest.raises(RefusedError, match=r"hide the new result .* --fix hidden-batch"):
+        drop_expired(compacted.path, compacted.query)
+    with pytest.raises(RefusedError, match="was run again since run"):
+        rollback(target, stopped=True)
+    capsys.readouterr()
+    assert run(["doctor", target, "--format", "json"]) == 1
+    assert "hidden-batch" in {found["code"] for found in json.loads(capsys.readouterr().out)["problems"]}
+    assert run(["doctor", target, "--fix", "hidden-batch", "--stopped"]) == 0
+    assert not inspect(target).warnings
+    # Only a process that has not seen the batch run reads its state from the disk.
+    assert judge.restart(compacted, MORE, fresh=True) == model.run(MORE)
+
+
+def test_it_is_not_taken_for_a_batch_that_was_set_back_when_spark_has_cleaned_up(
+    judge: Judge, compacted: Checkpoint
+) -> None:
+    more = [[Event(f"k{i}", T + i * 60, i)] for i in range(4)]
+    model = compacted.expected
+    model.drop(unwanted(compacted.query))
+    assert judge.restart(compacted, more) == model.run(more)
+    for name in ("offsets/2", "commits/2"):
+        (compacted.path / name).unlink()
+    assert not inspect(str(compacted.path)).warnings

@@ -1,0 +1,76 @@
+"""Snapshots of ttlsnap's that hide what Spark wrote since.
+
+An operator may set a batch back: delete ``commits/N`` and ``offsets/N``, so that Spark runs batch N again, over other
+input. Spark then writes a new delta (or changelog) of version N + 1. But if ttlsnap has compacted that version, its
+snapshot is still there, and Spark prefers a snapshot to a delta: the query goes on rightly until it restarts, and then
+reads the old result. The journal of the run tells such a snapshot from every other: it identifies the file, and the
+offsets of the batch that it was made of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ttlsnap.checkpoint import Logs, layout
+from ttlsnap.errors import RefusedError
+from ttlsnap.filesystem import Directory
+from ttlsnap.journal import Journal, is_same, planned_batch, read_journals
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """The files of a run that hide another result of its batch; ``ran_again`` is whether there is one yet.
+
+    ``planned`` is the batch that the run planned, where it is still in the log.
+    """
+
+    run: str
+    batch: int
+    ran_again: bool
+    files: tuple[str, ...]
+    planned: str | None
+
+    def describe(self, root: str) -> str:
+        """What happened, and where."""
+        what = "was run again" if self.ran_again else "was set back"
+        first = next(iter(self.files), self.planned)
+        return (
+            f"batch {self.batch} {what} after ttlsnap run {self.run} had rewritten its state. {root}/{first} "
+            f"({len(self.files)} such files) would hide the new result of this batch from every query that restarts"
+        )
+
+    def advise(self, root: str) -> str:
+        """The command that helps."""
+        return f"Run: ttlsnap doctor {root} --fix hidden-batch" if self.ran_again else f"Run: ttlsnap rollback {root}"
+
+
+def find_shadows(files: Directory, logs: Logs) -> list[Shadow]:
+    """The runs whose batch was set back or run again, and whose files are still in place; the newest first."""
+    journals = read_journals(files)
+    undone = {journal.undoes for journal in journals if journal.status == "done"}
+    done = [j for j in journals if j.status == "done" and j.kind == "compact" and j.run not in undone]
+    return [shadow for journal in reversed(done) if (shadow := _shadow(files, logs, journal)) is not None]
+
+
+def refuse_shadows(files: Directory, logs: Logs) -> None:
+    """Raise RefusedError where a snapshot of an earlier run hides another result of its batch."""
+    for shadow in find_shadows(files, logs):
+        raise RefusedError(f"{shadow.describe(files.root)}. Nothing was changed. {shadow.advise(files.root)}")
+
+
+def _shadow(files: Directory, logs: Logs, journal: Journal) -> Shadow | None:
+    committed = logs.commits[-1] if logs.commits else -1
+    offsets = next((facts for facts in journal.logs if facts.path == layout.offset_file(journal.batch)), None)
+    if offsets is None:
+        return None  # a journal of before this was recorded
+    info = files.stat(offsets.path)
+    if info is None and committed >= journal.batch:
+        return None  # Spark has removed it: the batch is an old one
+    ran_again = info is not None and not is_same(files, offsets, info)
+    if not ran_again and committed >= journal.batch:
+        return None
+    published = [facts for facts in journal.published if layout.outlives(facts.path, journal.batch)]
+    there = tuple(facts.path for facts in published if is_same(files, facts, files.stat(facts.path)))
+    planned = planned_batch(files, logs)
+    in_log = planned.fence if planned is not None and planned.run == journal.run else None
+    return Shadow(journal.run, journal.batch, ran_again, there, in_log) if there or in_log else None
