@@ -62,7 +62,8 @@ def publish(plan: Plan, results: Sequence[PartitionResult], *, planned_batch: bo
     fence = fence_file(checkpoint.logs)
     aside = set_aside(files, plan.run, [*(file.target for file in staged), *outliving])
     aside += set_aside_checksums(files, plan.run, fence)
-    superseded = [path for result in results for path in result.superseded]
+    tables = [path for result in results for path in result.superseded]
+    superseded = [*tables, *sorted(existing(files, [name for path in tables for name in _checksums(path)]))]
     each(files, lambda path: files.preserve(path, journals.backup_path(plan.run, path)), superseded)
     is_next = checkpoint.logs.offsets[-1] == checkpoint.batch.id
     times = {path: info.mtime_ns for path, info in stats(files, [file.path for file in staged]).items()}

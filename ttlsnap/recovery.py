@@ -300,7 +300,8 @@ def _back(files: Directory, last: Journal, run: str, back: Sequence[Move], ours:
     replaced = [move.target for move in last.new]
     kinds = {path.rpartition(".")[2] for path in replaced} & set(layout.SNAPSHOTS)
     newer = [path for path in list_activity(files) if kinds and layout.outlives(path, last.batch + 1, *kinds)]
-    in_the_way = [*replaced, *newer, *ours, *(move.target for move in back)]
+    lost = set(last.preserved)  # nothing is in the way of those
+    in_the_way = [*replaced, *newer, *ours, *(move.target for move in back if move.target not in lost)]
     return [*set_aside(files, run, in_the_way), *back]
 
 
