@@ -74,7 +74,8 @@ def run(arguments: list[str], debug: bool = False) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except MemoryError:
-        typer.echo("Error: there is not enough memory for this state; nothing was changed by reading it", err=True)
+        words = "`ttlsnap history TARGET` shows whether a run was published before it ran out"
+        typer.echo(f"Error: there is not enough memory. {words}", err=True)
         return 5
     except Exception as error:
         if debug:

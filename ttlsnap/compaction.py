@@ -307,8 +307,8 @@ def _in_place(run: _Run, files: Directory, planned_batch: bool) -> CompactionRep
     try:
         files.remove_tree(staged_path(plan.run, ""))  # a worker that was killed may have left something there
         discard_backups(files, keep=plan.run)
-    except TtlsnapError as error:
-        kept = f"an older backup could not be removed; the next run will try again: {error}"
+    except (TtlsnapError, MemoryError) as error:
+        kept = f"an older backup could not be removed; the next run will try again: {error or 'out of memory'}"
         report = replace(report, warnings=(*report.warnings, kept))
     return replace(report, seconds=time.monotonic() - run.started)
 
@@ -324,9 +324,10 @@ def _delivered(files: Directory, run: _Run, report: CompactionReport) -> Compact
         return report
     try:
         deliver(files, report.run, run.expired_to)
-    except TtlsnapError as error:
+    except (TtlsnapError, MemoryError) as error:
         left = f"{files.root}/{folder_of(report.run)}"
-        warning = f"what was dropped is still in {left}, from where the next run will deliver it: {error}"
+        reason = error or "out of memory"
+        warning = f"what was dropped is still in {left}, from where the next run will deliver it: {reason}"
         return replace(report, warnings=(*report.warnings, warning))
     return report
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ttlsnap.backups import held_tables
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.checkpoint import query_id
 from ttlsnap.checkpoint.listing import list_activity
@@ -315,16 +316,33 @@ def _remove_empty_folders(files: Directory, last: Journal) -> None:
 
 
 def prune(target: str) -> list[str]:
-    """Remove the backups of all runs that have ended; their names."""
+    """Remove the backups of all runs that have ended; their names.
+
+    Raises RefusedError where a backup has the only copy of a table that a snapshot needs.
+    """
     files = existing_checkpoint(target)
     with files.lock():
         refuse_if_cut_off(files)
+        for held in held_tables(files, _ended(files)):
+            raise RefusedError(
+                f"{files.root}/{held.path} is missing, {held.needed_by} needs it, and the backup of run {held.run} has "
+                f"the only copy. Nothing was removed. First run: ttlsnap doctor {files.root} --fix table-in-backup"
+            )
         return discard_backups(files, keep=None)
 
 
+def _ended(files: Directory) -> list[str]:
+    return [journal.run for journal in read_journals(files) if journal.status != "open"]
+
+
 def discard_backups(files: Directory, keep: str | None) -> list[str]:
-    """Remove what ended runs, other than ``keep``, still hold besides journal and report; their names."""
-    ended = [journal.run for journal in read_journals(files) if journal.status != "open" and journal.run != keep]
+    """Remove what ended runs, other than ``keep``, still hold besides journal and report; their names.
+
+    A backup with the only copy of a table that a snapshot needs is left alone.
+    """
+    ended = [run for run in _ended(files) if run != keep]
+    needed = {held.run for held in held_tables(files, ended)}
+    ended = [run for run in ended if run not in needed]
     had_backup = each(files, lambda run: _discard_files(files, run), ended)
     return [run for run, had in zip(ended, had_backup, strict=True) if had]
 

@@ -148,13 +148,9 @@ class Judge:
         """What the query that stayed up ends with; an error if it goes on."""
         return str(self._where_up(checkpoint).ask("last_words", checkpoint=str(checkpoint.path)))
 
-    def stop(self, checkpoint: Checkpoint) -> None:
-        """Stops the query that stays up."""
-        self._where_up(checkpoint).ask("stop", checkpoint=str(checkpoint.path))
-
-    def stop_when_done(self, checkpoint: Checkpoint) -> None:
-        """Stops the query that stays up, once it has read all there is."""
-        self._where_up(checkpoint).ask("stop", checkpoint=str(checkpoint.path), when_done=True)
+    def stop(self, checkpoint: Checkpoint, *, when_done: bool = False) -> None:
+        """Stops the query that stays up, at once or when it has read all there is."""
+        self._where_up(checkpoint).ask("stop", checkpoint=str(checkpoint.path), when_done=when_done)
 
     def _where_up(self, checkpoint: Checkpoint) -> Server:
         return self._server(checkpoint.version, checkpoint.query.checkpoint_format, checkpoint.ran_on)

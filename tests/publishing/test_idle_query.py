@@ -134,7 +134,7 @@ def test_a_rollback_takes_the_planned_batch_back(judge: Judge) -> None:
     # The query that was idle all the while goes on: its state is that of the disk again.
     judge.feed(written, list(MORE[0]))
     judge.feed(written, [Event("k1", T, 7)])
-    judge.stop_when_done(written)
+    judge.stop(written, when_done=True)
     written.expected.run([MORE[0], [Event("k1", T, 7)]])
     assert judge.restart(written, MORE[1:], fresh=True) == written.expected.run(MORE[1:])
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ttlsnap import publish, recover, rollback
+from ttlsnap import prune, publish, recover, rollback
+from ttlsnap.cli.app import run
 from ttlsnap.errors import BusyError, RefusedError
 from ttlsnap.filesystem import open_directory
 from ttlsnap.locking import refuse_if_running
@@ -141,6 +143,28 @@ def test_no_table_is_taken_away(judge: Judge, rewrite: Any) -> None:
         (written.path / path).unlink()
     rollback(str(written.path), stopped=True)
     assert tree(written.path) == old
+
+
+def test_a_table_that_a_backup_alone_has_is_kept_and_put_back(judge: Judge, capsys: pytest.CaptureFixture[str]) -> None:
+    """Somebody put the old zips back by hand, and Spark's maintenance has removed the tables that no zip named."""
+    written = judge.write(Query(provider="rocksdb"), EVENTS, layout="snapshot")
+    run_id = drop_expired(written.path, written.query, rewrite="full").run
+    backup = written.path / f"_ttlsnap/runs/{run_id}/backup"
+    for path in backup.glob("state/0/*/SSTs/*"):
+        (written.path / path.relative_to(backup)).unlink()
+    for path in backup.glob("state/0/*/*3.zip*"):
+        shutil.copy2(path, written.path / path.relative_to(backup))
+    target = str(written.path)
+    with pytest.raises(RefusedError, match="has the only copy"):
+        prune(target)
+    assert run(["doctor", target]) == 1
+    assert "table-in-backup" in capsys.readouterr().out
+    assert run(["doctor", target, "--fix", "table-in-backup", "--stopped"]) == 0, capsys.readouterr()
+    assert run(["doctor", target]) == 0, capsys.readouterr().out
+    assert run_id in prune(target)
+    assert run(["doctor", target]) == 0
+    model = written.expected
+    assert judge.restart(written, MORE, fresh=True) == model.run(MORE)
 
 
 def test_a_query_of_this_application_is_known_in_every_thread(spark: SparkSession, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ttlsnap.backups import HeldTable, held_tables
 from ttlsnap.checkpoint import layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import partition_folders, query_id, state_files
 from ttlsnap.checkpoint.logs import Logs, read_conf, read_logs, shuffle_partitions
@@ -23,7 +24,7 @@ from ttlsnap.diagnosis.logs import examine_logs
 from ttlsnap.diagnosis.problems import CODES
 from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.filesystem import Directory
-from ttlsnap.journal import FileFacts, Journal, Move, facts_of, next_number, report_path, staged_path
+from ttlsnap.journal import FileFacts, Journal, Move, backup_path, facts_of, next_number, report_path, staged_path
 from ttlsnap.locking import refuse_if_running
 from ttlsnap.plan import new_run_id
 from ttlsnap.publish import fence_file, set_aside, swap
@@ -72,6 +73,8 @@ def repair(files: Directory, found: DoctorReport, names: Sequence[str], stopped:
                 _go_back(moves, batch, keep_next=False)
             elif name in ("abandoned-repartition", "stale-snapshot"):
                 _set_leftovers_aside(moves, name)
+            elif name == "table-in-backup":
+                moves.put_back(held_tables(files, [info.name for info in files.list(layout.RUNS)]))
             elif name == "hidden-batch":
                 _uncover(moves, logs)
         if "moved-schema-paths" in names:
@@ -141,6 +144,14 @@ class _Moves:
             file.write(data)
         self.aside(path)
         self._new[path] = Move(staged, path)
+
+    def put_back(self, tables: Sequence[HeldTable]) -> None:
+        """Put tables where they are missing; the backups keep theirs."""
+        for held in tables:
+            staged = staged_path(self.run, held.path)
+            if held.path not in self._new:
+                self.files.preserve(backup_path(held.run, held.path), staged)
+                self._new[held.path] = Move(staged, held.path)
 
     @property
     def published(self) -> tuple[FileFacts, ...]:

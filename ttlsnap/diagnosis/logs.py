@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ttlsnap.backups import held_tables
 from ttlsnap.checkpoint import Batch, Logs, layout
 from ttlsnap.checkpoint.logs import read_batch, read_conf, read_file_logs, read_logs, shuffle_partitions
 from ttlsnap.diagnosis.problems import Problem, Severity, problem
@@ -93,6 +94,11 @@ def _own_runs(files: Directory, found: LogFindings) -> None:
         found.problems.append(
             problem(files.root, "hidden-batch", where, shadow.describe(files.root), advice=shadow.advise(files.root))
         )
+    for held in held_tables(files, [info.name for info in files.list(layout.RUNS) if layout.is_run(info.name)]):
+        words = (
+            f"{files.root}/{held.path} is missing and {held.needed_by} needs it; the backup of run {held.run} has it"
+        )
+        found.problems.append(problem(files.root, "table-in-backup", held.path, words))
     for journal in cut_off:
         words = f"run {journal.run} was cut off while it published, and its fence is gone"
         found.problems.append(problem(files.root, "cut-off-run", journal.path, words))

@@ -52,6 +52,7 @@ CODES: dict[str, Kind] = {
         "batches back as well, or restore the checkpoint from a copy",
         True,
     ),
+    "table-in-backup": Kind("error", "Put it back: ttlsnap doctor {target} --fix table-in-backup", True),
     "stale-snapshot": Kind("error", "Set the snapshots aside: ttlsnap doctor {target} --fix stale-snapshot", True),
     "moved-schema-paths": Kind(
         "error", "Have them name the files here: ttlsnap doctor {target} --fix moved-schema-paths", True
