@@ -195,8 +195,8 @@ def compact(
         bool,
         typer.Option(
             "--no-planned-batch",
-            help="Do not plan the empty batch that makes a query stop which was running idle, unnoticed. Such a query "
-            "then damages the state: only for one that is certain to be stopped.",
+            help="Leave out the batch without data that stops a query which is still running. Dangerous: such a query "
+            "then damages the state.",
         ),
     ] = False,
     expired_to: Annotated[
@@ -244,7 +244,8 @@ def compact(
 ) -> None:
     """Scan a checkpoint's whole state, or a Delta table, drop what has expired, and publish the result.
 
-    The query must be stopped. The old files are kept until the next run, and [bold]ttlsnap rollback[/bold] puts them
+    Stop the query first. The run ends with a planned batch without data, with which the query restarts. The old files
+    are kept until the next run, and [bold]ttlsnap rollback[/bold] puts them
     back. What is not understood is refused, with nothing changed.
     """
     from ttlsnap.compaction import compact as run
