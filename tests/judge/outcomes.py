@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .queries import stamp
@@ -23,6 +23,13 @@ class Batch:
 
     batch: int
     rows: tuple[str, ...]
+
+
+def after_planned(batches: Sequence[Batch]) -> list[Batch]:
+    """The batches after one that ttlsnap had planned, which has no rows, with the numbers they had without it."""
+    planned, *rest = batches
+    assert planned.rows == (), planned
+    return [replace(batch, batch=batch.batch - 1) for batch in rest]
 
 
 @dataclass(frozen=True, order=True)
