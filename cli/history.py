@@ -23,9 +23,9 @@ def history(
     from ttlsnap.checkpoint.logs import read_logs
     from ttlsnap.delta import is_table
     from ttlsnap.filesystem import open_directory
-    from ttlsnap.history import history as read
     from ttlsnap.journal import planned_batch
     from ttlsnap.recovery import prune as remove
+    from ttlsnap.run_history import history as read
 
     if is_table(open_directory(target)):
         _of_table(target, prune, output_format)

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from ttlsnap.entries import StateEntries
     from ttlsnap.errors import TtlsnapError
     from ttlsnap.expired.receivers import ExpiredCallback
-    from ttlsnap.history import HistoryEntry, history
     from ttlsnap.inspection import Inspection, inspect
     from ttlsnap.operators import Selection
     from ttlsnap.plan import Plan, plan_compaction
     from ttlsnap.recovery import RecoverReport, RollbackReport, prune, recover, rollback
     from ttlsnap.report import CompactionReport, Counts, StateReport
+    from ttlsnap.run_history import HistoryEntry, history
     from ttlsnap.state import StateDescriptor
     from ttlsnap.transform import (
         CollectionStrategy,
@@ -58,7 +58,7 @@ _HOMES = {
     "entries": ("StateEntries",),
     "errors": ("TtlsnapError",),
     "expired.receivers": ("ExpiredCallback",),
-    "history": ("HistoryEntry", "history"),
+    "run_history": ("HistoryEntry", "history"),
     "inspection": ("Inspection", "inspect"),
     "operators": ("Selection",),
     "plan": ("Plan", "plan_compaction"),
@@ -125,6 +125,6 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module 'ttlsnap' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"ttlsnap.{home}"), name)
-    # A submodule of the same name (history) would otherwise stand in the function's place once it is imported.
+    # No submodule has the name of anything here, or importing that would put the module in its place.
     globals()[name] = value
     return value

@@ -18,10 +18,10 @@ from ttlsnap.errors import RefusedError, StorageError, UsageError
 from ttlsnap.expired.delivery import deliver
 from ttlsnap.expired.receivers import ExpiredCallback, Folder
 from ttlsnap.filesystem import LocalDirectory
-from ttlsnap.history import history
 from ttlsnap.inspection import inspect
 from ttlsnap.recovery import recover, rollback
 from ttlsnap.report import CompactionReport
+from ttlsnap.run_history import history
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 from ..samples import COMPACTABLE, bytes_of, sample

@@ -39,6 +39,10 @@ class Model:
             done.append(self._batch([]))
         return done
 
+    def run_once(self, events: Sequence[Event]) -> list[Batch]:
+        """What a run by the trigger Once emits: one batch, be it a pending one."""
+        return [self._batch(self._pending.pop() if self._pending else events)]
+
     def _batch(self, events: Sequence[Event]) -> Batch:
         late_ms, self._last_used_ms = self._last_used_ms, self._watermark_ms
         rows = self._operator.batch(events, late_ms, self._last_used_ms)

@@ -91,7 +91,7 @@ def test_a_run_that_failed_has_visited_nothing(tmp_path: Path, monkeypatch: pyte
 
     target = fresh(tmp_path, "ck")
 
-    def broken(*_: Any) -> None:
+    def broken(*_: Any, **__: Any) -> None:
         raise TtlsnapError("no")
 
     with monkeypatch.context() as patched, pytest.raises(TtlsnapError, match="no"):

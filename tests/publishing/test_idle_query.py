@@ -15,8 +15,9 @@ import pytest
 
 from ttlsnap import history, rollback
 
+from ..compaction import test_chains as chains
 from ..compaction import test_joins as joins
-from ..compaction.stories import BATCHES, MORE, T, drop_expired, settled, unwanted
+from ..compaction.stories import BATCHES, MORE, T, copy_all, drop_expired, settled, unwanted
 from ..compaction.test_many_more_batches import MORE as MANY_MORE
 from ..compaction.unseen import fits
 from ..judge.outcomes import after_planned
@@ -146,6 +147,36 @@ def test_trigger_once_spends_a_run_on_the_planned_batch(judge: Judge) -> None:
     (planned,) = judge.restart(written, MORE[:1], trigger="once")
     assert planned.rows == ()
     assert judge.restart(written, [], trigger="once") == model.run(MORE[:1])[1:]
+
+
+CHAINED: dict[str, Any] = {"delay_s": chains.DELAY_S}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query(operator, **store, **CHAINED)
+        for operator in ("windows_of_windows", "dedup_windows", "dedup_within_windows", "agg_append")
+        for store in (HDFS, ROCKSDB)
+    ]
+    if FULL
+    else [Query("windows_of_windows", **HDFS, **CHAINED)],
+    ids=lambda query: f"{query.operator}-{query.provider}",
+)
+def test_what_is_late_is_what_is_late_if_nobody_stops_the_query(judge: Judge, query: Query) -> None:
+    """It was stopped right after a batch that moved the watermark, before the one without data that would follow.
+
+    The planned batch is that one. So for each operator, the same rows are late, and the same windows close.
+    """
+    first, last, more = chains.BATCHES[:2], chains.BATCHES[2], chains.MORE
+    stopped, never = judge.write(query, first), judge.write(query, first)
+    assert judge.restart(stopped, [last], trigger="once") == stopped.expected.run_once(last)
+    judge.restart(never, [last])
+    assert copy_all(stopped.path).published
+    planned, *found = judge.restart(stopped, more)
+    assert planned.rows
+    assert found == judge.restart(never, more)
+    assert any(batch.rows for batch in found)
 
 
 def test_without_the_planned_batch_the_fence_is_just_removed(judge: Judge) -> None:

@@ -33,12 +33,14 @@ def workshop(commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Wo
 
 @pytest.fixture(scope="module", params=["full", "tombstones"] if FULL else ["full"])
 def compaction(request: pytest.FixtureRequest, workshop: Workshop, judge: Judge) -> Step:
-    """A zip is replaced, tables that only it used go, and so does the zip of a batch that was not committed."""
+    """A zip is replaced, its own tables are linked into the backup, and the zip of an uncommitted batch goes there."""
     made = judge.write(Query(provider="rocksdb"), BATCHES, layout="snapshot", uncommitted=LATER[0])
     step = workshop.step("compact", made.path, lambda path: compact(path, "--rewrite", request.param))
     renamed = [call.path for call in published(step) if call.name == "rename"]
     assert {"state/0/0/3.zip", "state/0/0/4.zip"} <= set(renamed)
-    assert any("/SSTs/" in path and path.startswith("state/") for path in renamed) == (request.param == "full")
+    assert not any("/SSTs/" in path and path.startswith("state/") for path in renamed)
+    linked = [call.path for call in published(step) if call.name == "link"]
+    assert any("/SSTs/" in path and path.startswith("state/") for path in linked) == (request.param == "full")
     return step
 
 
