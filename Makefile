@@ -6,8 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The judge of the tests is real Spark, in several versions, each in a virtual environment of its own, and so is Airflow.
 SPARKS := .venvs/spark-3.5 .venvs/spark-4.0 .venvs/spark-4.1
+# These are for all of the matrix.
+OLD_SPARKS := .venvs/spark-3.1 .venvs/spark-3.2 .venvs/spark-3.3 .venvs/spark-3.4
 
-.PHONY: demo test test-matrix lint venvs servers strace benchmark clean
+.PHONY: demo test test-matrix lint venvs old-venvs servers strace benchmark clean
 
 demo: $(VENV)/installed
 	$(BIN)/python sample_checkpoints/demo.py
@@ -15,7 +17,7 @@ demo: $(VENV)/installed
 test: $(VENV)/tested venvs strace
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests
 
-test-matrix: $(VENV)/tested venvs servers strace
+test-matrix: $(VENV)/tested venvs old-venvs servers strace
 	TTLSNAP_MATRIX=full $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests
 
 lint: $(VENV)/tested
@@ -33,6 +35,8 @@ strace:
 
 venvs: $(SPARKS:%=%/installed) .venvs/airflow/installed
 
+old-venvs: $(OLD_SPARKS:%=%/installed)
+
 $(VENV)/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable .
@@ -42,6 +46,12 @@ $(VENV)/tested: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch $@
 
+# Before 3.4 PySpark does not run Python functions under Python 3.11; the tests ask those versions for none.
+# 3.2.1 records another state schema for dropDuplicates than 3.2.2 and later do.
+.venvs/spark-3.1/installed: REQUIREMENTS = 'pyspark==3.1.*'
+.venvs/spark-3.2/installed: REQUIREMENTS = 'pyspark==3.2.1'
+.venvs/spark-3.3/installed: REQUIREMENTS = 'pyspark==3.3.*'
+.venvs/spark-3.4/installed: REQUIREMENTS = 'pyspark==3.4.*' 'numpy<2' 'pyarrow<20' 'pandas<2'
 # PySpark 3.5 wants NumPy 1, and with it a pyarrow below 20.
 .venvs/spark-3.5/installed: REQUIREMENTS = 'pyspark==3.5.*' 'numpy<2' 'pyarrow<20' 'pandas<3'
 .venvs/spark-4.0/installed: REQUIREMENTS = 'pyspark==4.0.*' 'pandas<3' pyarrow 'protobuf>=6.33.5,<7'
@@ -64,6 +74,15 @@ servers: .venvs/servers/installed
 .venvs/%/installed:
 	test -x .venvs/$*/bin/python || $(PYTHON) -m venv .venvs/$*
 	.venvs/$*/bin/python -m pip install --quiet $(REQUIREMENTS)
+	touch $@
+
+# Scala 2.12.10, which PySpark 3.1 ships, cannot load its own closures on Java 17. PySpark 3.2 ships 2.12.15.
+JARS = lib/python*/site-packages/pyspark/jars
+.venvs/spark-3.1/installed: .venvs/spark-3.2/installed
+	test -x .venvs/spark-3.1/bin/python || $(PYTHON) -m venv .venvs/spark-3.1
+	.venvs/spark-3.1/bin/python -m pip install --quiet $(REQUIREMENTS)
+	rm -f .venvs/spark-3.1/$(JARS)/scala-compiler-* .venvs/spark-3.1/$(JARS)/scala-library-* .venvs/spark-3.1/$(JARS)/scala-reflect-*
+	cp .venvs/spark-3.2/$(JARS)/scala-compiler-* .venvs/spark-3.2/$(JARS)/scala-library-* .venvs/spark-3.2/$(JARS)/scala-reflect-* .venvs/spark-3.1/$(JARS)/
 	touch $@
 
 # The examples for Airflow are parsed by it. Its provider for Spark would bring another PySpark along.

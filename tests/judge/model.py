@@ -5,8 +5,8 @@ checkpoint through its runs; ``drop`` takes entries out of the state between two
 to, and the runs after it are then the expected continuation: kept keys go on, dropped ones start afresh.
 
 Time in Spark, as modelled here: a batch evicts by the watermark that the batches before it made, but calls an
-event late by the watermark of the batch before it. A run that leaves the watermark further on than its last
-batch used adds one batch without data.
+event late by the watermark of the batch before it (before Spark 3.4 by the same one). A run that leaves the
+watermark further on than its last batch used adds one batch without data.
 """
 
 from __future__ import annotations
@@ -16,22 +16,25 @@ from dataclasses import replace
 from typing import Any
 
 from .outcomes import Batch, Entry, Fields, canonical, entry
+from .processes import NEWEST
 from .queries import Event, Query, stamp, unstamp
 
 
 class Model:
-    """One query's state and watermark, moved on batch by batch."""
+    """One query's state and watermark, moved on batch by batch, by default as in ``version`` of Spark."""
 
-    def __init__(self, query: Query) -> None:
-        self.query = query
+    def __init__(self, query: Query, version: str = NEWEST) -> None:
+        self.query, self.version = query, version
         self._operator = _OPERATORS[query.operator](query)
         self._next_batch = 0
         self._watermark_ms = 0
         self._last_used_ms = 0
+        self._one_watermark = version < "3.4"
         self._pending: list[Sequence[Event]] = []
 
-    def run(self, batches: Sequence[Sequence[Event]], crash: bool = False) -> list[Batch]:
+    def run(self, batches: Sequence[Sequence[Event]], crash: bool = False, version: str | None = None) -> list[Batch]:
         """What a run over these batches emits; with ``crash`` the last one is begun but never committed."""
+        self._one_watermark = (version or self.version) < "3.4"
         todo = [*self._pending, *batches]
         self._pending = [todo.pop()] if crash else []
         done = [self._batch(events) for events in todo]
@@ -45,6 +48,8 @@ class Model:
 
     def _batch(self, events: Sequence[Event]) -> Batch:
         late_ms, self._last_used_ms = self._last_used_ms, self._watermark_ms
+        if self._one_watermark:
+            late_ms = self._watermark_ms
         rows = self._operator.batch(events, late_ms, self._last_used_ms)
         if self._operator.watermarked:
             moments = [event.ts for event in events if event.ts is not None]

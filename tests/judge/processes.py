@@ -18,6 +18,8 @@ from typing import Any
 
 NEWEST = "4.2"
 VERSIONS = ("3.5", "4.0", "4.1", "4.2")
+OLD_VERSIONS = ("3.1", "3.2", "3.3", "3.4")
+"""Those that only all of the matrix starts (``make old-venvs``)."""
 
 _ROOT = Path(__file__).parents[2]
 _PATIENCE_S = 180.0
@@ -42,7 +44,8 @@ def interpreter(version: str) -> Path:
         return Path(sys.executable)
     python = venvs() / f"spark-{version}" / "bin" / "python"
     if not python.exists():
-        raise JudgeError(f"Spark {version} is to judge this, but there is no {python}: run `make venvs`")
+        goal = "old-venvs" if version in OLD_VERSIONS else "venvs"
+        raise JudgeError(f"Spark {version} is to judge this, but there is no {python}: run `make {goal}`")
     return python
 
 

@@ -100,7 +100,11 @@ def unstamp(text: str) -> int:
 OPERATORS: dict[str, Operator] = {}
 ENDLESS = ("for_a_day", "for_a_day_rows", "for_a_day_scala", "lists", "removals")
 """Those that have Spark run batches without data for ever."""
-SCALA = {"for_a_day_scala": "for_a_day.scala"}
+SCALA = {
+    "for_a_day_scala": "for_a_day.scala",
+    "groups_scala": "groups.scala",
+    "groups_for_ever_scala": "groups.scala",
+}
 """Those that are written in Scala, and where: it is compiled when one is asked for."""
 
 
@@ -152,6 +156,15 @@ def _counted(rows: DataFrame, query: Query) -> DataFrame:
 
     groups = rows.groupBy(F.window("at", f"{query.window_s} seconds"), "key")
     return groups.agg(F.count("*").alias("n"), F.sum("value").alias("total"))
+
+
+@operator
+def agg_namesake(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """Per number, called ``max``, the last moment in seconds and a count: a buffer has the key's name and type."""
+    from pyspark.sql import functions as F
+
+    totals = F.max("ts").alias("last_seen"), F.count("*").alias("n")
+    return read().withColumnRenamed("value", "max").groupBy("max").agg(*totals), "update"
 
 
 @operator
@@ -222,6 +235,12 @@ def dedup_key(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 
 @operator
+def dedup_alone(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """Each key once: the rows that are deduplicated have no other column."""
+    return read().select("key").dropDuplicates(), "append"
+
+
+@operator
 def dedup_within(read: Read, query: Query) -> tuple[DataFrame, str]:
     """The first row of each key for as long as the delay; Spark stores ``expiresAtMicros``. From 3.5 on."""
     late = read().withWatermark("at", f"{query.delay_s} seconds")
@@ -287,6 +306,25 @@ def groups(read: Read, query: Query) -> tuple[DataFrame, str]:
 def groups_for_ever(read: Read, query: Query) -> tuple[DataFrame, str]:
     """As ``groups``, without a timeout."""
     return _groups(read(), query, "NoTimeout"), "update"
+
+
+@operator
+def groups_scala(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """As ``groups``, with flatMapGroupsWithState. From 3.0 on."""
+    late = read().withWatermark("at", f"{query.delay_s} seconds")
+    return _of_scala(late, "Groups", query.window_s * 1000), "update"
+
+
+@operator
+def groups_for_ever_scala(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """As ``groups_scala``, without a timeout."""
+    return _of_scala(read(), "Groups", 0), "update"
+
+
+def _of_scala(rows: DataFrame, name: str, *words: object) -> DataFrame:
+    """What a function of ours in Scala, ``judge.<name>.of``, makes of rows."""
+    made = getattr(rows._sc._jvm.judge, name).of(rows._jdf, *words)
+    return type(rows)(made, rows.sparkSession if hasattr(rows, "sparkSession") else rows.sql_ctx)
 
 
 def _groups(events: DataFrame, query: Query, timeout: str) -> DataFrame:
@@ -360,11 +398,7 @@ def for_a_day_rows(read: Read, query: Query) -> tuple[DataFrame, str]:
 @operator
 def for_a_day_scala(read: Read, query: Query) -> tuple[DataFrame, str]:
     """As ``for_a_day``, in Scala: what is a row of one field in Python is a number or a text there."""
-    from pyspark.sql import DataFrame
-
-    rows = read().select("key", "ts", "value")
-    session = rows.sparkSession
-    return DataFrame(session._jvm.judge.ForADay.of(rows._jdf), session), "update"
+    return _of_scala(read().select("key", "ts", "value"), "ForADay"), "update"
 
 
 def _processor_for_a_day() -> type:

@@ -31,6 +31,12 @@ _PARTITIONS = (
     "spark.databricks.delta.snapshotPartitions",
 )
 """Of Delta's jobs, which have hundreds for tables of any size."""
+_OPENED = (
+    *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util"),
+    *("java.util.concurrent", "java.util.concurrent.atomic", "sun.nio.ch", "sun.nio.cs", "sun.security.action"),
+    "sun.util.calendar",
+)
+"""Packages of java.base that Spark reaches into; before 3.3 it does not ask Java 17 for them itself."""
 _LOADING = threading.Lock()
 
 
@@ -122,6 +128,7 @@ def _load(folder: Path) -> str:
 def _session(scratch: str, classes: str, delta: bool) -> Any:
     from pyspark.sql import SparkSession
 
+    opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
@@ -129,7 +136,7 @@ def _session(scratch: str, classes: str, delta: bool) -> Any:
         "spark.driver.memory": "1g",
         "spark.driver.extraClassPath": classes,
         # Small queries that live for a second gain nothing from the optimising compiler.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": " ".join(("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", *opens)),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": scratch + "/warehouse",
         "spark.local.dir": scratch + "/local",

@@ -100,7 +100,7 @@ class Judge:
             path or self._folder / "checkpoints" / name,
             self._folder / "out" / name,
             version,
-            Model(query) if query.operator in MODELLED else None,
+            Model(query, version) if query.operator in MODELLED else None,
         )
         half = max(1, len(batches) // 2)
         parts: dict[str, list[tuple[Sequence[Events], bool]]] = {

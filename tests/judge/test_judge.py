@@ -72,6 +72,7 @@ def test_spark_emits_and_holds_what_the_model_says(judge: Judge, operator: str) 
 
 WITHOUT_A_MODEL = {
     *("alarms", "agg_complete", "removals", "agg_two_maxima", "first_rows", "groups", "groups_for_ever"),
+    *("agg_namesake", "dedup_alone", "groups_scala", "groups_for_ever_scala"),
     *("join", "join_parities", "join_windows", "sessions"),
 }
 
@@ -197,8 +198,10 @@ def test_spark_and_a_wrong_model_are_told_apart(judge: Judge, monkeypatch: pytes
 
 def test_a_version_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TTLSNAP_VENVS", str(tmp_path))
-    with pytest.raises(JudgeError, match="make venvs"):
+    with pytest.raises(JudgeError, match="`make venvs`"):
         interpreter("3.5")
+    with pytest.raises(JudgeError, match="`make old-venvs`"):
+        interpreter("3.1")
 
 
 _ORPHANAGE = """
