@@ -3,11 +3,9 @@
     python sample_checkpoints/generate.py            all of them
     python sample_checkpoints/generate.py NAME...    only these
 
-Needs what the wide tests need (``make venvs``), and for ``no-schema-3.0`` and ``rocksdb-3.2`` a ``spark-3.0`` and a
-``spark-3.2`` beside the other interpreters. Those do not start on Java 17 as they come: they want
-``JAVA_TOOL_OPTIONS`` with ``--add-opens`` for the packages of ``java.base`` that they reach into, and 3.0 a
-``scala-library`` of 2.12.15 or later in place of its own; on Java 8 or 11 they want neither. Without them those
-samples are left as they are.
+Needs what the wide tests need (``make venvs old-venvs``), and for ``no-schema-3.0`` a ``spark-3.0`` beside the other
+interpreters, with a ``scala-library`` of 2.12.15 or later in place of its own. Samples of a version before 3.5 that is
+not there are left as they are.
 
 A checkpoint cannot be written twice alike: Spark puts ids and the time of day into it. The events end at the
 full hour before, so that the two clocks of a checkpoint, its watermark and the time of its last batch, are
@@ -118,7 +116,8 @@ class Sample:
     uncommitted: bool = False
 
 
-_OPTIONAL = ("3.0", "3.2")
+_OPTIONAL = ("3.0", "3.1", "3.2")
+_GROUPS_FORMAT_1 = (("spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion", "1"),)
 _OFFSETS_V2 = (("spark.sql.streaming.offsetLog.formatVersion", "2"),)
 
 SAMPLES = (
@@ -233,6 +232,62 @@ SAMPLES = (
         layout="snapshot",
     ),
     Sample("join-4.2", "a stream-stream join: four linked stores", Query("join", delay_s=4 * DAY)),
+    Sample(
+        "dedup-columns-3.1",
+        "`dropDuplicates`: the schema says that a value has all columns, and a value holds nothing (before 3.2.2)",
+        Query("dedup", delay_s=4 * DAY),
+        version="3.1",
+    ),
+    Sample(
+        "dedup-columns-rocksdb-3.2",
+        "the same in RocksDB; no watermark",
+        Query("dedup_plain", provider="rocksdb", partitions=1),
+        events=fewer,
+        version="3.2",
+        layout="snapshot",
+    ),
+    Sample(
+        "agg-namesake-3.1",
+        "an aggregation whose key is called `max`, as one of its buffers: its values have all columns of its key",
+        Query("agg_namesake"),
+        version="3.1",
+    ),
+    Sample(
+        "limit-3.1",
+        "a global limit; the schema calls its key's type `null`, as Spark did before 3.2",
+        Query("first_rows"),
+        events=fewer,
+        version="3.1",
+    ),
+    Sample(
+        "groups-3.1",
+        "`flatMapGroupsWithState` with a timeout, in Scala",
+        Query("groups_scala", delay_s=20 * DAY),
+        events=returning,
+        version="3.1",
+    ),
+    Sample(
+        "groups-format1-3.1",
+        "the same with state of format 1: the schema says that its timeout is an `int`, and it is a `bigint`",
+        Query("groups_scala", delay_s=20 * DAY, conf=_GROUPS_FORMAT_1),
+        events=returning,
+        version="3.1",
+    ),
+    Sample(
+        "join-outer-3.1",
+        "a full outer stream-stream join without operator metadata",
+        Query("join_parities", delay_s=20 * DAY, join_type="full_outer"),
+        events=twins,
+        version="3.1",
+    ),
+    Sample(
+        "sessions-rocksdb-3.2",
+        "session windows in RocksDB; no file says how many columns the keys' prefix has (before 4.0)",
+        Query("sessions", provider="rocksdb", partitions=1, delay_s=20 * DAY),
+        events=fewer,
+        version="3.2",
+        layout="snapshot",
+    ),
     Sample(
         "no-schema-3.0",
         "neither operator metadata nor a state schema (before 3.1)",

@@ -114,7 +114,9 @@ def states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[
     if operator.name in transform_with_state.NAMES and checkpoint.provider == "rocksdb":
         return transform_with_state.states(checkpoint, operator, store)
     states = []
-    for family in store.families:
+    for recorded in store.families:
+        family = group_state.as_stored(operator, recorded)
+        family = deduplication.as_stored(checkpoint, operator, store, family)
         stored = _stored_timestamp(operator, family) if len(operator.stores) == 1 else None
         states.append(
             StateDescriptor.of(
