@@ -47,8 +47,8 @@ $(VENV)/tested: $(VENV)/installed
 	touch $@
 
 # Before 3.4 PySpark does not run Python functions under Python 3.11; the tests ask those versions for none.
-# 3.2.1 records another state schema for dropDuplicates than 3.2.2 and later do.
-.venvs/spark-3.1/installed: REQUIREMENTS = 'pyspark==3.1.*'
+# 3.1.1 writes state schemas of version 1, and 3.2.1 another one for dropDuplicates than later releases do.
+.venvs/spark-3.1/installed: REQUIREMENTS = 'pyspark==3.1.1'
 .venvs/spark-3.2/installed: REQUIREMENTS = 'pyspark==3.2.1'
 .venvs/spark-3.3/installed: REQUIREMENTS = 'pyspark==3.3.*'
 .venvs/spark-3.4/installed: REQUIREMENTS = 'pyspark==3.4.*' 'numpy<2' 'pyarrow<20' 'pandas<2'
@@ -81,8 +81,9 @@ JARS = lib/python*/site-packages/pyspark/jars
 .venvs/spark-3.1/installed: .venvs/spark-3.2/installed
 	test -x .venvs/spark-3.1/bin/python || $(PYTHON) -m venv .venvs/spark-3.1
 	.venvs/spark-3.1/bin/python -m pip install --quiet $(REQUIREMENTS)
-	rm -f .venvs/spark-3.1/$(JARS)/scala-compiler-* .venvs/spark-3.1/$(JARS)/scala-library-* .venvs/spark-3.1/$(JARS)/scala-reflect-*
-	cp .venvs/spark-3.2/$(JARS)/scala-compiler-* .venvs/spark-3.2/$(JARS)/scala-library-* .venvs/spark-3.2/$(JARS)/scala-reflect-* .venvs/spark-3.1/$(JARS)/
+	for part in compiler library reflect; do \
+		rm -f .venvs/spark-3.1/$(JARS)/scala-$$part-* && cp .venvs/spark-3.2/$(JARS)/scala-$$part-* .venvs/spark-3.1/$(JARS)/ || exit 1; \
+	done
 	touch $@
 
 # The examples for Airflow are parsed by it. Its provider for Spark would bring another PySpark along.

@@ -1,0 +1,101 @@
+"""Checkpoints of Spark 3.1 to 3.4, on each store that they have, continued by themselves and by 4.2.
+
+All of it belongs to the matrix: ``test_old_samples`` has a slice that needs none of these versions. Before 3.4 groups
+are written in Scala, as those versions of PySpark have no function for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ..judge.processes import NEWEST, OLD_VERSIONS
+from ..judge.queries import Query
+from ..judge.spark import Judge
+from ..matrix import FULL
+from . import test_chains as chains
+from . import test_groups as groups
+from . import test_joins as joins
+from .stories import LAYOUTS, Story, tell
+from .unseen import Case
+
+MODELLED = ("agg_update", "agg_update_long", "agg_append", "agg_window_update", "dedup", "dedup_plain")
+
+
+def providers(version: str) -> tuple[str, ...]:
+    return ("hdfs",) if version == "3.1" else ("hdfs", "rocksdb")
+
+
+def cases(since: str, *queries: Query, again: tuple[str | None, ...] = (None, NEWEST)) -> list[Case]:
+    """Each query on each store of each version, continued by that version (None) and by the newest."""
+    return [
+        Case(query, version, later or version)
+        for version in OLD_VERSIONS
+        for query in queries
+        for later in again
+        if since <= version and query.provider in providers(version)
+    ]
+
+
+def on_each_store(build: Callable[..., Query], **settings: Any) -> list[Query]:
+    return [build(provider=provider, **settings) for provider in ("hdfs", "rocksdb")]
+
+
+JOINS = [
+    *cases("3.1", *on_each_store(joins.joined, join_type="full_outer")),
+    *cases("3.1", *(joins.joined(join_type=kind) for kind in joins.TYPES if kind != "full_outer"), again=(NEWEST,)),
+    *cases("3.1", joins.joined(join_format=1)),
+]
+SESSIONS = cases("3.2", *on_each_store(groups.of, operator="sessions"))
+TIMEOUTS = [
+    *cases("3.1", *on_each_store(groups.of, operator="groups_scala")),
+    *cases("3.4", *on_each_store(groups.of, operator="groups")),
+]
+FOR_EVER = [
+    *cases("3.1", *on_each_store(groups.of, operator="groups_for_ever_scala"), again=(NEWEST,)),
+    *cases("3.4", *on_each_store(groups.of, operator="groups_for_ever"), again=(NEWEST,)),
+]
+CHAINS = [
+    *cases("3.1", *on_each_store(chains.of, operator="dedup_windows"), again=(None,)),
+    *cases("3.4", *on_each_store(chains.of, operator="windows_of_windows"), again=(None,)),
+]
+
+if FULL:
+
+    @pytest.mark.parametrize("version", OLD_VERSIONS)
+    @pytest.mark.parametrize("operator", MODELLED)
+    def test_aggregation_and_deduplication(judge: Judge, version: str, operator: str) -> None:
+        again = (version, NEWEST)
+        stories = [Story(Query(operator), LAYOUTS, version, again)]
+        if operator.startswith("agg"):
+            stories.append(Story(Query(operator, aggregation_format=1), ("both",), version, again))
+        if "rocksdb" in providers(version):
+            stories.append(Story(Query(operator, provider="rocksdb"), ("snapshot",), version, again))
+        tell(judge, *stories)
+
+    @pytest.mark.parametrize("codec", ["zstd", "snappy", "lzf"])
+    @pytest.mark.parametrize("version", OLD_VERSIONS)
+    def test_codecs(judge: Judge, version: str, codec: str) -> None:
+        tell(judge, Story(Query("dedup", codec=codec), ("both",), version, (version, NEWEST)))
+
+    @pytest.mark.parametrize("case", JOINS, ids=str)
+    def test_joins(judge: Judge, case: Case) -> None:
+        joins.test_spark_goes_on_as_if_the_rows_had_never_come(judge, case)
+
+    @pytest.mark.parametrize("case", SESSIONS, ids=str)
+    def test_sessions(judge: Judge, case: Case) -> None:
+        groups.test_sessions_that_have_ended_go(judge, case)
+
+    @pytest.mark.parametrize("case", TIMEOUTS, ids=str)
+    def test_groups_with_a_timeout(judge: Judge, case: Case) -> None:
+        groups.test_groups_whose_timeout_has_passed_go(judge, case)
+
+    @pytest.mark.parametrize("case", FOR_EVER, ids=str)
+    def test_groups_without_a_timeout(judge: Judge, case: Case) -> None:
+        groups.test_groups_go_by_a_field_of_the_users_own_state(judge, case)
+
+    @pytest.mark.parametrize("case", CHAINS, ids=str)
+    def test_two_operators(judge: Judge, case: Case) -> None:
+        chains.test_each_operator_may_go_alone(judge, case)
