@@ -86,6 +86,7 @@ class _Examination:
         self._found = PartitionFindings()
         self._newest = next(iter(task.versions))
         self._lineages: dict[int, dict[str, Lineage]] = {}
+        self._unread: set[str] = set()
 
     def run(self) -> PartitionFindings:
         self._find()
@@ -142,7 +143,7 @@ class _Examination:
             raise
         except TtlsnapError as error:
             self._blame(lineages, error, read)
-        return read
+        return read - self._unread
 
     def _blame(self, lineages: Mapping[str, Lineage], error: TtlsnapError, read: set[str]) -> None:
         """Say what is wrong with the newest version: a file, or several that do not fit together."""
@@ -157,8 +158,9 @@ class _Examination:
     def _read_others(self, read: set[str]) -> None:
         for lineages in self._lineages.values():
             wanted = {file.path for lineage in lineages.values() for file in lineage.files} - read
+            self._unread.clear()
             self._damaged(lineages, wanted)
-            read |= wanted
+            read |= wanted - self._unread
 
     def _damaged(self, lineages: Mapping[str, Lineage], wanted: set[str]) -> bool:
         """Read the files ``wanted``, tell of the damaged ones, and whether there were any."""
@@ -172,6 +174,9 @@ class _Examination:
 
             for path, error in self._task.state_store.damaged(self._files, lineage, wanted, look, self._task.scratch):
                 found = True
+                if lineage.snapshot is not None and path == lineage.snapshot.path:
+                    # The tables that it shares with another snapshot are read with that one.
+                    self._unread |= {file.path for file in lineage.shared} & wanted
                 needed_by = [version for version in self._lineages if self._needs(version, path)]
                 self._tell(max(needed_by), path, error, _code_of(error))
                 for version in needed_by:

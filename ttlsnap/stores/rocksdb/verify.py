@@ -1,22 +1,23 @@
 """RocksDB files read each by itself, for damage: zips, changelogs, and tables.
 
-A table is read as the only one of a database that RocksDB puts together around it (``repair``): every block's checksum
-is verified as it goes by, and what snapshots share is read once, not with each of them.
+Tables are read as Spark reads them: RocksDB opens the snapshot's own database, and verifies the checksum of every block
+that holds entries. What snapshots share is read once: the MANIFEST is changed so that only the tables that no other
+snapshot had are left. RocksDB ignores a damaged filter, and so does this module.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-
-from rocksdict import Rdict
 
 from ttlsnap.checkpoint.file_checksums import open_checked
 from ttlsnap.errors import CorruptionError, TtlsnapError, UnsupportedError
 from ttlsnap.filesystem import Directory
-from ttlsnap.stores.lineage import Lineage, StateFile
+from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.rocksdb import RocksDbStore, changelog
 from ttlsnap.stores.rocksdb.archive import extract
 from ttlsnap.stores.rocksdb.database import (
@@ -28,9 +29,10 @@ from ttlsnap.stores.rocksdb.database import (
     settings_of,
     storage_errors,
 )
+from ttlsnap.stores.rocksdb.manifest import keep_tables
 from ttlsnap.stores.rocksdb.partition import scratch_folder, verified_keys
 
-_AT_ONCE = 64  # tables in one database
+_NEVER = 1 << 62  # versions of a key to read before RocksDB seeks the next key, over blocks that are then not verified
 
 
 def damaged_files(
@@ -46,22 +48,17 @@ def damaged_files(
     tables = [file for file in lineage.shared if file.path in wanted]
     if snapshot.path not in wanted and not tables:
         return
-    for file in tables:
-        yield from _tried(file.path, partial(_check, files, file.path))
-    tables = [file for file in tables if file.path.endswith(".sst")]
+    stale = [wrong for file in tables for wrong in _tried(file.path, partial(_check, files, file.path))]
+    yield from stale
+    told = {path for path, _ in stale}
+    tables = [file for file in tables if file.path.endswith(".sst") and file.path not in told]
     with scratch_folder(scratch) as folder, storage_errors(str(folder)):
-        unpacked = folder / "unpacked"
-        unpacked.mkdir()
         try:
-            extract(files, snapshot.path, unpacked)
-            keep_harmless_options(unpacked, store.delimiter, f"{files.root}/{snapshot.path}")
-            with rocksdb_errors(f"{files.root}/{snapshot.path}"):
-                settings_of(unpacked)
+            parts = _Snapshot.unpack(store, files, snapshot.path, folder / "unpacked")
         except (CorruptionError, UnsupportedError) as error:
             yield snapshot.path, error
             return
-        for start in range(0, len(tables), _AT_ONCE):
-            yield from _damaged_tables(files, tables[start : start + _AT_ONCE], unpacked, folder)
+        yield from _damaged_tables(parts, [file.path for file in tables])
 
 
 def _tried(path: str, read: Callable[[], None]) -> Iterator[tuple[str, TtlsnapError]]:
@@ -81,34 +78,68 @@ def _read_changelog(store: RocksDbStore, files: Directory, path: str) -> None:
             verified_keys(changes, store.delimiter, f"{files.root}/{path}")
 
 
-def _damaged_tables(
-    files: Directory, tables: Sequence[StateFile], unpacked: Path, folder: Path
-) -> Iterator[tuple[str, TtlsnapError]]:
-    """Those of ``tables`` that cannot be read: all together, and if something is wrong, one by one."""
+@dataclass(frozen=True)
+class _Snapshot:
+    """The unpacked zip ``path``, and the name in its database of each table, by the table's path."""
+
+    files: Directory
+    path: str
+    folder: Path
+    names: Mapping[str, str]
+
+    @classmethod
+    def unpack(cls, store: RocksDbStore, files: Directory, path: str, folder: Path) -> _Snapshot:
+        folder.mkdir()
+        metadata = extract(files, path, folder)
+        keep_harmless_options(folder, store.delimiter, f"{files.root}/{path}")
+        return cls(files, path, folder, {file.path: name for name, file in metadata.tables.items()})
+
+    @property
+    def where(self) -> str:
+        return f"{self.files.root}/{self.path}"
+
+
+def _damaged_tables(snapshot: _Snapshot, tables: Sequence[str]) -> Iterator[tuple[str, TtlsnapError]]:
+    """Yield the ``tables`` that cannot be read. They are read together, and one by one only after an error."""
+    together = _wrong(snapshot, tables, snapshot.where)
+    if together is None:
+        return
+    # An error that remains without any table is in the zip.
+    found = [(snapshot.path, of_itself)] if (of_itself := _wrong(snapshot, [], snapshot.where)) else []
+    for table in [] if found else tables:
+        if error := _wrong(snapshot, [table], f"{snapshot.files.root}/{table}"):
+            found.append((table, error))
+    yield from found or [(snapshot.path, together)]
+
+
+def _wrong(snapshot: _Snapshot, tables: Sequence[str], where: str) -> TtlsnapError | None:
     try:
-        _read_tables(files, tables, unpacked, folder / "tables")
-    except CorruptionError as error:
-        if len(tables) == 1:
-            yield tables[0].path, error
-            return
-        for table in tables:
-            yield from _damaged_tables(files, [table], unpacked, folder)
+        _read_tables(snapshot, tables, where)
+    except (CorruptionError, UnsupportedError) as error:
+        return type(error)(str(error))  # its traceback would keep the database open
+    return None
 
 
-def _read_tables(files: Directory, tables: Sequence[StateFile], unpacked: Path, folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    for options in unpacked.glob("OPTIONS-*"):
-        shutil.copy(options, folder)
-    where = f"{files.root}/{tables[0].path}" if len(tables) == 1 else f"{files.root}, {len(tables)} tables"
-    names = {f"{number:06d}.sst" for number in range(1, len(tables) + 1)}
-    for name, table in zip(sorted(names), tables, strict=True):
-        files.provide(table.path, folder / name)
-    with rocksdb_errors(where):
-        settings = settings_of(folder)
-        Rdict.repair(str(folder), settings.database)
-    with database(folder, settings, where) as opened:
-        if set(live_tables(opened)) != names:
-            raise CorruptionError(f"{where} cannot be read as a table of RocksDB's")
-        for _ in scan(opened, where):
-            pass
+def _read_tables(snapshot: _Snapshot, tables: Sequence[str], where: str) -> None:
+    """Open the snapshot's database with these tables alone, and read every entry."""
+    with tempfile.TemporaryDirectory(dir=snapshot.folder.parent) as scratch:
+        folder = Path(scratch) / "database"
+        shutil.copytree(snapshot.folder, folder)
+        names = [snapshot.names[table] for table in tables]
+        keep_tables(
+            folder, {_number(name) for name in snapshot.names.values()}, {_number(name) for name in names}, where
+        )
+        for table, name in zip(tables, names, strict=True):
+            snapshot.files.provide(table, folder / name)
+        with rocksdb_errors(where):
+            settings = settings_of(folder)
+        settings.tables.set_max_sequential_skip_in_iterations(_NEVER)
+        with database(folder, settings, where) as opened:
+            if live_tables(opened) != sorted(names):
+                raise CorruptionError(f"{where}: the MANIFEST has other tables than are listed")
+            for _ in scan(opened, where):
+                pass
+
+
+def _number(name: str) -> int:
+    return int(name.removesuffix(".sst"))

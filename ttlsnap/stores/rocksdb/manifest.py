@@ -1,0 +1,161 @@
+"""Reduce the MANIFEST of a RocksDB database, so that the database opens with some of its tables only.
+
+    file      records in blocks of 32 KiB, each behind CRC: u32 LE, size: u16 LE, and a byte: whole, first, middle, last
+    record    a version edit: (tag: varint, the tag's fields)*
+    tag 6     a table leaves:  level, number
+    tag 103   a table arrives: level, number, size, smallest key, largest key, two sequence numbers, (tag, bytes)*, 1
+
+A record at the end removes the other tables. Source: RocksDB's ``version_edit.cc`` and
+``log_format.h``; Spark 3.2 has RocksDB 6.20, Spark 4.2 has 9.8.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import google_crc32c
+
+from ttlsnap.errors import CorruptionError, UnsupportedError
+
+_NAME = re.compile(r"MANIFEST-[0-9]+")
+_BLOCK = 32 << 10
+_header = struct.Struct("<IHB")
+_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_CRC_DELTA = 0xA282EAD8
+_LEAVES, _ARRIVES, _END_OF_TABLE = 6, 103, 1
+_NUMBERS = (2, 3, 4, 9, 10, 203)  # log, next file, last sequence, previous log, oldest log, most column families
+_COMPARATOR, _CURSOR = 1, 5
+_SKIPPED = 1 << 13  # a reader passes over a tag with this bit that it does not know
+_MAX_RECORD = 16 << 20
+
+
+def keep_tables(folder: Path, tables: Collection[int], kept: Collection[int], where: str) -> None:
+    """Remove all ``tables`` but those ``kept`` from the MANIFEST of the database in ``folder``.
+
+    A table is named by its number. Raises CorruptionError if there is no such MANIFEST or one of the tables is not
+    in it, and UnsupportedError for an edit of an unknown kind.
+    """
+    current = (folder / "CURRENT").read_bytes()
+    name = current.strip().decode(errors="replace")
+    if not _NAME.fullmatch(name) or not (folder / name).is_file():
+        raise CorruptionError(f"{where}: CURRENT names {name[:40]!r}, which is not a MANIFEST in this snapshot")
+    with (folder / name).open("r+b") as file:
+        levels = _levels(file, [number for number in tables if number not in kept], where)
+        edit = b"".join(bytes([_LEAVES]) + _varint(level) + _varint(number) for number, level in levels.items())
+        if edit:
+            _append(file, edit)
+
+
+def _levels(file: BinaryIO, numbers: Collection[int], where: str) -> dict[int, int]:
+    """Return the level of each table, by the last edit in which it arrives."""
+    if not numbers:
+        return {}
+    levels: dict[int, int] = {}
+    # Decoding every edit of a MANIFEST that months of batches have written would take seconds.
+    about_them = re.compile(b"g[\0-\x3f](?:%s)" % b"|".join(re.escape(_varint(number)) for number in numbers))
+    wanted = frozenset(numbers)
+    try:
+        for record in _records(file):
+            if about_them.search(record):
+                levels |= {number: level for level, number in _arrivals(record, where) if number in wanted}
+    except (IndexError, struct.error) as error:
+        raise CorruptionError(f"{where}: its MANIFEST is damaged or cut off") from error
+    missing = sorted(wanted - levels.keys())
+    if missing:
+        raise CorruptionError(f"{where}: {missing[0]:06d}.sst is listed, but the MANIFEST does not have it")
+    return levels
+
+
+def _records(file: BinaryIO) -> Iterator[bytes]:
+    """Yield every whole record. RocksDB reads the file next and verifies the checksums."""
+    gathered: list[bytes] = []
+    while block := file.read(_BLOCK):
+        position = 0
+        while position + _header.size <= len(block):
+            _, size, kind = _header.unpack_from(block, position)
+            position += _header.size + size
+            if not _WHOLE <= kind <= _LAST or position > len(block):
+                return
+            if kind in (_WHOLE, _FIRST):
+                gathered = []
+            gathered.append(block[position - size : position])
+            if kind in (_WHOLE, _LAST):
+                yield b"".join(gathered)
+            elif len(gathered) * _BLOCK > _MAX_RECORD:
+                return
+
+
+def _arrivals(record: bytes, where: str) -> Iterator[tuple[int, int]]:
+    """Yield the level and the number of each table that arrives in an edit."""
+    position = 0
+
+    def number() -> int:
+        nonlocal position
+        value, shift = 0, 0
+        while True:
+            byte = record[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80 or shift > 63:
+                return value
+
+    def skip() -> None:
+        nonlocal position
+        size = number()
+        position += size
+
+    while position < len(record):
+        tag = number()
+        if tag & _SKIPPED or tag == _COMPARATOR:
+            skip()
+        elif tag in _NUMBERS:
+            number()
+        elif tag == _CURSOR:
+            number()
+            skip()
+        elif tag == _LEAVES:
+            number()
+            number()
+        elif tag == _ARRIVES:
+            yield number(), number()
+            number()
+            skip()
+            skip()
+            number()
+            number()
+            while number() != _END_OF_TABLE:
+                skip()
+        else:
+            raise UnsupportedError(f"{where}: its MANIFEST has an edit with the tag {tag}, which is unknown")
+
+
+def _append(file: BinaryIO, edit: bytes) -> None:
+    position = file.seek(0, 2)
+    first = True
+    while first or edit:
+        room = _BLOCK - position % _BLOCK
+        if room < _header.size:
+            position += file.write(bytes(room))
+            continue
+        piece, edit = edit[: room - _header.size], edit[room - _header.size :]
+        kind = (_LAST if not first else _WHOLE) if not edit else (_FIRST if first else _MIDDLE)
+        position += file.write(_header.pack(_masked_crc(bytes([kind]) + piece), len(piece), kind) + piece)
+        first = False
+
+
+def _masked_crc(data: bytes) -> int:
+    crc: int = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + _CRC_DELTA) & 0xFFFFFFFF
+
+
+def _varint(value: int) -> bytes:
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*parts, value])
