@@ -199,6 +199,15 @@ def compact(
             "then damages the state.",
         ),
     ] = False,
+    max_drop: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--max-drop",
+            metavar="SHARE",
+            help="Refuse to drop more than this share of a state's entries, 30% or 0.3, when nobody can be asked (no "
+            "terminal, or --yes). Default: refuse only to drop all of them, which 100% allows.",
+        ),
+    ] = None,
     expired_to: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
@@ -238,7 +247,8 @@ def compact(
         ),
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before publishing; see --retention.")
+        bool,
+        typer.Option("--yes", "-y", help="Do not ask on a terminal before publishing; see --max-drop and --retention."),
     ] = False,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
@@ -256,7 +266,7 @@ def compact(
     from ttlsnap.operators import Selection
     from ttlsnap.schema.ddl import parse_schemas
     from ttlsnap.transformers.registry import is_function, load_callback
-    from ttlsnap.units import parse_retention, parse_size
+    from ttlsnap.units import parse_retention, parse_share, parse_size
 
     if output is not None and len(targets) > 1:
         raise UsageError("--output takes one checkpoint at a time")
@@ -270,6 +280,7 @@ def compact(
     schemas = parse_schemas(schema)
     ask = not yes and not dry_run and sys.stdin.isatty()
     limits = Limits(max_files, None if max_bytes is None else parse_size(max_bytes))
+    most = None if max_drop is None else parse_share(max_drop)
     retention_ms = None if retention is None else parse_retention(retention)
     if retention is not None and not erase:
         raise UsageError("--retention goes with --erase")
@@ -316,6 +327,7 @@ def compact(
                     expired_to=callback or expired_to,
                     jars=jars,
                     master=master,
+                    max_drop=most,
                     ask=ask,
                     output_format=output_format,
                 )
@@ -324,7 +336,7 @@ def compact(
             else:
                 documents.append(done.to_json())
             continue
-        with TerminalListener(_show if output_format is Format.TEXT else None, ask=ask) as listener:
+        with TerminalListener(_show if output_format is Format.TEXT else None, ask=ask, max_drop=most) as listener:
             try:
                 report = run(
                     target,
@@ -341,6 +353,7 @@ def compact(
                     timers=timers.value,
                     stopped=stopped,
                     planned_batch=not no_planned_batch,
+                    max_drop=most,
                     expired_to=callback or expired_to,
                     listener=listener,
                 )

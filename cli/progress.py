@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from ttlsnap.cli.output import console, number
 
 if TYPE_CHECKING:
+    from ttlsnap.drop_limit import StateDrop
     from ttlsnap.plan import Plan
     from ttlsnap.report import CompactionReport
 
@@ -23,8 +24,9 @@ class TerminalListener:
     ``show`` prints a report; ``shown`` says whether it has been, so that it is not shown twice.
     """
 
-    def __init__(self, show: Callable[..., None] | None, *, ask: bool) -> None:
-        self._show, self._ask = show, ask
+    def __init__(self, show: Callable[..., None] | None, *, ask: bool, max_drop: float | None = None) -> None:
+        self._show, self._max_drop = show, max_drop
+        self.asks = ask
         self.shown = False
         self._started = time.monotonic()
         self._entries = self._dropped = 0
@@ -62,15 +64,15 @@ class TerminalListener:
 
     def confirm(self, report: CompactionReport) -> bool:
         self._stop()
-        if not self._ask:
+        if not self.asks:
             return True
         if self._show is not None:
             from ttlsnap.cli.compact import _show_counts
 
             _show_counts(console(), report)
             self.shown = True
-        where = f"write {report.output}" if report.output else f"change {report.target}"
-        return typer.confirm(f"{number(report.totals.dropped)} entries go. {where[0].upper()}{where[1:]}?", err=True)
+        warn_of_excess(report.drops, self._max_drop)
+        return typer.confirm(_question(report), err=True)
 
     def _update(self) -> None:
         if self._progress is not None and self._task is not None:
@@ -81,6 +83,22 @@ class TerminalListener:
     def _stop(self) -> None:
         if self._progress is not None:
             self._progress.stop()
+
+
+def warn_of_excess(drops: Sequence[StateDrop], max_drop: float | None) -> None:
+    """Say before the question that more is dropped than a run drops unasked."""
+    from ttlsnap.drop_limit import tell_excess
+
+    told = tell_excess(drops, max_drop)
+    if told is not None:
+        typer.echo(f"Warning: {told}", err=True)
+
+
+def _question(report: CompactionReport) -> str:
+    counts = report.totals
+    share = f" ({counts.dropped / counts.entries:.0%})" if counts.entries else ""
+    what = f"Drop {number(counts.dropped)} of {number(counts.entries)} entries{share} from {report.target}"
+    return f"{what} in the new checkpoint {report.output}?" if report.output else f"{what}? Stop the query first."
 
 
 class ReadingProgress:

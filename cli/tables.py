@@ -9,6 +9,7 @@ import typer
 
 from ttlsnap.cli.options import Format
 from ttlsnap.cli.output import console, number, print_json, size, table
+from ttlsnap.cli.progress import warn_of_excess
 from ttlsnap.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def compact_one(
     expired_to: str | ExpiredCallback | None,
     jars: str | None,
     master: str | None,
+    max_drop: float | None,
     ask: bool,
     output_format: Format,
 ) -> TableReport:
@@ -50,6 +52,7 @@ def compact_one(
     def confirm(report: TableReport) -> bool:
         if output_format is Format.TEXT:
             _show_counts(console(), report)
+        warn_of_excess([report.drop] if report.drop else [], max_drop)
         what = "Delete and rewrite these rows" if report.counts.rewritten else "Delete these rows"
         return typer.confirm(f"{what}, and remove old files?" if report.erasing else f"{what}?", err=True)
 
@@ -65,6 +68,8 @@ def compact_one(
         jars=jars,
         master=master,
         confirm=confirm if ask else None,
+        max_drop=max_drop,
+        asks=ask,
     )
     for warning in report.warnings:
         typer.echo(f"Warning: {warning}", err=True)

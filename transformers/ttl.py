@@ -264,8 +264,16 @@ class _TtlTransformer:
             self._unclosed += len(gone) - int(closed.sum())
 
     def time_summary(self) -> TimeSummary:
-        field = self._field.field.name
-        return TimeSummary(field, self._now, self._oldest, self._newest, self._nulls, self._unclosed, self._time.value)
+        return TimeSummary(
+            self._field.field.name,
+            self._now,
+            self._oldest,
+            self._newest,
+            self._nulls,
+            self._unclosed,
+            self._time.value,
+            self._field.unit,
+        )
 
 
 def _characteristic(text: str) -> TimeCharacteristic:

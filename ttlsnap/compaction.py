@@ -22,6 +22,7 @@ from ttlsnap.checkpoint import layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import clock_at
 from ttlsnap.copying import check_destination, discard_copy, finish_copy, staging_directory, write_copy
+from ttlsnap.drop_limit import check_limit, refuse_excess, warn_of_excess
 from ttlsnap.engines import Engine, run_tasks
 from ttlsnap.engines.local import LocalEngine
 from ttlsnap.errors import RefusedError, TtlsnapError, UsageError
@@ -44,7 +45,11 @@ from ttlsnap.transform import StateSnapshotTransformerFactory
 
 
 class Listener(Protocol):
-    """Hears how a run goes on; every method may do nothing."""
+    """Hears how a run goes on; every method may do nothing.
+
+    A listener may also have ``asks``, which is true if ``confirm`` asks a person. That person, not the limit on what
+    may be dropped (``max_drop``), then decides.
+    """
 
     def planned(self, plan: Plan) -> None: ...
     def progress(self, entries: int, dropped: int) -> None: ...
@@ -86,6 +91,7 @@ def compact(
     timers: TimerPolicy = "keep",
     stopped: bool = False,
     planned_batch: bool = True,
+    max_drop: float | None = None,
     parts: Parts = (),
     expired_to: str | ExpiredCallback | None = None,
     listener: Listener | None = None,
@@ -99,6 +105,8 @@ def compact(
     ``timers`` "follow" lets those of a key go with the last of its state.
     ``stopped`` is your word that the query is stopped, however young its logs are. Without ``planned_batch`` the run
     ends without the batch that stops a query which was idle all the while (see ``docs/publishing.md``).
+    ``max_drop`` is the share of a state's entries, from 0.0 to 1.0, that may be dropped when the listener asks nobody
+    (see ``Listener``); without it only dropping all of them is refused, and 1.0 allows that.
     ``parts`` say of which states a run visits some partitions only, and the next run others. ``expired_to`` is what
     gets what was dropped: a folder, ``delta:`` and the path of a Delta table, or what is called with it (see
     ``ttlsnap.expired``).
@@ -113,6 +121,7 @@ def compact(
         )
     if timers not in get_args(TimerPolicy):
         raise UsageError(f"timers is {timers!r}, not one of {', '.join(get_args(TimerPolicy))}")
+    check_limit(max_drop)
     if output is not None and any(part is not None for _, part in parts):
         raise UsageError("a new checkpoint has all partitions: incremental cleanup goes without an output")
     if scratch is not None:
@@ -134,10 +143,13 @@ def compact(
         check_given_schemas(plan, schemas or {}, scratch)
         if not dry_run:
             refuse_if_running(files, checkpoint.query_id, stopped=stopped, only_read=output is not None)
-        run = _Run(plan, engine or LocalEngine(), listener, started, rewrite, scratch, drop_unmatched, parts, archive)
+        run = _Run(
+            plan, engine or LocalEngine(), listener, started, rewrite, scratch, drop_unmatched, max_drop, parts, archive
+        )
         destination = check_destination(files.root, output) if output is not None else None
         if dry_run:
-            return run.report(run.partitions(files.root, None, None), dry_run=True)
+            report = run.report(run.partitions(files.root, None, None), dry_run=True)
+            return replace(report, warnings=(*report.warnings, *warn_of_excess(report.drops, max_drop)))
         if destination is not None:
             return _to_copy(run, files, destination)
         return _in_place(run, files, planned_batch)
@@ -155,12 +167,13 @@ class _Run:
         rewrite: RewriteChoice,
         scratch: str | None,
         drop_unmatched: bool,
+        max_drop: float | None,
         parts: Parts,
         expired_to: Receiver | None,
     ) -> None:
         self.plan, self.engine, self.listener, self.started = plan, engine, listener, started
         self._rewrite: RewriteChoice = rewrite
-        self.scratch, self._drop_unmatched = scratch, drop_unmatched
+        self.scratch, self._drop_unmatched, self._max_drop = scratch, drop_unmatched, max_drop
         self._parts, self.expired_to = parts, expired_to
         self._is_partial = any(part is not None for _, part in parts)
         self._visited = read_visited(plan.checkpoint.files) if self._is_partial else {}
@@ -241,6 +254,11 @@ class _Run:
             if written:  # their names must outlive a power cut as those of the new files do
                 files.sync(folder_of(self.plan.run))
 
+    def require_limit(self, report: CompactionReport) -> None:
+        """Raise RefusedError when more would be dropped than is allowed, and no person is asked."""
+        if not getattr(self.listener, "asks", False):
+            refuse_excess(report.target, report.drops, self._max_drop)
+
     def require_matched(self, report: CompactionReport) -> None:
         """Raise RefusedError when rows of a join would go that had matched nothing yet, unless that is wanted."""
         unmatched = sum(state.unmatched for state in report.states)
@@ -288,6 +306,7 @@ def _in_place(run: _Run, files: Directory, planned_batch: bool) -> CompactionRep
         results = run.partitions(files.root, staged_path(plan.run, ""), scratch)
         report = run.report(results)
         report = replace(report, warnings=(*report.warnings, *warnings))
+        run.require_limit(report)
         run.require_matched(report)
         run.check_archive(files, report, results)
         if not report.published:
@@ -337,6 +356,7 @@ def _to_copy(run: _Run, files: Directory, destination: LocalDirectory) -> Compac
     try:
         results = run.partitions(staging.root, "", f"{staging.root}/{OWN}/scratch")
         report = run.report(results, output=destination.root)
+        run.require_limit(report)
         run.require_matched(report)
         run.check_archive(staging, report, results)
         if not run.listener.confirm(report):

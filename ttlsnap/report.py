@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ttlsnap.clock import iso
+from ttlsnap.drop_limit import StateDrop
 from ttlsnap.partition import PartitionResult
 from ttlsnap.plan import Plan
 from ttlsnap.state import StateDescriptor
@@ -43,17 +44,18 @@ class Counts:
 class StateReport:
     """What became of one state; times in microseconds since the epoch.
 
-    ``timestamp`` names the field that was judged by, ``now_us`` the moment it was compared with; ``null_timestamps``
-    entries had none and were kept. ``unclosed`` counts dropped groups that the watermark had not reached, whose results
-    an append-mode query had still to emit, ``unmatched`` a join's dropped rows that had matched nothing yet.
-    ``left_alone`` says why no transformer looked at the state. ``rewrites``,
-    of a RocksDB store's first state, counts its partitions by how they are written: ``full``, as ``tombstones``, or
-    ``untouched``.
+    ``timestamp`` names the field that was judged by, ``unit`` is that of a number, ``now_us`` is the moment it was
+    compared with; ``null_timestamps`` entries had none and were kept. ``unclosed`` counts dropped groups that the
+    watermark had not reached, whose results an append-mode query had still to emit, ``unmatched`` a join's dropped rows
+    that had matched nothing yet. ``left_alone`` says why no transformer looked at the state. ``rewrites``, of a RocksDB
+    store's first state, counts its partitions by how they are written: ``full``, as ``tombstones``, or ``untouched``.
+    ``whole`` is False if an incremental run visited some of the partitions only.
     """
 
     state: StateDescriptor
     counts: Counts
     timestamp: str | None = None
+    unit: str | None = None
     time: str | None = None
     now_us: int | None = None
     oldest_us: int | None = None
@@ -63,6 +65,7 @@ class StateReport:
     unmatched: int = 0
     left_alone: str | None = None
     rewrites: Mapping[str, int] | None = None
+    whole: bool = True
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -73,6 +76,7 @@ class StateReport:
             "role": self.state.role,
             **self.counts.to_json(),
             "timestamp": self.timestamp,
+            "timestamp_unit": self.unit,
             "time": self.time,
             "now": iso(self.now_us),
             "oldest": iso(self.oldest_us),
@@ -117,6 +121,27 @@ class CompactionReport:
     def changed(self) -> bool:
         """Whether something was, or in a dry run would be, dropped or rewritten."""
         return bool(self.totals.dropped or self.totals.rewritten)
+
+    @property
+    def drops(self) -> list[StateDrop]:
+        """How much of each primary state was dropped, for the limit on it."""
+        return [
+            StateDrop(
+                str(state.state),
+                state.counts.entries,
+                state.counts.dropped,
+                state.timestamp,
+                state.unit,
+                state.time,
+                state.now_us,
+                self.now_source,
+                state.oldest_us,
+                state.newest_us,
+                state.whole,
+            )
+            for state in self.states
+            if state.counts.entries and state.state.role == "primary"
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """The document of ``compact --format json``."""
@@ -174,6 +199,7 @@ def summarize(plan: Plan, results: Sequence[PartitionResult]) -> tuple[Counts, t
                 counts,
                 unmatched=sum(p.unmatched for p in parts),
                 rewrites=rewrites if number == first else None,
+                whole=len(mine) == len(store.partitions),
             )
             reports.append(_with_times(report, [p.times for p in parts if p.times]))
     return _total(reports), tuple(reports)
@@ -185,6 +211,7 @@ def _with_times(report: StateReport, times: Sequence[TimeSummary]) -> StateRepor
     return replace(
         report,
         timestamp=times[0].field,
+        unit=times[0].unit,
         time=times[0].time,
         now_us=times[0].now_us,
         oldest_us=min((t.oldest_us for t in times if t.oldest_us is not None), default=None),

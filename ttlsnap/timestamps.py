@@ -42,6 +42,13 @@ class TimestampField:
     scale: int
     width: type[np.signedinteger] = np.int64
 
+    @property
+    def unit(self) -> str | None:
+        """The unit of a number; None for a field whose type is a time."""
+        if isinstance(self.field.type, _TIMES):
+            return None
+        return next(unit for unit, scale in UNITS.items() if scale == self.scale)
+
     def read(self, entries: StateEntries) -> tuple[Int64, Mask]:
         """Microseconds since the epoch (int64[n], cut off at its ends), and which are null (bool[n])."""
         words, nulls = entries.words(self.field)

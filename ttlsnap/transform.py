@@ -126,7 +126,7 @@ class TimeSummary:
 
     ``now_us`` is the moment they were compared with; ``nulls`` counts the entries that had none. ``unclosed`` counts
     dropped groups that the watermark had not reached: in append mode Spark had still to emit them. ``time`` names the
-    clock: ``event`` or ``processing``.
+    clock: ``event`` or ``processing``. ``unit`` is that of a field that is a number.
     """
 
     field: str
@@ -136,6 +136,7 @@ class TimeSummary:
     nulls: int
     unclosed: int = 0
     time: str | None = None
+    unit: str | None = None
 
 
 @runtime_checkable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 from ttlsnap.clock import MAX_INT64, MICROS
 from ttlsnap.errors import UsageError
@@ -18,6 +19,7 @@ _UNITS = {
 _SHORT = re.compile(r"([0-9]{1,19})\s*(ms|s|m|h|d|w)")
 _N = "([0-9]{1,19})"
 _ISO = re.compile(rf"P(?:{_N}W)?(?:{_N}D)?(?:T(?:{_N}H)?(?:{_N}M)?(?:{_N}(?:\.([0-9]{{1,6}}))?S)?)?", re.IGNORECASE)
+_SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*(%)?")
 _SIZE = re.compile(r"([0-9]{1,15})(?:([kKmMgGtT])(i?))?[bB]?")
 
 
@@ -51,6 +53,22 @@ def _parse(text: str) -> int | None:
 def parse_retention(text: str) -> int:
     """Milliseconds of a duration that may be none at all; raises UsageError."""
     return 0 if re.fullmatch(r"0(ms|s|m|h|d|w)?", text.strip()) else parse_duration(text) // MICROS
+
+
+def parse_share(text: str) -> float:
+    """Return the share, from 0.0 to 1.0, of ``30%`` or ``0.3``.
+
+    Raises UsageError for anything else, also for a bare ``1``, which may mean 1 % as well as everything.
+    """
+    match = _SHARE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not a share; write 30% or 0.3")
+    if match[1] == "1" and not match[2]:
+        raise UsageError(f"{text!r} may mean 1% or everything; write 1% or 100%")
+    share = Decimal(match[1]) / (100 if match[2] else 1)
+    if share > 1:
+        raise UsageError(f"{text!r} is more than everything; a share is at most 100%")
+    return float(share)
 
 
 def parse_size(text: str) -> int:

@@ -317,7 +317,7 @@ def test_all_targets_share_their_processes(
 @pytest.mark.parametrize(("share", "way"), [("1", "tombstones"), ("0", "full")])
 def test_little_goes_as_tombstones(maintain: Maintain, tmp_path: Path, share: str, way: str) -> None:
     fresh(tmp_path / "ck", "one", "rocksdb-4.2")
-    rule = f'now = "2100-01-01"\nstrategy = "rocksdb"\ntombstone_share = {share}\n'
+    rule = f'max_drop = "100%"\nnow = "2100-01-01"\nstrategy = "rocksdb"\ntombstone_share = {share}\n'
     _, found = maintain(f'[[target]]\npath = "ck/one"\n{rule}')
     (store,) = found["one"]["stores"]
     assert store["dropped"] > 0

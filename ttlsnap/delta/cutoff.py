@@ -135,6 +135,19 @@ class TableCutoff:
         )
         return MIN_INT64 if low is None else low.least, MAX_INT64 if high is None else high.most
 
+    def range_us(self, files: Sequence[DataFile], scale: int) -> tuple[int | None, int | None]:
+        """Return the oldest and the newest time that the files may have, in microseconds; None where unknown.
+
+        ``scale`` multiplies (or, negative, divides) a number of the column to give microseconds.
+        """
+        bounds = [self.bounds(file) for file in files if file.rows]
+        least, most = min((low for low, _ in bounds), default=MIN_INT64), max((h for _, h in bounds), default=MAX_INT64)
+
+        def micros(number: int) -> int:
+            return number * scale if scale > 0 else number // -scale
+
+        return None if least == MIN_INT64 else micros(least), None if most == MAX_INT64 else micros(most)
+
     def mask(self, rows: pa.RecordBatch) -> Mask:
         """Which rows go."""
         kind = self.column.type

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ttlsnap.clock import iso
+from ttlsnap.drop_limit import StateDrop
 from ttlsnap.report import Counts
 from ttlsnap.transform import TimeSummary
 
@@ -38,6 +39,7 @@ class TableReport:
     being read and being changed, and left as they are. ``erasing`` tells whether old files are to go, too.
     ``physically_gone_by`` is when a ``VACUUM`` may first have removed the files with what was dropped, None where it
     stays in files that are still part of the table. ``expired_to`` is what gets the rows that were dropped.
+    ``drop`` is what the limit on that goes by; None where the rows were not counted.
     """
 
     run: str
@@ -59,6 +61,7 @@ class TableReport:
     overtaken: int = 0
     physically_gone_by: datetime | None = None
     expired_to: str | None = None
+    drop: StateDrop | None = None
     erased: Erasure | None = None
     seconds: float = 0.0
     warnings: tuple[str, ...] = field(default=())

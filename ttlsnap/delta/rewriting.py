@@ -342,6 +342,7 @@ def _summed(results: Sequence[Mapping[str, Any]]) -> StateResult:
             max(newest, default=None),
             sum(time.nulls for time in times),
             time=times[0].time,
+            unit=times[0].unit,
         )
     counts = {
         name: sum(getattr(result, name) for result in made) for name in ("entries", "kept", "dropped", "rewritten")

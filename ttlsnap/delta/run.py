@@ -27,6 +27,7 @@ from ttlsnap.delta.planning import Limits, TablePlan, delete_parts, plan_table
 from ttlsnap.delta.report import TableReport, summed
 from ttlsnap.delta.rewriting import check_unique, planned_version, scanned
 from ttlsnap.delta.session import delta_session
+from ttlsnap.drop_limit import StateDrop, check_limit, refuse_excess, warn_of_excess
 from ttlsnap.engines.launch import SessionSource
 from ttlsnap.errors import RefusedError, TtlsnapError
 from ttlsnap.expired.receivers import ExpiredCallback, receiver, refuse_within
@@ -65,6 +66,8 @@ def compact_table(
     jars: str | None = None,
     master: str | None = None,
     confirm: Confirm | None = None,
+    max_drop: float | None = None,
+    asks: bool = False,
 ) -> TableReport:
     """Run ``transformers`` over the rows of the Delta table ``target``.
 
@@ -72,11 +75,13 @@ def compact_table(
     moment when rows were last written, other than by ttlsnap), ``wall``, or an ISO 8601 time. ``limits`` hold for each
     commit: a run makes as many as it needs. ``expired_to`` gets the rows that are dropped, as it does of a checkpoint
     (see ``ttlsnap.expired``). ``confirm`` is asked, with what a dry run would say, before anything is
-    changed.
+    changed. ``max_drop`` is the share of the rows, from 0.0 to 1.0, that may be dropped; without it only dropping all
+    of them is refused. If ``confirm`` ``asks`` a person, that person decides instead.
 
     Raises a ``TtlsnapError``; the table is then as it was, or as the last of the run's whole commits has left it.
     """
     started = time.monotonic()
+    check_limit(max_drop)
     files = open_table(target)
     table = read_table(files)
     check_features(files, table)
@@ -105,11 +110,14 @@ def compact_table(
         if (plan.cutoffs is not None and dry_run) or (nothing and erasing is None):
             report = counted(plan, report)
         else:
+            limit = 1.0 if asks else max_drop
             archive = TableArchive(plan, report.run, receives) if receives is not None else None
-            work = _Run(spark_of(), plan, replace(report, engine="spark"), limits or Limits(), confirm, archive)
+            work = _Run(spark_of(), plan, replace(report, engine="spark"), limits or Limits(), confirm, archive, limit)
             report = work.run()
             if erasing is not None and not dry_run and not work.declined:
                 report = _erased(spark_of(), plan, report, erasing)
+    if dry_run:
+        report = replace(report, warnings=(*report.warnings, *warn_of_excess([_drop(plan, report)], max_drop)))
     return replace(report, seconds=time.monotonic() - started)
 
 
@@ -175,9 +183,10 @@ class _Run:
         limits: Limits,
         confirm: Confirm | None,
         archive: TableArchive | None,
+        max_drop: float | None,
     ) -> None:
         self._spark, self._plan, self._report, self._limits, self._confirm = spark, plan, report, limits, confirm
-        self._archive = archive
+        self._archive, self._max_drop = archive, max_drop
         self.declined = False
 
     def run(self) -> TableReport:
@@ -186,8 +195,9 @@ class _Run:
         if parts is None:
             return self._rewritten()
         nothing = all(decision is False for decision in plan.decided)
-        if nothing or self._confirm is not None:
+        if nothing or self._confirm is not None or _may_exceed(plan, self._max_drop):
             self._report = counted(plan, self._report)
+            self._refuse_excess()
         if self._declined() or nothing:
             return self._report
         self._remember_key()
@@ -227,6 +237,7 @@ class _Run:
             )
             if before.dry_run or (not self._report.changed and not before.erasing):
                 return self._report
+            self._refuse_excess()
             if self._declined() or not self._report.changed:
                 return self._report
             self._remember_key(checked=True)
@@ -236,6 +247,11 @@ class _Run:
                 [functools.partial(changes.dropped, part) for part in parts] if result.dropped else [],
             )
         return self._published()
+
+    def _refuse_excess(self) -> None:
+        drop = _drop(self._plan, self._report)
+        self._report = replace(self._report, drop=drop)
+        refuse_excess(self._report.target, [drop], self._max_drop)
 
     def _declined(self) -> bool:
         self.declined = self._confirm is not None and not self._confirm(self._report)
@@ -324,6 +340,37 @@ class _Run:
             overtaken=max(report.counts.dropped + report.counts.rewritten - dropped - rewritten, 0),
             physically_gone_by=_gone_by(plan, mine) if all(file.vector is None for file in live) else None,
         )
+
+
+def _may_exceed(plan: TablePlan, limit: float | None) -> bool:
+    """Return whether the rows must be counted to know that the limit is kept."""
+    if limit is None:
+        return not any(kept is False and file.rows for file, kept in zip(plan.live, plan.decided, strict=True))
+    return limit < 1
+
+
+def _drop(plan: TablePlan, report: TableReport) -> StateDrop:
+    """Return how many of the rows are dropped, and what they are judged by, for the limit on it."""
+    times, counts = report.times, report.counts
+    unit, time, now, oldest, newest = None, None, report.now_us, None, None
+    if times is not None:
+        unit, time, now, oldest, newest = times.unit, times.time, times.now_us, times.oldest_us, times.newest_us
+    elif plan.cutoffs is not None and len(plan.cutoffs) == 1:
+        ((cutoff, column),) = plan.cutoffs
+        unit, time, now = cutoff.timestamp.unit, cutoff.time, cutoff.now_us
+        oldest, newest = column.range_us(plan.live, cutoff.timestamp.scale)
+    return StateDrop(
+        "the table",
+        counts.entries or 0,
+        counts.dropped,
+        report.timestamp,
+        unit,
+        time,
+        now,
+        report.now_source,
+        oldest,
+        newest,
+    )
 
 
 def _field(times: Any) -> str | None:

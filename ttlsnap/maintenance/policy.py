@@ -35,7 +35,7 @@ from ttlsnap.stores import RewriteChoice
 from ttlsnap.transform import StateSnapshotTransformerFactory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 from ttlsnap.transformers.registry import is_function, load_callback, load_factory
-from ttlsnap.units import parse_duration, parse_retention, parse_size
+from ttlsnap.units import parse_duration, parse_retention, parse_share, parse_size
 
 Place = tuple[str | int, ...]
 """Where something stands in the file: the keys, and the numbers of an array's items, that lead to it."""
@@ -94,6 +94,7 @@ class TargetPolicy:
     on_unknown: OnTrouble = "fail"
     stopped: bool = False
     planned_batch: bool = True
+    max_drop: float | None = None
     schemas: Schemas = field(default_factory=dict)
     rewrite: RewriteChoice = "auto"
     scratch: str | None = None
@@ -416,6 +417,7 @@ _CONVERTED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "schema": ("schemas", lambda texts: parse_schemas(_texts(texts))),
     "key": ("key", _texts),
     "exclude": ("exclude", _texts),
+    "max_drop": ("max_drop", lambda value: parse_share(str(value))),
 }
 """What an option of a target is to the program, where that is something else."""
 

@@ -277,6 +277,7 @@ class _Runner:
             timers=policy.timers,
             stopped=policy.stopped,
             planned_batch=policy.planned_batch,
+            max_drop=policy.max_drop,
             parts=[(rule.selection, rule.part) for rule in rules],
             listener=_Asking(target.path, self._confirm) if self._confirm else None,
         )
@@ -293,6 +294,7 @@ class _Runner:
             expired_to=policy.expired_to,
             session=self._workers.delta_session,
             confirm=partial(self._confirm, target.path) if self._confirm else None,
+            max_drop=policy.max_drop,
         )
 
 

@@ -1,0 +1,271 @@
+"""A run drops every entry of a state only if somebody agrees to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap.cli.app import run as command
+from ttlsnap.clock import MAX_INT64
+from ttlsnap.compaction import SilentListener, compact
+from ttlsnap.drop_limit import StateDrop, tell_excess
+from ttlsnap.errors import RefusedError, UsageError
+from ttlsnap.incremental import Incremental
+from ttlsnap.maintenance.policy import read_policy
+from ttlsnap.operators import Selection
+from ttlsnap.report import CompactionReport
+from ttlsnap.transform import Drop, EntryTransformerFactory
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
+from ttlsnap.units import parse_share
+
+from ..samples import bytes_of, sample
+
+SECONDS_AS_MILLIS = "value.seen:ms"  # the field holds seconds
+QUICK = ("--engine", "local", "--stopped")
+_S = 1_000_000
+_NOW_US = 1_780_000_000 * _S
+
+
+def run(target: Path, field: str, ttl: str = "7d", **options: Any) -> CompactionReport:
+    factory = TtlTransformerFactory(StateTtlConfig(parse_duration(ttl)), field)
+    return compact(str(target), [factory], stopped=True, **options)
+
+
+def drop_all(key: dict[str, Any], value: dict[str, Any]) -> Drop:
+    return Drop()
+
+
+def test_dropping_every_entry_is_refused_with_what_is_needed_to_see_why(tmp_path: Path) -> None:
+    target = sample("visits-4.2", tmp_path)
+    before = bytes_of(target)
+    with pytest.raises(RefusedError) as refused:
+        run(target, SECONDS_AS_MILLIS)
+    told = str(refused.value)
+    assert refused.value.exit_code == 4
+    assert told.startswith(f"{target}: this run would drop all 8 entries of operator 0 (transformWithState")
+    assert "value.seen, read in milliseconds (ms): the oldest is 1970-01-21T18:23:56Z, the newest 1970-01-21T" in told
+    assert "compared with processing time 2026-11-21T15:46:41Z (checkpoint)" in told
+    assert "Read in seconds (s), they are from 2026-11-09T15:06:00Z to 2026-11-21T15:01:00Z" in told
+    assert "the timestamp is value.seen:s" in told
+    assert "--max-drop" in told and "max_drop" in told
+    assert {path: data for path, data in bytes_of(target).items() if "_ttlsnap" not in path} == before
+    assert not (target / "_ttlsnap/runs").exists()
+
+
+def test_the_unit_that_was_suggested_is_accepted(tmp_path: Path) -> None:
+    report = run(sample("visits-4.2", tmp_path), "value.seen:s")
+    assert 0 < report.totals.dropped < (report.totals.entries or 0)
+
+
+def test_everything_may_be_dropped_on_demand(tmp_path: Path) -> None:
+    report = run(sample("visits-4.2", tmp_path), SECONDS_AS_MILLIS, max_drop=1.0)
+    assert report.published and report.totals.dropped == report.totals.entries == 8
+
+
+def test_a_copy_is_refused_as_well(tmp_path: Path) -> None:
+    target = sample("visits-4.2", tmp_path)
+    with pytest.raises(RefusedError, match="would drop all 8 entries"):
+        run(target, SECONDS_AS_MILLIS, output=str(tmp_path / "new"))
+    assert [path.name for path in tmp_path.iterdir()] == [target.name]
+
+
+def test_a_function_that_drops_everything_is_refused(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    with pytest.raises(RefusedError, match=r"would drop all 480 entries of operator 0 \(stateStoreSave\)\.\nNothing"):
+        compact(str(target), [EntryTransformerFactory(drop_all)], stopped=True)
+
+
+def test_a_share_sets_a_lower_limit(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    with pytest.raises(RefusedError, match=r"drop 369 of 480 entries \(76\.9%\) of operator 0 .* allows 76%"):
+        run(target, "value.max", max_drop=0.76)
+    assert run(target, "value.max", max_drop=0.77).published
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_what_is_not_a_share_is_refused(tmp_path: Path, share: float) -> None:
+    with pytest.raises(UsageError, match=r"max_drop is .*; it is a share from 0\.0 to 1\.0"):
+        run(tmp_path, "value.max", max_drop=share)
+
+
+def test_a_dry_run_says_so_and_is_not_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = sample("visits-4.2", tmp_path)
+    before = bytes_of(target)
+    words = ["compact", str(target), "--ttl", "7d", "--timestamp", SECONDS_AS_MILLIS, "--dry-run", *QUICK]
+    assert command([*words, "--format", "json"]) == 0
+    captured = capsys.readouterr()
+    (warning,) = json.loads(captured.out)["warnings"]
+    assert "would drop all 8 entries" in warning and "Unless somebody agrees on a terminal, a run refuses" in warning
+    assert captured.err.startswith("Warning: this run would drop all 8 entries")
+    assert "ms" in [store["timestamp_unit"] for store in json.loads(captured.out)["stores"]]
+    assert command([*words, "--max-drop", "100%", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["warnings"] == []
+    assert bytes_of(target) == before
+
+
+@pytest.mark.parametrize("more", [(), ("--yes",)])
+def test_the_command_refuses_when_nobody_can_be_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
+) -> None:
+    target = sample("visits-4.2", tmp_path)
+    words = ["compact", str(target), "--ttl", "7d", "--timestamp", SECONDS_AS_MILLIS, *QUICK, *more]
+    assert command(words) == 4
+    assert "Read in seconds (s)" in capsys.readouterr().err
+    assert command([*words, "--max-drop", "99.9%"]) == 4
+    assert command([*words, "--max-drop", "100%"]) == 0
+
+
+@pytest.mark.parametrize(("answer", "dropped"), [("y", 8), ("n", 0)])
+def test_on_a_terminal_the_question_says_it(tmp_path: Path, answer: str, dropped: int) -> None:
+    target = sample("visits-4.2", tmp_path)
+    words = ["compact", str(target), "--ttl", "7d", "--timestamp", SECONDS_AS_MILLIS, *QUICK, "--format", "json"]
+    code, out, err = on_a_terminal(words, f"{answer}\n")
+    assert code == 0, err
+    assert "Warning: this run would drop all 8 entries" in err
+    assert "If that is right, the timestamp is value.seen:s" in err
+    assert f"Drop 8 of 8 entries (100%) from {target}? Stop the query first." in err
+    assert json.loads(out)["published"] is bool(dropped)
+
+
+def test_yes_does_not_answer_for_everything(tmp_path: Path) -> None:
+    target = sample("visits-4.2", tmp_path)
+    words = ["compact", str(target), "--ttl", "7d", "--timestamp", SECONDS_AS_MILLIS, *QUICK, "--yes"]
+    code, _, err = on_a_terminal(words, "")
+    assert (code, "would drop all 8 entries" in err) == (4, True)
+
+
+def on_a_terminal(words: list[str], answers: str) -> tuple[int, str, str]:
+    """Run a command whose stdin is a terminal; its exit code, stdout and stderr."""
+    controller, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ttlsnap", *words],
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(terminal)
+    os.write(controller, answers.encode())
+    out, err = process.communicate(timeout=120)
+    os.close(controller)
+    return process.returncode, out, err
+
+
+def test_a_listener_that_asks_a_person_decides(tmp_path: Path) -> None:
+    class Asking(SilentListener):
+        asks = True
+
+    assert run(sample("visits-4.2", tmp_path), SECONDS_AS_MILLIS, listener=Asking()).published
+
+
+Maintain = Callable[..., tuple[int, Any]]
+
+
+@pytest.fixture
+def maintain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Maintain:
+    def invoke(text: str, *options: str) -> tuple[int, Any]:
+        policy = tmp_path / "policy.toml"
+        policy.write_text(f"[defaults]\nstopped = true\nttl = '7d'\n{text}")
+        code = command(["maintain", str(policy), "--engine", "local", "--format", "json", *options])
+        return code, json.loads(capsys.readouterr().out)["targets"]
+
+    return invoke
+
+
+def test_maintain_refuses_and_a_policy_may_allow_it(maintain: Maintain, tmp_path: Path) -> None:
+    sample("visits-4.2", tmp_path)
+    target = f'[[target]]\npath = "visits-4.2"\ntimestamp = "{SECONDS_AS_MILLIS}"\n'
+    code, (planned,) = maintain(target, "--plan")
+    assert code == 0 and "a run refuses this" in planned["warnings"][0]
+    code, (found,) = maintain(target)
+    assert (code, found["status"], "Read in seconds (s)" in found["error"]) == (4, "refused", True)
+    code, (found,) = maintain(f'{target}max_drop = "100%"\n')
+    assert (code, found["status"], found["totals"]["dropped"]) == (0, "done", 8)
+
+
+def test_a_policy_may_set_a_lower_limit_for_all_targets(maintain: Maintain, tmp_path: Path) -> None:
+    sample("agg-deltas-lz4-4.2", tmp_path)
+    target = '[[target]]\npath = "agg-deltas-lz4-4.2"\ntimestamp = "value.max"\n'
+    code, (found,) = maintain(f"max_drop = 0.3\n{target}")
+    assert (code, found["status"], "--max-drop allows 30%" in found["error"]) == (4, "refused", True)
+    code, (found,) = maintain(f'max_drop = 0.3\n{target}max_drop = "80%"\n')
+    assert (code, found["status"]) == (0, "done")
+
+
+@pytest.mark.parametrize("value", ["1", '"1"', '"30"', '"a lot"', "-0.5", "true"])
+def test_a_policy_with_what_is_not_a_share_is_refused(tmp_path: Path, value: str) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text(f'[[target]]\npath = "ck"\nmax_drop = {value}\n')
+    with pytest.raises(UsageError, match=r"policy\.toml:3: "):
+        read_policy(str(policy))
+
+
+def test_some_partitions_may_lose_everything_if_their_dates_are_plausible(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    options: dict[str, Any] = {"parts": [(Selection(), Incremental(1))]}
+    newest = run(target, "value.max", dry_run=True).states[0].newest_us
+    assert newest is not None
+    report = run(target, "value.max", now="2027-01-01", **options)
+    assert report.published and report.totals.dropped == report.totals.entries
+    with pytest.raises(RefusedError, match="would drop all"):
+        run(target, "value.max", now="2127-01-01", **options)
+
+
+def drop_of(newest_us: int, unit: str, **facts: Any) -> StateDrop:
+    return StateDrop(
+        "operator 0", 10, 10, "value.at", unit, "event", _NOW_US, "wall", newest_us - _S, newest_us, **facts
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "read_as", "right"),
+    [
+        (1_779_000_000, "ms", "s"),
+        (1_779_000_000, "ns", "s"),
+        (1_779_000_000_000, "us", "ms"),
+        (1_779_000_000_000, "s", "ms"),
+        (1_779_000_000_000_000, "ns", "us"),
+        (1_779_000_000_000_000_000, "us", "ns"),
+        (1_779_000_000_000_000_000, "ms", None),  # more than a time can be: the number itself is not known
+        (1_779_000_000, "s", None),
+        (12, "ms", None),
+    ],
+)
+def test_the_unit_that_gives_plausible_dates_is_suggested(number: int, read_as: str, right: str | None) -> None:
+    scale = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 0.001}[read_as]
+    newest = min(int(number * scale), MAX_INT64)
+    told = tell_excess([drop_of(newest, read_as)], None) or ""
+    suggested = told.rpartition("the timestamp is value.at:")[2] if "If that is right" in told else None
+    assert suggested == right
+    if read_as == "s" and right:
+        assert "the newest in the year 58344" in told
+
+
+def test_many_states_are_not_all_listed() -> None:
+    drops = [StateDrop(f"operator {n}", 1, 1) for n in range(9)]
+    told = tell_excess(drops, None) or ""
+    assert "operator 4" in told and "operator 5" not in told and "true of 4 more states" in told
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [("30%", 0.3), ("0.3", 0.3), ("100%", 1.0), ("1.0", 1.0), ("1%", 0.01), ("0", 0.0), ("0.1 %", 0.001)],
+)
+def test_shares_are_read(text: str, share: float) -> None:
+    assert parse_share(text) == share
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("1", "write 1% or 100%"), ("30", "more than everything"), ("x", "30% or 0")]
+)
+def test_what_may_mean_something_else_is_not_a_share(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        parse_share(text)
