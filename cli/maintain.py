@@ -114,11 +114,11 @@ def maintain(
     if name == "local" and master is not None:
         raise UsageError("a master goes with the engine spark")
     targets = targets_of(found)
-    gone: list[TargetResult] = []
+    known: list[TargetResult] = []
     if reviewed is not None:
-        gone = reviewed.missing(targets)
+        known = [*reviewed.missing(targets), *reviewed.failed]
         targets = [target for target in targets if target.path in reviewed.targets]
-    started, log = time.monotonic(), Log(log_format)
+    started, log = time.monotonic(), Log(log_format, plan)
     with Workers(
         name,
         master=master,
@@ -132,8 +132,8 @@ def maintain(
             dry_run=plan,
             confirm=reviewed.confirm if reviewed else None,
             listener=log,
+            known=known,
         )
-    results += gone
     log.done(worst(results), time.monotonic() - started)
     if output_format is Format.JSON:
         print_json({"policy": policy, "targets": [result.to_json() for result in results]})
@@ -155,7 +155,7 @@ def _show(out: Console, results: list[TargetResult], plan: bool) -> None:
         counts = report.to_json()["totals"] if report else {}
         rows.add_row(
             place(result.target),
-            "to do" if plan and result.status == "done" else result.status,
+            "to do" if result.status == "planned" else result.status,
             *(number(counts.get(name)) for name in ("entries", "dropped", "rewritten")),
             *(size(counts.get(name)) if report else MISSING for name in ("bytes_before", "bytes_after")),
             f"{result.seconds:.1f} s",

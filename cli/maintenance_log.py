@@ -26,7 +26,8 @@ class LogFormat(StrEnum):
 class Log:
     """Tells of each target as it ends; without a format only a terminal is told."""
 
-    def __init__(self, log_format: LogFormat | None) -> None:
+    def __init__(self, log_format: LogFormat | None, plan: bool = False) -> None:
+        self._plan = plan
         self._format = log_format or (LogFormat.TEXT if sys.stderr.isatty() else None)
         self._targets = self._ended = 0
 
@@ -37,7 +38,8 @@ class Log:
     def ended(self, result: TargetResult) -> None:
         self._ended += 1
         dropped = result.report.totals.dropped if result.report else None
-        counts = f", {number(dropped)} entries dropped" if dropped is not None else ""
+        becomes = "to drop" if self._plan else "dropped"
+        counts = f", {number(dropped)} entries {becomes}" if dropped is not None else ""
         told = f"{result.status}{counts}, {result.seconds:.1f} s"
         why = f": {str(result.error).splitlines()[0]}" if result.error else ""
         self._say(
@@ -56,7 +58,8 @@ class Log:
 
     def done(self, exit_code: int, seconds: float) -> None:
         level = "info" if exit_code == 0 else "error"
-        self._say(level, "done", f"done in {seconds:.1f} s", exit_code=exit_code, seconds=round(seconds, 3))
+        event = "planned" if self._plan else "done"
+        self._say(level, event, f"{event} in {seconds:.1f} s", exit_code=exit_code, seconds=round(seconds, 3))
 
     def _say(self, level: str, event: str, text: str, **facts: Any) -> None:
         if self._format is LogFormat.TEXT:

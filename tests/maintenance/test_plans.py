@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import linecache
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import pytest
 from ttlsnap.cli.app import run
 
 from ..samples import bytes_of
-from .targets import cut_off, damaged, fresh
+from .targets import cut_off, damaged, fenced, fresh, unknown
 
 POLICY = """
 [defaults]
@@ -54,12 +55,49 @@ def test_a_plan_is_carried_out(maintain: Maintain, tmp_path: Path, plan: str) ->
     code, planned = maintain("--plan-out", plan)
     assert code == 5 and bytes_of(tmp_path / "ck") == before
     fresh(tmp_path / "ck", "new")  # nobody has reviewed that
-    code, (done,) = maintain("--apply", plan)
-    assert (code, done["status"], done["target"]) == (0, "done", f"{tmp_path}/ck/good")
+    assert {Path(one["target"]).name: one["status"] for one in planned} == {"damaged": "failed", "good": "planned"}
+    code, (done, failed) = maintain("--apply", plan)
+    assert (code, done["status"], done["target"]) == (5, "done", f"{tmp_path}/ck/good")
     assert done["totals"] == planned[1]["totals"]
+    assert (failed["target"], failed["status"], failed["exit_code"]) == (str(broken), "failed", 5)
     assert bytes_of(broken) == {n[len("damaged/") :]: h for n, h in before.items() if n.startswith("damaged/")}
-    code, (again,) = maintain("--apply", plan)
-    assert (code, again["status"]) == (0, "nothing")
+    code, (again, failed) = maintain("--apply", plan)
+    assert (code, again["status"], failed["status"]) == (5, "nothing", "failed")
+
+
+def test_what_could_not_be_planned_fails_again(maintain: Maintain, tmp_path: Path, plan: str) -> None:
+    """Also where it could be done by now: nobody has reviewed that."""
+    for make in (damaged, fenced, unknown):
+        make(tmp_path / "ck", make.__name__)
+    _, planned = maintain("--plan-out", plan)
+    wanted = {one["target"]: (one["status"], one["exit_code"], one["error"]) for one in planned}
+    assert {status for status, _, _ in wanted.values()} == {"failed", "refused", "undecided"}
+    shutil.rmtree(tmp_path / "ck/damaged")
+    before = bytes_of(fresh(tmp_path / "ck", "damaged"))
+    metrics = tmp_path / "metrics"
+    code, found = maintain("--apply", plan, "--metrics", str(metrics))
+    assert code == 5
+    assert {one["target"]: (one["status"], one["exit_code"]) for one in found} == {t: w[:2] for t, w in wanted.items()}
+    assert all(wanted[one["target"]][2] in one["error"] for one in found)
+    assert all("could not be planned, so nothing was done to it" in one["error"] for one in found)
+    assert bytes_of(tmp_path / "ck/damaged") == before
+    for target, (status, exit_code, _) in wanted.items():
+        assert f'ttlsnap_target_exit_code{{target="{target}"}} {exit_code}\n' in metrics.read_text()
+        assert f'ttlsnap_target_status{{target="{target}",status="{status}"}} 1\n' in metrics.read_text()
+
+
+def test_a_plan_of_the_first_version_is_carried_out(maintain: Maintain, tmp_path: Path, plan: str) -> None:
+    fresh(tmp_path / "ck", "good")
+    damaged(tmp_path / "ck", "damaged")
+    maintain("--plan-out", plan)
+    document = json.loads(Path(plan).read_text())
+    document["version"] = 1
+    for target in document["targets"]:
+        del target["exit_code"]
+        target["status"] = "done" if target["status"] == "planned" else target["status"]
+    Path(plan).write_text(json.dumps(document))
+    code, (done, failed) = maintain("--apply", plan)
+    assert (code, done["status"], failed["status"], failed["exit_code"]) == (5, "done", "failed", 5)
 
 
 def test_a_checkpoint_that_moved_on_is_left_alone(maintain: Maintain, tmp_path: Path, plan: str) -> None:
@@ -140,7 +178,8 @@ def test_a_path_need_not_be_unicode(tmp_path: Path, plan: str) -> None:
         run = subprocess.run([sys.executable, "-m", "ttlsnap", *words], capture_output=True, check=False)
         assert run.returncode == 0, run.stderr
         (done,) = json.loads(run.stdout)["targets"]
-        assert (done["status"], done["dry_run"]) == ("done", options[0] == "--plan-out")
+        is_plan = options[0] == "--plan-out"
+        assert (done["status"], done["dry_run"]) == ("planned" if is_plan else "done", is_plan)
     assert "b\\\\udcffd" in Path(metrics).read_text("utf-8")
 
 
@@ -164,7 +203,7 @@ def test_what_is_no_text_is_not_told_whole(maintain: Maintain, plan: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "code"), [("", 2), ("{}", 2), ("[]", 2), ('{"version": true}', 2), ('{"version": 2}', 3), (None, 5)]
+    ("text", "code"), [("", 2), ("{}", 2), ("[]", 2), ('{"version": true}', 2), ('{"version": 3}', 3), (None, 5)]
 )
 def test_what_is_no_plan_is_told(maintain: Maintain, plan: str, text: str | None, code: int) -> None:
     if text is not None:

@@ -125,7 +125,8 @@ def test_a_plan_writes_nothing_and_tells_the_same(maintain: Maintain, tmp_path: 
     code, planned = maintain(text, "--plan")
     assert (code, planned["fenced"]["status"], bytes_of(folder)) == (4, "refused", before)
     _, done = maintain(text)
-    assert planned["good"]["dry_run"] and planned["good"]["status"] == done["good"]["status"] == "done"
+    assert planned["good"]["dry_run"]
+    assert (planned["good"]["status"], done["good"]["status"]) == ("planned", "done")
     assert planned["good"]["totals"] == done["good"]["totals"]
     _, again = maintain(text)
     assert {target["status"] for target in again.values()} == {"nothing"}
@@ -265,7 +266,9 @@ def test_lines_for_programs_tell_of_each_target_as_it_ends(tmp_path: Path, capsy
             begun, *targets, done = map(json.loads, err.splitlines())
             assert (begun["targets"], done["exit_code"]) == (2, 5)
             told = {Path(target["target"]).name: (target["level"], target["status"]) for target in targets}
-            assert told == {"good": ("info", "done"), "damaged": ("error", "failed")}
+            assert told == {"good": ("info", "planned"), "damaged": ("error", "failed")}
+            assert done["event"] == "planned"
+        assert "done" not in err
 
 
 def test_all_targets_go_to_one_spark(tmp_path: Path) -> None:

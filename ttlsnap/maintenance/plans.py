@@ -14,26 +14,37 @@ from pathlib import Path
 from typing import Any
 
 from ttlsnap.contract.functions import digests
-from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
+from ttlsnap.errors import RefusedError, TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.expired.receivers import ExpiredCallback
 from ttlsnap.filesystem import read_given
 from ttlsnap.maintenance.policy import Policy
 from ttlsnap.maintenance.runs import Report, Target, TargetResult
 from ttlsnap.strict_json import parse_json, typed
 
-VERSION = 1
+VERSION = 2
 _MAX_BYTES = 1 << 30
+_TO_DO = ("planned", "done")
+"""The status of a target to which something is to be done; ``done`` in plans of version 1."""
+
+_EXIT_CODES = {"skipped": 0, "refused": 4, "undecided": 3, "failed": 5}
+"""The status of a target for which there is no plan, with the exit code that plans of version 1 do not record."""
+
 _COUNTS = ("entries", "kept", "dropped", "rewritten")
 
 
 @dataclass(frozen=True)
 class ReviewedPlan:
-    """A plan that was read: ``targets`` are what is to become of those to which something is to be done."""
+    """A plan that was read.
+
+    ``targets`` are what is to become of those to which something is to be done, ``failed`` the results of those that
+    could not be planned, or were skipped.
+    """
 
     policy: str
     digest: str
     wall_us: int
     targets: Mapping[str, Mapping[str, Any]]
+    failed: tuple[TargetResult, ...] = ()
 
     def require(self, policy: Policy) -> None:
         """Raise RefusedError where the policy, or the code that it names, is not what the plan was made of."""
@@ -73,6 +84,7 @@ def write_plan(policy: Policy, results: Sequence[TargetResult]) -> bytes:
                 "target": result.target,
                 "status": result.status,
                 "error": str(result.error) if result.error else None,
+                "exit_code": result.exit_code,
                 "facts": _facts(result.report) if result.report else None,
             }
             for result in results
@@ -89,16 +101,30 @@ def read_plan(path: str) -> ReviewedPlan:
         document = parse_json(data.decode("utf-8", "surrogateescape"), any_text=True)
         if typed(document["version"], int) > VERSION:
             raise UnsupportedError(f"{path} is a plan of version {document['version']}: use a newer ttlsnap")
-        targets = {typed(one["target"], str): one["facts"] for one in document["targets"] if one["status"] == "done"}
+        found = [one for one in document["targets"] if one["status"] in _TO_DO]
+        targets = {typed(one["target"], str): one["facts"] for one in found}
         return ReviewedPlan(
             typed(document["policy"], str),
             typed(document["policy_digest"], str),
             typed(document["wall_us"], int),
             {target: dict(facts) for target, facts in targets.items()},
+            tuple(_failed(one) for one in document["targets"] if one["status"] in _EXIT_CODES),
         )
     except (ValueError, KeyError, TypeError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)[:200]
         raise UsageError(f"{path} is no plan ({reason}). Make one with `ttlsnap maintain --plan-out`") from error
+
+
+def _failed(document: Mapping[str, Any]) -> TargetResult:
+    """Return the result of a target for which there is no plan: it fails again."""
+    target, status = typed(document["target"], str), document["status"]
+    why = "was skipped when the plan was made" if status == "skipped" else "could not be planned"
+    error = TtlsnapError(
+        f"{target} {why}, so nothing was done to it: {document['error']}\nAfter correcting that, make a new plan with "
+        "--plan-out"
+    )
+    error.exit_code = typed(document.get("exit_code", _EXIT_CODES[status]), int)
+    return TargetResult(target, "plan", status, 0, error=error)
 
 
 def digest_of(policy: Policy) -> str:

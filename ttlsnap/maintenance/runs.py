@@ -40,7 +40,7 @@ from ttlsnap.operators import AnyOf
 from ttlsnap.recovery import recover
 from ttlsnap.report import CompactionReport
 
-Status = Literal["done", "nothing", "skipped", "refused", "undecided", "failed"]
+Status = Literal["planned", "done", "nothing", "skipped", "refused", "undecided", "failed"]
 Report = CompactionReport | TableReport
 
 _AT_ONCE = 8
@@ -51,8 +51,9 @@ _LOOK_AGAIN = 15.0  # seconds
 class TargetResult:
     """What became of a target.
 
-    ``status`` is ``done`` (something was changed), ``nothing`` (there was nothing to do), ``skipped`` (the policy says
-    so), ``refused`` (for safety), ``undecided`` (unknown or unsupported) or ``failed``; of a dry run, what it would be.
+    ``status`` is ``done`` (something was changed; ``planned`` in a dry run, which changes nothing), ``nothing`` (there
+    was nothing to do), ``skipped`` (the policy says so), ``refused`` (for safety), ``undecided`` (unknown or
+    unsupported) or ``failed``.
     ``recovered`` names the run that had been cut off, if there was one. ``exit_code`` is that of ``compact``.
     """
 
@@ -108,14 +109,18 @@ def maintain(
     dry_run: bool = False,
     confirm: Confirm | None = None,
     listener: Listener | None = None,
+    known: Sequence[TargetResult] = (),
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[TargetResult]:
     """Look after ``targets``, each by its policy: a result for each, in their order.
 
-    ``confirm`` is asked before anything is published.
+    ``confirm`` is asked before anything is published. ``known`` are results of targets that need no work; they come
+    last.
     """
     if listener is not None:
-        listener.found(len(targets))
+        listener.found(len(targets) + len(known))
+        for result in known:
+            listener.ended(result)
     runner = _Runner(workers, dry_run, confirm, sleep)
     with ThreadPoolExecutor(min(_AT_ONCE, max(len(targets), 1)), "ttlsnap-target") as pool:
         futures = {pool.submit(runner.run, target): number for number, target in enumerate(targets)}
@@ -128,7 +133,7 @@ def maintain(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return [results[number] for number in range(len(targets))]
+    return [*(results[number] for number in range(len(targets))), *known]
 
 
 def targets_of(policy: Policy) -> list[Target]:
@@ -254,8 +259,8 @@ class _Runner:
                 unexpected = TtlsnapError(f"{target.path}: {type(error).__name__}: {error}\nThis is unexpected")
                 return result("failed", error=unexpected)
             else:
-                changed = report.changed
-                return result("done" if changed else "nothing", report)
+                changed: Status = "planned" if self._dry_run else "done"
+                return result(changed if report.changed else "nothing", report)
 
     def _compact(self, target: Target) -> Report:
         policy, rules = target.policy, target.policy.rules
