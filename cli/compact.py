@@ -24,7 +24,7 @@ from ttlsnap.cli.options import (
     StoppedOption,
     StoreOption,
 )
-from ttlsnap.cli.output import MISSING, console, number, print_error, print_json, size, table
+from ttlsnap.cli.output import MISSING, console, named, number, print_error, print_json, print_warning, size, table
 from ttlsnap.cli.progress import TerminalListener
 from ttlsnap.cli.tables import compact_one, refuse
 from ttlsnap.errors import TtlsnapError, UsageError
@@ -303,13 +303,13 @@ def compact(
     for target in targets:
         refuse(target, *((for_checkpoints, "checkpoints") if target in tables else (for_tables, "Delta tables")))
     documents: list[dict[str, Any]] = []
-    code = 0
+    code, several = 0, len(targets) > 1
 
     def failed(target: str, error: TtlsnapError) -> int:
         """One of several does not stop the others."""
-        if len(targets) == 1:
+        if not several:
             raise error
-        print_error(error)
+        print_error(error, target)
         documents.append({"target": target, "error": str(error), "exit_code": error.exit_code})
         return error.exit_code
 
@@ -329,6 +329,7 @@ def compact(
                     master=master,
                     max_drop=most,
                     ask=ask,
+                    several=several,
                     output_format=output_format,
                 )
             except TtlsnapError as error:
@@ -336,7 +337,8 @@ def compact(
             else:
                 documents.append(done.to_json())
             continue
-        with TerminalListener(_show if output_format is Format.TEXT else None, ask=ask, max_drop=most) as listener:
+        show = _show if output_format is Format.TEXT else None
+        with TerminalListener(show, ask=ask, max_drop=most, target=target if several else None) as listener:
             try:
                 report = run(
                     target,
@@ -361,12 +363,12 @@ def compact(
                 code = max(code, failed(target, error))
                 continue
         for warning in report.warnings:
-            typer.echo(f"Warning: {warning}", err=True)
+            print_warning(warning, target if several else None)
         documents.append(report.to_json())
         if output_format is Format.TEXT:
-            _show(console(), report, tables=not listener.shown)
+            _show(console(), report, tables=not listener.shown, target=target if several else None)
     if output_format is Format.JSON:
-        print_json(documents if len(targets) > 1 else documents[0])
+        print_json(documents if several else documents[0])
     if code:
         raise typer.Exit(code)
 
@@ -414,7 +416,7 @@ def _engine(name: EngineName, master: str | None, parallelism: int | None) -> En
     return SparkEngine(master=master, parallelism=parallelism)
 
 
-def _show(out: Console, report: CompactionReport, *, tables: bool = True) -> None:
+def _show(out: Console, report: CompactionReport, *, tables: bool = True, target: str | None = None) -> None:
     from ttlsnap.expired.receivers import place_told
 
     if tables:
@@ -432,6 +434,7 @@ def _show(out: Console, report: CompactionReport, *, tables: bool = True) -> Non
         if report.expired_to is not None and report.totals.dropped and not report.warnings:
             lines.append(f"What was dropped is {place_told(report.expired_to, report.run)}")
         lines.append(f"Next: restart the query. Undo, as long as it has not: ttlsnap rollback {report.target}")
+    lines[0] = named(lines[0], target)
     out.print("\n".join(lines))
 
 

@@ -26,9 +26,24 @@ def print_json(document: Any) -> None:
     sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=plain) + "\n")
 
 
-def print_error(error: TtlsnapError) -> None:
-    """What went wrong, on stderr, with the advice of its kind."""
-    typer.echo(f"Error: {error}" + (f"\n{error.advice}" if error.advice else ""), err=True)
+def print_error(error: TtlsnapError, target: str | None = None) -> None:
+    """What went wrong, on stderr, with the advice of its kind; of one ``target`` among several, with its name."""
+    typer.echo(f"Error: {named(str(error), target)}" + (f"\n{error.advice}" if error.advice else ""), err=True)
+
+
+def print_warning(text: str, target: str | None = None) -> None:
+    """Print a warning on stderr; of one ``target`` among several, with its name."""
+    typer.echo(f"Warning: {named(text, target)}", err=True)
+
+
+def named(text: str, target: str | None) -> str:
+    """Return a message that begins with the target's name; as it is if it does already, or has no target."""
+    if target is None:
+        return text
+    from ttlsnap.filesystem import open_directory
+
+    root = open_directory(target).root
+    return text if text.startswith((f"{target}:", f"{root}:", f"{root} ", f"{root}/")) else f"{target}: {text}"
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from ttlsnap.cli.output import console, number
+from ttlsnap.cli.output import console, number, place, print_warning
 
 if TYPE_CHECKING:
     from ttlsnap.drop_limit import StateDrop
@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 class TerminalListener:
     """Shows a run's progress and, when ``ask`` is set, its result and a question before it is published.
 
-    ``show`` prints a report; ``shown`` says whether it has been, so that it is not shown twice.
+    ``show`` prints a report; ``shown`` says whether it has been, so that it is not shown twice. ``target`` is named
+    where it is one of several.
     """
 
-    def __init__(self, show: Callable[..., None] | None, *, ask: bool, max_drop: float | None = None) -> None:
-        self._show, self._max_drop = show, max_drop
+    def __init__(
+        self, show: Callable[..., None] | None, *, ask: bool, max_drop: float | None = None, target: str | None = None
+    ) -> None:
+        self._show, self._max_drop, self._target = show, max_drop, target
         self.asks = ask
         self.shown = False
         self._started = time.monotonic()
@@ -51,7 +54,8 @@ class TerminalListener:
         if self._progress is not None:
             partitions = sum(len(store.partitions) for store in plan.stores if store.offered)
             self._progress.start()
-            self._task = self._progress.add_task("scanning", total=partitions, counts="starting")
+            what = f"scanning {place(self._target)}" if self._target is not None else "scanning"
+            self._task = self._progress.add_task(what, total=partitions, counts="starting")
 
     def progress(self, entries: int, dropped: int) -> None:
         self._entries += entries
@@ -71,7 +75,7 @@ class TerminalListener:
 
             _show_counts(console(), report)
             self.shown = True
-        warn_of_excess(report.drops, self._max_drop)
+        warn_of_excess(report.drops, self._max_drop, self._target)
         return typer.confirm(_question(report), err=True)
 
     def _update(self) -> None:
@@ -85,13 +89,13 @@ class TerminalListener:
             self._progress.stop()
 
 
-def warn_of_excess(drops: Sequence[StateDrop], max_drop: float | None) -> None:
+def warn_of_excess(drops: Sequence[StateDrop], max_drop: float | None, target: str | None) -> None:
     """Say before the question that more is dropped than a run drops unasked."""
     from ttlsnap.drop_limit import tell_excess
 
     told = tell_excess(drops, max_drop)
     if told is not None:
-        typer.echo(f"Warning: {told}", err=True)
+        print_warning(told, target)
 
 
 def _question(report: CompactionReport) -> str:

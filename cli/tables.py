@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ttlsnap.cli.options import Format
-from ttlsnap.cli.output import console, number, print_json, size, table
+from ttlsnap.cli.output import console, named, number, print_json, print_warning, size, table
 from ttlsnap.cli.progress import warn_of_excess
 from ttlsnap.errors import UsageError
 
@@ -44,16 +44,20 @@ def compact_one(
     master: str | None,
     max_drop: float | None,
     ask: bool,
+    several: bool,
     output_format: Format,
 ) -> TableReport:
     """Compact one table, and show what was done."""
     from ttlsnap.delta.run import compact_table
 
+    name = target if several else None
+
     def confirm(report: TableReport) -> bool:
         if output_format is Format.TEXT:
             _show_counts(console(), report)
-        warn_of_excess([report.drop] if report.drop else [], max_drop)
+        warn_of_excess([report.drop] if report.drop else [], max_drop, name)
         what = "Delete and rewrite these rows" if report.counts.rewritten else "Delete these rows"
+        what += f" from {target}" if several else ""
         return typer.confirm(f"{what}, and remove old files?" if report.erasing else f"{what}?", err=True)
 
     report = compact_table(
@@ -72,9 +76,9 @@ def compact_one(
         asks=ask,
     )
     for warning in report.warnings:
-        typer.echo(f"Warning: {warning}", err=True)
+        print_warning(warning, name)
     if output_format is Format.TEXT:
-        _show(console(), report)
+        _show(console(), report, name)
     return report
 
 
@@ -95,7 +99,7 @@ def _show_counts(out: Console, report: TableReport) -> None:
     out.print(counts)
 
 
-def _show(out: Console, report: TableReport) -> None:
+def _show(out: Console, report: TableReport, target: str | None) -> None:
     from ttlsnap.expired.receivers import place_told
 
     _show_counts(out, report)
@@ -131,6 +135,7 @@ def _show(out: Console, report: TableReport) -> None:
             "Rows are marked as deleted, and stay in the files until these are written anew: --erase, or "
             "REORG TABLE ... APPLY (PURGE)."
         )
+    lines[0] = named(lines[0], target)
     out.print("\n".join(lines))
 
 
