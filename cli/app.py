@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 import traceback
 
@@ -12,12 +13,15 @@ import typer
 from ttlsnap.cli import check, compact, contract, doctor, history, inspect, maintain, recover, rollback, transformers
 from ttlsnap.cli.output import print_error
 from ttlsnap.errors import TtlsnapError
+from ttlsnap.interrupts import Terminated, terminable
 
 EXIT_CODES = (
     "Exit codes: 0 done, or compatible; 1 findings of check or doctor; 2 wrong usage, or not a checkpoint; "
     "3 undecided: an unknown or unsupported format, feature or version; 4 refused for safety: the query runs, the "
-    "checkpoint moved on, a fence stands; 5 damage or I/O."
+    "checkpoint moved on, a fence stands; 5 damage or I/O; 130 and 143 stopped by Ctrl-C and by SIGTERM."
 )
+
+_TERMINATED = 128 + signal.SIGTERM
 
 app = typer.Typer(
     name="ttlsnap",
@@ -59,7 +63,21 @@ def main() -> None:
 
 
 def run(arguments: list[str], debug: bool = False) -> int:
-    """Run one command line; its exit code."""
+    """Run one command line; its exit code, which is 143 if SIGTERM stopped it."""
+    try:
+        with terminable() as received:
+            code = _run(arguments, debug)
+    except Terminated:
+        code = _TERMINATED
+    if received.signum is None:
+        return code
+    typer.echo(
+        "Stopped by SIGTERM. Nothing is left half done; ttlsnap history shows whether a run was published.", err=True
+    )
+    return _TERMINATED
+
+
+def _run(arguments: list[str], debug: bool) -> int:
     try:
         app(arguments, prog_name="ttlsnap")
     except SystemExit as ended:  # how typer ends: help, wrong usage, --version, an answer of no, Ctrl-C

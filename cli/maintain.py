@@ -13,6 +13,7 @@ from ttlsnap.cli.maintenance_log import Log, LogFormat
 from ttlsnap.cli.options import EngineName, Format, FormatOption, JarsOption, MasterOption
 from ttlsnap.cli.output import MISSING, console, number, place, print_json, size, table, write_whole
 from ttlsnap.errors import UsageError
+from ttlsnap.interrupts import deferred
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -118,33 +119,37 @@ def maintain(
     if reviewed is not None:
         known = [*reviewed.missing(targets), *reviewed.failed]
         targets = [target for target in targets if target.path in reviewed.targets]
+    tables = have_tables(targets)
     started, log = time.monotonic(), Log(log_format, plan)
-    with Workers(
-        name,
-        master=master,
-        parallelism=parallelism or found.run.get("parallelism"),
-        tables=have_tables(targets),
-        jars=jars or found.run.get("jars"),
-    ) as workers:
-        results = run(
-            targets,
-            workers,
-            dry_run=plan,
-            confirm=reviewed.confirm if reviewed else None,
-            listener=log,
-            known=known,
-        )
-    log.done(worst(results), time.monotonic() - started)
-    if output_format is Format.JSON:
-        print_json({"policy": policy, "targets": [result.to_json() for result in results]})
-    else:
-        _show(console(), results, plan)
-    # What was done is told in any case.
-    if plan_out is not None:
-        write_whole(plan_out, write_plan(found, results))
-    if metrics is not None:
-        write_whole(metrics, measured(results, time.time()).encode())
-    raise typer.Exit(worst(results))
+    # A signal stops the targets, and what became of each is told in any case.
+    with deferred() as received:
+        with Workers(
+            name,
+            master=master,
+            parallelism=parallelism or found.run.get("parallelism"),
+            tables=tables,
+            jars=jars or found.run.get("jars"),
+        ) as workers:
+            results = run(
+                targets,
+                workers,
+                dry_run=plan,
+                confirm=reviewed.confirm if reviewed else None,
+                listener=log,
+                known=known,
+                received=received,
+            )
+        log.done(worst(results), time.monotonic() - started)
+        if output_format is Format.JSON:
+            print_json({"policy": policy, "targets": [result.to_json() for result in results]})
+        else:
+            _show(console(), results, plan)
+        if plan_out is not None:
+            write_whole(plan_out, write_plan(found, results))
+        if metrics is not None:
+            write_whole(metrics, measured(results, time.time()).encode())
+        signum = received.take()
+    raise typer.Exit(worst(results) if signum is None else 128 + signum)
 
 
 def _show(out: Console, results: list[TargetResult], plan: bool) -> None:

@@ -17,6 +17,7 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.metadata import relocated
 from ttlsnap.errors import RefusedError, StorageError, UsageError
 from ttlsnap.filesystem import OWN, Directory, LocalDirectory, is_local, open_local
+from ttlsnap.interrupts import deferred
 from ttlsnap.journal import report_path
 from ttlsnap.partition import PartitionResult
 from ttlsnap.plan import Plan
@@ -99,6 +100,7 @@ def _sync_names(staging: LocalDirectory, path: str) -> None:
     staging.sync(path)
 
 
+@deferred()
 def discard_copy(staging: LocalDirectory) -> None:
     """Remove a copy that came to nothing."""
     shutil.rmtree(staging.root, ignore_errors=True)

@@ -10,6 +10,7 @@
     ├── CorruptionError          5  damage: bytes that contradict their format, files that are missing
     │   └── CountError           5  fewer or more entries than their files promise
     ├── StorageError             5  the file system refused: permission, no space, I/O
+    ├── StoppedError           143  SIGTERM (or 130: Ctrl-C) came before the target was published
     └── TransformerError         5  a user's transformer raised, or returned what it may not
 
 A message says what, where and what to do.
@@ -70,6 +71,14 @@ class StorageError(TtlsnapError):
     """The file system refused an operation: permission, space, I/O (exit code 5)."""
 
     exit_code = 5
+
+
+class StoppedError(TtlsnapError):
+    """A signal came before anything was published (exit code 128 and the signal's number)."""
+
+    def __init__(self, message: str, signum: int = 15) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signum
 
 
 class TransformerError(TtlsnapError):

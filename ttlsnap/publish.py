@@ -30,6 +30,7 @@ from ttlsnap.checkpoint.listing import difference, is_temporary, list_activity
 from ttlsnap.checkpoint.logs import FENCE_MARK, MAX_LOG_BYTES, plan_next, read_logs
 from ttlsnap.errors import BusyError, CorruptionError, RefusedError, StorageError
 from ttlsnap.filesystem import Directory, FileInfo, each
+from ttlsnap.interrupts import deferred, raise_received
 from ttlsnap.journal import (
     FileFacts,
     Journal,
@@ -121,6 +122,7 @@ def fence_file(logs: Logs, moves: Sequence[Move] = ()) -> str:
     return layout.offset_file(max([newest, *(number for number in back if number is not None)]) + 1)
 
 
+@deferred()
 def swap(
     files: Directory,
     journal: Journal,
@@ -133,6 +135,7 @@ def swap(
 
     The journal is closed when this returns, and when it raises, unless the message names ``ttlsnap recover``.
     """
+    raise_received()
     backup = f"{layout.run_directory(journal.run)}/backup"  # which is named in the report
     for folder in sorted({backup, *(move.target.rpartition("/")[0] for move in journal.moves)}):
         files.mkdirs(folder)

@@ -28,6 +28,7 @@ from ttlsnap.expired.delivery import (
     take_back,
 )
 from ttlsnap.filesystem import OWN, SCRATCH, Directory, each, open_directory
+from ttlsnap.interrupts import deferred
 from ttlsnap.journal import (
     FileFacts,
     Journal,
@@ -126,6 +127,7 @@ def _kept(files: Directory, journal: Journal) -> list[str]:
     return [f"files that were written over those of run {journal.run} are kept in {folder}"]
 
 
+@deferred()
 def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
     complete_halves(files, journal)
     done = each(files, lambda move: is_done(files, move), journal.moves)
@@ -376,6 +378,7 @@ def discard_leftovers(files: Directory) -> None:
             discard_run(files, run)
 
 
+@deferred()
 def discard_run(files: Directory, run: str) -> None:
     """Remove a run's folder, and ttlsnap's own when it was the only one."""
     # A report that stands alone is that of a copy, so it goes first.

@@ -68,6 +68,7 @@ class SharedLocalEngine:
         self._processes = parallelism or len(os.sched_getaffinity(0))
         self._pool: ProcessPoolExecutor | None = None
         self._asked = 0
+        self._is_stopped = False
         self._here, self._counting = threading.Lock(), threading.Lock()
 
     def __enter__(self) -> SharedLocalEngine:
@@ -77,20 +78,34 @@ class SharedLocalEngine:
         if self._pool is not None:
             self._pool.shutdown(kill_workers=True)
 
+    def stop(self) -> None:
+        """Have everything that is under way raise, soon; for good."""
+        self._is_stopped = True
+        pool = self._pool
+        if pool is not None:
+            pool.shutdown(wait=False, kill_workers=True)
+
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
         """See ``Engine.run``; progress within partitions is not told."""
+
+        def unless_stopped(entries: int, dropped: int) -> None:
+            if self._is_stopped:
+                raise KeyboardInterrupt
+            progress(entries, dropped)
+
         with self._counting:
             self._asked += _work_on(tasks)
             worth_it = self._processes > 1 and useful_processes(self._asked) > 1
         if not (self._bounded or worth_it or self._pool) and _wait_for_a_network(tasks):
-            return _in_threads(tasks, done, progress)
+            return _in_threads(tasks, done, unless_stopped)
         results: list[PartitionResults] = []
         for number, task in enumerate(tasks):
             with self._here:
-                if worth_it:
+                if worth_it and not self._is_stopped:
                     self._pool = self._pool or ProcessPoolExecutor(self._processes)
+                unless_stopped(0, 0)
                 if self._pool is None:
-                    results.append(_finished(compact_partition(task, progress), done))
+                    results.append(_finished(compact_partition(task, unless_stopped), done))
                     continue
             try:
                 return results + _spread_on(self._pool, partial(_run, compact_partition), tasks[number:], done)
@@ -118,7 +133,7 @@ def spread(
         ProcessPoolExecutor(workers, initializer=_start, initargs=(port,)) as pool,
     ):
         try:
-            return _spread_on(pool, partial(_run, work), tasks, done)
+            return _spread_on(pool, partial(_run, work), tasks, done, partial(pool.shutdown, kill_workers=True))
         except TerminatedWorkerError as error:
             raise _died() from error
         except BaseException:
@@ -127,26 +142,38 @@ def spread(
 
 
 def _in_threads(tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
-    one_at_a_time = threading.Lock()
+    one_at_a_time, stopped = threading.Lock(), threading.Event()
 
     def told(entries: int, dropped: int) -> None:
+        if stopped.is_set():
+            raise KeyboardInterrupt
         with one_at_a_time:
             progress(entries, dropped)
 
     with ThreadPoolExecutor(_WAITING) as pool:
-        return _spread_on(pool, lambda task: compact_partition(task, told), tasks, done)
+        return _spread_on(pool, lambda task: compact_partition(task, told), tasks, done, stopped.set)
 
 
 def _wait_for_a_network(tasks: Sequence[PartitionTask]) -> bool:
     return any(not is_local(task.root) for task in tasks)
 
 
-def _spread_on(pool: Executor, work: Callable[[Task], Result], tasks: Sequence[Task], done: Done) -> list[Result]:
+def _spread_on(
+    pool: Executor,
+    work: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    done: Done,
+    stop: Callable[[], None] = lambda: None,
+) -> list[Result]:
+    """What ``work`` makes of each task; ``stop`` is called when the user, or the system, wants the process to end."""
     futures = {pool.submit(work, task): number for number, task in enumerate(tasks)}
     results: dict[int, Result] = {}
     try:
         for future in as_completed(futures):
             results[futures[future]] = _finished(future.result(), done)
+    except KeyboardInterrupt:
+        stop()
+        raise
     finally:
         # After a failure what they write to is removed: nobody may be at it any more.
         wait([future for future in futures if not future.cancel()])

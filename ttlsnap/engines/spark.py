@@ -101,6 +101,16 @@ def started(master: str | None, parallelism: int | None) -> Iterator[SparkSessio
         yield session
 
 
+def cancel_jobs(session: SparkSession) -> None:
+    """Have Spark give up all that it is at work on for this application."""
+    interrupt = getattr(session, "interruptAll", None)  # Spark Connect's; elsewhere it raises
+    context = getattr(session, "_sc", None)
+    if context is not None:
+        context.cancelAllJobs()
+    elif interrupt is not None:
+        interrupt()
+
+
 def _work(tasks: list[PartitionTask], port: int | None) -> Any:
     """The function that ``mapInArrow`` runs: partition numbers in, results as JSON out."""
 

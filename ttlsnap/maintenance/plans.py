@@ -26,7 +26,7 @@ _MAX_BYTES = 1 << 30
 _TO_DO = ("planned", "done")
 """The status of a target to which something is to be done; ``done`` in plans of version 1."""
 
-_EXIT_CODES = {"skipped": 0, "refused": 4, "undecided": 3, "failed": 5}
+_EXIT_CODES = {"skipped": 0, "refused": 4, "undecided": 3, "failed": 5, "stopped": 143}
 """The status of a target for which there is no plan, with the exit code that plans of version 1 do not record."""
 
 _COUNTS = ("entries", "kept", "dropped", "rewritten")

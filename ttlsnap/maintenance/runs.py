@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -27,12 +29,14 @@ from ttlsnap.errors import (
     CorruptionError,
     FencedError,
     NotACheckpointError,
+    StoppedError,
     TtlsnapError,
     UnsupportedError,
     UsageError,
 )
 from ttlsnap.expired.receivers import refuse_within
 from ttlsnap.filesystem import OBJECT_STORES, is_local, open_directory
+from ttlsnap.interrupts import Received
 from ttlsnap.maintenance.policy import Policy, TargetPolicy, from_folder
 from ttlsnap.maintenance.rules import rule_factories
 from ttlsnap.maintenance.workers import Workers
@@ -40,11 +44,12 @@ from ttlsnap.operators import AnyOf
 from ttlsnap.recovery import recover
 from ttlsnap.report import CompactionReport
 
-Status = Literal["planned", "done", "nothing", "skipped", "refused", "undecided", "failed"]
+Status = Literal["planned", "done", "nothing", "skipped", "refused", "undecided", "failed", "stopped"]
 Report = CompactionReport | TableReport
 
 _AT_ONCE = 8
 _LOOK_AGAIN = 15.0  # seconds
+_LOOK_FOR_SIGNALS = 0.2  # seconds
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class TargetResult:
 
     ``status`` is ``done`` (something was changed; ``planned`` in a dry run, which changes nothing), ``nothing`` (there
     was nothing to do), ``skipped`` (the policy says so), ``refused`` (for safety), ``undecided`` (unknown or
-    unsupported) or ``failed``.
+    unsupported), ``failed``, or ``stopped`` by a signal before it was published.
     ``recovered`` names the run that had been cut off, if there was one. ``exit_code`` is that of ``compact``.
     """
 
@@ -110,28 +115,33 @@ def maintain(
     confirm: Confirm | None = None,
     listener: Listener | None = None,
     known: Sequence[TargetResult] = (),
-    sleep: Callable[[float], None] = time.sleep,
+    received: Received | None = None,
 ) -> list[TargetResult]:
     """Look after ``targets``, each by its policy: a result for each, in their order.
 
     ``confirm`` is asked before anything is published. ``known`` are results of targets that need no work; they come
-    last.
+    last. Once a signal is ``received`` no target begins; those under way stop before they publish, or finish it.
     """
     if listener is not None:
         listener.found(len(targets) + len(known))
         for result in known:
             listener.ended(result)
-    runner = _Runner(workers, dry_run, confirm, sleep)
+    runner = _Runner(workers, dry_run, confirm)
     with ThreadPoolExecutor(min(_AT_ONCE, max(len(targets), 1)), "ttlsnap-target") as pool:
         futures = {pool.submit(runner.run, target): number for number, target in enumerate(targets)}
         results: dict[int, TargetResult] = {}
+        left: set[Future[TargetResult]] = set(futures)
         try:
-            for future in as_completed(futures):
-                results[futures[future]] = future.result()
-                if listener is not None:
-                    listener.ended(results[futures[future]])
+            while left:
+                ended, left = wait(left, _LOOK_FOR_SIGNALS, FIRST_COMPLETED)
+                for future in ended:
+                    results[futures[future]] = future.result()
+                    if listener is not None:
+                        listener.ended(results[futures[future]])
+                if received is not None and received.signum is not None:
+                    runner.stop(received.signum)
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            runner.stop(signal.SIGINT)
             raise
     return [*(results[number] for number in range(len(targets))), *known]
 
@@ -222,10 +232,14 @@ def _found(pattern: str) -> list[str]:
 class _Runner:
     """Carries out one target after the other; used by several threads."""
 
-    def __init__(
-        self, workers: Workers, dry_run: bool, confirm: Confirm | None, sleep: Callable[[float], None]
-    ) -> None:
-        self._workers, self._dry_run, self._confirm, self._sleep = workers, dry_run, confirm, sleep
+    def __init__(self, workers: Workers, dry_run: bool, confirm: Confirm | None) -> None:
+        self._workers, self._dry_run, self._confirm = workers, dry_run, confirm
+        self._stopped = threading.Event()
+
+    def stop(self, signum: int) -> None:
+        """Begin no target any more, and publish none; may be called again."""
+        self._workers.stop(signum)
+        self._stopped.set()
 
     def run(self, target: Target) -> TargetResult:
         started = time.monotonic()
@@ -243,7 +257,7 @@ class _Runner:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return result("skipped" if policy.on_busy == "skip" else "refused", error=error)
-                self._sleep(min(_LOOK_AGAIN, left))
+                self._stopped.wait(min(_LOOK_AGAIN, left))
             except FencedError as error:
                 # What was reviewed has no recovering in it.
                 may_recover = policy.on_fenced == "recover" and not self._dry_run and self._confirm is None
@@ -264,6 +278,7 @@ class _Runner:
 
     def _compact(self, target: Target) -> Report:
         policy, rules = target.policy, target.policy.rules
+        self._workers.refuse_if_stopped(target.path)
         if target.trouble is not None:
             raise target.trouble
         if is_table(open_directory(target.path)):
@@ -284,10 +299,17 @@ class _Runner:
             planned_batch=policy.planned_batch,
             max_drop=policy.max_drop,
             parts=[(rule.selection, rule.part) for rule in rules],
-            listener=_Asking(target.path, self._confirm) if self._confirm else None,
+            listener=_Asking(target.path, self._confirm, self._workers),
         )
 
     def _compact_table(self, target: Target) -> TableReport:
+        try:
+            return self._compacted_table(target)
+        except Exception as error:
+            self._workers.refuse_if_stopped(target.path, f". {error}")
+            raise
+
+    def _compacted_table(self, target: Target) -> TableReport:
         policy = target.policy
         return compact_table(
             target.path,
@@ -304,16 +326,20 @@ class _Runner:
 
 
 class _Asking(SilentListener):
-    """Says nothing, and asks before a target is published."""
+    """Says nothing, and asks before a target is published; raises StoppedError once the workers are stopped."""
 
-    def __init__(self, target: str, confirm: Confirm) -> None:
-        self._target, self._confirm = target, confirm
+    def __init__(self, target: str, confirm: Confirm | None, workers: Workers) -> None:
+        self._target, self._confirm, self._workers = target, confirm, workers
 
     def confirm(self, report: CompactionReport) -> bool:
-        return self._confirm(self._target, report)
+        agreed = self._confirm is None or self._confirm(self._target, report)
+        self._workers.refuse_if_stopped(self._target)
+        return agreed
 
 
 def _status(error: TtlsnapError, policy: TargetPolicy) -> Status:
+    if isinstance(error, StoppedError):
+        return "stopped"
     if isinstance(error, CorruptionError) and policy.on_damaged == "skip":
         return "skipped"
     if isinstance(error, (UnsupportedError, NotACheckpointError)) and policy.on_unknown == "skip":
