@@ -13,7 +13,7 @@ import typer
 from ttlsnap.cli import check, compact, contract, doctor, history, inspect, maintain, recover, rollback, transformers
 from ttlsnap.cli.output import print_error
 from ttlsnap.errors import TtlsnapError
-from ttlsnap.interrupts import Terminated, terminable
+from ttlsnap.interrupts import Terminated, deferred, terminable
 
 EXIT_CODES = (
     "Exit codes: 0 done, or compatible; 1 findings of check or doctor; 2 wrong usage, or not a checkpoint; "
@@ -64,17 +64,18 @@ def main() -> None:
 
 def run(arguments: list[str], debug: bool = False) -> int:
     """Run one command line; its exit code, which is 143 if SIGTERM stopped it."""
-    try:
-        with terminable() as received:
+    with terminable() as received:
+        try:
             code = _run(arguments, debug)
-    except Terminated:
-        code = _TERMINATED
-    if received.signum is None:
-        return code
-    typer.echo(
-        "Stopped by SIGTERM. Nothing is left half done; ttlsnap history shows whether a run was published.", err=True
-    )
-    return _TERMINATED
+        except Terminated:
+            code = _TERMINATED
+        if received.signum is None:
+            return code
+        with deferred() as more:
+            told = "Nothing is left half done; ttlsnap history shows whether a run was published."
+            typer.echo(f"Stopped by SIGTERM. {told}", err=True)
+            more.take()
+        return _TERMINATED
 
 
 def _run(arguments: list[str], debug: bool) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
@@ -25,6 +24,7 @@ from ttlsnap.cli.options import (
     StoreOption,
 )
 from ttlsnap.cli.output import MISSING, console, named, number, print_error, print_json, print_warning, size, table
+from ttlsnap.cli.places import look_in_current_folder, place_given
 from ttlsnap.cli.progress import TerminalListener
 from ttlsnap.cli.tables import compact_one, refuse
 from ttlsnap.errors import TtlsnapError, UsageError
@@ -265,17 +265,13 @@ def compact(
     from ttlsnap.filesystem import open_directory
     from ttlsnap.operators import Selection
     from ttlsnap.schema.ddl import parse_schemas
-    from ttlsnap.transformers.registry import is_function, load_callback
     from ttlsnap.units import parse_retention, parse_share, parse_size
 
     if output is not None and len(targets) > 1:
         raise UsageError("--output takes one checkpoint at a time")
-    calls = expired_to is not None and is_function(expired_to)
-    if calls or any(":" in name for name in transformer or []):
-        # module:attribute may name a module in the folder one stands in; what is installed comes first, since that
-        # folder may be the checkpoint itself, whose files are never run.
-        sys.path.append(os.getcwd())  # noqa: PTH109 - sys.path takes text
-    callback = load_callback(expired_to) if expired_to is not None and calls else None
+    if any(":" in name for name in transformer or []):
+        look_in_current_folder()
+    archive = place_given(expired_to)
     factories = _factories(ttl, tuple(timestamp or ()), time, old_ttl, transformer or [], settings or [])
     schemas = parse_schemas(schema)
     ask = not yes and not dry_run and sys.stdin.isatty()
@@ -324,7 +320,7 @@ def compact(
                     dry_run=dry_run,
                     limits=limits,
                     erasing=Erase(retention_ms, yes) if erase else None,
-                    expired_to=callback or expired_to,
+                    expired_to=archive,
                     jars=jars,
                     master=master,
                     max_drop=most,
@@ -356,7 +352,7 @@ def compact(
                     stopped=stopped,
                     planned_batch=not no_planned_batch,
                     max_drop=most,
-                    expired_to=callback or expired_to,
+                    expired_to=archive,
                     listener=listener,
                 )
             except TtlsnapError as error:

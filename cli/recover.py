@@ -9,6 +9,7 @@ import typer
 
 from ttlsnap.cli.options import Format, FormatOption, Target
 from ttlsnap.cli.output import print_json
+from ttlsnap.cli.places import ArchiveOption, confirm_on_terminal, place_given
 
 
 def register(app: typer.Typer) -> None:
@@ -18,6 +19,7 @@ def register(app: typer.Typer) -> None:
 def recover(
     target: Target,
     undo: Annotated[bool, typer.Option("--undo", help="Undo the run rather than finish it.")] = False,
+    expired_to: ArchiveOption = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Finish or undo a run that was cut off while it published.
@@ -27,7 +29,7 @@ def recover(
     """
     from ttlsnap.recovery import recover as run
 
-    report = run(target, prefer_undo=undo)
+    report = run(target, prefer_undo=undo, expired_to=place_given(expired_to), confirm=confirm_on_terminal())
     if output_format is Format.JSON:
         print_json(asdict(report))
         return

@@ -8,6 +8,7 @@ import typer
 
 from ttlsnap.cli.options import Format, FormatOption, JarsOption, StoppedOption, Target
 from ttlsnap.cli.output import print_json
+from ttlsnap.cli.places import ArchiveOption, confirm_on_terminal, place_given
 
 
 def register(app: typer.Typer) -> None:
@@ -17,6 +18,7 @@ def register(app: typer.Typer) -> None:
 def rollback(
     target: Target,
     stopped: StoppedOption = False,
+    expired_to: ArchiveOption = None,
     jars: JarsOption = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
@@ -29,10 +31,10 @@ def rollback(
     from ttlsnap.recovery import rollback as run
 
     if is_table(open_directory(target)):
-        _of_table(target, jars, output_format)
+        _of_table(target, expired_to, jars, output_format)
         return
 
-    report = run(target, stopped=stopped)
+    report = run(target, stopped=stopped, expired_to=place_given(expired_to), confirm=confirm_on_terminal())
     if output_format is Format.JSON:
         print_json(asdict(report))
         return
@@ -45,14 +47,13 @@ def rollback(
     typer.echo("Next: restart the query; its state is what it was before that run.")
 
 
-def _of_table(target: str, jars: str | None, output_format: Format) -> None:
+def _of_table(target: str, expired_to: str | None, jars: str | None, output_format: Format) -> None:
     from ttlsnap.delta.history import rollback_table
-    from ttlsnap.expired.delivery import left_in
-    from ttlsnap.filesystem import open_directory
 
-    undone, version = rollback_table(target, jars=jars)
-    is_ours = undone.expired_to is None or undone.was_made_at(open_directory(target).root)
-    warnings = [] if is_ours else [left_in(str(undone.expired_to))]
+    warnings: list[str] = []
+    undone, version = rollback_table(
+        target, jars=jars, expired_to=place_given(expired_to), confirm=confirm_on_terminal(), warnings=warnings
+    )
     if output_format is Format.JSON:
         print_json({"target": target, "undone": undone.run, "version": version, "warnings": warnings})
         return

@@ -27,6 +27,7 @@ from ttlsnap.engines import Engine, run_tasks
 from ttlsnap.engines.local import LocalEngine
 from ttlsnap.errors import RefusedError, TtlsnapError, UsageError
 from ttlsnap.expired.delivery import deliver, deliver_all
+from ttlsnap.expired.places import Places
 from ttlsnap.expired.receivers import ExpiredCallback, Receiver, receiver, refuse_within
 from ttlsnap.expired.writing import check_complete, folder_of
 from ttlsnap.filesystem import OWN, Directory, LocalDirectory, for_reading, is_local, open_directory
@@ -334,7 +335,7 @@ def _in_place(run: _Run, files: Directory, planned_batch: bool) -> CompactionRep
 
 def _deliver_waiting(files: Directory, run: _Run) -> list[str]:
     """What earlier runs have dropped and not delivered; where that fails again it is no reason not to go on."""
-    return deliver_all(files, run.expired_to if isinstance(run.expired_to, ExpiredCallback) else None)
+    return deliver_all(files, Places(run.expired_to))
 
 
 def _delivered(files: Directory, run: _Run, report: CompactionReport) -> CompactionReport:

@@ -17,16 +17,12 @@ from ttlsnap.checkpoint.listing import list_activity
 from ttlsnap.checkpoint.logs import Logs, read_logs
 from ttlsnap.errors import CorruptionError, FencedError, NotACheckpointError, RefusedError, StorageError
 from ttlsnap.expired.delivery import (
-    archive_of,
     begin_to_take_back,
     deliver_all,
-    dropped_something,
-    is_of,
-    left_in,
-    require_receiver,
-    rolled_back,
-    take_back,
+    take_back_if_allowed,
 )
+from ttlsnap.expired.places import Confirm, Places
+from ttlsnap.expired.receivers import ExpiredCallback, refuse_within
 from ttlsnap.filesystem import OWN, SCRATCH, Directory, each, open_directory
 from ttlsnap.interrupts import deferred
 from ttlsnap.journal import (
@@ -94,13 +90,23 @@ class RollbackReport:
     warnings: tuple[str, ...] = ()
 
 
-def recover(target: str, *, prefer_undo: bool = False) -> RecoverReport:
+def recover(
+    target: str,
+    *,
+    prefer_undo: bool = False,
+    expired_to: str | ExpiredCallback | None = None,
+    confirm: Confirm | None = None,
+) -> RecoverReport:
     """Finish the run that was cut off, or undo it where that is not possible or not wanted.
+
+    What runs have dropped and not delivered is delivered to ``expired_to`` if it is for that place, and to another that
+    the checkpoint names if ``confirm``, asked a question, agrees. It waits otherwise, and a warning says so.
 
     Raises RefusedError when the fence was removed by hand and the query has gone on, CorruptionError when files
     that the journal names are gone.
     """
     files = existing_checkpoint(target)
+    places = _places(target, expired_to, confirm)
     with files.lock():
         journal = next((j for j in read_journals(files) if j.status == "open"), None)
         foreign: list[str] = []
@@ -118,7 +124,7 @@ def recover(target: str, *, prefer_undo: bool = False) -> RecoverReport:
             if outcome == "undone" and not foreign:
                 _discard_files(files, journal.run)
         discard_leftovers(files)
-        warnings = [*(_kept(files, journal) if journal and foreign else ()), *deliver_all(files)]
+        warnings = [*(_kept(files, journal) if journal and foreign else ()), *deliver_all(files, places)]
         return RecoverReport(files.root, outcome, journal.run if journal else None, tuple(warnings))
 
 
@@ -201,13 +207,29 @@ def _refuse_orphan_fence(files: Directory) -> None:
         )
 
 
-def rollback(target: str, *, stopped: bool = False) -> RollbackReport:
+def _places(target: str, expired_to: str | ExpiredCallback | None, confirm: Confirm | None) -> Places:
+    if expired_to is not None:
+        refuse_within(expired_to, target)
+    return Places.of(expired_to, confirm)
+
+
+def rollback(
+    target: str,
+    *,
+    stopped: bool = False,
+    expired_to: str | ExpiredCallback | None = None,
+    confirm: Confirm | None = None,
+) -> RollbackReport:
     """Put back what the last published run replaced, byte for byte.
+
+    What the run has delivered is taken back from ``expired_to`` if it is there, and from another place that the
+    checkpoint names if ``confirm`` agrees. It stays there otherwise, and a warning says so.
 
     Raises RefusedError when a newer batch is committed, when the query seems to run (see ``compact``), when there is
     no such run, or its backup was removed.
     """
     files = existing_checkpoint(target)
+    places = _places(target, expired_to, confirm)
     with files.lock():
         refuse_if_cut_off(files)
         last = next((j for j in reversed(read_journals(files)) if j.status == "done"), None)
@@ -238,17 +260,10 @@ def rollback(target: str, *, stopped: bool = False) -> RollbackReport:
             undoes=last.run,
             published=tuple(FileFacts(m.target, times[m.source].size, times[m.source].mtime_ns) for m in back),
         )
-        receiver = archive_of(files, last.run)
-        is_ours = is_of(files, last.run)
-        if receiver is not None:
-            if is_ours and dropped_something(files, last.run):
-                require_receiver(receiver)
-            begin_to_take_back(files, last.run, run)
+        begin_to_take_back(files, last.run, run, places)
         swap(files, journal, check=lambda: refuse_if_moved_on(files, logs))
         _remove_empty_folders(files, last)
-        with rolled_back(last.run):
-            take_back(files, last.run)
-        warnings = (left_in(receiver),) if receiver is not None and not is_ours else ()
+        warnings = tuple(take_back_if_allowed(files, last.run, places))
         return RollbackReport(files.root, run, last.run, len(back), warnings)
 
 

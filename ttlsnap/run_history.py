@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.expired.delivery import waits
+from ttlsnap.expired.delivery import is_unsettled
 from ttlsnap.journal import read_journal, read_report, staged_path
 from ttlsnap.recovery import existing_checkpoint
 
@@ -62,7 +62,7 @@ def history(target: str) -> list[HistoryEntry]:
             batch=journal.batch if journal else (report or {}).get("batch"),
             backup=files.stat(f"{layout.run_directory(info.name)}/backup") is not None,
             report=report,
-            waiting=waits(files, info.name),
+            waiting=is_unsettled(files, info.name),
             planned=journal.fence_batch if journal and journal.planned is not None else None,
         )
         # Journals are numbered, since clocks go back; the copy that made this checkpoint came before all of them.

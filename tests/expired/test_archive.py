@@ -93,7 +93,7 @@ def test_what_is_rolled_back_is_taken_back(tmp_path: Path) -> None:
     target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
     first = run(target, archive, ttl="20d")
     run(target, archive, ttl="7d")
-    rollback(str(target), stopped=True)
+    rollback(str(target), stopped=True, expired_to=str(archive))
     assert {row["run"] for row in archived(archive)} == {first.run}
 
 
@@ -142,7 +142,7 @@ def test_what_was_not_delivered_is_delivered_later_and_once(
     gone = before - entries(target)
     assert sum(gone.values()) > len(archived(archive))
     if by == "recover":
-        recover(str(target))
+        recover(str(target), expired_to=str(archive))
     else:
         run(target, archive)
     assert told(archived(archive)) == gone
@@ -218,11 +218,11 @@ def test_a_copys_rollback_leaves_the_archive_to_the_original(tmp_path: Path) -> 
     report = run(target, archive)
     copy = tmp_path / "copy"
     shutil.copytree(target, copy)
-    undone = rollback(str(copy), stopped=True)
+    undone = rollback(str(copy), stopped=True, expired_to=str(archive))
     assert bytes_of(copy / "state") == old
     assert undone.warnings[0].endswith(f"stays in {archive}, and is here now as well")
     assert len(archived(archive)) == report.totals.dropped
-    assert rollback(str(target), stopped=True).warnings == ()
+    assert rollback(str(target), stopped=True, expired_to=str(archive)).warnings == ()
     assert archived(archive) == []
 
 
@@ -231,10 +231,10 @@ def test_an_archive_that_is_away_is_not_taken_for_an_empty_one(tmp_path: Path) -
     run(target, archive)
     before, away = bytes_of(target), archive.rename(tmp_path / "away")
     with pytest.raises(RefusedError, match="is not there, so that what the run dropped cannot be taken back"):
-        rollback(str(target), stopped=True)
+        rollback(str(target), stopped=True, expired_to=str(archive))
     assert bytes_of(target) == before
     away.rename(archive)
-    rollback(str(target), stopped=True)
+    rollback(str(target), stopped=True, expired_to=str(archive))
     assert archived(archive) == []
 
 
@@ -277,7 +277,8 @@ def test_what_waits_is_told_by_every_run_and_by_the_history(tmp_path: Path) -> N
     for given in (callback, callback, None):
         report = compact(str(target), [factory], stopped=True, expired_to=given)
         (warning,) = report.warnings
-        assert "still in" in warning and ("away" in warning if given else "waits for the function mine:away" in warning)
+        waits = f"it is for mine:away, which this command does not name. To deliver it: ttlsnap recover {target} --exp"
+        assert ("still in" in warning and "away" in warning) if given else waits in warning
     assert [entry.waiting for entry in history(str(target))] == [True]
     (warning,) = recover(str(target)).warnings
     assert "mine:away" in warning

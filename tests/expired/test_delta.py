@@ -72,10 +72,10 @@ def test_a_run_is_there_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, af
             patched.setattr("ttlsnap.compaction.deliver", killed)
         run(target, f"delta:{table}")
     assert bool(rows(table)) is (after == "the commit")
-    recover(str(target))
+    recover(str(target), expired_to=f"delta:{table}")
     found = rows(table)
     assert len({row["key"] for row in found}) == len(found) > 0
-    recover(str(target))
+    recover(str(target), expired_to=f"delta:{table}")
     assert rows(table) == found
 
 
@@ -98,12 +98,12 @@ def test_what_is_rolled_back_is_taken_back(
             raise Killed
 
         with monkeypatch.context() as patched, pytest.raises(Killed):
-            patched.setattr("ttlsnap.recovery.take_back", killed)
-            rollback(str(target), stopped=True)
+            patched.setattr("ttlsnap.recovery.take_back_if_allowed", killed)
+            rollback(str(target), stopped=True, expired_to=place.format(archive))
         assert runs() == {first.run, second.run}
-        recover(str(target))
+        recover(str(target), expired_to=place.format(archive))
     else:
-        rollback(str(target), stopped=True)
+        rollback(str(target), stopped=True, expired_to=place.format(archive))
     assert runs() == {first.run}
     assert len(run(target, place.format(archive)).warnings) == 0
     assert len(runs()) == 2
@@ -119,8 +119,8 @@ def test_a_rollback_that_is_refused_takes_nothing_back(tmp_path: Path, monkeypat
 
     with monkeypatch.context() as patched, pytest.raises(StorageError):
         patched.setattr("ttlsnap.publish.apply", full)
-        rollback(str(target), stopped=True)
-    recover(str(target))
+        rollback(str(target), stopped=True, expired_to=str(archive))
+    recover(str(target), expired_to=str(archive))
     assert {row["run"] for row in archived(archive)} == {report.run}
     assert bytes_of(target / "state") == {
         path.removeprefix("state/"): data for path, data in before.items() if path.startswith("state/")
@@ -167,10 +167,12 @@ def test_what_cannot_be_delivered_stops_no_run(tmp_path: Path, monkeypatch: pyte
         run(target, str(archive), ttl="20d")
     archive.rmdir()
     archive.touch()
-    (warning,) = run(target, str(tmp_path / "another")).warnings
+    assert "To deliver it: ttlsnap recover" in run(target, str(tmp_path / "another")).warnings[0]
+    (warning,) = recover(str(target), expired_to=str(archive)).warnings
     assert "dropped is still in" in warning
     assert "to give it up, remove that" in warning
     archive.unlink()
+    assert recover(str(target), expired_to=str(archive)).warnings == ()
     assert run(target, str(tmp_path / "another")).warnings == ()
     assert len(archived(archive)) > 0
 
@@ -187,9 +189,9 @@ def test_a_rollback_says_that_it_is_done_though_nothing_is_taken_back(
     with monkeypatch.context() as patched:
         patched.setattr("ttlsnap.expired.receivers.Folder.take_back", away)
         with pytest.raises(StorageError, match=f"is away\nRun {report.run} is rolled back, but what it had dropped"):
-            rollback(str(target), stopped=True)
+            rollback(str(target), stopped=True, expired_to=str(archive))
     assert len(archived(archive)) > 0
-    recover(str(target))
+    recover(str(target), expired_to=str(archive))
     assert archived(archive) == []
 
 

@@ -87,7 +87,7 @@ def test_what_is_dropped_goes_there_as_well(place: str, tmp_path: Path, capsys: 
     report = compact(capsys, uri, *OLD, "--expired-to", f"{place}/expired")
     found = download(f"{place}/expired", tmp_path / "expired")
     assert sum(pq.read_table(path).num_rows for path in found.iterdir()) == report["totals"]["dropped"] > 0
-    rollback(uri, stopped=True)
+    rollback(uri, stopped=True, expired_to=f"{place}/expired")
     assert objects_of(f"{place}/expired") == {}
 
 
@@ -111,7 +111,7 @@ def test_and_into_a_delta_table(bucket: str, tmp_path: Path, capsys: pytest.Capt
     options = objects.storage_options(bucket)
     rows = DeltaTable(f"{bucket}/expired", storage_options=options).to_pyarrow_table()
     assert rows["run"].to_pylist() == [report["run"]] * report["totals"]["dropped"]
-    rollback(uri, stopped=True)
+    rollback(uri, stopped=True, expired_to=f"delta:{bucket}/expired")
     assert DeltaTable(f"{bucket}/expired", storage_options=options).to_pyarrow_table().num_rows == 0
 
 

@@ -134,11 +134,20 @@ def heard(spark: Any, path: str, notes: str, **options: Any) -> dict[str, Any]:
     return compact(spark, path, expired_to=ExpiredCallback("tests:note", note), **options)
 
 
-def rollback(spark: Any, path: str) -> int:
+def rollback(spark: Any, path: str, expired_to: str | None = None) -> int:
     """Undoes the last run; the table's version after it."""
     from ttlsnap.delta.history import rollback_table
 
-    return rollback_table(path, session=spark)[1]
+    return rollback_table(path, session=spark, expired_to=expired_to)[1]
+
+
+def rollback_warns(spark: Any, path: str, expired_to: str | None = None) -> list[str]:
+    """Undoes the last run; what it warns of."""
+    from ttlsnap.delta.history import rollback_table
+
+    warnings: list[str] = []
+    rollback_table(path, session=spark, expired_to=expired_to, warnings=warnings)
+    return warnings
 
 
 def undone_late(spark: Any, path: str) -> None:

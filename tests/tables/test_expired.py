@@ -115,7 +115,7 @@ if FULL:  # each costs a while
         table.compact(expired_to=place)
         before = archived(place)
         copy = shutil.copytree(table.path, tmp_path / "copy")
-        table.call("rollback", path=str(copy))
+        table.call("rollback", path=str(copy), expired_to=place)
         assert len(table_history(str(copy))) == 2
         assert archived(place) == before != []
 
@@ -126,13 +126,26 @@ def test_what_is_rolled_back_is_taken_back(delta_server: Server, tmp_path: Path,
     table.compact(expired_to=place)
     assert len(archived(place)) == len(expired())
     if at is None:
-        table.call("rollback", path=table.path)
+        table.call("rollback", path=table.path, expired_to=place)
     else:
-        table.call("killed", path=table.path, at=at, verb="rollback")
+        table.call("killed", path=table.path, at=at, verb="rollback", expired_to=place)
         assert len(archived(place)) == len(expired())
-        # The next run of any kind sees to it.
-        table.compact(ttl="900d")
+        # The next run of any kind that names the place sees to it.
+        table.compact(ttl="900d", expired_to=place)
     assert len(archived(place)) == (len(expired()) if at == "history._restore" else 0)
+    assert not (Path(table.path) / "_ttlsnap").exists()
+
+
+def test_a_place_that_nobody_names_is_left_alone(delta_server: Server, tmp_path: Path) -> None:
+    table, place = Table(delta_server, tmp_path), str(tmp_path / "archive")
+    table.compact(expired_to=place)
+    (warning,) = table.call("rollback_warns", path=table.path)
+    assert warning.endswith(f"To remove it there, repeat compact with --expired-to {place}")
+    assert len(archived(place)) == len(expired())
+    report = table.compact(ttl="900d", expired_to=str(tmp_path / "another"))
+    assert report["warnings"] == [warning]
+    assert table.compact(ttl="900d", expired_to=place)["warnings"] == []
+    assert archived(place) == []
     assert not (Path(table.path) / "_ttlsnap").exists()
 
 

@@ -32,7 +32,8 @@ from ttlsnap.delta.log import Commit, commits, read_table
 from ttlsnap.delta.planning import TablePlan, describe
 from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError
 from ttlsnap.expired.delivery import deliver
-from ttlsnap.expired.receivers import ExpiredCallback, Receiver, receiver_named
+from ttlsnap.expired.places import PlaceNotNamedError, Places, shown
+from ttlsnap.expired.receivers import Receiver, receiver_named
 from ttlsnap.expired.writing import SUFFIX, ExpiredWriter, folder_of, rows_in
 from ttlsnap.filesystem import OWN, LocalDirectory, scratch_name
 from ttlsnap.state import StateDescriptor
@@ -108,16 +109,18 @@ def waits(files: LocalDirectory) -> bool:
     return files.stat(layout.RUNS) is not None
 
 
-def deliver_waiting(files: LocalDirectory, callback: ExpiredCallback | None, spark: Sparks) -> list[str]:
+def deliver_waiting(files: LocalDirectory, places: Places, spark: Sparks) -> list[str]:
     """Deliver what runs that were cut off have left, and take back what a rollback had to; what could not be, in words.
 
-    What is for another function than ``callback`` stays where it is. ``spark`` is asked for a session where one is
+    What is for somebody that ``places`` do not allow stays where it is. ``spark`` is asked for a session where one is
     needed. The table is locked.
     """
     told_of = []
     for run in [info.name for info in files.list(layout.RUNS) if layout.is_run(info.name)]:
         try:
-            _deliver_one(files, run, callback, spark)
+            _deliver_one(files, run, places, spark)
+        except PlaceNotNamedError as error:
+            told_of.append(str(error))
         except TtlsnapError as error:
             told_of.append(
                 f"what run {run} dropped waits in {files.root}/{layout.run_directory(run)} for the next run: {error}"
@@ -126,14 +129,17 @@ def deliver_waiting(files: LocalDirectory, callback: ExpiredCallback | None, spa
     return told_of
 
 
-def _deliver_one(files: LocalDirectory, run: str, callback: ExpiredCallback | None, spark: Sparks) -> None:
-    if not _taken_back(files, run):
+def _deliver_one(files: LocalDirectory, run: str, places: Places, spark: Sparks) -> None:
+    if not _taken_back(files, run, places):
         note = _read_note(files, _note_of(run))
         if note is not None and _settle(spark, files, run, note, None):
-            mine = callback if callback is not None and callback.name == note.expired_to else None
-            found = receiver_named(note.expired_to) or mine
+            found = places.find(note.expired_to, run, "deliver")
             if found is None:
-                raise RefusedError(f"it is for the function {note.expired_to}: give that as --expired-to")
+                raise PlaceNotNamedError(
+                    f"what run {run} dropped waits in {files.root}/{layout.run_directory(run)}: the table says that it "
+                    f"is for {shown(note.expired_to)}, which this command does not name. To deliver it, repeat compact "
+                    f"with --expired-to {shown(note.expired_to)}. To give it up, remove that folder"
+                )
             deliver(files, run, found)
     files.remove_tree(layout.run_directory(run))
 
@@ -144,16 +150,24 @@ def begin_to_take_back(files: LocalDirectory, run: str, version: int, target: st
     _write_note(files, _rollback_of(run), _Note(version, target))
 
 
-def take_back(files: LocalDirectory, run: str, target: str) -> None:
-    """Take back what a run that was rolled back has delivered."""
-    found = receiver_named(target)
-    if found is not None:
+def take_back(files: LocalDirectory, run: str, target: str, places: Places) -> None:
+    """Take back what a run that was rolled back has delivered.
+
+    Raises PlaceNotNamedError where ``places`` do not allow that; the note of ``begin_to_take_back`` stays then.
+    """
+    if receiver_named(target) is not None:
+        found = places.find(target, run, "take back")
+        if found is None:
+            raise PlaceNotNamedError(
+                f"what run {run} dropped is in the table again. It stays in {shown(target)} as well, which this "
+                f"command does not name. To remove it there, repeat compact with --expired-to {shown(target)}"
+            )
         found.take_back(run)
     files.remove_tree(layout.run_directory(run))
     _tidy(files)
 
 
-def _taken_back(files: LocalDirectory, run: str) -> bool:
+def _taken_back(files: LocalDirectory, run: str, places: Places) -> bool:
     """Whether the run was rolled back: what it had delivered then is taken back."""
     note = _read_note(files, _rollback_of(run))
     if note is None:
@@ -161,7 +175,7 @@ def _taken_back(files: LocalDirectory, run: str) -> bool:
     undone = [(words.get("undoes"), _run_of(made)) for made in _since(files, note.version) if (words := words_of(made))]
     undoings = {undoes for undoes, _ in undone}  # a rollback that was too late is undone itself
     if any(undoes == run and by not in undoings for undoes, by in undone):
-        take_back(files, run, note.expired_to)
+        take_back(files, run, note.expired_to, places)
         return True
     files.remove(_rollback_of(run))
     return False

@@ -13,7 +13,9 @@ from ttlsnap.delta.committing import ConflictError, changes_rows, named, rows_ch
 from ttlsnap.delta.log import Commit, commits, newest_version, open_table, read_table
 from ttlsnap.delta.session import delta_session
 from ttlsnap.errors import RefusedError
-from ttlsnap.expired.delivery import require_receiver, rolled_back
+from ttlsnap.expired.delivery import left_in, require_receiver, rolled_back
+from ttlsnap.expired.places import Confirm, PlaceNotNamedError, Places
+from ttlsnap.expired.receivers import ExpiredCallback, refuse_within
 from ttlsnap.filesystem import LocalDirectory
 from ttlsnap.plan import new_run_id
 
@@ -104,14 +106,27 @@ def _text(value: Any) -> str | None:
 
 
 def rollback_table(
-    target: str, *, session: SparkSession | None = None, jars: str | None = None, master: str | None = None
+    target: str,
+    *,
+    session: SparkSession | None = None,
+    jars: str | None = None,
+    master: str | None = None,
+    expired_to: str | ExpiredCallback | None = None,
+    confirm: Confirm | None = None,
+    warnings: list[str] | None = None,
 ) -> tuple[TableRun, int]:
     """Undo the last run: the table as it was before, as a new version, which is returned beside the run.
+
+    What the run has delivered is taken back from ``expired_to`` if it is there, and from another place that the table
+    names if ``confirm`` agrees. It stays there otherwise; ``warnings`` gets a text that says so.
 
     Raises RefusedError where there is no run, or somebody has written since: that would be lost.
     """
     files = open_table(target)
     table = read_table(files)
+    if expired_to is not None:
+        refuse_within(expired_to, target)
+    places = Places.of(expired_to, confirm)
     runs = table_history(target)
     undoings = {run.undoes for run in runs}
     undone = {run.undoes for run in runs if run.run not in undoings}
@@ -128,15 +143,21 @@ def rollback_table(
         )
     words = {"run": new_run_id(), _UNDOES: last.run}
     with files.lock(), delta_session(session, jars=jars, master=master) as spark:
+        told = warnings if warnings is not None else []
         archive = last.expired_to if last.was_made_at(files.root) else None
+        if last.expired_to is not None and archive is None:
+            told.append(left_in(last.expired_to))
         if archive is not None:
             if last.dropped:
-                require_receiver(archive)
+                require_receiver(archive, last.run, places)
             begin_to_take_back(files, last.run, table.version, archive)
         _restore(spark, files, first - 1, words, table.version)
         if archive is not None:
-            with rolled_back(last.run):
-                take_back(files, last.run, archive)
+            try:
+                with rolled_back(last.run):
+                    take_back(files, last.run, archive, places)
+            except PlaceNotNamedError as error:
+                told.append(str(error))
     return last, read_table(files).version
 
 

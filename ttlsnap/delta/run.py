@@ -30,6 +30,7 @@ from ttlsnap.delta.session import delta_session
 from ttlsnap.drop_limit import StateDrop, check_limit, refuse_excess, warn_of_excess
 from ttlsnap.engines.launch import SessionSource
 from ttlsnap.errors import RefusedError, TtlsnapError
+from ttlsnap.expired.places import Places
 from ttlsnap.expired.receivers import ExpiredCallback, receiver, refuse_within
 from ttlsnap.plan import new_run_id
 from ttlsnap.report import Counts
@@ -103,7 +104,7 @@ def compact_table(
         spark_of = functools.cache(lambda: stack.enter_context(delta_session(session, jars=jars, master=master)))
         if not dry_run and (receives is not None or waits(files)):
             stack.enter_context(files.lock())
-            waiting = deliver_waiting(files, expired_to if isinstance(expired_to, ExpiredCallback) else None, spark_of)
+            waiting = deliver_waiting(files, Places(receives), spark_of)
             if erasing is not None and waiting:
                 raise RefusedError(f"{waiting[0]}\nIt may need what would be erased. Nothing was changed")
             report = replace(report, warnings=(*report.warnings, *waiting))

@@ -264,7 +264,7 @@ class _Runner:
                 if not may_recover or recovered is not None:
                     return result("skipped" if policy.on_fenced == "skip" else "refused", error=error)
                 try:
-                    recovered = recover(target.path).run
+                    recovered = recover(target.path, expired_to=policy.expired_to).run
                 except TtlsnapError as failure:
                     return result(_status(failure, policy), error=failure)
             except TtlsnapError as error:

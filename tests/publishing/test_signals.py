@@ -1,0 +1,140 @@
+"""SIGTERM works like Ctrl-C: whenever it comes, and however often, the checkpoint is old or new and never fenced."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from ..judge.spark import Checkpoint
+from .commands import Commands
+from .faults import EIO, Point, Step, Workshop, kills, samples
+from .stories import compact
+from .syscalls import Call
+from .trees import copy, differences, is_fenced, tree
+
+TERM, INT = "signal=SIGTERM", "signal=SIGINT"
+CODES = {TERM: 143, INT: 130}
+
+
+@pytest.fixture(scope="module")
+def workshop(commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    return Workshop(commands, tmp_path_factory.mktemp("workshop"))
+
+
+@pytest.fixture(scope="module")
+def compaction(workshop: Workshop, rich: Checkpoint) -> Step:
+    return workshop.step("compact", rich.path, compact)
+
+
+@pytest.fixture(scope="module")
+def published(workshop: Workshop, rich: Checkpoint) -> Path:
+    return workshop.after(rich.path, compact)
+
+
+def moments(calls: Sequence[Call], signal: str) -> list[Point]:
+    """The calls at which a signal comes; in the thin set the first and the last of those that are alike."""
+    return [Point(point.call, signal) for point in samples(kills(calls))]
+
+
+def judge_signals(workshop: Workshop, *, again: bool = False, given: Sequence[str] = (), fenced: bool = False):  # type: ignore[no-untyped-def]
+    """What has to be true after a signal at one call, or with ``again`` at each call of that name from there on."""
+
+    def judge(step: Step, point: Point) -> None:
+        path = workshop.copy(step.start)
+        fault = f"{point.call.name}:{point.fault}:when={point.call.number}{'+' if again else ''}"
+        ended = workshop.commands.trace(step.argv(path), path, *given, fault).ended
+        # A signal that comes when all is done ends the process of the tests by itself.
+        assert ended.code in ((CODES[point.fault], -CODES[point.fault] + 128) if again else (CODES[point.fault],)), (
+            ended
+        )
+        assert "Traceback" not in ended.err, ended.err
+        assert ("Stopped by SIGTERM" in ended.err) is (point.fault == TERM)
+        found = tree(path)
+        if fenced:  # it was when the command began
+            assert is_fenced(path) is (found not in (step.old, step.new))
+        else:
+            assert not is_fenced(path)
+            assert found in (step.old, step.new), differences(found, step.old)
+        recovered = workshop.commands.run("recover", str(path), "--format", "json")
+        assert recovered.code == 0, recovered.err
+        assert fenced or recovered.json["outcome"] == "nothing"
+        assert not is_fenced(path) and tree(path) in (step.old, step.new)
+        assert fenced or tree(path) == found
+        litter = [str(left) for left in (path / "_ttlsnap").rglob("*.tmp")]
+        assert not litter, litter
+        shutil.rmtree(path.parent)
+
+    return judge
+
+
+@pytest.mark.parametrize("signal", [TERM, INT])
+def test_a_signal_at_any_step_of_a_compaction(workshop: Workshop, compaction: Step, signal: str) -> None:
+    workshop.check(compaction, moments(compaction.calls, signal), judge_signals(workshop))
+
+
+def test_signals_at_every_step_from_one_on(workshop: Workshop, compaction: Step) -> None:
+    """A signal comes while the run is undone, too, and at each of its calls."""
+    workshop.check(compaction, moments(compaction.calls, TERM), judge_signals(workshop, again=True))
+
+
+def test_signals_while_an_error_is_undone(workshop: Workshop, compaction: Step) -> None:
+    """The disk breaks once all files are moved, and the signals come while they are taken back."""
+    last = max(n for n, call in enumerate(compaction.calls) if call.name == "rename" and call.path.startswith("_"))
+    broken = next(call for call in compaction.calls[last:] if call.name == "fsync")
+    given = (f"fsync:{EIO}:when={broken.number}",)
+    step = workshop.step("undo", compaction.start, compact, given=given)
+    assert step.end == step.old
+    undoing = [call for call in step.calls[step.calls.index(broken) + 1 :] if call.name != "fsync"]
+    judge = judge_signals(workshop, given=given)
+    workshop.check(step, moments(undoing, TERM), judge)
+
+
+def test_an_error_is_told_although_a_signal_came(workshop: Workshop, compaction: Step) -> None:
+    """A fence that cannot be taken away again is not hidden behind the signal."""
+    renames = [call for call in compaction.calls if call.name == "rename" and call.to and "/backup/" in call.to]
+    first = renames[0]
+    path = workshop.copy(compaction.start)
+    faults = (f"rename:{EIO}:when={first.number}+", f"unlink:{TERM}:when=1+", f"fsync:{TERM}:when=1+")
+    ended = workshop.commands.trace(compact(path), path, *faults).ended
+    if is_fenced(path):
+        assert f"ttlsnap recover {path}" in ended.err
+    assert (ended.code, "Error: " in ended.err) == (143, True), ended
+
+
+@pytest.mark.parametrize("signal", [TERM, INT])
+def test_a_signal_at_any_step_of_a_rollback(workshop: Workshop, compaction: Step, published: Path, signal: str) -> None:
+    step = workshop.step("rollback", published, lambda path: ["rollback", str(path)])
+    workshop.check(step, moments(step.calls, signal), judge_signals(workshop, again=True))
+
+
+@pytest.mark.parametrize("options", [(), ("--undo",)])
+def test_a_signal_at_any_step_of_a_recovery(workshop: Workshop, compaction: Step, options: tuple[str, ...]) -> None:
+    moves = [call for call in compaction.calls if call.name == "rename" and not call.path.endswith(".tmp")]
+    start, _ = workshop.cut(compaction, Point(moves[len(moves) // 2], "signal=SIGKILL"))
+    assert is_fenced(start)
+    step = workshop.step("recover", start, lambda path: ["recover", str(path), *options], old=compaction.old)
+    old_or_new = Step(step.name, start, step.argv, compaction.old, compaction.new, step.end, step.calls)
+    workshop.check(old_or_new, moments(step.calls, TERM), judge_signals(workshop, again=True, fenced=True))
+
+
+def test_a_signal_at_any_step_of_a_copy(workshop: Workshop, rich: Checkpoint, tmp_path: Path) -> None:
+    def argv(folder: Path) -> list[str]:
+        return compact(folder / "source", "--output", str(folder / "copies" / "new"))
+
+    (tmp_path / "copies").mkdir()
+    source = copy(rich.path, tmp_path / "source")
+    step = workshop.step("copy", tmp_path, argv)
+
+    def judge(step: Step, point: Point) -> None:
+        folder = workshop.copy(step.start)
+        fault = f"{point.call.name}:{point.fault}:when={point.call.number}+"
+        ended = workshop.commands.trace(argv(folder), folder, fault).ended
+        assert ended.code in (143, -15), ended
+        assert tree(folder / "source") == tree(source)
+        assert not list((folder / "copies").glob("*.ttlsnap"))
+        shutil.rmtree(folder.parent)
+
+    workshop.check(step, moments(step.calls, TERM), judge)
