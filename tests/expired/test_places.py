@@ -14,8 +14,8 @@ import pytest
 
 from ttlsnap.cli.app import run as command
 from ttlsnap.errors import UsageError
-from ttlsnap.history import history
 from ttlsnap.recovery import recover, rollback
+from ttlsnap.run_history import history
 
 from ..maintenance.targets import cut_off as cut_off_while_publishing
 from ..samples import bytes_of, sample
