@@ -12,6 +12,8 @@ COMPACTABLE = {
     "agg-snapshot-zstd-4.1": "value.max",
     "dedup-watermark-4.2": "key.at",
     "dedup-within-4.2": "value.expiresAtMicros:us",
+    "dedup-columns-3.1": "key.at",
+    "dedup-columns-rocksdb-3.2": "key.at",
     "window-append-snappy-4.0": "key.window.end",
     "agg-rowchecksum-deletes-4.2": "key.window.end",
     "agg-format1-3.5": "value.max",
@@ -27,7 +29,10 @@ COMPACTABLE = {
 """The samples that ``compact`` takes without further words, each with a field that holds a time."""
 
 
-ROCKSDB = ("rocksdb-3.2", "rocksdb-4.2", "rocksdb-changelog-3.5", "rocksdb-ids-4.2", "visits-4.2")
+ROCKSDB = (
+    *("rocksdb-3.2", "rocksdb-4.2", "rocksdb-changelog-3.5", "rocksdb-ids-4.2", "visits-4.2"),
+    "dedup-columns-rocksdb-3.2",
+)
 """Those whose new files differ from run to run: RocksDB writes ids and the time of day into its tables."""
 
 
