@@ -59,12 +59,12 @@ def main() -> None:
     # A path need not be text; half a surrogate pair, escaped so, is also what JSON wants.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    sys.exit(run([a for a in arguments if a != "--debug"], debug))
+    sys.exit(run([a for a in arguments if a != "--debug"], debug, last=True))
 
 
-def run(arguments: list[str], debug: bool = False) -> int:
-    """Run one command line; its exit code, which is 143 if SIGTERM stopped it."""
-    with terminable() as received:
+def run(arguments: list[str], debug: bool = False, *, last: bool = False) -> int:
+    """Run one command line; its exit code, which is 143 if SIGTERM stopped it. The process ends with the ``last``."""
+    with terminable(last=last) as received:
         try:
             code = _run(arguments, debug)
         except Terminated:

@@ -10,6 +10,7 @@ Docker, Kubernetes, systemd and Airflow send SIGTERM, and SIGKILL some time late
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -49,10 +50,11 @@ _command: Received | None = None
 
 
 @contextmanager
-def terminable() -> Iterator[Received]:
+def terminable(*, last: bool = False) -> Iterator[Received]:
     """Raise ``Terminated`` on SIGTERM within the block; gives what was received, also while it was deferred.
 
-    A parent that wants SIGTERM to be ignored is obeyed.
+    A parent that wants SIGTERM to be ignored is obeyed. The block is the ``last`` that the process does: after a SIGTERM
+    another one is ignored, so that the exit code stays what it is.
     """
     global _command
     received = Received()
@@ -62,6 +64,7 @@ def terminable() -> Iterator[Received]:
 
     def terminate(signum: int, frame: FrameType | None) -> None:
         received.signum = signum
+        logging.disable(logging.ERROR)  # py4j would log the exception, with its traceback
         raise Terminated
 
     old, _command = [(signal.SIGTERM, signal.getsignal(signal.SIGTERM))], received
@@ -70,7 +73,8 @@ def terminable() -> Iterator[Received]:
         yield received
     finally:
         _command = None
-        _restore(old)
+        logging.disable(logging.NOTSET)
+        _restore([(signal.SIGTERM, signal.SIG_IGN)] if last and received.signum is not None else old)
 
 
 def raise_received() -> None:

@@ -1,0 +1,224 @@
+"""SIGTERM to a command at work: it ends soon, says what became of each target, and leaves no fence."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap.filesystem import open_directory
+
+from ..maintenance.targets import fresh
+from ..publishing.commands import Commands
+from ..publishing.trees import is_fenced, tree
+from ..samples import sample
+
+# A rule that takes a while, and says that it has begun.
+SLOW = """
+import os, time
+from pathlib import Path
+from ttlsnap.transform import Drop, Keep
+
+def slow(key, value):
+    Path(__file__).with_name("begun").touch()
+    time.sleep(0.05)
+    return Drop() if sum(map(ord, str(key))) % 2 else Keep()
+"""
+# One that lets no exception pass, a signal's neither.
+DEAF = """
+import os, signal, time
+from ttlsnap.transform import Drop, Keep
+
+sent = []
+
+def deaf(key, value):
+    if not sent:
+        sent.append(key)
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.2)
+        except BaseException:
+            pass
+    return Drop() if sum(map(ord, str(key))) % 2 else Keep()
+"""
+PATIENCE_S = 180.0
+SOON_S = 25.0
+
+
+class Process:
+    """A command that runs, with modules of rules in its current folder."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self._folder = folder
+        (folder / "rules_slow.py").write_text(SLOW)
+        (folder / "rules_deaf.py").write_text(DEAF)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ttlsnap", *words],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])},
+        )
+
+    def send_when_begun(self, *, times: int = 1) -> tuple[int, str, str]:
+        """Send SIGTERM, to the process alone, once a rule is at work; its exit code, stdout and stderr."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not (self._folder / "begun").exists():
+            assert self.process.poll() is None and time.monotonic() < deadline, self.process.communicate()
+            time.sleep(0.05)
+        return self.send(times=times)
+
+    def send(self, *, times: int = 1) -> tuple[int, str, str]:
+        """Send SIGTERM now."""
+        sent = time.monotonic()
+        for _ in range(times):
+            self.process.send_signal(signal.SIGTERM)
+            time.sleep(0.1)
+        out, err = self.process.communicate(timeout=PATIENCE_S)
+        assert time.monotonic() - sent < SOON_S, "it took too long to end"
+        assert "Traceback" not in err, err
+        return self.process.returncode, out, err
+
+
+def children_of(pid: int) -> list[str]:
+    """The command lines of the processes that a process has started and that are alive."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == pid and fields[0] != "Z":
+                found.append((path.parent / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("options", [("--parallelism", "1"), ("--parallelism", "2"), ("--engine", "spark")])
+def test_compact_ends_and_leaves_the_checkpoint_as_it_was(tmp_path: Path, options: tuple[str, ...]) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    before = tree(target)
+    engine = () if "spark" in options else ("--engine", "local")
+    words = ("compact", str(target), "--transformer", "rules_slow:slow", "--stopped", *engine, *options)
+    process = Process(tmp_path, *words)
+    code, out, err = process.send_when_begun(times=2)
+    assert (code, out) == (143, ""), err
+    assert err.splitlines()[-1].startswith("Stopped by SIGTERM. Nothing is left half done")
+    assert tree(target) == before
+    assert not (target / "_ttlsnap/runs").exists()
+    assert children_of(process.process.pid) == []
+
+
+def test_a_rule_that_swallows_the_signal_does_not_publish(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    before = tree(target)
+    options = ("--transformer", "rules_deaf:deaf", "--stopped", "--engine", "local", "--parallelism", "1")
+    process = Process(tmp_path, "compact", str(target), *options)
+    out, err = process.process.communicate(timeout=PATIENCE_S)
+    assert (process.process.returncode, out) == (143, ""), err
+    assert tree(target) == before
+
+
+def policy(folder: Path, text: str) -> str:
+    path = folder / "policy.toml"
+    path.write_text(f"[defaults]\nstopped = true\n{text}")
+    return str(path)
+
+
+@pytest.mark.parametrize("engine", ["local", "spark"])
+def test_maintain_tells_what_became_of_each_target(tmp_path: Path, engine: str) -> None:
+    """More targets than are worked on side by side: the last of them never begin."""
+    (tmp_path / "ck").mkdir()
+    targets = [fresh(tmp_path / "ck", f"{number:02}") for number in range(10)]
+    before = tree(targets[0])
+    path = policy(tmp_path, '[[target]]\npath = "ck/*"\ntransformer = "rules_slow:slow"\n')
+    words = ("maintain", path, "--engine", engine, "--format", "json", "--metrics", str(tmp_path / "metrics"))
+    code, out, err = Process(tmp_path, *words, "--log-format", "json").send_when_begun(times=3)
+    assert code == 143, err
+    found = {one["target"]: one for one in json.loads(out)["targets"]}
+    assert sorted(found) == [str(target) for target in targets]
+    metrics = (tmp_path / "metrics").read_text()
+    for target in targets:
+        one = found[str(target)]
+        assert (one["status"], one["exit_code"]) == ("stopped", 143)
+        assert one["error"] == f"{target}: SIGTERM stopped this run before anything was published"
+        assert f'ttlsnap_target_status{{target="{target}",status="stopped"}} 1\n' in metrics
+        assert tree(target) == before
+    assert "ttlsnap_run_exit_code 143\n" in metrics
+    lines = [json.loads(line) for line in err.splitlines() if line.startswith("{")]
+    assert [line["event"] for line in lines] == ["begun", *["target"] * len(targets), "done"]
+    assert err.splitlines()[-1].startswith("Stopped by SIGTERM.")
+
+
+def test_maintain_stops_waiting_for_what_is_busy(tmp_path: Path) -> None:
+    target = fresh(tmp_path, "ck")
+    path = policy(
+        tmp_path, '[[target]]\npath = "ck"\nttl = "7d"\ntimestamp = "value.max"\non_busy = "wait"\nwait = "1h"\n'
+    )
+    with open_directory(str(target)).lock():
+        process = Process(tmp_path, "maintain", path, "--engine", "local", "--format", "json")
+        time.sleep(6)  # it looks again every fifteen seconds
+        code, out, _ = process.send()
+    assert (code, [one["status"] for one in json.loads(out)["targets"]]) == (143, ["stopped"])
+
+
+def test_a_plan_that_was_stopped_is_carried_out_as_far_as_it_goes(tmp_path: Path) -> None:
+    for number in range(3):
+        fresh(tmp_path / "ck", f"{number}")
+    before = tree(tmp_path / "ck/0")
+    path = policy(tmp_path, '[[target]]\npath = "ck/*"\ntransformer = "rules_slow:slow"\n')
+    words = ("maintain", path, "--engine", "local", "--format", "json")
+    code, out, _ = Process(tmp_path, *words, "--plan-out", str(tmp_path / "plan")).send_when_begun()
+    assert (code, {one["status"] for one in json.loads(out)["targets"]}) == (143, {"stopped"})
+    applied = subprocess.run(
+        [sys.executable, "-m", "ttlsnap", *words, "--apply", str(tmp_path / "plan")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found: list[Any] = json.loads(applied.stdout)["targets"]
+    assert (applied.returncode, {one["status"] for one in found}) == (143, {"stopped"}), applied.stderr
+    assert tree(tmp_path / "ck/0") == before
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    with Commands(tmp_path_factory.mktemp("commands"), processes=1) as made:
+        yield made
+
+
+CALLS = ["rename", "linkat", "link", "unlink", "fsync", "mkdir"]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5, 8, 13, 21])
+@pytest.mark.parametrize("call", CALLS)
+def test_maintain_publishes_a_target_whole_or_not_at_all(
+    commands: Commands, tmp_path: Path, call: str, number: int
+) -> None:
+    """In each thread the signal comes again and again, from its n-th call on."""
+    targets = [fresh(tmp_path / "ck", f"{number}") for number in range(3)]
+    whole = fresh(tmp_path, "whole")
+    path = policy(tmp_path, '[[target]]\npath = "ck/*"\nttl = "7d"\ntimestamp = "value.max"\n')
+    alone = ["compact", str(whole), "--ttl", "7d", "--timestamp", "value.max", "--engine", "local", "--stopped"]
+    old = tree(whole)
+    assert commands.run(*alone).code == 0
+    new = tree(whole)
+    words = ["maintain", path, "--engine", "local", "--format", "json"]
+    ended = commands.trace(words, tmp_path / "ck", f"{call}:signal=SIGTERM:when={number}+").ended
+    found = {one["target"]: one["status"] for one in json.loads(ended.out)["targets"]}
+    for target in targets:
+        assert not is_fenced(target)
+        assert tree(target) == (new if found[str(target)] == "done" else old)
+        assert found[str(target)] in ("done", "stopped")
+        recovered = commands.run("recover", str(target), "--format", "json")
+        assert (recovered.code, recovered.json["outcome"]) == (0, "nothing")
+    assert ended.code == 143 or "stopped" not in found.values()
