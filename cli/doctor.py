@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -14,7 +16,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ttlsnap.diagnosis import DoctorReport, Problem, VersionReport
+    from ttlsnap.cli.progress import ReadingProgress
+    from ttlsnap.diagnosis import DoctorReport, GoingBack, Problem, VersionReport
 
 EXAMPLES = """[bold]Examples[/bold]
 
@@ -48,6 +51,10 @@ def doctor(
         typer.Option("--scratch", metavar="DIR", help="A local folder for the work on RocksDB, rather than TMPDIR."),
     ] = None,
     stopped: StoppedOption = False,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", help="Do not ask before --fix gives up committed batches. Needed without a terminal."),
+    ] = False,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Read all that a checkpoint retains: what is damaged, which versions can be restored, and the way out.
@@ -64,6 +71,7 @@ def doctor(
             parallelism=parallelism,
             scratch=scratch,
             stopped=stopped,
+            confirm=_agree if yes else partial(_ask, shown) if sys.stdin.isatty() else None,
             listener=shown,
         )
     if output_format is Format.JSON:
@@ -72,6 +80,19 @@ def doctor(
         _show(console(), report)
     if report.exit_code:
         raise typer.Exit(report.exit_code)
+
+
+def _agree(_: GoingBack) -> bool:
+    return True
+
+
+def _ask(shown: ReadingProgress, going_back: GoingBack) -> bool:
+    shown.stop()
+    typer.echo(f"{going_back}. The sink has already seen those batches.", err=True)
+    if typer.confirm("Give them up?", err=True):
+        return True
+    typer.echo("Nothing was changed.", err=True)
+    return False
 
 
 def _show(out: Console, report: DoctorReport) -> None:

@@ -120,6 +120,10 @@ class ReadingProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Leave the terminal to a question."""
         if self._progress is not None:
             self._progress.stop()
 

@@ -136,7 +136,7 @@ def test_damage_is_found_and_named(case: str, tmp_path: Path) -> None:
     assert {version for version, whole in found.restorable.items() if whole} == left
     fixable = [problem["code"] for problem in found.document["problems"] if problem["fixable"]]
     if fixable:
-        fixed = doctor(target, "--fix", fixable[0], "--stopped")
+        fixed = doctor(target, "--fix", fixable[0], "--stopped", "--yes")
         assert fixed.code == 0, (fixed.document, fixed.error)
     for problem in found.document["problems"]:
         assert problem["fix"] and problem["where"] and not problem["where"].startswith("/")
@@ -162,7 +162,7 @@ def test_a_link_that_leads_outside_is_a_problem_like_others(name: str, where: st
     _cut("state/0/0/7.delta")(target)
     found = doctor(target)
     assert (found.code, sorted(set(found.codes))) == (1, ["damaged-file", "last-batch-lost", "link-outside"])
-    fixed = doctor(target, "--fix", "last-batch-lost", "--stopped")
+    fixed = doctor(target, "--fix", "last-batch-lost", "--stopped", "--yes")
     assert fixed.code == (4 if name == "metadata" else 3), fixed.error
 
 

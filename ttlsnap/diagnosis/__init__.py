@@ -10,6 +10,7 @@ fixing        what ``--fix`` does, through the journal and the fence of publishi
 """
 
 from ttlsnap.diagnosis.examination import DoctorReport, VersionReport, doctor
+from ttlsnap.diagnosis.fixing import GoingBack
 from ttlsnap.diagnosis.problems import CODES, Problem
 
-__all__ = ["CODES", "DoctorReport", "Problem", "VersionReport", "doctor"]
+__all__ = ["CODES", "DoctorReport", "GoingBack", "Problem", "VersionReport", "doctor"]

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 from ttlsnap.checkpoint import Batch, Checkpoint, Operator, layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import query_id
 from ttlsnap.checkpoint.logs import read_logs, shuffle_partitions
-from ttlsnap.diagnosis.fixing import refuse_unknown, repair
+from ttlsnap.diagnosis.fixing import Confirm, refuse_unknown, repair
 from ttlsnap.diagnosis.folders import examine_folders, examine_schema_paths
 from ttlsnap.diagnosis.logs import LogFindings, examine_logs
 from ttlsnap.diagnosis.problems import Problem, Severity, leads_outside, problem
@@ -107,12 +107,14 @@ def doctor(
     parallelism: int | None = None,
     scratch: str | None = None,
     stopped: bool = False,
+    confirm: Confirm | None = None,
     listener: DoctorListener | None = None,
 ) -> DoctorReport:
     """Look at everything that the checkpoint ``target`` retains, and repair what ``fix`` names.
 
     Nothing is written without ``fix``, whose names are codes of problems that were found. A repair goes through the
     journal and the fence of ``compact``: ``rollback`` takes it back, and ``recover`` ends one that was cut off.
+    ``confirm`` is asked before committed batches are given up; without it such a repair is refused.
     ``parallelism`` is how many processes read; by default as many as are worth it. ``scratch`` is a local folder for
     the work on RocksDB. Raises a ``TtlsnapError``: UsageError where ``target`` is no checkpoint or ``fix`` names no
     problem that is there, RefusedError where the query seems to run, StorageError where the disk refuses.
@@ -125,7 +127,9 @@ def doctor(
     if not fix:
         return found
     with files.lock():
-        run = repair(files, found, fix, stopped)
+        run = repair(files, found, fix, stopped, confirm)
+    if run is None:
+        return found
     after = _examine(files, parallelism, scratch, listener)
     return replace(after, fixed=tuple(dict.fromkeys(fix)), run=run)
 

@@ -4,14 +4,14 @@ Four of the repairs are one: go back to the state after a batch. Whatever later 
 files, operator metadata that they wrote) goes to the run's backup, from where ``rollback`` brings it back.
 
 ``last-batch-lost`` keeps the offsets of the first batch after the one it goes back to, so that Spark runs that batch
-again over the very same input; those after it are planned anew.
+again over the very same input; those after it are planned anew. It gives up committed batches, so it asks first.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ttlsnap.backups import HeldTable, held_tables
@@ -35,6 +35,28 @@ if TYPE_CHECKING:
     from ttlsnap.diagnosis.examination import DoctorReport
 
 
+@dataclass(frozen=True)
+class GoingBack:
+    """A repair that gives up committed ``batches`` of ``target`` and goes back to the state after ``batch``."""
+
+    target: str
+    name: str
+    batch: int
+    batches: tuple[int, ...]
+
+    def __str__(self) -> str:
+        first, last = self.batches[0], self.batches[-1]
+        given_up = f"batch {first}" if first == last else f"batches {first} to {last}"
+        return (
+            f"--fix {self.name} gives up {given_up} of {self.target}, committed, and goes back to the state after "
+            f"batch {self.batch}"
+        )
+
+
+Confirm = Callable[[GoingBack], bool]
+"""Answers whether committed batches may be given up. Nothing is changed unless it returns True."""
+
+
 def refuse_unknown(names: Sequence[str]) -> None:
     """Raise UsageError for a name that is no code."""
     for name in names:
@@ -43,8 +65,14 @@ def refuse_unknown(names: Sequence[str]) -> None:
             raise UsageError(f"--fix {name}: there is no such problem; what can be fixed is: {known}")
 
 
-def repair(files: Directory, found: DoctorReport, names: Sequence[str], stopped: bool) -> str:
-    """Repair the problems ``names`` of what was ``found``; the run's name. The checkpoint is locked by the caller."""
+def repair(
+    files: Directory, found: DoctorReport, names: Sequence[str], stopped: bool, confirm: Confirm | None
+) -> str | None:
+    """Repair the problems ``names`` of those ``found``. The caller holds the lock on the checkpoint.
+
+    Return the name of the run, or None if ``confirm`` said no. Raise RefusedError if committed batches would be given
+    up and there is no ``confirm``.
+    """
     there = {problem.code: problem for problem in found.problems}
     for name in names:
         if name not in there:
@@ -60,11 +88,14 @@ def repair(files: Directory, found: DoctorReport, names: Sequence[str], stopped:
     logs = read_logs(files)
     if logs.commits[-1] != found.batch:
         raise RefusedError(f"{files.root}: batch {logs.commits[-1]} was committed meanwhile: the query runs")
-    run = new_run_id()
-    moves = _Moves(files, run)
     batch = found.batch
     if "last-batch-lost" in names:
         batch = next(version.batch for version in found.versions if version.restorable == "yes")
+        given_up = tuple(number for number in logs.commits if number > batch)
+        if not _confirmed(GoingBack(files.root, "last-batch-lost", batch, given_up), confirm):
+            return None
+    run = new_run_id()
+    moves = _Moves(files, run)
     try:
         for name in dict.fromkeys(names):
             if name == "last-batch-lost":
@@ -96,6 +127,14 @@ def repair(files: Directory, found: DoctorReport, names: Sequence[str], stopped:
         discard_unless_open(files, run)
         raise
     return run
+
+
+def _confirmed(going_back: GoingBack, confirm: Confirm | None) -> bool:
+    if confirm is None:
+        raise RefusedError(
+            f"{going_back}. Nobody can be asked. Nothing was changed; add --yes (in Python, confirm=...)"
+        )
+    return confirm(going_back)
 
 
 def _query_id(files: Directory) -> str | None:

@@ -76,8 +76,9 @@ CODES: dict[str, Kind] = {
     "last-batch-lost": Kind(
         "error",
         "If there is no copy to restore from, go back to batch {batch}: ttlsnap doctor {target} --fix "
-        "last-batch-lost. The batches after it run again: the sink has already seen them, and gets their rows a "
-        "second time, unless it goes by batch numbers; then it may pass over rows that come under a number it knows",
+        "last-batch-lost (add --yes where nobody can be asked). The batches after it run again: the sink has already "
+        "seen them, and gets their rows a second time, unless it goes by batch numbers; then it may pass over rows "
+        "that come under a number it knows",
         True,
     ),
     "nothing-restorable": Kind("error", "Restore what is named above from a copy, or start from a new checkpoint"),

@@ -1,0 +1,89 @@
+"""A repair that gives up committed batches needs a yes: at a terminal, by an option, or from the caller."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ttlsnap import doctor as look
+from ttlsnap.diagnosis import GoingBack
+from ttlsnap.errors import RefusedError
+
+from ..samples import bytes_of, sample
+from .asked import doctor
+
+NAME = "agg-deltas-lz4-4.2"
+FIX = ("--fix", "last-batch-lost", "--stopped")
+QUESTION = "gives up batches 2 to 6 of"
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    """A checkpoint that can only go back to the state after batch 1."""
+    target = sample(NAME, tmp_path)
+    for path in (target / "state/0/0/3.delta", target / "state/0/0/.3.delta.crc"):
+        path.unlink()
+    return target
+
+
+def test_it_is_refused_where_nobody_can_be_asked(damaged: Path) -> None:
+    before = bytes_of(damaged)
+    answer = doctor(damaged, *FIX)
+    assert answer.code == 4
+    for words in (QUESTION, "goes back to the state after batch 1", "--yes", "Nothing was changed"):
+        assert words in answer.error
+    assert bytes_of(damaged) == before
+    with pytest.raises(RefusedError, match=r"confirm=\.\.\."):
+        look(str(damaged), fix=["last-batch-lost"], stopped=True)
+    assert bytes_of(damaged) == before
+
+
+def test_yes_is_enough(damaged: Path) -> None:
+    answer = doctor(damaged, *FIX, "--yes")
+    assert answer.document["fixed"] == ["last-batch-lost"], answer.error
+    assert answer.document["batch"] == 1
+
+
+@pytest.mark.parametrize("answer", [False, True])
+def test_a_caller_is_asked_what_it_would_give_up(damaged: Path, answer: bool) -> None:
+    before = bytes_of(damaged)
+    asked = []
+
+    def confirm(going_back: GoingBack) -> bool:
+        asked.append(going_back)
+        assert bytes_of(damaged) == before
+        return answer
+
+    report = look(str(damaged), fix=["last-batch-lost"], stopped=True, confirm=confirm)
+    assert asked == [GoingBack(str(damaged), "last-batch-lost", 1, (2, 3, 4, 5, 6))]
+    assert report.fixed == (("last-batch-lost",) if answer else ())
+    assert (bytes_of(damaged) == before) is not answer
+
+
+@pytest.mark.parametrize("answer", ["n", "y"])
+def test_a_terminal_is_asked(damaged: Path, answer: str) -> None:
+    before = bytes_of(damaged)
+    ours, theirs = pty.openpty()
+    os.write(ours, f"{answer}\n".encode())
+    command = [sys.executable, "-m", "ttlsnap", "doctor", str(damaged), *FIX, "--parallelism", "1"]
+    done = subprocess.run(command, stdin=theirs, capture_output=True, text=True, check=False)
+    os.close(ours)
+    os.close(theirs)
+    assert QUESTION in done.stderr and "Give them up? [y/N]" in done.stderr
+    if answer == "y":
+        assert (done.returncode, "repaired by run" in done.stdout) == (0, True), done
+    else:
+        assert (done.returncode, "Nothing was changed." in done.stderr) == (1, True), done
+        assert bytes_of(damaged) == before
+
+
+def test_other_repairs_ask_nothing(tmp_path: Path) -> None:
+    target = sample("visits-4.2", tmp_path)
+    (target / "offsets/4").write_bytes(b"")
+    answer = doctor(target, "--fix", "torn-offset", "--fix", "moved-schema-paths", "--stopped")
+    assert answer.document["fixed"] == ["torn-offset", "moved-schema-paths"], answer.error
