@@ -12,7 +12,7 @@ from ..samples import SAMPLES
 from . import wreck
 
 ROOM = 256 << 20
-"""Bytes of address space beyond those of a process that has done its first inspection and dry run."""
+"""Bytes of address space beyond those of a process that has looked at a good sample of each store."""
 
 _WORKER = """
 import contextlib, io, json, os, resource, sys
@@ -60,9 +60,11 @@ class Confinement:
     """One process for many command lines: with so much memory, or as that user if this one is root."""
 
     def __init__(self, room: int = 0, user: int = 0) -> None:
-        name = "agg-deltas-lz4-4.2"
-        good = str(SAMPLES / name)
-        warm = [["inspect", good, *wreck.scanning(name)], ["compact", good, *wreck.compacting(name), "--dry-run"]]
+        warm = []
+        for name in ("agg-deltas-lz4-4.2", "rocksdb-4.2"):
+            good = str(SAMPLES / name)
+            warm += [["inspect", good, *wreck.scanning(name)], ["compact", good, *wreck.compacting(name), "--dry-run"]]
+            warm += [["doctor", good, "--parallelism", "1"]]
         self._process = subprocess.Popen(
             [sys.executable, "-c", _WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +11,8 @@ import pytest
 from ttlsnap.cli.app import run
 
 from ..samples import bytes_of
+from . import wreck
+from .confined import ROOM, Confinement
 
 
 class Outcome(NamedTuple):
@@ -30,6 +32,7 @@ class Outcome(NamedTuple):
 
 Ttlsnap = Callable[..., Outcome]
 Refuses = Callable[..., str]
+Overtaxes = Callable[..., str]
 
 
 @pytest.fixture
@@ -58,5 +61,33 @@ def refuses(ttlsnap: Ttlsnap) -> Refuses:
         assert outcome.out == "", f"{label}: {outcome}"
         assert bytes_of(checkpoint) == before, label
         return outcome.err
+
+    return invoke
+
+
+@pytest.fixture(scope="module")
+def confinement() -> Iterator[Confinement]:
+    """Start the confined process."""
+    confined = Confinement(room=ROOM)
+    yield confined
+    confined.close()
+
+
+@pytest.fixture
+def refuses_in_little_room(confinement: Confinement) -> Overtaxes:
+    """Run compact and inspect on a checkpoint that both refuse, in little memory and with every byte left."""
+
+    def invoke(target: Path, name: str, swells: bool = False) -> str:
+        before = bytes_of(target) if sum(p.stat().st_size for p in target.rglob("*")) < 1 << 26 else None
+        told = ""
+        commands = (["compact", str(target), *wreck.compacting(name)], ["inspect", str(target), *wreck.scanning(name)])
+        for command in commands:
+            code, out, err, peak = confinement.run(*command)
+            assert Outcome(code, out, err).is_clear() and (code, out) == (5, ""), (command[0], code, out, err)
+            assert swells or peak < 64 << 20, f"{command[0]}: {peak >> 20} MiB"
+            assert str(target) in err or (swells and command[0] == "inspect" and "not enough memory" in err)
+            told += err
+        assert before is None or bytes_of(target) == before
+        return told
 
     return invoke

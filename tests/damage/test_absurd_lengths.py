@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import lz4.block
@@ -15,44 +14,14 @@ import pytest
 import xxhash
 import zstandard
 
-from ..samples import bytes_of, sample
+from ..samples import sample
 from . import wreck
-from .confined import ROOM, Confinement
-from .conftest import Outcome
+from .conftest import Overtaxes
 
 LZF, LZ4, OLD = "lzf-both-4.2", "agg-deltas-lz4-4.2", "agg-format1-3.5"
 KEY = b"\0" * 8 + struct.pack("<q", 16 << 32 | 4) + b"user" + b"\0" * 4
 VALUE = b"\0" * 8 + struct.pack("<qqq", 1_700_000_000_000_000, 1, 1)
 GOOD = wreck.record(KEY, VALUE)
-Overtaxes = Callable[..., str]
-
-
-@pytest.fixture(scope="module")
-def confinement() -> Iterator[Confinement]:
-    """Start the confined process."""
-    confined = Confinement(room=ROOM)
-    yield confined
-    confined.close()
-
-
-@pytest.fixture
-def refuses_in_little_room(confinement: Confinement) -> Overtaxes:
-    """Run compact and inspect on a checkpoint that both refuse, in little memory and with every byte left."""
-
-    def invoke(target: Path, name: str, swells: bool = False) -> str:
-        before = bytes_of(target) if sum(p.stat().st_size for p in target.rglob("*")) < 1 << 26 else None
-        told = ""
-        commands = (["compact", str(target), *wreck.compacting(name)], ["inspect", str(target), *wreck.scanning(name)])
-        for command in commands:
-            code, out, err, peak = confinement.run(*command)
-            assert Outcome(code, out, err).is_clear() and (code, out) == (5, ""), (command[0], code, out, err)
-            assert swells or peak < 64 << 20, f"{command[0]}: {peak >> 20} MiB"
-            assert str(target) in err or (swells and command[0] == "inspect" and "not enough memory" in err)
-            told += err
-        assert before is None or bytes_of(target) == before
-        return told
-
-    return invoke
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,11 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import open_checked
-from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.errors import CorruptionError, StorageError, UnsupportedError
 from ttlsnap.filesystem import Directory
 from ttlsnap.strict_json import parse_json, typed
 
@@ -39,10 +39,17 @@ _ZIPFILE_ERRORS = (EOFError, NotImplementedError, RuntimeError, ValueError, OSEr
 """What else zipfile raises when it reads nonsense."""
 
 _VERSIONS = ("v1", "v2")
-_MAX_METADATA_BYTES = 64 << 20
-_MAX_UNPACKED_BYTES = 1 << 30
+_PIECE = 1 << 20
+_MAX_BYTES = {"MANIFEST": 1 << 30, "OPTIONS": 1 << 20, "CURRENT": 1 << 10, "IDENTITY": 1 << 10, METADATA: 4 << 20}
+_MAX_LOG_BYTES = 1 << 20  # of all logs together; Spark writes none of its data to them
+"""The most bytes that a member unpacks to. A MANIFEST grows with each batch, and RocksDB begins a new one at 1 GiB."""
+
+_DENSE = 16 << 20
+_MOST_DEFLATED = 64
+"""A member of more than ``_DENSE`` bytes unpacks to this many times its size at most. No two edits are the same."""
+
+_MAX_DIRECTORY = 1 << 20  # of the zip's own list of its members
 _MAX_COUNT = 1 << 62
-_MOST_DEFLATED = 1_100  # no byte of a deflated stream stands for more
 _MAX_FAMILY_ID = (1 << 15) - 1
 
 
@@ -80,7 +87,7 @@ class SnapshotMetadata:
 def read_metadata(files: Directory, path: str) -> SnapshotMetadata:
     """A snapshot's metadata; raises CorruptionError for damage, UnsupportedError for what is unknown."""
     with _members(files, path) as (archive, members):
-        return _parse(files, path, _read(archive, members[METADATA], f"{files.root}/{path}"))
+        return _parse(files, path, archive.read(members[METADATA]))
 
 
 def extract(files: Directory, path: str, folder: Path, home: str | None = None) -> SnapshotMetadata:
@@ -89,14 +96,32 @@ def extract(files: Directory, path: str, folder: Path, home: str | None = None) 
     ``home`` is where the snapshot belongs, when it does not lie there yet.
     Raises CorruptionError for a damaged archive, or one with a name or a size that Spark never writes.
     """
-    where = f"{files.root}/{path}"
     with _members(files, path) as (archive, members):
-        metadata = _parse(files, home or path, _read(archive, members[METADATA], where))
-        unpacked = {name: archive.read(member) for name, member in members.items() if name != METADATA}
-    # Out here, where an error in writing is not taken for damage.
-    for name, data in unpacked.items():
-        (folder / name).write_bytes(data)
+        metadata = _parse(files, home or path, archive.read(members[METADATA]))
+        for name, member in members.items():
+            if name != METADATA:
+                _unpack(archive, member, folder / name)
     return metadata
+
+
+def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> None:
+    """Write a member to a file, piece by piece. An error in writing is not taken for damage."""
+    with archive.open(member) as source, contextlib.ExitStack() as opened:
+        with _write_errors(path):
+            target = opened.enter_context(path.open("wb"))
+        while piece := source.read(_PIECE):
+            with _write_errors(path):
+                target.write(piece)
+                target.flush()
+
+
+@contextlib.contextmanager
+def _write_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        words = f"cannot write {path}: {error.strerror or error}; give another folder by --scratch"
+        raise StorageError(words) from error
 
 
 def write(path: Path, folder: Path, names: Sequence[str], document: Mapping[str, Any], version: str) -> None:
@@ -112,7 +137,7 @@ def _members(files: Directory, path: str) -> Iterator[tuple[zipfile.ZipFile, dic
     """The archive with its members by name, all of which were found to be harmless."""
     where = f"{files.root}/{path}"
     try:
-        with open_checked(files, path) as stream, zipfile.ZipFile(stream) as archive:
+        with open_checked(files, path) as stream, zipfile.ZipFile(cast("BinaryIO", _InPieces(stream))) as archive:
             members: dict[str, zipfile.ZipInfo] = {}
             for member in archive.infolist():
                 _check_member(member, members, where)
@@ -120,10 +145,9 @@ def _members(files: Directory, path: str) -> Iterator[tuple[zipfile.ZipFile, dic
             missing = _NEEDED - {name.partition("-")[0] for name in members}
             if missing:
                 raise CorruptionError(f"{where}: there is no {min(missing)} in it")
-            if sum(member.file_size for member in members.values()) > _MAX_UNPACKED_BYTES:
-                raise CorruptionError(
-                    f"{where} unpacks to more than {_MAX_UNPACKED_BYTES} bytes, which it never should"
-                )
+            logs = sum(member.file_size for name, member in members.items() if name.endswith(".log"))
+            if logs > _MAX_LOG_BYTES:
+                raise CorruptionError(f"{where}: its logs unpack to {logs:,} bytes, where Spark writes empty ones")
             yield archive, members
     except (zipfile.BadZipFile, zlib.error, struct.error, *_ZIPFILE_ERRORS) as error:
         raise CorruptionError(f"{where} is damaged or cut off: {error}") from error
@@ -137,16 +161,28 @@ def _check_member(member: zipfile.ZipInfo, before: Mapping[str, zipfile.ZipInfo]
         raise CorruptionError(f"{where}: {name} is in it twice")
     if not _MEMBER.fullmatch(name):
         raise UnsupportedError(f"{where}: {name!r} is no file that a RocksDB snapshot is known to have")
-    if not 0 <= member.file_size <= 64 + _MOST_DEFLATED * member.compress_size:
+    most = _MAX_BYTES.get(name.partition("-")[0], _MAX_LOG_BYTES)
+    if not 0 <= member.file_size <= min(most, max(_DENSE, _MOST_DEFLATED * member.compress_size)):
         raise CorruptionError(
-            f"{where}: {name} claims {member.file_size} bytes out of {member.compress_size}, which cannot be"
+            f"{where}: {name} unpacks from {member.compress_size:,} to {member.file_size:,} bytes, which Spark never "
+            "writes"
         )
 
 
-def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> bytes:
-    if member.file_size > _MAX_METADATA_BYTES:
-        raise CorruptionError(f"{where}: {member.filename} claims {member.file_size} bytes, more than it can have")
-    return archive.read(member)
+class _InPieces:
+    """A file that gives no more than ``_MAX_DIRECTORY`` bytes at once: a zip names the size of its directory itself."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.seek, self.tell, self.close = file.seek, file.tell, file.close
+
+    def seekable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if size > _MAX_DIRECTORY:
+            raise zipfile.BadZipFile(f"its directory is said to be {size:,} bytes long")
+        return self._file.read(_MAX_DIRECTORY if size < 0 else size)
 
 
 def _parse(files: Directory, path: str, data: bytes) -> SnapshotMetadata:
