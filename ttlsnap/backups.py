@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import TtlsnapError
-from ttlsnap.filesystem import Directory
+from ttlsnap.filesystem import Directory, each
 from ttlsnap.journal import backup_path
 from ttlsnap.stores.rocksdb.archive import read_metadata
 
@@ -28,7 +28,11 @@ class HeldTable:
 
 def held_tables(files: Directory, runs: list[str]) -> list[HeldTable]:
     """The tables that the backups of ``runs`` have, and that are missing where a snapshot needs them."""
-    return [held for run in runs for folder in _table_folders(files, run) for held in _held_in(files, run, folder)]
+
+    def held_by(run: str) -> list[HeldTable]:
+        return [held for folder in _table_folders(files, run) for held in _held_in(files, run, folder)]
+
+    return [held for found in each(files, held_by, runs) for held in found]
 
 
 def _table_folders(files: Directory, run: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ by somebody else since, most likely by Spark.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -165,11 +165,26 @@ def planned_batch(files: Directory, logs: Logs) -> Journal | None:
     if not logs.offsets or (logs.commits and logs.offsets[-1] <= logs.commits[-1]):
         return None
     path = layout.offset_file(logs.offsets[-1])
-    by = [j for j in read_journals(files) if j.fence == path and j.status == "done" and j.planned is not None]
+    recent = recent_journals(files, logs)
+    by = [j for j in recent if j.fence == path and j.status == "done" and j.planned is not None]
     if not by:
         return None
     text = files.read(path, MAX_LOG_BYTES)
-    return next((journal for journal in reversed(by) if str(journal.planned).encode() == text), None)
+    return next((journal for journal in by if str(journal.planned).encode() == text), None)
+
+
+def recent_journals(files: Directory, logs: Logs) -> Iterator[Journal]:
+    """The journals of runs on batches that the logs still have, the newest first.
+
+    A checkpoint may have had a run every night for years: the older ones are not read.
+    """
+    oldest = min((*logs.offsets, *logs.commits), default=0)
+    for info in reversed(files.list(layout.RUNS)):
+        journal = read_journal(files, info.name) if info.is_dir else None
+        if journal is not None and journal.batch < oldest:
+            return
+        if journal is not None:
+            yield journal
 
 
 def write_journal(files: Directory, journal: Journal) -> None:

@@ -67,7 +67,7 @@ def _shows_work(path: str) -> bool:
 
 
 def _what_happened(logs: Logs, planned: int | None) -> str:
-    newest, committed = logs.offsets[-1] if logs.offsets else -1, logs.commits[-1]
+    newest, committed = max(logs.offsets, default=-1), max(logs.commits, default=-1)
     if newest == planned:
         return f"ttlsnap planned batch {newest}, with which the query restarts,"
     if newest > committed:

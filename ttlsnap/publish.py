@@ -234,7 +234,8 @@ def has_planned(files: Directory, journal: Journal) -> bool:
 
 def rewritten(files: Directory, journal: Journal) -> list[str]:
     """The files that the run published, or is about to, and that are no longer what they were, by their places."""
-    ends = {move.target: move.target if is_done(files, move) else move.source for move in journal.new}
+    done = each(files, lambda move: is_done(files, move), journal.new)
+    ends = {m.target: m.target if d else m.source for m, d in zip(journal.new, done, strict=True)}
     known = [replace(facts, path=ends.get(facts.path, facts.path)) for facts in journal.published]
     there = stats(files, [facts.path for facts in known])
     same = each(files, lambda facts: is_same(files, facts, there.get(facts.path)), known)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.errors import RefusedError
 from ttlsnap.filesystem import Directory
-from ttlsnap.journal import Journal, is_same, planned_batch, read_journals
+from ttlsnap.journal import Journal, is_same, planned_batch, recent_journals
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Shadow:
 
 def find_shadows(files: Directory, logs: Logs) -> list[Shadow]:
     """The runs whose batch was set back or run again, and whose files are still in place; the newest first."""
-    journals = read_journals(files)
+    journals = list(recent_journals(files, logs))
     undone = {journal.undoes for journal in journals if journal.status == "done"}
     done = [j for j in journals if j.status == "done" and j.kind == "compact" and j.run not in undone]
-    return [shadow for journal in reversed(done) if (shadow := _shadow(files, logs, journal)) is not None]
+    return [shadow for journal in done if (shadow := _shadow(files, logs, journal)) is not None]
 
 
 def refuse_shadows(files: Directory, logs: Logs) -> None:
