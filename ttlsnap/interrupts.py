@@ -53,8 +53,8 @@ _command: Received | None = None
 def terminable(*, last: bool = False) -> Iterator[Received]:
     """Raise ``Terminated`` on SIGTERM within the block; gives what was received, also while it was deferred.
 
-    A parent that wants SIGTERM to be ignored is obeyed. The block is the ``last`` that the process does: after a
-    SIGTERM another one is ignored, so that the exit code stays what it is.
+    A parent that wants SIGTERM to be ignored is obeyed. If the block is the ``last`` thing that the process does, a
+    second SIGTERM that comes behind it is ignored, so that the exit code stays what it is.
     """
     global _command
     received = Received()

@@ -66,22 +66,26 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])},
         )
 
-    def send_when_begun(self, *, times: int = 1) -> tuple[int, str, str]:
-        """Send SIGTERM, to the process alone, once a rule is at work; its exit code, stdout and stderr."""
+    def send_when_begun(self, *, times: int = 1, group: bool = False) -> tuple[int, str, str]:
+        """Send SIGTERM, to the process or to its group, once a rule is at work; its exit code, stdout and stderr."""
         deadline = time.monotonic() + PATIENCE_S
         while not (self._folder / "begun").exists():
             assert self.process.poll() is None and time.monotonic() < deadline, self.process.communicate()
             time.sleep(0.05)
-        return self.send(times=times)
+        return self.send(times=times, group=group)
 
-    def send(self, *, times: int = 1) -> tuple[int, str, str]:
+    def send(self, *, times: int = 1, group: bool = False) -> tuple[int, str, str]:
         """Send SIGTERM now."""
         sent = time.monotonic()
         for _ in range(times):
-            self.process.send_signal(signal.SIGTERM)
+            if group:
+                os.killpg(self.process.pid, signal.SIGTERM)
+            else:
+                self.process.send_signal(signal.SIGTERM)
             time.sleep(0.1)
         out, err = self.process.communicate(timeout=PATIENCE_S)
         assert time.monotonic() - sent < SOON_S, "it took too long to end"
@@ -102,14 +106,17 @@ def children_of(pid: int) -> list[str]:
     return found
 
 
+@pytest.mark.parametrize("group", [False, True])  # systemd sends it to all processes
 @pytest.mark.parametrize("options", [("--parallelism", "1"), ("--parallelism", "2"), ("--engine", "spark")])
-def test_compact_ends_and_leaves_the_checkpoint_as_it_was(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_compact_ends_and_leaves_the_checkpoint_as_it_was(
+    tmp_path: Path, options: tuple[str, ...], group: bool
+) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     before = tree(target)
     engine = () if "spark" in options else ("--engine", "local")
     words = ("compact", str(target), "--transformer", "rules_slow:slow", "--stopped", *engine, *options)
     process = Process(tmp_path, *words)
-    code, out, err = process.send_when_begun(times=2)
+    code, out, err = process.send_when_begun(times=2, group=group)
     assert (code, out) == (143, ""), err
     assert err.splitlines()[-1].startswith("Stopped by SIGTERM. Nothing is left half done")
     assert tree(target) == before

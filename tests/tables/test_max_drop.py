@@ -1,0 +1,33 @@
+"""A run drops every row of a table only if somebody agrees to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..judge.processes import Server, SparkFailed
+from .tables import Table
+
+
+@pytest.mark.parametrize("options", [{}, {"limits": [1, None]}])
+def test_dropping_every_row_is_refused(delta_server: Server, tmp_path: Path, options: dict[str, Any]) -> None:
+    """By a ``DELETE``, and by a scan with ``MERGE``, where several files are too many for one commit."""
+    table = Table(delta_server, tmp_path, "seconds")
+    table.sql(f"DELETE FROM delta.`{table.path}` WHERE at IS NULL")
+    before, version = table.rows(), table.version()
+    dry = table.compact(timestamp="at:ms", dry_run=True, **options)
+    assert dry["totals"]["dropped"] == dry["totals"]["entries"] == len(before)
+    assert [f"would drop all {len(before)} entries of the table" in text for text in dry["warnings"]] == [True]
+    with pytest.raises(SparkFailed) as refused:
+        table.compact(timestamp="at:ms", **options)
+    told = str(refused.value)
+    assert f"this run would drop all {len(before)} entries of the table" in told
+    assert "Timestamps are those of value.at, read in milliseconds (ms): the oldest is 1970-01-21T" in told
+    assert "Read in seconds (s), they are from 2026-02-" in told and "the timestamp is value.at:s" in told
+    assert (table.rows(), table.version()) == (before, version)
+    with pytest.raises(SparkFailed, match="and --max-drop allows 10%"):
+        table.compact(max_drop=0.1, **options)
+    report = table.compact(timestamp="at:ms", max_drop=1.0, **options)
+    assert report["totals"]["dropped"] == len(before) and table.rows() == []
