@@ -28,7 +28,7 @@ class Outcome(NamedTuple):
 
 Ttlsnap = Callable[..., Outcome]
 # The local engine, and no waiting for a query that cannot be running on a copy made a moment ago.
-QUICK = ("--engine", "local", "--parallelism", "1", "--stopped")
+QUICK = ("--engine", "local", "--parallelism", "1", "--stopped", "--max-drop", "100%")
 SEVEN_DAYS = ("--ttl", "7d", "--timestamp", "value.max")
 
 

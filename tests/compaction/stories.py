@@ -126,6 +126,7 @@ def drop_expired(
         engine=engine or LocalEngine(1),
         rewrite=rewrite,
         stopped=True,
+        max_drop=1.0,
         planned_batch=planned_batch,
     )
 
@@ -244,6 +245,7 @@ def copy_all(target: Path, output: Path | None = None) -> CompactionReport:
         engine=LocalEngine(1),
         rewrite="full",
         stopped=True,
+        max_drop=1.0,
     )
 
 

@@ -90,6 +90,7 @@ def drop(path: Path, *, only: int | None = None, limit: int = LIMIT, **options: 
         selection=Selection(operator=only),
         engine=LocalEngine(1),
         stopped=True,
+        max_drop=1.0,
         **options,
     )
 
@@ -107,7 +108,7 @@ def test_each_operator_may_go_alone(judge: Judge, case: Case) -> None:
     written = judge.write(query, BATCHES, layout=layout, version=case.version)
     before = settled(written.path)
     # The watermark has gone through both operators, and both have dropped by themselves what it has reached.
-    nothing = compact(str(written.path), [TtlTransformerFactory()], engine=LocalEngine(1), stopped=True)
+    nothing = compact(str(written.path), [TtlTransformerFactory()], engine=LocalEngine(1), stopped=True, max_drop=1.0)
     assert [(state.counts.dropped, state.now_us) for state in nothing.states] == [(0, WATERMARK * 1_000_000)] * 2
 
     more = MORE if case.long else [*MORE[:1], *MORE[-1:]]

@@ -38,6 +38,7 @@ if FULL:  # each costs a while
             now=stamp(limit + H),
             engine=LocalEngine(1),
             stopped=True,
+            max_drop=1.0,
         )
         assert report.totals.dropped == checkpoint.expected.drop(expired(FIELDS[operator], limit)) > 0
         assert judge.restart(checkpoint, hourly[4:], fresh=True) == checkpoint.expected.run(hourly[4:])
@@ -75,7 +76,9 @@ def _promote_k1(key: dict[str, Any], value: dict[str, Any]) -> Verdict:
 def test_spark_continues_values_that_a_transformer_rewrote(judge: Judge, row_checksum: bool) -> None:
     checkpoint = judge.write(Query(row_checksum=row_checksum), BATCHES)
     old = {entry.at("key.key"): entry for entry in judge.state(checkpoint)}
-    report = compact(str(checkpoint.path), [EntryTransformerFactory(_promote_k1)], engine=LocalEngine(1), stopped=True)
+    report = compact(
+        str(checkpoint.path), [EntryTransformerFactory(_promote_k1)], engine=LocalEngine(1), stopped=True, max_drop=1.0
+    )
     totals = report.totals
     assert (totals.entries, totals.dropped, totals.rewritten, totals.kept) == (len(old), 1, 2, len(old) - 3)
     new = {entry.at("key.key"): entry for entry in judge.state(checkpoint)}
@@ -93,12 +96,14 @@ def test_without_a_ttl_only_what_spark_holds_to_be_expired_goes(judge: Judge) ->
     checkpoint = judge.write(Query("dedup"), BATCHES)
     watermark = inspect(str(checkpoint.path)).checkpoint.batch.watermark_ms
     assert watermark is not None
-    report = compact(str(checkpoint.path), [TtlTransformerFactory()], engine=LocalEngine(1), stopped=True)
+    report = compact(str(checkpoint.path), [TtlTransformerFactory()], engine=LocalEngine(1), stopped=True, max_drop=1.0)
     # Spark evicted up to that watermark itself, so the whole state is still alive.
     assert (report.totals.dropped, report.published) == (0, False)
     assert report.states[0].timestamp == "key.at"
     later = stamp(watermark // 1000 + H)
-    report = compact(str(checkpoint.path), [TtlTransformerFactory()], now=later, engine=LocalEngine(1), stopped=True)
+    report = compact(
+        str(checkpoint.path), [TtlTransformerFactory()], now=later, engine=LocalEngine(1), stopped=True, max_drop=1.0
+    )
     assert report.totals.dropped == checkpoint.expected.drop(expired("key.at", watermark // 1000 + H)) > 0
     assert judge.restart(checkpoint, MORE) == checkpoint.expected.run(MORE)
 
@@ -120,11 +125,13 @@ def test_groups_that_spark_keeps_behind_the_watermark_are_not_taken_for_expired(
     before = digest(checkpoint.path)
     for config in (None, StateTtlConfig(60_000_000)):
         with pytest.raises(UsageError, match="complete mode"):
-            compact(str(checkpoint.path), [TtlTransformerFactory(config)], engine=LocalEngine(1), stopped=True)
+            compact(
+                str(checkpoint.path), [TtlTransformerFactory(config)], engine=LocalEngine(1), stopped=True, max_drop=1.0
+            )
     assert digest(checkpoint.path) == before
     # Asked for by name they go, and the others are all that Spark emits from then on.
     factory = TtlTransformerFactory(StateTtlConfig(0), "key.window.end")
-    report = compact(str(checkpoint.path), [factory], engine=LocalEngine(1), stopped=True)
+    report = compact(str(checkpoint.path), [factory], engine=LocalEngine(1), stopped=True, max_drop=1.0)
     assert 0 < report.totals.dropped < (report.totals.entries or 0)
     assert len(judge.restart(checkpoint, [[]], fresh=True)[-1].rows) == report.totals.kept
 
@@ -137,7 +144,7 @@ def test_the_watermark_behind_a_join_is_not_taken_for_the_querys(judge: Judge) -
     only = Selection(operator=windows[0].id)
     for factory in (TtlTransformerFactory(), TtlTransformerFactory(StateTtlConfig(0))):
         with pytest.raises(UsageError, match="is behind a stream-stream join, whose watermark is not recorded"):
-            compact(str(checkpoint.path), [factory], selection=only, engine=LocalEngine(1), stopped=True)
+            compact(str(checkpoint.path), [factory], selection=only, engine=LocalEngine(1), stopped=True, max_drop=1.0)
     assert digest(checkpoint.path) == before
     report = compact(
         str(checkpoint.path),
@@ -153,7 +160,9 @@ def test_the_watermark_behind_a_join_is_not_taken_for_the_querys(judge: Judge) -
 @pytest.mark.parametrize("version", ["3.5", "4.2"] if FULL else ["4.2"])
 def test_the_count_of_a_global_limit_is_left_alone(judge: Judge, version: str) -> None:
     checkpoint = judge.write(Query("first_rows"), BATCHES[:1], version=version)
-    report = compact(str(checkpoint.path), [EntryTransformerFactory(_drop_all)], engine=LocalEngine(1), stopped=True)
+    report = compact(
+        str(checkpoint.path), [EntryTransformerFactory(_drop_all)], engine=LocalEngine(1), stopped=True, max_drop=1.0
+    )
     assert report.states[0].left_alone == "a global limit's count is never touched"
     assert not report.published
     assert judge.restart(checkpoint, BATCHES[1:2])[0].rows == ()
@@ -167,7 +176,9 @@ def _drop_all(key: dict[str, Any], value: dict[str, Any]) -> Verdict:
 def test_two_buffers_of_one_name_are_told_apart(judge: Judge, field: str) -> None:
     checkpoint = judge.write(Query("agg_two_maxima"), BATCHES)
     factory = TtlTransformerFactory(StateTtlConfig(H * 1_000_000), field)
-    report = compact(str(checkpoint.path), [factory], now=stamp(T + 3 * H), engine=LocalEngine(1), stopped=True)
+    report = compact(
+        str(checkpoint.path), [factory], now=stamp(T + 3 * H), engine=LocalEngine(1), stopped=True, max_drop=1.0
+    )
     moments = {event.key: event.ts for events in BATCHES for event in events}
     left = {entry["key"]["key"] for entry in inspect(str(checkpoint.path), entries=1000).samples or []}
     assert left == {key for key, ts in moments.items() if ts is None or ts > T + 2 * H}

@@ -56,7 +56,9 @@ def cases(operator: str, slices: list[Case]) -> list[Case]:
 def test_sessions_that_have_ended_go(judge: Judge, case: Case) -> None:
     def drop(path: Path, **options: Any) -> CompactionReport:
         factory = TtlTransformerFactory()
-        return compact(str(path), [factory], now=stamp(LIMIT), engine=LocalEngine(1), stopped=True, **options)
+        return compact(
+            str(path), [factory], now=stamp(LIMIT), engine=LocalEngine(1), stopped=True, max_drop=1.0, **options
+        )
 
     report = goes_on(judge, case, BATCHES, MORE if case.long else [*MORE[:3], *MORE[12:15]], goes, drop)
     assert report.states[0].timestamp == "value.session_window.end"
@@ -73,7 +75,9 @@ def forgotten(event: Event) -> bool:
 def test_groups_whose_timeout_has_passed_go(judge: Judge, case: Case) -> None:
     def drop(path: Path, **options: Any) -> CompactionReport:
         factory = TtlTransformerFactory(time=TimeCharacteristic.EVENT)
-        return compact(str(path), [factory], now=stamp(LIMIT + 1800), engine=LocalEngine(1), stopped=True, **options)
+        return compact(
+            str(path), [factory], now=stamp(LIMIT + 1800), engine=LocalEngine(1), stopped=True, max_drop=1.0, **options
+        )
 
     report = goes_on(judge, case, BATCHES, MORE if case.long else [*MORE[:3], *MORE[12:15]], forgotten, drop)
     assert report.states[0].timestamp == "value.timeoutTimestamp"
@@ -84,7 +88,9 @@ def test_groups_whose_timeout_has_passed_go(judge: Judge, case: Case) -> None:
 def test_groups_go_by_a_field_of_the_users_own_state(judge: Judge, case: Case) -> None:
     def drop(path: Path, **options: Any) -> CompactionReport:
         factory = TtlTransformerFactory(StateTtlConfig(H * 1_000_000), timestamp="value.groupState.seen:s")
-        return compact(str(path), [factory], now=stamp(LIMIT + H), engine=LocalEngine(1), stopped=True, **options)
+        return compact(
+            str(path), [factory], now=stamp(LIMIT + H), engine=LocalEngine(1), stopped=True, max_drop=1.0, **options
+        )
 
     report = goes_on(judge, case, BATCHES, MORE if case.long else MORE[:3], forgotten, drop)
     assert report.totals.dropped == len({event.key for events in BATCHES for event in events if forgotten(event)})

@@ -70,6 +70,7 @@ def drop(path: Path, **options: Any) -> CompactionReport:
         now=stamp(LIMIT + H),
         engine=LocalEngine(1),
         stopped=True,
+        max_drop=1.0,
         drop_unmatched=True,
         **options,
     )
@@ -176,7 +177,9 @@ def test_some_of_the_rows_with_one_key_and_time_go(judge: Judge, checksum: bool)
             return entries.filter(entries.words("value.left_value")[0] % 10 != 3)
 
     def drop_some(path: Path, **options: Any) -> CompactionReport:
-        return compact(str(path), [Drop3()], engine=LocalEngine(1), stopped=True, drop_unmatched=True, **options)
+        return compact(
+            str(path), [Drop3()], engine=LocalEngine(1), stopped=True, max_drop=1.0, drop_unmatched=True, **options
+        )
 
     case = Case(joined(provider="rocksdb", join_format=4, changelog=True, row_checksum=checksum))
     more = MORE if case.long else [*MORE[:3], *MORE[12:15]]
@@ -192,7 +195,7 @@ def written(judge: Judge) -> Checkpoint:
 
 def test_rows_that_have_matched_nothing_go_only_when_that_is_wanted(written: Checkpoint) -> None:
     before = settled(written.path)
-    options: dict[str, Any] = {"now": stamp(LIMIT + H), "engine": LocalEngine(1), "stopped": True}
+    options: dict[str, Any] = {"now": stamp(LIMIT + H), "engine": LocalEngine(1), "stopped": True, "max_drop": 1.0}
     factory = TtlTransformerFactory(StateTtlConfig(H * 1_000_000))
     for output in (None, f"{written.path}-new"):
         with pytest.raises(RefusedError, match=r"^1 of the rows that would be dropped .* --drop-unmatched"):

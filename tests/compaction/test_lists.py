@@ -68,7 +68,7 @@ def test_values_of_lists_expire_one_by_one(
     query = replace(rocksdb("lists", changelog, checkpoint_format, row_checksum), conf=conf)
     checkpoint = judge.write(query, LISTS, layout="both" if changelog else "snapshot", version=version)
     settled(checkpoint.path)
-    options: dict[str, Any] = {"engine": LocalEngine(1), "rewrite": rewrite, "stopped": True}
+    options: dict[str, Any] = {"engine": LocalEngine(1), "rewrite": rewrite, "stopped": True, "max_drop": 1.0}
     now = str(iso((began_ms(checkpoint, 0) + DAY_MS) * 1000))
     report = compact(str(checkpoint.path), [TtlTransformerFactory()], now=now, **options)
     counts = {state.state.state: state.counts for state in report.states}
@@ -122,6 +122,7 @@ def test_spark_finds_by_the_index_what_was_given_another_moment(
         engine=LocalEngine(1),
         rewrite=rewrite,
         stopped=True,
+        max_drop=1.0,
     )
     assert fits(checkpoint.path) == 2
     time.sleep(max(0, soon / 1000 - time.time()))
@@ -177,6 +178,7 @@ def test_timers_follow_the_last_of_a_keys_state(judge: Judge, case: Case) -> Non
             timers="follow",
             engine=LocalEngine(1),
             stopped=True,
+            max_drop=1.0,
             **options,
         )
 
@@ -195,7 +197,7 @@ def test_timers_stay_unless_they_are_to_follow(judge: Judge) -> None:
     before = fits(checkpoint.path)
     factory = TtlTransformerFactory(StateTtlConfig(H * 1_000_000), timestamp="value.seen:s")
     options: dict[str, Any] = {"now": stamp(LIMIT + H), "engine": LocalEngine(1)}
-    report = compact(str(checkpoint.path), [factory], stopped=True, **options)
+    report = compact(str(checkpoint.path), [factory], stopped=True, max_drop=1.0, **options)
     assert {state.left_alone for state in report.states if state.state.kind == "timer"} == {
         "a timer stays until it fires",
         "it is derived, and follows",
@@ -244,6 +246,7 @@ def test_a_selected_variable_takes_nothing_else_along(judge: Judge) -> None:
         now=stamp(T + 100 * H),
         engine=LocalEngine(1),
         stopped=True,
+        max_drop=1.0,
     )
     dropped = {state.state.state: state.counts.dropped for state in report.states if state.counts.dropped}
     # The keys have state left in the other variables.

@@ -93,7 +93,7 @@ def test_dropped_keys_are_new_to_the_newest_spark_and_kept_ones_are_not(judge: J
     limit = moments[len(moments) // 2]
     dropped = [event for event in events if event.ts is not None and event.ts <= limit]
     factory = TtlTransformerFactory(StateTtlConfig(0), "key.at")
-    options: dict[str, Any] = {"now": stamp(limit), "engine": LocalEngine(1), "stopped": True}
+    options: dict[str, Any] = {"now": stamp(limit), "engine": LocalEngine(1), "stopped": True, "max_drop": 1.0}
     before = digest(checkpoint.path)
     planned = compact(str(checkpoint.path), [factory], dry_run=True, **options)
     assert digest(checkpoint.path) == before
@@ -140,12 +140,14 @@ def test_the_timeout_of_groups_of_format_1_is_a_number_of_milliseconds() -> None
     for entry in entries_of(path):
         assert entry["value"]["timeoutTimestamp"] == (entry["value"]["seen"] + 3600) * 1000
     factory = TtlTransformerFactory(time=TimeCharacteristic.EVENT)
-    report = compact(str(path), [factory], dry_run=True, engine=LocalEngine(1), stopped=True)
+    report = compact(str(path), [factory], dry_run=True, engine=LocalEngine(1), stopped=True, max_drop=1.0)
     assert (report.totals.dropped, report.totals.kept) == (0, len(entries_of(path)))
 
 
 def test_a_global_limit_is_never_touched() -> None:
     path = SAMPLES / "limit-3.1"
-    report = compact(str(path), [TtlTransformerFactory()], dry_run=True, engine=LocalEngine(1), stopped=True)
+    report = compact(
+        str(path), [TtlTransformerFactory()], dry_run=True, engine=LocalEngine(1), stopped=True, max_drop=1.0
+    )
     assert report.states[0].left_alone == "a global limit's count is never touched"
     assert [entry["value"] for entry in entries_of(path)] == [{"value": 5}]

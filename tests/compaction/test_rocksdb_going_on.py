@@ -64,6 +64,7 @@ def test_a_value_variable_expires_and_the_list_beside_it_stays(judge: Judge, rew
         engine=LocalEngine(1),
         rewrite=rewrite,
         stopped=True,
+        max_drop=1.0,
     )
     assert report.totals.dropped == checkpoint.expected.drop(expired("value.seen", limit)) > 0
     left = {state.state.state: state.left_alone for state in report.states}
@@ -138,6 +139,7 @@ def test_ten_more_batches_with_snapshots_and_maintenance(
         engine=LocalEngine(1),
         rewrite=rewrite,
         stopped=True,
+        max_drop=1.0,
     )
     assert report.totals.dropped == checkpoint.expected.drop(expired("value.max", limit)) > 0
     model = checkpoint.expected
@@ -162,6 +164,7 @@ def test_a_batch_that_was_cut_off_runs_again(judge: Judge, changelog: bool, chec
             now=stamp(T + 4 * H),
             engine=LocalEngine(1),
             stopped=True,
+            max_drop=1.0,
         )
         assert report.totals.dropped > 0
     rollback(str(copied.path), stopped=True)

@@ -94,6 +94,7 @@ def test_values_and_map_entries_expire_one_by_one(
         engine=LocalEngine(1),
         rewrite=rewrite,
         stopped=True,
+        max_drop=1.0,
     )
     elements = len(checkpoint.expected.state())
     assert report.totals.dropped == checkpoint.expected.drop(in_batch_0) > 0
@@ -171,7 +172,7 @@ def test_what_spark_leaves_in_the_index_of_a_map_is_no_damage(judge: Judge) -> N
             new = [{**value, "ttlExpirationMs": day_after} for value in values.to_pylist()]
             return entries.replace_values(pa.array(new, values.type))
 
-    options: dict[str, Any] = {"engine": LocalEngine(1), "stopped": True}
+    options: dict[str, Any] = {"engine": LocalEngine(1), "stopped": True, "max_drop": 1.0}
     ways: list[Rewrite] = ["full", "tombstones"]
     for rewrite in ways:
         target = judge.copy(moved)

@@ -16,7 +16,7 @@ from ..samples import COMPACTABLE
 
 NOW = "2027-06-01T00:00:00Z"
 CODECS = ("lz4", "zstd", "snappy", "lzf", "none")
-QUICK = ("--engine", "local", "--parallelism", "1", "--stopped")
+QUICK = ("--engine", "local", "--parallelism", "1", "--stopped", "--max-drop", "100%")
 
 
 def compacting(name: str) -> tuple[str, ...]:

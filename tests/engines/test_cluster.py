@@ -188,7 +188,9 @@ def require_right(target: Path, reference: Path, printed: str) -> None:
     """As by one thread on this machine, and published once."""
     document = json.loads(printed)
     ttl = TtlTransformerFactory(StateTtlConfig(KEYS // 2 * 1_000_000), "value.max")
-    wanted = compact(str(reference), [ttl], now=f"{stamp(T + KEYS)}Z", engine=LocalEngine(1), stopped=True)
+    wanted = compact(
+        str(reference), [ttl], now=f"{stamp(T + KEYS)}Z", engine=LocalEngine(1), stopped=True, max_drop=1.0
+    )
     assert document["totals"]["dropped"] == wanted.totals.dropped > 0
     assert inspect(str(target), entries=1000).samples == inspect(str(reference), entries=1000).samples
     (entry,) = history(str(target))

@@ -32,7 +32,7 @@ AFTER_ALL = "2100-01-01"
 
 def run(target: Path, archive: Path, field: str = "value.max", ttl: str = "7d", **options: Any) -> CompactionReport:
     factory = TtlTransformerFactory(StateTtlConfig(parse_duration(ttl)), field)
-    return compact(str(target), [factory], stopped=True, expired_to=str(archive), **options)
+    return compact(str(target), [factory], stopped=True, max_drop=1.0, expired_to=str(archive), **options)
 
 
 def archived(archive: Path) -> Rows:
@@ -259,7 +259,7 @@ def test_a_table_that_vacuum_cleans_up_is_no_place_for_it(tmp_path: Path) -> Non
     before = bytes_of(target)
     for place in (f"{table}/expired", f"{table}/a/b", f"delta:{table}/expired"):
         with pytest.raises(UsageError, match=r"lies in the Delta table .*/table, whose VACUUM"):
-            compact(str(target), [], stopped=True, expired_to=place)
+            compact(str(target), [], stopped=True, max_drop=1.0, expired_to=place)
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="file is no folder"):
         run(target, tmp_path / "file/expired", dry_run=True)
@@ -275,7 +275,7 @@ def test_what_waits_is_told_by_every_run_and_by_the_history(tmp_path: Path) -> N
     factory = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max")
     callback = ExpiredCallback("mine:away", away)
     for given in (callback, callback, None):
-        report = compact(str(target), [factory], stopped=True, expired_to=given)
+        report = compact(str(target), [factory], stopped=True, max_drop=1.0, expired_to=given)
         (warning,) = report.warnings
         waits = f"it is for mine:away, which this command does not name. To deliver it: ttlsnap recover {target} --exp"
         assert ("still in" in warning and "away" in warning) if given else waits in warning
@@ -287,6 +287,7 @@ def test_what_waits_is_told_by_every_run_and_by_the_history(tmp_path: Path) -> N
         str(target),
         [factory],
         stopped=True,
+        max_drop=1.0,
         expired_to=ExpiredCallback("mine:away", lambda key, value: told.append(key)),
     )
     assert (report.warnings, len(told) > 0) == ((), True)

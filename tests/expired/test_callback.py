@@ -44,7 +44,7 @@ number = 3
 
 def told_to(function: Any, target: Path, name: str = "callbacks:told") -> CompactionReport:
     ttl = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max")
-    return compact(str(target), [ttl], stopped=True, expired_to=ExpiredCallback(name, function))
+    return compact(str(target), [ttl], stopped=True, max_drop=1.0, expired_to=ExpiredCallback(name, function))
 
 
 def test_it_is_told_what_a_folder_would_get(tmp_path: Path) -> None:

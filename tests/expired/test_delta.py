@@ -29,7 +29,7 @@ class Killed(BaseException):
 
 def run(target: Path, place: str, ttl: str = "7d", **options: Any) -> CompactionReport:
     factory = TtlTransformerFactory(StateTtlConfig(parse_duration(ttl)), "value.max")
-    return compact(str(target), [factory], stopped=True, expired_to=place, **options)
+    return compact(str(target), [factory], stopped=True, max_drop=1.0, expired_to=place, **options)
 
 
 def rows(table: Path) -> Rows:

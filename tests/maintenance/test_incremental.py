@@ -29,7 +29,7 @@ FACTORY = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max
 
 
 def run(target: Path, limits: Incremental, **options: Any) -> CompactionReport:
-    return compact(str(target), [FACTORY], parts=[(Selection(), limits)], stopped=True, **options)
+    return compact(str(target), [FACTORY], parts=[(Selection(), limits)], stopped=True, max_drop=1.0, **options)
 
 
 def partitions(target: Path) -> int:
@@ -39,7 +39,7 @@ def partitions(target: Path) -> int:
 @pytest.mark.parametrize("limits", [Incremental(1), Incremental(max_entries=1), Incremental(max_seconds=1e-9)])
 def test_runs_visit_all_and_come_to_the_same_as_one(tmp_path: Path, limits: Incremental) -> None:
     whole, target = fresh(tmp_path, "whole"), fresh(tmp_path, "parts")
-    dropped = compact(str(whole), [FACTORY], stopped=True).totals.dropped
+    dropped = compact(str(whole), [FACTORY], stopped=True, max_drop=1.0).totals.dropped
     count, found = partitions(target), 0
     left: list[int] = []
     while not left or left[-1]:
@@ -72,7 +72,7 @@ def test_what_is_rolled_back_later_was_not_visited_either(tmp_path: Path) -> Non
     first = run(target, Incremental(1))
     # Runs that have nothing to drop, of all that were not visited yet.
     keep = TtlTransformerFactory(StateTtlConfig(parse_duration("3650d")), "value.max")
-    rest = compact(str(target), [keep], parts=[(Selection(), Incremental(count - 1))], stopped=True)
+    rest = compact(str(target), [keep], parts=[(Selection(), Incremental(count - 1))], stopped=True, max_drop=1.0)
     assert (rest.visited, rest.published) == ((count - 1, count, 0), False)
     rollback(str(target), stopped=True)
     again = run(target, Incremental(1))
@@ -114,7 +114,7 @@ def test_a_cursor_that_is_none_is_told(tmp_path: Path, text: str) -> None:
 def test_of_several_parts_the_first_counts(tmp_path: Path) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     parts = [(Selection(operator=0), None), (Selection(), Incremental(1))]
-    report = compact(str(target), [FACTORY], parts=parts, stopped=True)
+    report = compact(str(target), [FACTORY], parts=parts, stopped=True, max_drop=1.0)
     assert report.visited == (0, 0, 0) and report.totals.entries == 480
 
 

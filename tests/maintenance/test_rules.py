@@ -47,7 +47,7 @@ def rules(folder: Path, text: str) -> tuple[Rule, ...]:
 def run(target: Path, folder: Path, text: str) -> CompactionReport:
     found = rules(folder, text)
     selection = AnyOf(tuple(rule.selection for rule in found))
-    return compact(str(target), rule_factories(found), selection=selection, stopped=True)
+    return compact(str(target), rule_factories(found), selection=selection, stopped=True, max_drop=1.0)
 
 
 def after(before: Entries, decide: Callable[[str, str, Any], Any]) -> Entries:

@@ -50,7 +50,7 @@ def compacted_alone(folder: Path) -> dict[str, str]:
     """The state of a checkpoint that ``compact`` has had by itself."""
     target = fresh(folder, "alone")
     factory = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max")
-    compact(str(target), [factory], stopped=True)
+    compact(str(target), [factory], stopped=True, max_drop=1.0)
     return bytes_of(target / "state")
 
 

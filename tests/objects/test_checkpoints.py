@@ -97,7 +97,9 @@ def test_where_nothing_was_dropped_there_is_nothing_to_give_back(bucket: str, tm
 
     uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{bucket}/checkpoint")
     old = objects_of(uri)
-    report = compact_here(uri, [EntryTransformerFactory(doubled)], stopped=True, expired_to=f"{bucket}/expired")
+    report = compact_here(
+        uri, [EntryTransformerFactory(doubled)], stopped=True, max_drop=1.0, expired_to=f"{bucket}/expired"
+    )
     assert (report.published, report.totals.dropped) == (True, 0)
     rollback(uri, stopped=True)
     assert objects_of(uri) == old

@@ -25,7 +25,7 @@ from .proxy import CHANGING, Proxy, Request
 
 def compacted(uri: str) -> Any:
     ttl = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max")
-    return compact(uri, [ttl], stopped=True)
+    return compact(uri, [ttl], stopped=True, max_drop=1.0)
 
 
 def cut(proxy: Proxy, last: int, answered: bool) -> None:

@@ -127,7 +127,7 @@ def dying(at: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def compacted(uri: str) -> CompactionReport:
     ttl = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max")
-    return compact(uri, [ttl], engine=LocalEngine(1), stopped=True)
+    return compact(uri, [ttl], engine=LocalEngine(1), stopped=True, max_drop=1.0)
 
 
 def test_a_process_dies_at_any_change(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,9 @@ def test_links_that_are_broken_are_damage(
     factory = TtlTransformerFactory(StateTtlConfig(1), time=None)
     for step in (
         lambda: check_links(open_checkpoint(open_directory(str(target)))),
-        lambda: compact(str(target), [factory], now="2090-01-01T00:00:00Z", engine=LocalEngine(1), stopped=True),
+        lambda: compact(
+            str(target), [factory], now="2090-01-01T00:00:00Z", engine=LocalEngine(1), stopped=True, max_drop=1.0
+        ),
     ):
         with pytest.raises(CorruptionError, match=rf"left side do not fit together: key .*field0.*{words}"):
             step()

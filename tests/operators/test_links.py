@@ -110,7 +110,12 @@ def test_entries_that_do_not_fit_together(
     state = family.partition("_")[2] or family
     timestamp = None if state == "recent" else fields.get(name)
     factory = TtlTransformerFactory(StateTtlConfig(3600 * 1_000_000), timestamp)
-    options: dict[str, Any] = {"now": "2099-01-01T00:00:00Z", "engine": LocalEngine(1), "stopped": True}
+    options: dict[str, Any] = {
+        "now": "2099-01-01T00:00:00Z",
+        "engine": LocalEngine(1),
+        "stopped": True,
+        "max_drop": 1.0,
+    }
     if name == "alarms-4.2":
         options["timers"] = "follow"
     with pytest.raises(CorruptionError, match=words):
@@ -174,7 +179,7 @@ def test_what_is_not_known_is_refused_by_name(tmp_path: Path, variable: str, kin
     factory = TtlTransformerFactory(StateTtlConfig(3600 * 1_000_000), "value.seen:s")
     for selection in (None, Selection(state="all")):
         with pytest.raises(UnsupportedError, match=rf"operator 0: {words}, is nothing that .* --operator N leaves"):
-            compact(str(target), [factory], selection=selection, engine=LocalEngine(1), stopped=True)
+            compact(str(target), [factory], selection=selection, engine=LocalEngine(1), stopped=True, max_drop=1.0)
     assert bytes_of(target) == before
     assert inspect(str(target)).operators
 
@@ -199,7 +204,7 @@ def test_spark_has_to_find_what_expires(tmp_path: Path) -> None:
     target = sample("lists-4.2", tmp_path)
     last = open_checkpoint(open_directory(str(target))).batch.timestamp_ms
     before = bytes_of(target)
-    options: dict[str, Any] = {"engine": LocalEngine(1), "stopped": True}
+    options: dict[str, Any] = {"engine": LocalEngine(1), "stopped": True, "max_drop": 1.0}
     for moment in (last, 1, -1, None):
         with pytest.raises(
             TransformerError, match=rf"6 entries a ttlExpirationMs .* \({last}\), .*: Spark would never"

@@ -22,6 +22,7 @@ def compact_with(
         now=f"{stamp(NOW)}Z",
         engine=LocalEngine(1),
         stopped=True,
+        max_drop=1.0,
         listener=listener,
         output=output,
     )

@@ -38,7 +38,7 @@ Edit = Callable[[dict[str, bytes]], None]
 def drop_all(target: Path, name: str = "rocksdb-4.2", **options: Any) -> Any:
     """A compaction after which nothing is left."""
     factory = TtlTransformerFactory(StateTtlConfig(1_000_000), COMPACTABLE[name])
-    return compact(str(target), [factory], now=FAR, engine=LocalEngine(1), stopped=True, **options)
+    return compact(str(target), [factory], now=FAR, engine=LocalEngine(1), stopped=True, max_drop=1.0, **options)
 
 
 def is_damage(target: Path, match: str, kind: type[TtlsnapError] = CorruptionError) -> None:
@@ -328,7 +328,7 @@ def test_what_was_staged_is_compared_byte_for_byte(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(writer._Tables, "put", flipped)
     factory = TtlTransformerFactory(StateTtlConfig(86_400_000_000), "value.max")
     with pytest.raises(CorruptionError, match="or their bytes differ"):
-        compact(str(target), [factory], engine=LocalEngine(1), rewrite="full", stopped=True)
+        compact(str(target), [factory], engine=LocalEngine(1), rewrite="full", stopped=True, max_drop=1.0)
     assert bytes_of(target) == before
 
 
@@ -432,6 +432,7 @@ def test_a_transformer_that_answers_with_a_copy_changes_nothing(tmp_path: Path) 
             engine=LocalEngine(1),
             rewrite=rewrite,
             stopped=True,
+            max_drop=1.0,
         )
         assert not report.published
     assert bytes_of(target) == before
@@ -566,7 +567,9 @@ def test_what_hangs_together_fares_the_same_kept_or_read_again(tmp_path: Path, m
         target = sample("alarms-4.2", tmp_path / str(room))
         # Each of some keys loses one value of two, and others all they have.
         factory = TtlTransformerFactory(StateTtlConfig(0), "value.seen:s")
-        report = compact(str(target), [factory], now="2026-11-20T00:00Z", engine=LocalEngine(1), stopped=True)
+        report = compact(
+            str(target), [factory], now="2026-11-20T00:00Z", engine=LocalEngine(1), stopped=True, max_drop=1.0
+        )
         return report.totals.dropped, inspect(str(target), entries=1000).samples
 
     dropped, left = compacted(1 << 26)

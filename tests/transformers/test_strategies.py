@@ -55,7 +55,12 @@ def test_a_list_is_looked_at_up_to_the_first_value_that_stays(
     target = sample("visits-4.2", tmp_path)
     assert lists(target) == BEFORE
     factory = EntryTransformerFactory(no_even_tens, strategy)
-    options: dict[str, Any] = {"selection": Selection(state="numbers"), "engine": LocalEngine(1), "stopped": True}
+    options: dict[str, Any] = {
+        "selection": Selection(state="numbers"),
+        "engine": LocalEngine(1),
+        "stopped": True,
+        "max_drop": 1.0,
+    }
     report = compact(str(target), [factory], **options)
     assert lists(target) == after
     assert report.totals.dropped == 20 - sum(map(len, after))
@@ -78,7 +83,12 @@ class Values:
 
 def test_each_transformer_has_a_strategy_of_its_own(tmp_path: Path) -> None:
     target = sample("visits-4.2", tmp_path)
-    options: dict[str, Any] = {"selection": Selection(state="numbers"), "engine": LocalEngine(1), "stopped": True}
+    options: dict[str, Any] = {
+        "selection": Selection(state="numbers"),
+        "engine": LocalEngine(1),
+        "stopped": True,
+        "max_drop": 1.0,
+    }
     compact(str(target), [EntryTransformerFactory(no_even_tens, STOP), Values(22, ALL)], **options)
     assert lists(target) == [[22, 31], [24, 22], [26, 23], [28], [30], [30]]
 
