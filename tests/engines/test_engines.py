@@ -221,7 +221,7 @@ from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 if __name__ == "__main__":
     factory = TtlTransformerFactory(StateTtlConfig.of(__import__("datetime").timedelta(days=7)), "value.max")
     master = sys.argv[2] if len(sys.argv) > 2 else None
-    report = compact(sys.argv[1], [factory], engine=SparkEngine(master=master), stopped=True, max_drop=1.0, now="2026-11-21")
+    report = compact(sys.argv[1], [factory], engine=SparkEngine(master=master), stopped=True, now="2026-11-21")
     print("REPORT", json.dumps(report.to_json()["totals"]))
 """
 
