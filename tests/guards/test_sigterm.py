@@ -221,11 +221,12 @@ def test_maintain_publishes_a_target_whole_or_not_at_all(
     new = tree(whole)
     words = ["maintain", path, "--engine", "local", "--format", "json"]
     ended = commands.trace(words, tmp_path / "ck", f"{call}:signal=SIGTERM:when={number}+").ended
-    found = {one["target"]: one["status"] for one in json.loads(ended.out)["targets"]}
+    # A signal that comes before the results are there ends the command without a document.
+    found = {one["target"]: one["status"] for one in json.loads(ended.out)["targets"]} if ended.out else {}
     for target in targets:
         assert not is_fenced(target)
-        assert tree(target) == (new if found[str(target)] == "done" else old)
-        assert found[str(target)] in ("done", "stopped")
+        assert tree(target) in ([new if found[str(target)] == "done" else old] if found else [old, new])
+        assert found.get(str(target), "stopped") in ("done", "stopped")
         recovered = commands.run("recover", str(target), "--format", "json")
         assert (recovered.code, recovered.json["outcome"]) == (0, "nothing")
-    assert ended.code == 143 or "stopped" not in found.values()
+    assert ended.code == 143 or (found and "stopped" not in found.values())
