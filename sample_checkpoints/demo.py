@@ -50,11 +50,11 @@ def one_of_each(folder: str) -> tuple[dict[str, dict[str, str]], dict[str, dict[
 
 
 def restart(folder: Path, gone: dict[str, dict[str, str]], kept: dict[str, dict[str, str]]) -> None:
-    """One more batch on the compacted checkpoint, by real Spark."""
+    """The planned batch and one more on the compacted checkpoint, by real Spark."""
     with Judge(folder) as spark:
         query = spark.adopt(folder / NAME, Query("agg_update_watermark"))
         visits = [Event(str(user["key"]["key"]), 1_800_000_000, 1) for user in (gone, kept)]
-        rows = [json.loads(row) for row in spark.restart(query, [visits])[0].rows]
+        rows = [json.loads(row) for row in spark.restart(query, [visits])[-1].rows]
     for user, what in ((kept, "was kept and goes on"), (gone, "had expired and starts afresh")):
         (row,) = (row for row in rows if row["key"] == user["key"]["key"])
         print(f"  {row['key']} {what}: {user['value']['count']} visits before, {row['n']} now")
@@ -74,8 +74,8 @@ def ttlsnap(folder: str, *arguments: str) -> None:
     """Show a command, and run it."""
     print(f"$ ttlsnap {' '.join(arguments)}", flush=True)
     # The sample was written a moment ago as far as file times tell, and no query runs on it.
-    quiet = ("--stopped") if arguments[0] == "compact" else ()
-    subprocess.run([*script(), *arguments, *quiet], cwd=folder, check=True, stdin=subprocess.DEVNULL, env=os.environ)
+    stopped = ("--stopped",) if arguments[0] == "compact" else ()
+    subprocess.run([*script(), *arguments, *stopped], cwd=folder, check=True, stdin=subprocess.DEVNULL, env=os.environ)
 
 
 if __name__ == "__main__":
