@@ -12,20 +12,29 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Protocol, get_args
 
 import xxhash
 
+from ttlsnap.access import access_of_new, own_access, read_access, umask
 from ttlsnap.checkpoint import layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import clock_at
-from ttlsnap.copying import check_destination, discard_copy, finish_copy, staging_directory, write_copy
+from ttlsnap.copying import (
+    begin_copy,
+    check_destination,
+    discard_copy,
+    finish_copy,
+    share_copy,
+    staging_directory,
+    write_copy,
+)
 from ttlsnap.drop_limit import check_limit, refuse_excess, warn_of_excess
 from ttlsnap.engines import Engine, run_tasks
 from ttlsnap.engines.local import LocalEngine
-from ttlsnap.errors import RefusedError, TtlsnapError, UsageError
+from ttlsnap.errors import RefusedError, StorageError, TtlsnapError, UsageError
 from ttlsnap.expired.delivery import deliver, deliver_all
 from ttlsnap.expired.places import Places
 from ttlsnap.expired.receivers import ExpiredCallback, Receiver, receiver, refuse_within
@@ -33,16 +42,27 @@ from ttlsnap.expired.writing import check_complete, folder_of
 from ttlsnap.filesystem import OWN, Directory, LocalDirectory, for_reading, is_local, open_directory
 from ttlsnap.incremental import Parts, Turns, read_visited, write_visited
 from ttlsnap.journal import report_path, scratch_path, staged_path
+from ttlsnap.lease import Owner
 from ttlsnap.locking import refuse_if_running
 from ttlsnap.operators import AnyOf, Selection, TimerPolicy
 from ttlsnap.partition import PartitionResult, PartitionTask
 from ttlsnap.plan import Plan, plan_compaction
+from ttlsnap.preflight import new_files, refuse_foreign, refuse_unmovable
 from ttlsnap.publish import check_unchanged, publish
-from ttlsnap.recovery import discard_backups, discard_leftovers, discard_run, discard_unless_open, refuse_if_cut_off
+from ttlsnap.recovery import (
+    discard_backups,
+    discard_leftovers,
+    discard_run,
+    discard_unless_open,
+    refuse_if_cut_off,
+    warn_of_only_copies,
+)
 from ttlsnap.report import CompactionReport, summarize
 from ttlsnap.schema_check import check_given_schemas
 from ttlsnap.stores import Rewrite, RewriteChoice
 from ttlsnap.transform import StateSnapshotTransformerFactory
+
+_OWNER = "owner.json"
 
 
 class Listener(Protocol):
@@ -135,7 +155,7 @@ def compact(
     if expired_to is not None:
         refuse_within(expired_to, *filter(None, (target, output)))
         archive = receiver(expired_to)
-        archive.check(make=not dry_run)
+        archive.check(make=not dry_run, source=files)
     listener = listener or SilentListener()
     with nullcontext() if dry_run else files.lock(shared=output is not None):
         refuse_if_cut_off(files)
@@ -148,6 +168,8 @@ def compact(
             plan, engine or LocalEngine(), listener, started, rewrite, scratch, drop_unmatched, max_drop, parts, archive
         )
         destination = check_destination(files.root, output) if output is not None else None
+        if output is None:
+            refuse_unmovable(plan)
         if dry_run:
             report = run.report(run.partitions(files.root, None, None), dry_run=True)
             return replace(report, warnings=(*report.warnings, *warn_of_excess(report.drops, max_drop)))
@@ -187,7 +209,7 @@ class _Run:
         """
         plan = self.plan
         if self.scratch is not None:
-            scratch = scratch_folder(self.scratch, plan)
+            scratch = claim_scratch(self.scratch, plan)
         self.listener.planned(plan)
         expired = self.expired_to is not None
         tasks = plan.tasks(staging_root, below, rewrite=self._rewrite, scratch=scratch, expired=expired)
@@ -250,6 +272,7 @@ class _Run:
         """Raise CorruptionError unless all that is dropped was written down, where it is to be."""
         if self.expired_to is not None:
             written = [result.expired.target for result in results if result.expired is not None]
+            self._share_archive(files, results)
             followed = sum(result.followed for result in results)
             check_complete(files, written, report.totals.dropped + followed)
             if written:  # their names must outlive a power cut as those of the new files do
@@ -259,6 +282,15 @@ class _Run:
         """Raise RefusedError when more would be dropped than is allowed, and no person is asked."""
         if not getattr(self.listener, "asks", False):
             refuse_excess(report.target, report.drops, self._max_drop)
+
+    def _share_archive(self, files: Directory, results: Sequence[PartitionResult]) -> None:
+        """Let those read what was dropped who may read the state that it was in."""
+        source = self.plan.checkpoint.files
+        for result in results:
+            if result.expired is not None:
+                folder = layout.store_directory(result.operator, result.partition, result.store)
+                access = access_of_new(source, f"{folder}/new")
+                files.set_access(result.expired.target, access or own_access(0o666 & ~umask()))
 
     def require_matched(self, report: CompactionReport) -> None:
         """Raise RefusedError when rows of a join would go that had matched nothing yet, unless that is wanted."""
@@ -280,9 +312,15 @@ def _cautions(plan: Plan) -> Iterator[str]:
         )
 
 
-def scratch_folder(given: str, plan: Plan) -> str:
-    """The folder of a run in the one that the user gave; those of this checkpoint's runs have one beginning."""
-    return f"{given}/{_scratch_beginning(plan)}{plan.run}"
+def claim_scratch(given: str, plan: Plan) -> str:
+    """Make the run's own folder in the one that the user gave, with a file that names this process; its path."""
+    folder = Path(given) / f"{_scratch_beginning(plan)}{plan.run}"
+    try:
+        folder.mkdir()
+        (folder / _OWNER).write_text(json.dumps(asdict(Owner.of_this_process())))
+    except OSError as error:
+        raise StorageError(f"cannot make a scratch folder in {given}: {error.strerror}") from error
+    return str(folder)
 
 
 def _scratch_beginning(plan: Plan) -> str:
@@ -290,20 +328,31 @@ def _scratch_beginning(plan: Plan) -> str:
 
 
 def _discard_old_scratch(given: str, plan: Plan) -> None:
-    """Remove what killed runs left in the scratch folder; none is alive, since the checkpoint is locked."""
+    """Remove what killed runs left in the scratch folder.
+
+    Another run may be at work there: on another machine that shares the folder, or in a container whose checkpoint has
+    the same path. So a folder is removed only if its process is known to have died.
+    """
     for folder in Path(given).glob(f"{_scratch_beginning(plan)}*"):
-        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            owner = Owner.read((folder / _OWNER).read_bytes())
+        except OSError:
+            continue
+        if owner is not None and owner.has_died:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _in_place(run: _Run, files: Directory, planned_batch: bool) -> CompactionReport:
     plan = run.plan
+    refuse_foreign(files, new_files(plan))
     discard_leftovers(files)
-    warnings = _deliver_waiting(files, run)
+    warnings = [*warn_of_only_copies(files), *_deliver_waiting(files, run)]
     if run.scratch is not None:
         _discard_old_scratch(run.scratch, plan)
     # Beside the files that are made in it, where that is on a disk, so that they need only be renamed.
     scratch = f"{files.root}/{scratch_path(plan.run)}" if is_local(files.root) else None
     try:
+        files.mkdirs(layout.run_directory(plan.run))
         results = run.partitions(files.root, staged_path(plan.run, ""), scratch)
         report = run.report(results)
         report = replace(report, warnings=(*report.warnings, *warnings))
@@ -355,6 +404,7 @@ def _delivered(files: Directory, run: _Run, report: CompactionReport) -> Compact
 def _to_copy(run: _Run, files: Directory, destination: LocalDirectory) -> CompactionReport:
     staging = staging_directory(destination, run.plan.run)
     try:
+        begin_copy(files, staging)
         results = run.partitions(staging.root, "", f"{staging.root}/{OWN}/scratch")
         report = run.report(results, output=destination.root)
         run.require_limit(report)
@@ -366,9 +416,20 @@ def _to_copy(run: _Run, files: Directory, destination: LocalDirectory) -> Compac
         write_copy(run.plan, results, staging, destination.root, json.dumps(report.to_json(), indent=1).encode())
         refuse_if_cut_off(files)  # a lock may not reach as far as another machine
         check_unchanged(run.plan)
+        given = share_copy(files, staging)
         finish_copy(staging, destination)
     except BaseException:
         discard_copy(staging)
         raise
     report = _delivered(destination, run, report)
+    if not given and is_local(files.root):
+        report = replace(report, warnings=(*report.warnings, _not_given(files.root, destination.root)))
     return replace(report, seconds=time.monotonic() - run.started)
+
+
+def _not_given(source: str, copy: str) -> str:
+    owner, me = read_access(source).owner_name, own_access(0).owner_name
+    return (
+        f"{copy} belongs to {me}, who may not give files to the owner of the source ({owner}). Before a query of "
+        f"{owner} starts on it, run as root: chown -R --reference={source} {copy}"
+    )

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from ttlsnap.access import PRIVATE_FOLDER, Access, access_of_new, own_access, umask
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.metadata import relocated
 from ttlsnap.errors import RefusedError, StorageError, UsageError
@@ -45,6 +46,42 @@ def check_destination(source: str, output: str) -> LocalDirectory:
 def staging_directory(destination: LocalDirectory, run: str) -> LocalDirectory:
     """Where the copy grows."""
     return LocalDirectory(f"{destination.root}.{run}.ttlsnap")
+
+
+def begin_copy(source: Directory, staging: LocalDirectory) -> None:
+    """Make the folder where the copy grows, for this user alone; those above that are missing are as the source's."""
+    missing = [folder for folder in Path(staging.root).parents if not folder.exists()]
+    access = _access_of_root(source)
+    staging.mkdirs("")
+    for folder in missing:
+        LocalDirectory(str(folder)).set_access("", access)
+    staging.set_access("", own_access(PRIVATE_FOLDER))
+
+
+def share_copy(source: Directory, staging: LocalDirectory) -> bool:
+    """Give the whole copy to those who may use the source; False if this user may not give it to the source's owner.
+
+    The copy is never more readable than its source, whatever the folders above that let through.
+    """
+    given = _share_below(source, staging, "")
+    return staging.set_access("", _access_of_root(source)) and given
+
+
+def _share_below(source: Directory, staging: LocalDirectory, path: str) -> bool:
+    given = True
+    for info in staging.list(path):
+        inner = f"{path}/{info.name}" if path else info.name
+        if info.is_dir:
+            access = source.access(inner) or source.access("")
+            given &= _share_below(source, staging, inner)
+        else:
+            access = access_of_new(source, inner)
+        given &= staging.set_access(inner, access or own_access((0o777 if info.is_dir else 0o666) & ~umask()))
+    return given
+
+
+def _access_of_root(source: Directory) -> Access:
+    return source.reach("") or own_access(0o777 & ~umask())
 
 
 def write_copy(

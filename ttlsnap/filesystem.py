@@ -24,10 +24,11 @@ import errno
 import fcntl
 import io
 import os
+import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,10 +36,25 @@ from secrets import token_hex
 from typing import Any, BinaryIO, Protocol, TypeVar, cast
 from urllib.parse import unquote, urlparse
 
+from ttlsnap.access import (
+    PRIVATE_FILE,
+    PRIVATE_FOLDER,
+    Access,
+    access_of_new,
+    access_of_new_folder,
+    may_reach,
+    read_access,
+    write_access,
+)
 from ttlsnap.errors import BusyError, RefusedError, StorageError, UnsupportedError, UsageError
+from ttlsnap.lease import Lease
+from ttlsnap.local_lock import LocalLock
 
 OWN = "_ttlsnap"
 """The folder that ttlsnap keeps for itself in a checkpoint."""
+
+LOCK = f"{OWN}/lock"
+"""The file by which a process holds the lock of a directory; on a local file system each has another name."""
 
 SCRATCH = ".tmp"
 """How the names of files end that are written beside others, and renamed or linked when they are whole."""
@@ -79,6 +95,29 @@ class Directory(Protocol):
 
     def stat(self, path: str) -> FileInfo | None: ...
     def real_path(self, path: str) -> str: ...
+    def access(self, path: str) -> Access | None:
+        """Who may use a file or folder; None where it does not exist, or the storage does not record that."""
+        ...
+
+    def reach(self, path: str) -> Access | None:
+        """The same, without those whom a folder above keeps out."""
+        ...
+
+    def set_access(self, path: str, access: Access) -> bool:
+        """Give a file or folder its owner, group and mode; False if this user may not give it away.
+
+        Then it stays this user's, and its group may do no more than everybody, unless the group is right.
+        """
+        ...
+
+    def is_link(self, path: str) -> bool:
+        """Whether a file is a symbolic link, which a renaming would not follow."""
+        ...
+
+    def mount(self, path: str) -> Hashable:
+        """What all folders have in common between which files can be renamed; of one that is missing, that above it."""
+        ...
+
     def open(self, path: str) -> BinaryIO: ...
     def read(self, path: str, limit: int) -> bytes: ...
     def provide(self, path: str, place: Path) -> None: ...
@@ -234,9 +273,13 @@ class LocalDirectory:
         self.root = root
         # Folders found to be reached without links: looking at each part of each path again is what would cost.
         self._plain: set[str] = set()
+        self._lease: Lease[str] | None = None
 
     def __repr__(self) -> str:
         return f"LocalDirectory({self.root!r})"
+
+    def __reduce__(self) -> tuple[type[LocalDirectory], tuple[str]]:
+        return LocalDirectory, (self.root,)  # another process does not hold the lock
 
     def locate(self, path: str) -> str:
         """The absolute path of ``path``; raises RefusedError when it leads outside."""
@@ -284,6 +327,39 @@ class LocalDirectory:
         """Where ``path`` is, links followed."""
         return os.path.realpath(self.locate(path))
 
+    def access(self, path: str) -> Access | None:
+        with _errors("look at", self, path):
+            try:
+                return read_access(self.locate(path))
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def reach(self, path: str) -> Access | None:
+        found = self.access(path)
+        with _errors("look at", self, path):
+            above = Path(self.real_path(path)).parents
+            return None if found is None else may_reach(found, map(read_access, above))
+
+    def set_access(self, path: str, access: Access) -> bool:
+        self._require_lease()
+        with _errors("set the owner and mode of", self, path):
+            return write_access(self.locate(path), access)
+
+    def is_link(self, path: str) -> bool:
+        with _errors("look at", self, path):
+            full = Path(self.locate(path))
+            return full.is_symlink() and not full.is_dir()
+
+    def mount(self, path: str) -> Hashable:
+        with _errors("look at", self, path):
+            folder = Path(self.locate(path))
+            return _mount(next(above for above in (folder, *folder.parents) if above.is_dir()))
+
+    def _follow(self, path: str, access: Access | None) -> None:
+        """Give something new its access, as far as this user may."""
+        if access is not None:
+            self.set_access(path, access)
+
     def open(self, path: str) -> BinaryIO:
         with _errors("open", self, path):
             full = self.locate(path)
@@ -311,6 +387,7 @@ class LocalDirectory:
         scratch = scratch_beside(path)
         try:
             self._write_synced(scratch, data)
+            self._follow(scratch, access_of_new(self, path))
             made = self._link(scratch, path)
         finally:
             self._discard(scratch)
@@ -322,6 +399,7 @@ class LocalDirectory:
     def _link(self, source: str, target: str) -> bool | None:
         """A second name for a file, at once and with its content; False if there is such a name, None if no file
         can have two on this file system."""
+        self._require_lease()
         with _errors("create", self, target):
             try:
                 os.link(self.locate(source), self.locate(target))
@@ -335,12 +413,15 @@ class LocalDirectory:
 
     def _create_exclusive(self, path: str, data: bytes) -> bool:
         """``create`` for file systems without hard links: exclusive, but a crash can leave a part of the content."""
+        self._require_lease()
         with _errors("create", self, path):
             try:
-                descriptor = os.open(self.locate(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+                access = access_of_new(self, path)
+                descriptor = os.open(self.locate(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
             except FileExistsError:
                 return False
             with os.fdopen(descriptor, "wb") as file:
+                self._follow(path, access)
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -351,6 +432,7 @@ class LocalDirectory:
         scratch = scratch_beside(path)
         try:
             self._write_synced(scratch, data)
+            self._follow(scratch, access_of_new(self, path))
             self.rename(scratch, path)
         except BaseException:
             self._discard(scratch)
@@ -368,13 +450,15 @@ class LocalDirectory:
 
     @contextlib.contextmanager
     def writer(self, path: str) -> Iterator[BinaryIO]:
-        """A new file (an old one is truncated), synced when the block ends."""
-        with _errors("write", self, path), Path(self.locate(path)).open("wb") as file:
+        """A new file (an old one is truncated), synced when the block ends; its owner alone may use a new one."""
+        self._require_lease()
+        with _errors("write", self, path), open(self.locate(path), "wb", opener=_open_private) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
 
     def rename(self, source: str, target: str) -> None:
+        self._require_lease()
         with _errors("rename", self, source):
             os.rename(self.locate(source), self.locate(target))  # noqa: PTH104 - one system call, no checks
 
@@ -387,11 +471,14 @@ class LocalDirectory:
         if self._link(source, target) is None:
             with self.open(source) as old, self.writer(target) as new:
                 shutil.copyfileobj(old, new, _PIECE)
+            self._follow(target, self.access(source))
         self.sync(target.rpartition("/")[0])
 
     def bring(self, source: str, path: str) -> None:
-        """Move a local file in from outside; it is synced."""
+        """Move a local file in from outside; it is synced, and its owner alone may use it."""
+        self._require_lease()
         with _errors("write", self, path):
+            Path(source).chmod(PRIVATE_FILE)
             try:
                 os.rename(source, self.locate(path))  # noqa: PTH104 - one system call
             except OSError as error:
@@ -405,11 +492,13 @@ class LocalDirectory:
 
     def remove(self, path: str) -> None:
         """Delete a file; a missing one is fine."""
+        self._require_lease()
         with _errors("remove", self, path):
             Path(self.locate(path)).unlink(missing_ok=True)
 
     def remove_tree(self, path: str) -> None:
         """Delete a directory with all that is in it; a missing one is fine."""
+        self._require_lease()
         with _errors("remove", self, path):
             full = self.locate(path)
             if Path(full).exists():
@@ -417,13 +506,24 @@ class LocalDirectory:
 
     def mkdirs(self, path: str) -> None:
         """Make a directory and those above it that are missing; their names are synced."""
+        self._require_lease()
         with _errors("make directory", self, path):
-            folder = Path(self.locate(path))
+            folder, root = Path(self.locate(path)), Path(self.root)
             missing = [folder, *folder.parents]
             missing = missing[: next(i for i, above in enumerate(missing) if above.is_dir())]
             for new in reversed(missing):
-                new.mkdir(exist_ok=True)
-                _sync_directory(new.parent)
+                self._make_folder(new, new.relative_to(root).as_posix() if root in new.parents else "")
+
+    def _make_folder(self, folder: Path, path: str) -> None:
+        """Make one folder; ``path`` is empty where it is the directory itself, or above that."""
+        if not path:
+            folder.mkdir(exist_ok=True)
+        else:
+            access = access_of_new_folder(self, path)
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(PRIVATE_FOLDER)
+                self._follow(path, access)
+        _sync_directory(folder.parent)
 
     def sync(self, path: str) -> None:
         """Make the names in directory ``path`` durable."""
@@ -432,23 +532,42 @@ class LocalDirectory:
 
     @contextlib.contextmanager
     def lock(self, *, shared: bool = False) -> Iterator[None]:
-        """Hold an exclusive ``flock`` on the directory itself, or one that is ``shared``.
+        """Hold the lock; ``shared`` only looks that nobody does, since whoever reads may not be allowed to write.
 
-        It leaves no file behind, and the kernel lets go of it when the process dies. It works between processes of one
-        machine on local disks; network file systems differ. Raises BusyError when another process has it.
+        The lock is an exclusive ``flock`` on the directory itself, which the kernel releases when the process dies.
+        But it reaches no other machine, so there is also a lease (see ``ttlsnap.lease``). The lease of a process that
+        has died on this machine is taken over at once. Raises BusyError when another process has the lock.
         """
         with _errors("open", self, ""):
             descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        lock = LocalLock(self, OWN)
         try:
-            try:
-                fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise BusyError(f"another ttlsnap is at work on {self.root}; wait until it has ended") from error
-            except OSError as error:
-                raise StorageError(f"{self.root} cannot be locked on this file system: {error.strerror}") from error
-            yield
+            self._flock(descriptor, shared, lock)
+            if shared:
+                lock.refuse_if_held()
+                yield
+                return
+            with Lease(lock) as lease:
+                self._lease = lease
+                try:
+                    yield
+                finally:
+                    self._lease = None
         finally:
             os.close(descriptor)
+
+    def _flock(self, descriptor: int, shared: bool, lock: LocalLock) -> None:
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            words = "".join(f" ({owner})" for owner in lock.owners)
+            raise BusyError(f"another ttlsnap is at work on {self.root}{words}; wait until it has ended") from error
+        except OSError as error:
+            raise StorageError(f"{self.root} cannot be locked on this file system: {error.strerror}") from error
+
+    def _require_lease(self) -> None:
+        if self._lease is not None:
+            self._lease.require()
 
     def now_ns(self) -> int:
         """What time it is by the clock that stamps the files here, in nanoseconds since the epoch.
@@ -494,6 +613,21 @@ class _RawFile(io.FileIO):
     def readall(self) -> bytes:
         with _errors("read", *self._place):
             return super().readall()
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, PRIVATE_FILE)
+
+
+def _mount(folder: Path) -> Hashable:
+    """Return what identifies a mount: the device, and the mount's number, since a device can be mounted twice."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        facts = Path(f"/proc/self/fdinfo/{descriptor}")
+        number = re.search(r"^mnt_id:\s*(\d+)", facts.read_text(), re.MULTILINE) if facts.exists() else None
+        return os.fstat(descriptor).st_dev, number and number[1]
+    finally:
+        os.close(descriptor)
 
 
 def _sync_directory(path: str | Path) -> None:

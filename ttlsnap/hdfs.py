@@ -20,17 +20,17 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from hdfs_native import Client, FileReader, FileStatus, FileWriter, WriteOptions
 
+from ttlsnap.access import Access, access_of_new, access_of_new_folder, may_reach, without_group
 from ttlsnap.errors import BusyError, RefusedError, StorageError, TtlsnapError, UnsupportedError, UsageError
-from ttlsnap.filesystem import OWN, FileInfo, scratch_beside, scratch_name
+from ttlsnap.filesystem import LOCK, OWN, FileInfo, scratch_beside, scratch_name
 
-LOCK = f"{OWN}/lock"
 _HELD_S = 15.0  # for so long a lock that was just seen to be ours is ours: a quarter of what the name node allows
 _PATIENCE_S = 20
 _PIECE = 8 << 20
@@ -84,6 +84,49 @@ class HdfsDirectory:
         """The path itself: there are no links."""
         return f"{self.root}/{path}"
 
+    def access(self, path: str) -> Access | None:
+        with _errors("look at", self, path):
+            try:
+                return _access(self._client.get_file_info(self._locate(path)))
+            except FileNotFoundError:
+                return None
+
+    def reach(self, path: str) -> Access | None:
+        found = self.access(path)
+        with _errors("look at", self, path):
+            above = [str(folder) for folder in PurePosixPath(self._locate(path)).parents]
+            return found and may_reach(found, (_access(self._client.get_file_info(folder)) for folder in above))
+
+    def set_access(self, path: str, access: Access) -> bool:
+        self._require_lock()
+        with _errors("set the owner and mode of", self, path):
+            full = self._locate(path)
+            now, mode = _access(self._client.get_file_info(full)), access.mode
+            given = (now.owner, now.group) == (access.owner, access.group) or self._give(full, access)
+            if not given and now.group != access.group:
+                mode = without_group(mode)
+            if now.mode != mode:
+                self._client.set_permission(full, mode)
+        return given
+
+    def _give(self, full: str, access: Access) -> bool:
+        """Return whether this user may do that; only the superuser may. Numbers are those of a local file system."""
+        if not isinstance(access.owner, str) or not isinstance(access.group, str):
+            return False
+        try:
+            self._client.set_owner(full, access.owner, access.group)
+        except Exception as error:  # the client has no kind of its own
+            if "AccessControlException" not in str(error):
+                raise
+            return False
+        return True
+
+    def is_link(self, path: str) -> bool:
+        return False  # there are none
+
+    def mount(self, path: str) -> Hashable:
+        return None  # a file system is one
+
     def open(self, path: str) -> BinaryIO:
         with _errors("open", self, path):
             if self._client.get_file_info(self._locate(path)).isdir:
@@ -106,8 +149,7 @@ class HdfsDirectory:
 
     def create(self, path: str, data: bytes) -> bool:
         """Make ``path`` with ``data``, whole; False when it exists already. No two callers give the same ``data``."""
-        scratch = scratch_beside(path)
-        self._write(scratch, data)
+        scratch = self._write_beside(path, data)
         with _errors("create", self, path):
             try:
                 self._move(scratch, path, overwrite=False)
@@ -126,9 +168,7 @@ class HdfsDirectory:
 
     def replace(self, path: str, data: bytes) -> None:
         """Write ``path`` whole: readers see the old content or the new."""
-        scratch = scratch_beside(path)
-        self._write(scratch, data)
-        self.rename(scratch, path)
+        self.rename(self._write_beside(path, data), path)
 
     @contextlib.contextmanager
     def writer(self, path: str) -> Iterator[BinaryIO]:
@@ -172,8 +212,14 @@ class HdfsDirectory:
     def mkdirs(self, path: str) -> None:
         """Make a directory and those above it that are missing."""
         self._require_lock()
-        with _errors("make directory", self, path):
-            self._client.mkdirs(self._locate(path), create_parent=True)
+        parts = [part for part in path.split("/") if part]
+        for folder in ("/".join(parts[: number + 1]) for number in range(len(parts))):
+            if self.stat(folder) is None:
+                access = access_of_new_folder(self, folder)
+                with _errors("make directory", self, folder):
+                    self._client.mkdirs(self._locate(folder), create_parent=True)
+                if access is not None:
+                    self.set_access(folder, access)
 
     def sync(self, path: str) -> None:
         """Nothing: names are the name node's, which has logged them before it answers."""
@@ -205,6 +251,7 @@ class HdfsDirectory:
                     self._take_lock(client, make=False).close()
             yield
             return
+        self.mkdirs(OWN)
         self._lock = _Lock(self, client, self._take_lock(client, make=True))
         try:
             yield
@@ -234,6 +281,14 @@ class HdfsDirectory:
     def _require_lock(self) -> None:
         if self._lock is not None:
             self._lock.require()
+
+    def _write_beside(self, path: str, data: bytes) -> str:
+        """Write what is to become ``path``; where it is until then."""
+        scratch, access = scratch_beside(path), access_of_new(self, path)
+        self._write(scratch, data)
+        if access is not None:
+            self.set_access(scratch, access)
+        return scratch
 
     def _write(self, path: str, data: bytes) -> None:
         self._upload(io.BytesIO(data), path)
@@ -344,6 +399,10 @@ def _connect(host: str) -> Client:
 def _awake_or_not() -> float:
     """Seconds that have passed, those in which the machine slept, too."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _access(status: FileStatus) -> Access:
+    return Access(status.owner, status.group, status.permission & 0o777)
 
 
 def _info(status: FileStatus) -> FileInfo:

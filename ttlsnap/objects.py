@@ -8,8 +8,7 @@ They differ from a disk in what ``Directory`` promises:
   that the object is there already: then it is looked at whose it is.
 * Nothing is renamed. It is copied, and then deleted; what was cut off between the two, ``complete_rename`` ends.
 * No kernel lets go of the lock of a process that has died, so a lock is a lease: an object that its owner renews, and
-  that somebody else may take over when it has not been renewed for ``LEASE`` seconds by the store's own clock. An owner
-  who could not renew it in time changes nothing any more.
+  that somebody else may take over when it has run out by the store's own clock (see ``ttlsnap.lease``).
 
 Credentials, region and endpoint come from the environment, by the names that each provider's own tools use.
 """
@@ -18,14 +17,11 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import shutil
-import socket
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
@@ -36,19 +32,18 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, NotFoundError, PreconditionError
 from obstore.store import from_url
 
+from ttlsnap.access import Access
 from ttlsnap.errors import BusyError, RefusedError, StorageError, UnsupportedError, UsageError
-from ttlsnap.filesystem import OBJECT_STORES, OWN, FileInfo
+from ttlsnap.filesystem import LOCK, OBJECT_STORES, OWN, FileInfo
+from ttlsnap.lease import MAX_LOCK_BYTES, Lease, Owner, refuse_if_alive
 
 if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta, PutResult, UpdateVersion
     from obstore.store import ObjectStore, RetryConfig
 
-LOCK = f"{OWN}/lock"
-LEASE = 120.0  # seconds
 RETRIES: RetryConfig = {"max_retries": 10, "retry_timeout": timedelta(minutes=2)}
 _PIECE = 8 << 20
 _IN_MEMORY = 64 << 20
-_MAX_LOCK_BYTES = 4096
 # Where a client asks for the role of the machine that it is on, in AWS and elsewhere.
 _METADATA = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
 _CUT_OFF = "request or response body error"
@@ -70,7 +65,7 @@ class ObjectDirectory:
         self._prefix = prefix.strip("/")
         self._bucket = f"{OBJECT_STORES[scheme.lower()]}://{bucket}"
         self.root = f"{scheme.lower()}://{bucket}/{self._prefix}".rstrip("/")
-        self._lease: _Lease | None = None
+        self._lease: Lease[UpdateVersion] | None = None
 
     def __repr__(self) -> str:
         return f"ObjectDirectory({self.root!r})"
@@ -105,6 +100,23 @@ class ObjectDirectory:
     def real_path(self, path: str) -> str:
         """The path itself: there are no links."""
         return f"{self.root}/{path}"
+
+    # Objects have no owners or modes that a query would see, no links, and no mounts.
+
+    def access(self, path: str) -> Access | None:
+        return None
+
+    def reach(self, path: str) -> Access | None:
+        return None
+
+    def set_access(self, path: str, access: Access) -> bool:
+        return True
+
+    def is_link(self, path: str) -> bool:
+        return False
+
+    def mount(self, path: str) -> Hashable:
+        return None
 
     def open(self, path: str) -> BinaryIO:
         key = self._key(path)
@@ -155,6 +167,8 @@ class ObjectDirectory:
             self._upload(cast("BinaryIO", file), path)
 
     def _upload(self, file: BinaryIO, path: str) -> None:
+        self._require_lease()
+
         def put() -> None:
             file.seek(0)
             obstore.put(self._store, self._key(path), file, chunk_size=_PIECE)
@@ -243,7 +257,7 @@ class ObjectDirectory:
                 self._refuse_if_alive(meta, time.time_ns())
             yield
             return
-        with _Lease(self) as lease:
+        with Lease(self) as lease:
             self._lease = lease
             try:
                 yield
@@ -262,18 +276,11 @@ class ObjectDirectory:
                 return None
 
     def _refuse_if_alive(self, meta: ObjectMeta, now_ns: int) -> None:
-        age = (now_ns - _nanoseconds(meta)) / 1e9
-        if age > LEASE:
-            return
         try:
-            owner = json.loads(self.read(LOCK, _MAX_LOCK_BYTES))
-            who = f"process {int(owner['process'])} on {owner['host']!r}"
-        except (ValueError, KeyError, TypeError, StorageError):
-            who = "somebody"
-        raise BusyError(
-            f"another ttlsnap is at work on {self.root} ({who}); wait until it has ended. If it has died, its lock "
-            f"ends in {LEASE - age:.0f} s"
-        )
+            owner = Owner.read(self.read(LOCK, MAX_LOCK_BYTES))
+        except StorageError:
+            owner = None
+        refuse_if_alive(self.root, owner, (now_ns - _nanoseconds(meta)) / 1e9)
 
     # What a lease is made of: conditional writes of the lock, which tell who was first.
 
@@ -305,10 +312,14 @@ class ObjectDirectory:
                     return mine
                 raise BusyError(f"another ttlsnap has taken the lock of {self.root} over") from error
 
+    def release_lock(self, version: UpdateVersion) -> None:
+        """Remove the lock."""
+        self.remove(LOCK)
+
     def _written_lock(self, data: bytes) -> UpdateVersion | None:
         """The lock's version where ``data`` is in it: it had been written, and the answer was lost."""
         meta = self._head(LOCK)
-        return _version(meta) if meta is not None and self.read(LOCK, _MAX_LOCK_BYTES) == data else None
+        return _version(meta) if meta is not None and self.read(LOCK, MAX_LOCK_BYTES) == data else None
 
     def _require_conditions(self, data: bytes) -> None:
         """A store that takes no notice of the condition would let a fence overwrite what a query has written."""
@@ -321,50 +332,6 @@ class ObjectDirectory:
             f"{self.root}: this store takes no notice of conditional writes (If-None-Match), so that two that write "
             "here could not be kept apart. Copy the checkpoint to a local disk, or to a store that knows them"
         )
-
-
-class _Lease:
-    """A lock that is renewed by a thread until the block ends."""
-
-    def __init__(self, files: ObjectDirectory) -> None:
-        self._files, self._lost = files, False
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._renew, name="ttlsnap-lease", daemon=True)
-        owner = {"host": socket.gethostname(), "process": os.getpid(), "token": token_hex(16)}
-        self._data, self._version, self._until = json.dumps(owner).encode(), cast("UpdateVersion", {}), 0.0
-
-    def __enter__(self) -> _Lease:
-        asked = time.monotonic()
-        self._version = self._files.take_lock(self._data)
-        self._until = asked + LEASE
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        if not self._lost and time.monotonic() < self._until:
-            with contextlib.suppress(StorageError):  # it runs out by itself
-                self._files.remove(LOCK)
-
-    def require(self) -> None:
-        """Raise StorageError when the lock may be somebody else's by now. A fifth of it is left for what is asked."""
-        if self._lost or time.monotonic() > self._until - LEASE / 5:
-            raise StorageError(
-                f"{self._files.root}: its lock could not be renewed in time, so that it may be somebody else's now"
-            )
-
-    def _renew(self) -> None:
-        while not self._stop.wait(LEASE / 6):
-            asked = time.monotonic()
-            try:
-                self._version = self._files.renew_lock(self._data, self._version)
-                self._until = asked + LEASE
-            except BusyError:
-                self._lost = True
-                return
-            except StorageError:
-                continue  # as long as there is time
 
 
 class _RawObject(io.RawIOBase):

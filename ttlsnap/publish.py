@@ -44,6 +44,7 @@ from ttlsnap.journal import (
 )
 from ttlsnap.partition import PartitionResult
 from ttlsnap.plan import PartitionPlan, Plan, StorePlan
+from ttlsnap.preflight import hand_over, refuse_immovable
 
 
 def publish(plan: Plan, results: Sequence[PartitionResult], *, planned_batch: bool = True) -> Journal:
@@ -64,7 +65,7 @@ def publish(plan: Plan, results: Sequence[PartitionResult], *, planned_batch: bo
     aside = set_aside(files, plan.run, [*(file.target for file in staged), *outliving])
     aside += set_aside_checksums(files, plan.run, fence)
     tables = [path for result in results for path in result.superseded]
-    superseded = [*tables, *sorted(existing(files, [name for path in tables for name in _checksums(path)]))]
+    superseded = [*tables, *sorted(existing(files, [name for path in tables for name in layout.all_checksums(path)]))]
     each(files, lambda path: files.preserve(path, journals.backup_path(plan.run, path)), superseded)
     is_next = checkpoint.logs.offsets[-1] == checkpoint.batch.id
     times = {path: info.mtime_ns for path, info in stats(files, [file.path for file in staged]).items()}
@@ -89,20 +90,15 @@ def set_aside(files: Directory, run: str, paths: Sequence[str]) -> list[Move]:
 
     A checksum file goes before the file it is about: a stale one would make Spark fail.
     """
-    names = [name for path in paths for name in (*_checksums(path), path)]
+    names = [name for path in paths for name in (*layout.all_checksums(path), path)]
     there = existing(files, names)
     return [Move(name, journals.backup_path(run, name)) for name in dict.fromkeys(names) if name in there]
 
 
 def set_aside_checksums(files: Directory, run: str, path: str) -> list[Move]:
     """Moves of checksum files that an earlier file of this name left: they would not fit the new one."""
-    there = existing(files, _checksums(path)) if files.stat(path) is None else set()
-    return [Move(name, journals.backup_path(run, name)) for name in _checksums(path) if name in there]
-
-
-def _checksums(path: str) -> tuple[str, ...]:
-    hadoop, spark = layout.checksum_files(path)
-    return (*layout.checksum_files(spark), hadoop, spark)
+    there = existing(files, layout.all_checksums(path)) if files.stat(path) is None else set()
+    return [Move(name, journals.backup_path(run, name)) for name in layout.all_checksums(path) if name in there]
 
 
 def existing(files: Directory, paths: Sequence[str]) -> set[str]:
@@ -136,6 +132,9 @@ def swap(
     The journal is closed when this returns, and when it raises, unless the message names ``ttlsnap recover``.
     """
     raise_received()
+    refuse_immovable(files, [path for move in journal.moves for path in (move.source, move.target)])
+    staged = [move for move in journal.new if move.source == journals.staged_path(journal.run, move.target)]
+    each(files, lambda move: hand_over(files, move.source, move.target), staged)
     backup = f"{layout.run_directory(journal.run)}/backup"  # which is named in the report
     for folder in sorted({backup, *(move.target.rpartition("/")[0] for move in journal.moves)}):
         files.mkdirs(folder)

@@ -31,6 +31,7 @@ from ttlsnap.journal import (
     Move,
     backup_path,
     close_journal,
+    digest_of,
     is_same,
     next_number,
     planned_batch,
@@ -43,6 +44,7 @@ from ttlsnap.journal import (
 )
 from ttlsnap.locking import refuse_if_running
 from ttlsnap.plan import new_run_id
+from ttlsnap.preflight import refuse_foreign
 from ttlsnap.publish import (
     apply,
     close_undone,
@@ -106,26 +108,35 @@ def recover(
     that the journal names are gone.
     """
     files = existing_checkpoint(target)
+    if not files.list(OWN) and read_logs(files).fence is None:
+        return RecoverReport(files.root, "nothing", None)
     places = _places(target, expired_to, confirm)
-    with files.lock():
-        journal = next((j for j in read_journals(files) if j.status == "open"), None)
-        foreign: list[str] = []
-        if journal is None:
-            _refuse_orphan_fence(files)
-            outcome: Outcome = "nothing"
-        else:
-            try:
-                foreign = rewritten(files, journal) if prefer_undo else []
-                outcome = _settle(files, journal, prefer_undo)
-            except StorageError as error:
-                raise StorageError(
-                    f"{error}\nNothing is lost. When the disk is well again, run: ttlsnap recover {files.root}"
-                ) from error
-            if outcome == "undone" and not foreign:
-                _discard_files(files, journal.run)
-        discard_leftovers(files)
-        warnings = [*(_kept(files, journal) if journal and foreign else ()), *deliver_all(files, places)]
-        return RecoverReport(files.root, outcome, journal.run if journal else None, tuple(warnings))
+    try:
+        with files.lock():
+            return _recover(files, prefer_undo, places)
+    except StorageError as error:
+        raise StorageError(
+            f"{error}\nNothing is lost. When the disk is well again, run: ttlsnap recover {files.root}"
+        ) from error
+
+
+def _recover(files: Directory, prefer_undo: bool, places: Places) -> RecoverReport:
+    journal = next((j for j in read_journals(files) if j.status == "open"), None)
+    foreign: list[str] = []
+    if journal is None:
+        _refuse_orphan_fence(files)
+        outcome: Outcome = "nothing"
+    else:
+        if journal.planned is not None:
+            refuse_foreign(files, [journal.fence])  # the planned batch takes its place
+        foreign = rewritten(files, journal) if prefer_undo else []
+        outcome = _settle(files, journal, prefer_undo)
+        if outcome == "undone" and not foreign:
+            _discard_files(files, journal.run)
+    discard_leftovers(files)
+    kept = _kept(files, journal) if journal and foreign else []
+    warnings = [*kept, *warn_of_only_copies(files), *deliver_all(files, places)]
+    return RecoverReport(files.root, outcome, journal.run if journal else None, tuple(warnings))
 
 
 def _kept(files: Directory, journal: Journal) -> list[str]:
@@ -368,10 +379,56 @@ def _discard_files(files: Directory, run: str) -> bool:
     """Remove what an ended run holds besides journal and report; whether there was a backup."""
     backup = f"{layout.run_directory(run)}/backup"
     had_backup = files.stat(backup) is not None
+    if had_backup and only_copies(files, run):
+        return False
     files.remove_tree(backup)
     files.remove_tree(staged_path(run, ""))
     files.remove_tree(scratch_path(run))
     return had_backup
+
+
+def only_copies(files: Directory, run: str) -> list[str]:
+    """Return the files in the backup of a run that was not published that are not back in their places.
+
+    There should be none, because undoing a run brings them back. They may be all that is left of the old state.
+    """
+    backup = backup_path(run, "")
+    if files.stat(backup.rstrip("/")) is None:
+        return []
+    journal = read_journal(files, run)
+    if journal is not None and journal.status != "undone":
+        return []
+    known = set(journal.preserved) if journal is not None else set()  # these have two names, and never lost the first
+    kept = [path for path in _files_below(files, backup.rstrip("/")) if path.removeprefix(backup) not in known]
+    same = each(files, lambda path: _are_same(files, path, path.removeprefix(backup)), kept)
+    return [path for path, is_back in zip(kept, same, strict=True) if not is_back]
+
+
+def warn_of_only_copies(files: Directory) -> list[str]:
+    """Say which backups ttlsnap keeps because of ``only_copies``."""
+    runs = [info.name for info in files.list(layout.RUNS) if info.is_dir and layout.is_run(info.name)]
+    return [
+        f"run {run} was not published, but {files.root}/{copies[0]} is not back in its place ({len(copies)} such in "
+        f"all), so ttlsnap keeps it. If the file is missing from the checkpoint, move it back; if it is not needed, "
+        f"remove {files.root}/{layout.run_directory(run)}"
+        for run, copies in zip(runs, each(files, lambda run: only_copies(files, run), runs), strict=True)
+        if copies
+    ]
+
+
+def _files_below(files: Directory, folder: str) -> list[str]:
+    found = []
+    for info in files.list(folder):
+        path = f"{folder}/{info.name}"
+        found += _files_below(files, path) if info.is_dir else [path]
+    return found
+
+
+def _are_same(files: Directory, first: str, second: str) -> bool:
+    one, other = files.stat(first), files.stat(second)
+    if one is None or other is None or (one.size, one.is_dir) != (other.size, other.is_dir):
+        return False
+    return one.mtime_ns == other.mtime_ns or digest_of(files, first) == digest_of(files, second)
 
 
 def discard_leftovers(files: Directory) -> None:
@@ -395,7 +452,9 @@ def discard_leftovers(files: Directory) -> None:
 
 @deferred()
 def discard_run(files: Directory, run: str) -> None:
-    """Remove a run's folder, and ttlsnap's own when it was the only one."""
+    """Remove a run's folder, and ttlsnap's own when it was the only one; keep what is nowhere else."""
+    if only_copies(files, run):
+        return
     # A report that stands alone is that of a copy, so it goes first.
     files.remove(report_path(run))
     files.remove_tree(layout.run_directory(run))

@@ -7,12 +7,15 @@ not there is an error, never a skip.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import stat
 import subprocess
 import sys
 import threading
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +52,58 @@ def interpreter(version: str) -> Path:
     return python
 
 
+@dataclass(frozen=True)
+class User:
+    """A user of this machine, as whom a process runs, with what its umask lets others do."""
+
+    number: int
+    umask: int
+
+    def python(self, version: str) -> tuple[str, str]:
+        """A Python that this user may run, with what this version of Spark has installed; and that folder."""
+        own = interpreter(version)
+        words = [str(own), "-c", "import pyspark, sys; print(pyspark.__path__[0], *sys.version_info[:2])"]
+        package, *numbers = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+        packages = str(Path(package).parent)
+        for python in (str(own), f"/usr/bin/python{'.'.join(numbers)}"):
+            with contextlib.suppress(OSError):
+                told = subprocess.run(
+                    [python, "-c", "import pyspark"], env={"PYTHONPATH": packages}, capture_output=True, **self.options
+                )
+                if told.returncode == 0:
+                    return python, packages
+        raise JudgeError(f"user {self.number} may not run {own}: install a Python of that version for all users")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """For ``subprocess``."""
+        return {"user": self.number, "group": self.number, "extra_groups": [], "umask": self.umask}
+
+    def own(self, folder: Path) -> None:
+        """Give a new folder to this user, and let it come there."""
+        os.chown(folder, self.number, self.number)
+        for above in folder.parents:
+            mode = above.stat().st_mode
+            if not mode & stat.S_IXOTH:
+                above.chmod(mode | stat.S_IXGRP | stat.S_IXOTH)
+
+
 class Server:
     """One server process; requests from several threads may be under way at once.
 
     ``classes`` is a folder on Spark's class path, which those of one version may share. With ``delta`` the session has
-    Delta (of the newest Spark alone).
+    Delta (of the newest Spark alone). It runs as this user, or as ``user``.
     """
 
-    def __init__(self, version: str, number: int, scratch: Path, classes: Path, delta: bool = False) -> None:
+    def __init__(
+        self,
+        version: str,
+        number: int,
+        scratch: Path,
+        classes: Path,
+        delta: bool = False,
+        user: User | None = None,
+    ) -> None:
         self.version = version
         self.number = number
         scratch.mkdir(parents=True)
@@ -64,7 +111,7 @@ class Server:
         self._log = scratch / "log"
         # None of this process's paths and settings: the judge imports what its version has installed.
         unwanted = ("PYTHONPATH", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS")
-        python = str(interpreter(version))
+        python, packages = (str(interpreter(version)), "") if user is None else user.python(version)
         environment = {name: value for name, value in os.environ.items() if name not in unwanted}
         environment |= {
             "PYTHONSAFEPATH": "1",
@@ -72,6 +119,11 @@ class Server:
             "PYSPARK_PYTHON": python,
             "PYSPARK_DRIVER_PYTHON": python,
         }
+        if user is not None:
+            # Hadoop's file systems have a umask of their own.
+            mask = f"--conf spark.hadoop.fs.permissions.umask-mode={user.umask:03o} pyspark-shell"
+            environment |= {"PYTHONPATH": packages, "HOME": str(scratch), "PYSPARK_SUBMIT_ARGS": mask}
+            user.own(scratch)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [python, str(Path(__file__).with_name("server.py")), str(scratch), str(classes)] + ["delta"] * delta,
@@ -81,6 +133,7 @@ class Server:
                 text=True,
                 cwd=scratch,
                 env=environment,
+                **({} if user is None else user.options),
             )
         self._lock = threading.Lock()
         self._waiting: dict[int, Future[Any]] = {}

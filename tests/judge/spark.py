@@ -21,7 +21,7 @@ from typing import Self, TypeVar
 from .layouts import has_begun, layout_of, snapshots_in, store_folders
 from .model import MODELLED, Model
 from .outcomes import Batch, Entry, canonical, entry
-from .processes import NEWEST, JudgeError, Server, SparkFailed
+from .processes import NEWEST, JudgeError, Server, SparkFailed, User
 from .queries import ENDLESS, SCALA, Event, Query
 
 Events = Sequence[Event]
@@ -55,10 +55,14 @@ class Checkpoint:
 
 
 class Judge:
-    """Real Spark in several versions; use as a context manager, or ``close`` it."""
+    """Real Spark in several versions; use as a context manager, or ``close`` it. It may run as another ``user``."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, user: User | None = None) -> None:
+        self._folder, self._user = folder, user
+        if user is not None:
+            for made in (folder, folder / "checkpoints", folder / "out"):
+                made.mkdir(exist_ok=True)
+                user.own(made)
         self._events = folder / "events"
         self._servers: list[Server] = []
         self._kinds: dict[int, tuple[str, int]] = {}
@@ -330,7 +334,7 @@ class Judge:
             if not able:
                 number = len(self._servers)
                 classes = self._folder / "classes" / version
-                able = [Server(version, number, self._folder / "servers" / str(number), classes)]
+                able = [Server(version, number, self._folder / "servers" / str(number), classes, user=self._user)]
                 self._servers += able
                 self._kinds[number] = kind
             return able[0]

@@ -49,9 +49,9 @@ KILLED_AFTER = 7
 # A lock in an object store is a lease, which here ends sooner.
 COMMAND = """
 import sys
-from ttlsnap import objects
+from ttlsnap import lease
 from ttlsnap.cli.app import run
-objects.LEASE = 3.0
+lease.LEASE = 3.0
 sys.exit(run(sys.argv[1:]))
 """
 

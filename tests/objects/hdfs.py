@@ -41,7 +41,7 @@ def hdfs_server(folder: Path) -> Iterator[str]:
         "dfs.namenode.name.dir": str(folder / "names"),
         "dfs.datanode.data.dir": str(folder / "data"),
         "dfs.replication": "1",
-        "dfs.permissions.enabled": "false",
+        "dfs.permissions.enabled": "true",  # whoever started it may do everything
         "dfs.namenode.http-address": "127.0.0.1:0",
         **dict.fromkeys(anywhere, "127.0.0.1:0"),
     }

@@ -12,8 +12,7 @@ import pytest
 
 from ttlsnap import compact, recover, rollback
 from ttlsnap.errors import StorageError, TtlsnapError
-from ttlsnap.filesystem import open_directory
-from ttlsnap.objects import LOCK
+from ttlsnap.filesystem import LOCK, open_directory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 from ttlsnap.units import parse_duration
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -15,8 +16,8 @@ from hdfs_native import Client
 
 from ttlsnap import LocalEngine, compact, hdfs, recover, rollback
 from ttlsnap.errors import BusyError, StorageError, TtlsnapError, UsageError
-from ttlsnap.filesystem import open_directory
-from ttlsnap.hdfs import LOCK, HdfsDirectory
+from ttlsnap.filesystem import LOCK, open_directory
+from ttlsnap.hdfs import HdfsDirectory
 from ttlsnap.report import CompactionReport
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
@@ -154,3 +155,60 @@ def test_a_process_dies_at_any_change(folder: str, tmp_path: Path, monkeypatch: 
         with pytest.raises(TtlsnapError):  # or there is nothing that could be undone
             rollback(uri, stopped=True)
     assert outcomes == {"nothing", "finished"} or outcomes == {"nothing", "finished", "undone"}
+
+
+def walk(client: Client, path: str) -> dict[str, tuple[bool, tuple[str, str, int]]]:
+    """Everything below a folder, and itself: whether it is a folder, and its owner, group and mode."""
+    status = client.get_file_info(path)
+    found = {path: (status.isdir, (status.owner, status.group, status.permission))}
+    if status.isdir:
+        for inner in client.list_status(path):
+            found |= walk(client, inner.path)
+    return found
+
+
+def given(uri: str, folders: int, files: int) -> tuple[Client, str]:
+    """Give a checkpoint to another user, with these modes; a client of the superuser, and the path."""
+    server, _, place = uri.partition("://")[2].partition("/")
+    client, path = Client(f"hdfs://{server}"), f"/{place}"
+    for name, (is_dir, _) in walk(client, path).items():
+        client.set_owner(name, "alice", "team")
+        client.set_permission(name, folders if is_dir else files)
+    return client, path
+
+
+def test_new_files_get_owner_group_and_mode_of_the_old_ones(folder: str, tmp_path: Path) -> None:
+    uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), folder)
+    client, path = given(uri, 0o750, 0o640)
+    wanted = {(True, ("alice", "team", 0o750)), (False, ("alice", "team", 0o640))}
+    assert compacted(uri).published
+    assert set(walk(client, path).values()) == wanted
+    rollback(uri, stopped=True)
+    assert set(walk(client, path).values()) == wanted
+
+
+AS_BOB = """
+import sys
+from ttlsnap import LocalEngine, compact
+from ttlsnap.errors import RefusedError
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
+
+factory = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max")
+try:
+    compact(sys.argv[1], [factory], engine=LocalEngine(1), stopped=True)
+except RefusedError as error:
+    print(error)
+"""
+
+
+def test_who_may_not_give_files_away_is_refused(folder: str, tmp_path: Path) -> None:
+    uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), folder)
+    client, path = given(uri, 0o777, 0o666)
+    before = walk(client, path)
+    command = [sys.executable, "-c", AS_BOB, uri]
+    told = subprocess.run(
+        command, check=True, capture_output=True, text=True, env={**os.environ, "HADOOP_USER_NAME": "bob"}
+    ).stdout
+    assert "belong to alice (group team), and this process may not give new files to them" in told, told
+    assert "Run ttlsnap as alice" in told
+    assert walk(client, path) == before

@@ -7,10 +7,9 @@ import time
 
 import pytest
 
-from ttlsnap import objects
+from ttlsnap import lease
 from ttlsnap.errors import BusyError, StorageError, UnsupportedError
-from ttlsnap.filesystem import open_directory
-from ttlsnap.objects import LOCK
+from ttlsnap.filesystem import LOCK, open_directory
 
 from .proxy import Proxy, Request
 
@@ -31,7 +30,7 @@ def test_one_at_a_time(bucket: str) -> None:
 
 
 def test_what_a_process_that_died_has_left_runs_out(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "LEASE", 3.0)
+    monkeypatch.setattr(lease, "LEASE", 3.0)
     dead = {"host": "elsewhere", "process": 1, "token": "0"}
     files = open_directory(bucket)
     files.replace(LOCK, json.dumps(dead).encode())
@@ -43,7 +42,7 @@ def test_what_a_process_that_died_has_left_runs_out(bucket: str, monkeypatch: py
 
 
 def test_a_lock_that_is_held_does_not_run_out(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "LEASE", 3.0)
+    monkeypatch.setattr(lease, "LEASE", 3.0)
     one, other = open_directory(bucket), open_directory(bucket)
     with one.lock():
         until = time.monotonic() + 6
@@ -55,7 +54,7 @@ def test_a_lock_that_is_held_does_not_run_out(bucket: str, monkeypatch: pytest.M
 
 def test_who_has_lost_his_lock_changes_nothing(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of a process that was stopped for a while."""
-    monkeypatch.setattr(objects, "LEASE", 1.5)
+    monkeypatch.setattr(lease, "LEASE", 1.5)
     files = open_directory(bucket)
     files.replace("a", b"old")
     with files.lock():
@@ -79,7 +78,7 @@ def test_who_has_lost_his_lock_changes_nothing(bucket: str, monkeypatch: pytest.
 def test_a_lock_that_cannot_be_renewed_ends_with_its_time(
     proxy: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "LEASE", 2.0)
+    monkeypatch.setattr(lease, "LEASE", 2.0)
     files = open_directory(bucket)
     with files.lock():
         proxy.fault = lambda request: "busy" if request.path.endswith("lock") else None

@@ -27,6 +27,7 @@ _DESCRIPTOR = re.compile(r"(?:AT_FDCWD|\d+)<(?P<path>[^>]*)>")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _RUN = re.compile(r"\d{8}T\d{6}(?:\.?\d+)?Z-[0-9a-f]+")
 _SCRATCH = re.compile(r"\.[0-9a-f]{8}\.tmp\b")
+_LOCK = re.compile(r"(?<=/lock\.)[0-9a-f]{16}\b")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _OPENS = {"open", "openat", "openat2", "creat"}
 _BY_DESCRIPTOR = {
@@ -41,8 +42,8 @@ class Call:
 
     ``to`` is the other path of a rename or a link.
 
-    In a path the run, a scratch file's token and the id of a new table are called RUN, X and UUID, so that the same
-    step of two runs has one name.
+    In a path the run, the token of a scratch file or a lock, and the id of a new table are called RUN, X and UUID, so
+    that the same step of two runs has one name.
     ``changed`` says whether the disk looks different afterwards: the call succeeded and was no fsync.
     """
 
@@ -85,7 +86,10 @@ def read_calls(log: Path, below: Path) -> list[Call]:
 
 def _relative(path: Path, below: Path) -> str:
     """A path without what differs from run to run."""
-    return _UUID.sub("UUID", _SCRATCH.sub(".X.tmp", _RUN.sub("RUN", str(path.relative_to(below)))))
+    name = str(path.relative_to(below))
+    for pattern, word in ((_RUN, "RUN"), (_SCRATCH, ".X.tmp"), (_LOCK, "X"), (_UUID, "UUID")):
+        name = pattern.sub(word, name)
+    return name
 
 
 def _changes(name: str, args: str) -> bool:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import random
 import shutil
 import struct
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -18,7 +21,6 @@ import pytest
 
 from ttlsnap import LocalEngine, clock_at, compact, inspect, open_checkpoint, operators, plan_compaction
 from ttlsnap.clock import Clock
-from ttlsnap.compaction import scratch_folder
 from ttlsnap.entries import StateEntries
 from ttlsnap.errors import CorruptionError, StorageError, TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.filesystem import open_directory
@@ -27,7 +29,6 @@ from ttlsnap.stores.rocksdb import RocksDbStore, changelog, database, partition,
 from ttlsnap.stores.rocksdb.archive import read_metadata
 from ttlsnap.stores.rocksdb.changelog import DELETE, MERGE, PUT
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
-from ttlsnap.transformers.keep import KeepTransformerFactory
 
 from ..samples import COMPACTABLE, ROCKSDB, bytes_of, sample
 
@@ -649,16 +650,41 @@ def test_no_scratch_is_left_and_a_given_folder_is_used(tmp_path: Path, name: str
     assert not [path for path in target.rglob("*") if path.is_symlink() or "scratch" in path.name]
 
 
-def test_what_a_killed_run_left_in_the_scratch_folder_goes_with_the_next(tmp_path: Path) -> None:
+_AT_WORK = """
+import signal, sys
+from ttlsnap.checkpoint import open_checkpoint
+from ttlsnap.clock import clock_at
+from ttlsnap.compaction import claim_scratch
+from ttlsnap.filesystem import open_directory
+from ttlsnap.plan import plan_compaction
+from ttlsnap.transformers.keep import KeepTransformerFactory
+
+checkpoint = open_checkpoint(open_directory(sys.argv[1]))
+plan = plan_compaction(checkpoint, [KeepTransformerFactory()], clock_at("checkpoint", checkpoint.batch))
+print(claim_scratch(sys.argv[2], plan), flush=True)
+signal.pause()
+"""
+
+
+def test_a_run_removes_the_scratch_folder_of_a_killed_run_alone(tmp_path: Path) -> None:
+    """Others may be those of runs that are at work: in a container, or on a machine that shares the folder."""
     target, scratch = sample("rocksdb-4.2", tmp_path), tmp_path / "scratch"
-    files = open_directory(str(target))
-    checkpoint = open_checkpoint(files)
-    plan = plan_compaction(checkpoint, [KeepTransformerFactory()], clock_at("checkpoint", checkpoint.batch))
-    mine, other = Path(scratch_folder(str(scratch), plan)), scratch / "ttlsnap-0123456789abcdef-run"
-    for folder in (mine, other):
-        (folder / "0").mkdir(parents=True)
+    scratch.mkdir()
+    command = [sys.executable, "-c", _AT_WORK, str(target), str(scratch)]
+    runs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    killed, alive, elsewhere = [Path((run.stdout or io.StringIO()).readline().strip()) for run in runs]
+    unknown = killed.with_name(f"{killed.name}0")
+    unknown.mkdir()
+    owner = json.loads((elsewhere / "owner.json").read_text())
+    (elsewhere / "owner.json").write_text(json.dumps(owner | {"boot": "that of another machine"}))
+    for number in (0, 2):
+        runs[number].kill()
+        runs[number].wait()
     drop_all(target, scratch=str(scratch))
-    assert list(scratch.iterdir()) == [other], "another checkpoint's run may be at work there"
+    assert set(scratch.iterdir()) == {alive, elsewhere, unknown}
+    runs[1].kill()
+    for run in runs:
+        run.communicate()
 
 
 def test_a_way_of_writing_that_there_is_not(tmp_path: Path) -> None:

@@ -105,6 +105,12 @@ def checksum_files(path: str) -> tuple[str, str]:
     return f"{prefix}.{name}.crc", f"{prefix}{name}.crc"
 
 
+def all_checksums(path: str) -> tuple[str, ...]:
+    """All checksum files that may lie beside ``path``: those of a checksum file before it."""
+    hadoop, spark = checksum_files(path)
+    return (*checksum_files(spark), hadoop, spark)
+
+
 def checksummed(path: str) -> str:
     """The file that a checksum file is about; any other name as it is."""
     parent, slash, name = path.rpartition("/")

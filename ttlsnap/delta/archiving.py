@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ttlsnap.access import access_of_new
 from ttlsnap.checkpoint import layout
 from ttlsnap.clock import Clock
 from ttlsnap.delta.committing import changes_rows, rows_changed, table_path, told, words_of
 from ttlsnap.delta.cutoff import quoted
 from ttlsnap.delta.entries import TableEntries
-from ttlsnap.delta.log import Commit, commits, read_table
+from ttlsnap.delta.log import LOG, Commit, commits, read_table
 from ttlsnap.delta.planning import TablePlan, describe
 from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError
 from ttlsnap.expired.delivery import deliver
@@ -189,7 +190,10 @@ def _deliver(files: LocalDirectory, run: str, receiver: Receiver) -> None:
 
 def _tidy(files: LocalDirectory) -> None:
     if not files.list(layout.RUNS):
-        files.remove_tree(OWN)
+        files.remove_tree(layout.RUNS)
+        # The lock may be there: whoever releases it removes the folder.
+        if not files.list(OWN):
+            files.remove_tree(OWN)
 
 
 def _settle(spark: Sparks, files: LocalDirectory, run: str, note: _Note, rows: _Rows | None) -> bool:
@@ -279,7 +283,12 @@ def _write(frame: DataFrame, files: LocalDirectory, run: str, part: int, rows: _
         yield pa.RecordBatch.from_pydict({"rows": [writer.written]})
 
     with told(files):
-        return sum(row[0] for row in frame.mapInArrow(work, "rows long").collect())
+        found: int = sum(row[0] for row in frame.mapInArrow(work, "rows long").collect())
+    access = access_of_new(files, f"{LOG}/new")  # who may read the table may read these
+    if access is not None:
+        for info in files.list(_staged(run), (SUFFIX,)):
+            files.set_access(f"{_staged(run)}/{info.name}", access)
+    return found
 
 
 def _since(files: LocalDirectory, version: int) -> list[Commit]:

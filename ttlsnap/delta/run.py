@@ -94,7 +94,7 @@ def compact_table(
     if expired_to is not None:
         refuse_within(expired_to, target)
         receives = receiver(expired_to)
-        receives.check(make=not dry_run)
+        receives.check(make=not dry_run, source=files)
     report = replace(
         _begun(plan, dry_run), erasing=erasing is not None, expired_to=receives.name if receives is not None else None
     )

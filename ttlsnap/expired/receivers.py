@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
+import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ttlsnap.access import Access, access_of_new, own_access, umask
 from ttlsnap.errors import CorruptionError, RefusedError, StorageError, TransformerError, TtlsnapError, UsageError
 from ttlsnap.expired.writing import SCHEMA, SUFFIX
-from ttlsnap.filesystem import SCRATCH, Directory, is_local, open_directory
+from ttlsnap.filesystem import SCRATCH, Directory, LocalDirectory, is_local, open_directory
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -34,7 +37,7 @@ _COLUMNS = {
     "value": "string",
     "timestamp": "timestamp",
 }
-_MAKING = threading.Lock()  # targets side by side have one table
+_MAKING = threading.RLock()  # targets side by side have one table
 _FACTS = ("run", "operator", "store", "state", "partition", "timestamp")
 _LOG = "_delta_log"
 _PIECE = 8 << 20
@@ -47,8 +50,11 @@ class Receiver(Protocol):
     @property
     def name(self) -> str: ...
 
-    def check(self, *, make: bool) -> None:
-        """Raise UsageError or StorageError where it could take nothing; with ``make`` it is made if it is missing."""
+    def check(self, *, make: bool, source: Directory | None = None) -> None:
+        """Raise UsageError or StorageError where it could take nothing; with ``make`` it is made if it is missing.
+
+        A new one is no more readable than ``source``.
+        """
 
     def take(self, files: Directory, paths: Sequence[str], run: str) -> None:
         """Take a run's files; done again after a crash it does what was left."""
@@ -67,21 +73,22 @@ class Folder:
         self._folder = open_directory(path)
         self.name = self._folder.root
 
-    def check(self, *, make: bool) -> None:
+    def check(self, *, make: bool, source: Directory | None = None) -> None:
         found = self._folder.stat("")
         if found is not None and not found.is_dir:
             raise UsageError(f"{self.name} is no folder: dropped entries go into Parquet files in one")
         _require_place(self.name)
-        if make:
-            self._folder.mkdirs("")
+        if make and found is None:
+            _make_folder(self._folder, source)
 
     def take(self, files: Directory, paths: Sequence[str], run: str) -> None:
-        self.check(make=True)
+        self.check(make=True, source=files)
         for path in paths:
             name = f"{run}-{path.rpartition('/')[2]}"
             hidden = f".{name}{SCRATCH}"  # Spark passes over what begins with a dot
             with files.open(path) as old, self._folder.writer(hidden) as new:
                 shutil.copyfileobj(old, new, _PIECE)
+            self._folder.set_access(hidden, files.reach(path) or own_access(0o666 & ~umask()))
             if self._folder.stat(name) is not None and not self._are_same(hidden, name):
                 self._folder.remove(hidden)
                 raise StorageError(f"{self.name}/{name} is there already, with other entries: whose are they?")
@@ -123,7 +130,7 @@ class Table:
 
             self._options = storage_options(self._folder.root)
 
-    def check(self, *, make: bool) -> None:
+    def check(self, *, make: bool, source: Directory | None = None) -> None:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
@@ -135,8 +142,12 @@ class Table:
             if found is None and not make:
                 return
             if found is None:
+                _make_folder(self._folder, source)
                 try:
-                    found = DeltaTable.create(self._folder.root, SCHEMA, mode="ignore", storage_options=self._options)
+                    with _shared_as(self._folder, access_of_new(self._folder, "new")):
+                        found = DeltaTable.create(
+                            self._folder.root, SCHEMA, mode="ignore", storage_options=self._options
+                        )
                 except DeltaError:  # another process was faster
                     found = self._found()
                     if found is None:
@@ -149,10 +160,10 @@ class Table:
     def take(self, files: Directory, paths: Sequence[str], run: str) -> None:
         from deltalake import CommitProperties, Transaction, write_deltalake
 
-        self.check(make=True)
+        self.check(make=True, source=files)
         if not paths:
             return
-        with self._told():
+        with self._told(), _shared_as(self._folder, files.reach(paths[0])):
             found = self._found()
             assert found is not None
             if found.transaction_version(_application(run)) is not None:
@@ -175,7 +186,8 @@ class Table:
         with self._told():
             found = self._found()
             if found is not None:
-                found.delete(f"run = '{run}'")
+                with _shared_as(self._folder, access_of_new(self._folder, f"new{SUFFIX}")):
+                    found.delete(f"run = '{run}'")
 
     def _found(self) -> DeltaTable | None:
         from deltalake import DeltaTable
@@ -220,7 +232,7 @@ class ExpiredCallback:
             except (Exception, SystemExit) as error:  # its author's code
                 raise TransformerError(f"{self.name}, key {row['key']}: {type(error).__name__}: {error}") from error
 
-    def check(self, *, make: bool) -> None:
+    def check(self, *, make: bool, source: Directory | None = None) -> None:
         """Nothing: it was loaded."""
 
     def take(self, files: Directory, paths: Sequence[str], run: str) -> None:
@@ -295,6 +307,45 @@ def place_told(name: str, run: str) -> str:
     if name.startswith(TABLE):
         return f"in the Delta table {name.removeprefix(TABLE)}, run = '{run}'"
     return f"in {name}/{run}-*{SUFFIX}" if receiver_named(name) is not None else f"told to {name}"
+
+
+def _make_folder(folder: Directory, source: Directory | None) -> None:
+    """Make a receiver's folder, and those above it that are missing; nobody may use them who may not use ``source``."""
+    if not isinstance(folder, LocalDirectory):
+        folder.mkdirs("")
+        return
+    missing = [above for above in (Path(folder.root), *Path(folder.root).parents) if not above.exists()]
+    folder.mkdirs("")
+    access = source.reach("") if source is not None else None
+    if access is not None:
+        for made in missing:
+            LocalDirectory(str(made)).set_access("", access)
+
+
+@contextlib.contextmanager
+def _shared_as(folder: Directory, access: Access | None) -> Iterator[None]:
+    """Let another library write files in a folder: until they have their ``access``, this user alone may use them."""
+    if access is None or not isinstance(folder, LocalDirectory):
+        yield
+        return
+    with _MAKING:
+        before = set(_all_below(folder, ""))
+        old = os.umask(0o077)
+        try:
+            yield
+        finally:
+            os.umask(old)
+        for path, is_dir in sorted(set(_all_below(folder, "")) - before):
+            mode = access.mode | (access.mode & 0o444) >> 2 if is_dir else access.mode
+            folder.set_access(path, replace(access, mode=mode))
+
+
+def _all_below(folder: Directory, path: str) -> Iterator[tuple[str, bool]]:
+    for info in folder.list(path):
+        inner = f"{path}/{info.name}" if path else info.name
+        yield inner, info.is_dir
+        if info.is_dir:
+            yield from _all_below(folder, inner)
 
 
 def _application(run: str) -> str:

@@ -1,0 +1,106 @@
+"""Commands as other machines run them, on a file system where a ``flock`` reaches no other machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+from .commands import Ended
+
+_PATIENCE_S = 60
+_SCRIPT = """
+import fcntl, json, os, signal, sys
+from ttlsnap import lease
+from ttlsnap.cli.app import run
+from ttlsnap.filesystem import LocalDirectory
+
+given = json.loads(sys.argv[1])
+fcntl.flock = lambda *_: None
+lease.LEASE = given["lease"]
+if given["elsewhere"]:
+    lease._boot = lambda: f"machine {os.getpid()}"
+really, seen = LocalDirectory.rename, 0
+
+def rename(self, source, target):
+    global seen
+    if "state/" in source:  # the moves of a run, and those of its new files to where they are staged
+        seen += 1
+        if seen == given["at"]:
+            if given["stops"]:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            else:
+                print("waiting", flush=True)
+                sys.stdin.readline()
+    really(self, source, target)
+
+LocalDirectory.rename = rename
+code = run(given["argv"])
+sys.stdout.flush()
+os._exit(code)
+"""
+
+
+class Host:
+    """A command on a machine that shares the file system; a context manager, which kills what is left.
+
+    It comes to a halt before the ``at``-th renaming of a state file: it waits until ``go_on``, and its threads go on
+    (the lease is renewed); or with ``stops`` the whole process is suspended, as by a machine that sleeps.
+    """
+
+    def __init__(
+        self, *argv: str | Path, at: int = 0, stops: bool = False, lease: float = 120, elsewhere: bool = True
+    ) -> None:
+        self._stops, self._waits = stops, at > 0
+        given = {"argv": [str(word) for word in argv], "at": at, "stops": stops, "lease": lease, "elsewhere": elsewhere}
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _SCRIPT, json.dumps(given)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONSAFEPATH": "1", "COLUMNS": "200"},
+        )
+
+    def __enter__(self) -> Self:
+        if self._waits:
+            self.wait_for_halt()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def name(self) -> str:
+        """What a message calls the process."""
+        return f"process {self._process.pid} on {socket.gethostname()!r}"
+
+    def wait_for_halt(self) -> None:
+        """Return when the command has come to its halt."""
+        if self._stops:
+            stat = Path(f"/proc/{self._process.pid}/stat")
+            until = time.monotonic() + _PATIENCE_S
+            while stat.read_text().rpartition(")")[2].split()[0] != "T":
+                assert time.monotonic() < until and self._process.poll() is None, self._process.communicate()
+                time.sleep(0.01)
+            return
+        assert self._process.stdout is not None and self._process.stderr is not None
+        assert self._process.stdout.readline() == "waiting\n", self._process.stderr.read()
+
+    def go_on(self) -> Ended:
+        """Let the command end; how it did."""
+        if self._stops:
+            self._process.send_signal(signal.SIGCONT)
+        out, err = self._process.communicate("\n", timeout=_PATIENCE_S)
+        return Ended(self._process.returncode, out, err)
+
+    def kill(self) -> None:
+        """Let the machine fail."""
+        self._process.kill()
+        self._process.communicate()

@@ -1,0 +1,63 @@
+"""Who owns what is in a checkpoint, and who may use it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from ..judge.processes import User
+
+NOBODY = 65534
+THEIRS = User(NOBODY, umask=0o077)
+
+
+class Owned(NamedTuple):
+    """The owner, group and mode of a file or folder."""
+
+    user: int
+    group: int
+    mode: str
+
+
+def require_root() -> None:
+    """Skip the test, and say why: only root may give files to another user."""
+    if os.geteuid() != 0:
+        pytest.skip("gives files to another user, which only root may: run the tests as root")
+
+
+def owned(path: Path) -> Owned:
+    found = path.lstat()
+    return Owned(found.st_uid, found.st_gid, oct(stat.S_IMODE(found.st_mode)))
+
+
+def owners(folder: Path) -> dict[str, Owned]:
+    """The owners of all files and folders below a folder, and its own."""
+    return {str(path.relative_to(folder)): owned(path) for path in (folder, *sorted(folder.rglob("*")))}
+
+
+def kinds(folder: Path) -> tuple[set[Owned], set[Owned]]:
+    """How files are owned, and how folders are."""
+    found = {True: set[Owned](), False: set[Owned]()}
+    for path in (folder, *folder.rglob("*")):
+        found[path.is_dir()].add(owned(path))
+    return found[False], found[True]
+
+
+def give(folder: Path, user: int, group: int, *, files: int, folders: int) -> Path:
+    """Give all of a checkpoint to a user, with these modes."""
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, user, group)
+        path.chmod(folders if path.is_dir() else files)
+    return folder
+
+
+def run(*argv: str | Path, umask: int = 0o022) -> subprocess.CompletedProcess[str]:
+    """A command of ttlsnap's, under a umask."""
+    command = [sys.executable, "-m", "ttlsnap", *map(str, argv)]
+    return subprocess.run(command, capture_output=True, text=True, umask=umask)

@@ -1,0 +1,259 @@
+"""New files belong to whom the old ones belong to, with their modes: whoever runs ttlsnap, and under any umask."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ttlsnap import LocalEngine, compact, rollback
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
+
+from ..compaction.stories import BATCHES, MORE, drop_expired, rocksdb, settled, unwanted
+from ..damage.confined import Confinement
+from ..judge.processes import NEWEST, JudgeError
+from ..judge.queries import Query
+from ..judge.spark import Judge
+from ..matrix import FULL
+from ..samples import COMPACTABLE, bytes_of, sample
+from .hosts import Host
+from .owners import NOBODY, THEIRS, Owned, give, kinds, owned, owners, require_root, run
+
+GROUP = 4321
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    """Spark as another user, with umask 077: nobody else may read what it writes."""
+    require_root()
+    try:
+        THEIRS.python(NEWEST)
+    except JudgeError as error:
+        pytest.skip(str(error))
+    with Judge(tmp_path_factory.mktemp("theirs"), THEIRS) as judge:
+        yield judge
+
+
+@pytest.fixture(scope="module")
+def nobody() -> Iterator[Confinement]:
+    """A process that is not root."""
+    require_root()
+    confined = Confinement(user=NOBODY)
+    yield confined
+    confined.close()
+
+
+@pytest.fixture
+def reachable(tmp_path: Path) -> Path:
+    """A folder that other users can come to."""
+    for folder in (tmp_path, *tmp_path.parents):
+        mode = folder.stat().st_mode
+        if not mode & stat.S_IXOTH:
+            folder.chmod(mode | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)
+    return tmp_path
+
+
+def compacting(target: Path, *options: str | Path) -> list[str | Path]:
+    """The command that drops some entries of a sample, and keeps others."""
+    words = ["--ttl", "2d", "--timestamp", COMPACTABLE[target.name], "--engine", "local", "--stopped", "--yes"]
+    return ["compact", target, *words, *options]
+
+
+PRIVATE = ({Owned(NOBODY, NOBODY, "0o600")}, {Owned(NOBODY, NOBODY, "0o700")})
+
+
+@pytest.mark.parametrize(
+    "query",
+    [rocksdb("agg_update", changelog=False), Query(), rocksdb("agg_update", changelog=True)][: 3 if FULL else 1],
+    ids=["rocksdb", "hdfs", "changelog"][: 3 if FULL else 1],
+)
+def test_spark_continues_as_its_user_on_what_root_wrote(theirs: Judge, query: Query) -> None:
+    layout = "snapshot" if query.provider == "rocksdb" and not query.changelog else "both"
+    written = theirs.write(query, BATCHES, layout=layout)
+    settled(written.path)
+    assert kinds(written.path) == PRIVATE
+    before = owners(written.path)
+    new = written.path.with_name(f"{written.path.name}-new")
+    report = drop_expired(written.path, query, output=new)
+    assert report.totals.dropped > 0 and not report.warnings
+    assert kinds(new) == PRIVATE
+    assert owners(written.path) == before
+
+    drop_expired(written.path, query)
+    assert kinds(written.path) == PRIVATE
+    rollback(str(written.path), stopped=True)
+    assert kinds(written.path) == PRIVATE
+    assert {path: owner for path, owner in owners(written.path).items() if not path.startswith("_ttlsnap")} == before
+    drop_expired(written.path, query)
+    assert kinds(written.path) == PRIVATE
+
+    for checkpoint in (theirs.at(written, new), written):
+        model = checkpoint.expected
+        assert model.drop(unwanted(query)) == report.totals.dropped
+        assert theirs.restart(checkpoint, MORE) == checkpoint.expected.run(MORE)
+        assert kinds(checkpoint.path) == PRIVATE
+
+
+MODES = [(0o644, 0o755), (0o660, 0o2770), (0o600, 0o700)]
+UMASKS = [
+    (name, *modes, umask)
+    for name in ("agg-snapshot-zstd-4.1", "rocksdb-4.2", "rocksdb-changelog-3.5")
+    for modes in MODES
+    for umask in (0o077, 0o000)
+]
+SLICE = [("agg-snapshot-zstd-4.1", 0o644, 0o755, 0o077), ("rocksdb-4.2", 0o660, 0o2770, 0o000)]
+
+
+@pytest.mark.parametrize(("name", "files", "folders", "umask"), UMASKS if FULL else SLICE)
+def test_a_umask_makes_no_difference(reachable: Path, name: str, files: int, folders: int, umask: int) -> None:
+    require_root()
+    target = give(sample(name, reachable), NOBODY, GROUP, files=files, folders=folders)
+    wanted = ({Owned(NOBODY, GROUP, oct(files))}, {Owned(NOBODY, GROUP, oct(folders))})
+    copy = reachable / "above" / "copy"
+    for argv in (
+        compacting(target, "--output", copy),
+        compacting(target),
+        ["rollback", target, "--stopped"],
+        compacting(target),
+        ["history", target, "--prune"],
+    ):
+        done = run(*argv, umask=umask)
+        assert done.returncode == 0, done.stderr
+        assert kinds(target) == wanted, argv
+    assert kinds(copy) == wanted
+    assert owned(copy.parent) == Owned(NOBODY, GROUP, oct(folders))
+
+
+def test_what_a_killed_run_leaves_and_what_recovers_it(tmp_path: Path) -> None:
+    require_root()
+    name = "agg-snapshot-zstd-4.1"
+    target = give(sample(name, tmp_path), NOBODY, GROUP, files=0o640, folders=0o750)
+    wanted = ({Owned(NOBODY, GROUP, "0o640")}, {Owned(NOBODY, GROUP, "0o750")})
+    with Host(*compacting(target), at=8, elsewhere=False) as killed:
+        killed.kill()
+    assert list(target.glob("_ttlsnap/runs/*/journal.json"))
+    assert kinds(target) == wanted
+    done = run("recover", target, umask=0o077)
+    assert done.returncode == 0, done.stderr
+    assert kinds(target) == wanted
+
+
+def test_each_new_file_follows_its_own_sibling(tmp_path: Path) -> None:
+    """The files of partitions may differ, as those of a query that was run by several users."""
+    require_root()
+    name = "agg-snapshot-zstd-4.1"
+    target = give(sample(name, tmp_path), NOBODY, GROUP, files=0o640, folders=0o750)
+    for number, path in enumerate(sorted(target.glob("state/0/[0-9]*"))):
+        for file in path.iterdir():
+            os.chown(file, 1000 + number, GROUP)
+            if file.is_file():
+                file.chmod(0o600 + number * 0o010)
+    before = owners(target)
+    factory = TtlTransformerFactory(StateTtlConfig(parse_duration("2d")), COMPACTABLE[name])
+    report = compact(str(target), [factory], engine=LocalEngine(1), stopped=True)
+    published = json.loads((target / f"_ttlsnap/runs/{report.run}/journal.json").read_text())["published"]
+    assert len(published) > 1
+    for facts in published:
+        assert owned(target / facts["path"]) == before[facts["path"]], facts
+
+
+@pytest.mark.parametrize("name", ["agg-snapshot-zstd-4.1", "rocksdb-4.2"])
+@pytest.mark.parametrize(
+    ("owner", "group", "whom"), [(0, NOBODY, "root"), (NOBODY, 0, "nobody"), (1234567, NOBODY, "user 1234567")]
+)
+def test_a_user_who_may_not_give_files_away_is_refused(
+    nobody: Confinement, reachable: Path, name: str, owner: int, group: int, whom: str
+) -> None:
+    """Although this user may write everywhere."""
+    target = give(sample(name, reachable), owner, group, files=0o666, folders=0o777)
+    before, bytes_before = owners(target), bytes_of(target)
+    refused = nobody.run(*compacting(target))
+    assert refused.code == 4, refused
+    told = " ".join(refused.err.split())
+    assert f"belong to {whom}" in told and f"Run ttlsnap as {whom}, or as root" in told
+    assert "Nothing was changed" in told
+    assert (owners(target), bytes_of(target)) == (before, bytes_before)
+
+
+@pytest.mark.parametrize("at", ["offsets", "state/0/1"])
+def test_one_file_of_another_user_is_enough(nobody: Confinement, reachable: Path, at: str) -> None:
+    name = "agg-snapshot-zstd-4.1"
+    target = give(sample(name, reachable), NOBODY, NOBODY, files=0o666, folders=0o777)
+    newest = max((path for path in (target / at).iterdir() if path.is_file()), key=lambda path: path.stat().st_mtime_ns)
+    for path in (target / at).iterdir():
+        os.utime(path, (0, 0) if path != newest else None)
+        os.chown(path, 0 if path == newest or at != "offsets" else NOBODY, NOBODY)
+    before, bytes_before = owners(target), bytes_of(target)
+    refused = nobody.run(*compacting(target))
+    assert refused.code == 4 and f"the files in {target / at} belong to root" in " ".join(refused.err.split()), refused
+    assert (owners(target), bytes_of(target)) == (before, bytes_before)
+
+
+@pytest.mark.parametrize(
+    ("files", "folders", "above", "wanted"),
+    [
+        (0o644, 0o755, 0o700, 0o600),
+        (0o640, 0o750, 0o755, 0o640),
+        (0o644, 0o755, 0o755, 0o644),
+        (0o600, 0o700, 0o755, 0o600),
+        (0o600, 0o755, 0o755, 0o600),
+    ][: 5 if FULL else 2],
+)
+@pytest.mark.parametrize("receiver", ["folder", "table", "copy"])
+def test_copies_and_archives_are_no_more_readable_than_their_source(
+    reachable: Path, files: int, folders: int, above: int, wanted: int, receiver: str
+) -> None:
+    """Also where only a folder above the checkpoint keeps others out."""
+    require_root()
+    name = "agg-deltas-lz4-4.2"
+    home = reachable / "home"
+    home.mkdir(0o755)
+    target = give(sample(name, home), NOBODY, GROUP, files=files, folders=folders)
+    os.chown(home, NOBODY, GROUP)
+    home.chmod(above)
+    place = reachable / "elsewhere"
+    option, value = {"copy": "--output"}.get(receiver, "--expired-to"), f"{'delta:' * (receiver == 'table')}{place}"
+    commands = [compacting(target, option, value)]
+    if receiver != "copy":
+        commands += [["rollback", target, "--stopped"], compacting(target, option, value)]
+    for argv in commands:
+        done = run(*argv, umask=0)
+        assert done.returncode == 0, done.stderr
+    assert reaching(place) == wanted & 0o044
+    assert any(path.is_file() for path in place.rglob("*"))
+    for path in (place, *place.rglob("*")):
+        assert path.stat().st_uid == NOBODY and path.stat().st_gid == GROUP
+
+
+def reaching(folder: Path) -> int:
+    """What group and others can read of the files below a folder: what its own mode lets through, too."""
+    found = 0
+    for path in folder.rglob("*"):
+        if path.is_file():
+            mode = path.stat().st_mode & 0o044
+            for between in (path.parent, *path.parent.parents):
+                if not between.is_relative_to(folder):
+                    break
+                through = between.stat().st_mode
+                mode &= ~(0o040 * (not through & 0o010) | 0o004 * (not through & 0o001))
+            found |= mode
+    return found
+
+
+def test_a_copy_by_another_user_is_theirs_and_says_so(nobody: Confinement, reachable: Path) -> None:
+    name = "agg-deltas-lz4-4.2"
+    target = give(sample(name, reachable), 0, GROUP, files=0o664, folders=0o775)
+    mine = reachable / "mine"
+    mine.mkdir()
+    os.chown(mine, NOBODY, NOBODY)
+    done = nobody.run(*compacting(target, "--output", mine / "copy"))
+    assert done.code == 0, done
+    assert f"{mine / 'copy'} belongs to nobody, who may not give files to the owner of the source (root)" in " ".join(
+        done.err.split()
+    )
+    # The group is another one, so it may do no more than everybody.
+    assert kinds(mine / "copy") == ({Owned(NOBODY, NOBODY, "0o644")}, {Owned(NOBODY, NOBODY, "0o755")})

@@ -1,0 +1,295 @@
+"""Two machines on one network file system, where a ``flock`` reaches no other machine: the lease keeps them apart."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from ttlsnap import lease
+from ttlsnap.errors import BusyError, StorageError
+from ttlsnap.filesystem import LOCK, LocalDirectory
+from ttlsnap.journal import backup_path
+
+from ..matrix import FULL
+from .commands import Commands
+from .hosts import Host
+from .library import compact_with
+from .stories import compact
+from .trees import copy, differences, is_fenced, tree
+
+SOON = 5.0
+
+
+def moves(checkpoint: Path, twin: Path) -> tuple[int, int]:
+    """How many staged files a compaction of the checkpoint has, and how many files it moves."""
+    report = compact_with(copy(checkpoint, twin))
+    journal = json.loads((twin / f"_ttlsnap/runs/{report.run}/journal.json").read_text())
+    staged = [move for move in journal["moves"] if "/staged/" in move["source"]]
+    return len(staged), len(journal["moves"])
+
+
+def locks(checkpoint: Path) -> list[Path]:
+    """The lock files in a checkpoint."""
+    return list(checkpoint.glob(f"{LOCK}*"))
+
+
+def test_every_command_refuses_while_another_host_publishes(
+    commands: Commands, checkpoint: Path, tmp_path: Path
+) -> None:
+    """The other host renews its lease, however long it takes."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text(
+        f'[defaults]\non_fenced = "recover"\non_busy = "fail"\nstopped = true\n[[target]]\npath = "{checkpoint}"\n'
+        '[[target.rule]]\nttl = "2h"\ntimestamp = "value.max"\n'
+    )
+    old = tree(checkpoint)
+    staged, moved = moves(checkpoint, tmp_path / "twin")
+    with Host(*compact(checkpoint), at=staged + moved // 2, lease=SOON) as first:
+        time.sleep(1.3 * SOON)
+        with Host("recover", checkpoint, lease=SOON) as second:
+            assert second.go_on().code == 4, "the lease was not renewed"
+        half = tree(checkpoint)
+        assert is_fenced(checkpoint)
+        for argv in (
+            ["recover", str(checkpoint)],
+            ["recover", str(checkpoint), "--undo"],
+            ["rollback", str(checkpoint)],
+            compact(checkpoint),
+            compact(checkpoint, "--output", str(tmp_path / "copy")),
+            ["history", str(checkpoint), "--prune"],
+            ["doctor", str(checkpoint), "--fix", "stale-snapshot"],
+            ["maintain", str(policy), "--engine", "local"],
+        ):
+            ended = commands.run(*argv)
+            assert ended.code == 4, (argv, ended)
+            told = " ".join((ended.err + ended.out).split())
+            assert f"another ttlsnap is at work on {checkpoint} ({first.name})" in told, (argv, ended)
+            assert tree(checkpoint) == half, argv
+        ended = first.go_on()
+    assert ended.code == 0, ended.err
+    assert tree(checkpoint) == tree(tmp_path / "twin")
+    assert commands.run("rollback", str(checkpoint)).code == 0
+    assert tree(checkpoint) == old
+    assert not locks(checkpoint)
+
+
+PLACES = ("staging", "first", "middle", "last")
+SLICE = [("middle", "recover"), ("staging", "compact"), ("last", "undo")]
+
+
+@pytest.mark.parametrize(
+    ("place", "then"),
+    [(place, then) for place in PLACES for then in ("recover", "undo", "compact")] if FULL else SLICE,
+)
+def test_a_host_that_slept_too_long_changes_nothing(checkpoint: Path, tmp_path: Path, place: str, then: str) -> None:
+    """Its lease has run out, and another host has taken it over: it finds that before its next change."""
+    old = tree(checkpoint)
+    staged, moved = moves(checkpoint, tmp_path / "twin")
+    new = tree(tmp_path / "twin")
+    at = {"staging": 1, "first": staged + 1, "middle": staged + moved // 2, "last": staged + moved}[place]
+    other: dict[str, Sequence[str | Path]] = {
+        "recover": ["recover", checkpoint],
+        "undo": ["recover", checkpoint, "--undo"],
+        "compact": compact(checkpoint),
+    }
+    with Host(*compact(checkpoint), at=at, stops=True, lease=SOON) as first:
+        with Host(*other[then]) as second:
+            early = second.go_on()
+        assert early.code == 4 and first.name in early.err, early
+        time.sleep(1.3 * SOON)
+        with Host(*other[then], lease=SOON) as second:
+            ended = second.go_on()
+        fenced = then == "compact" and place != "staging"
+        assert ended.code == (4 if fenced else 0), ended
+        left = tree(checkpoint)
+        everything = tree_of_all(checkpoint)
+        assert fenced or left in (old, new), differences(left, old)
+        late = first.go_on()
+    assert late.code == 5, late
+    assert "its lock could not be renewed in time" in late.err and "Traceback" not in late.err
+    assert tree_of_all(checkpoint) == everything, "the host that slept has changed something"
+    with Host("recover", checkpoint, lease=SOON) as third:
+        assert third.go_on().code == 0
+    assert tree(checkpoint) in (old, new)
+    assert not is_fenced(checkpoint)
+    assert not locks(checkpoint)
+
+
+def tree_of_all(checkpoint: Path) -> dict[str, bytes | None]:
+    """Every file and folder, those of ttlsnap's own folder too."""
+    return {
+        str(path.relative_to(checkpoint)): path.read_bytes() if path.is_file() else None
+        for path in sorted(checkpoint.rglob("*"))
+    }
+
+
+def test_the_lease_of_a_host_that_died_runs_out(commands: Commands, checkpoint: Path, tmp_path: Path) -> None:
+    staged, moved = moves(checkpoint, tmp_path / "twin")
+    with Host(*compact(checkpoint), at=staged + moved // 2, lease=SOON) as first:
+        first.kill()
+    with Host("recover", checkpoint) as second:
+        early = second.go_on()
+    assert early.code == 4 and first.name in early.err and "its lock ends in" in early.err
+    time.sleep(1.3 * SOON)
+    with Host("recover", checkpoint, lease=SOON) as second:
+        assert second.go_on().code == 0
+    assert tree(checkpoint) == tree(tmp_path / "twin")
+    assert not locks(checkpoint)
+
+
+def test_a_killed_run_does_not_block_the_next_on_its_own_machine(
+    commands: Commands, checkpoint: Path, tmp_path: Path
+) -> None:
+    staged, moved = moves(checkpoint, tmp_path / "twin")
+    with Host(*compact(checkpoint), at=staged + moved // 2, elsewhere=False) as first:
+        assert commands.run("recover", str(checkpoint)).code == 4
+        first.kill()
+    assert len(locks(checkpoint)) == 1
+    assert commands.run("recover", str(checkpoint)).code == 0
+    assert tree(checkpoint) == tree(tmp_path / "twin")
+    assert not locks(checkpoint)
+
+
+def test_a_refused_run_and_one_without_work_leave_no_trace(commands: Commands, checkpoint: Path) -> None:
+    for argv, code in (
+        (compact(checkpoint, ttl="900d"), 0),
+        (["recover", str(checkpoint)], 0),
+        (["rollback", str(checkpoint)], 4),
+        (["history", str(checkpoint), "--prune"], 0),
+        (compact(checkpoint, "--set", "nothing=1"), 2),
+    ):
+        ended = commands.run(*argv)
+        assert ended.code == code, ended
+        assert not (checkpoint / "_ttlsnap").exists(), argv
+
+
+RACE = """
+import fcntl, os, random, sys, time
+from ttlsnap import lease
+from ttlsnap.errors import BusyError
+from ttlsnap.filesystem import LocalDirectory
+
+fcntl.flock = lambda *_: None
+lease._boot = lambda: f"machine {os.getpid()}"
+if sys.argv[2] == "no links":
+    def refused(*_):
+        raise PermissionError(1, "no hard links here")
+    os.link = refused
+files, marker, held = LocalDirectory(sys.argv[1]), sys.argv[1] + "/held", 0
+until = time.monotonic() + 4
+while time.monotonic() < until:
+    try:
+        with files.lock():
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))  # which fails if another holds the lock, too
+            time.sleep(random.random() / 200)
+            os.unlink(marker)
+            held += 1
+    except BusyError:
+        pass
+print(held)
+"""
+
+
+@pytest.mark.parametrize("links", ["links", "no links"])
+def test_of_many_hosts_that_start_together_one_holds_the_lock(tmp_path: Path, links: str) -> None:
+    command = [sys.executable, "-c", RACE, str(tmp_path), links]
+    hosts = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    ends = [host.communicate(timeout=60) for host in hosts]
+    assert [host.returncode for host in hosts] == [0] * 4, ends
+    held = [int(out) for out, _ in ends]
+    assert sum(held) > 20, held
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lease_that_has_run_out_is_taken_over_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fcntl.flock", lambda *_: None)
+    monkeypatch.setattr(lease, "LEASE", 1.0)
+    one, other = LocalDirectory(str(tmp_path)), LocalDirectory(str(tmp_path))
+    lost = {"host": "elsewhere", "process": 7, "token": "0"}
+    (tmp_path / "_ttlsnap").mkdir()
+    for number in (1, 4):
+        (tmp_path / f"{LOCK}.{number:016}").write_text(json.dumps(lost))
+    with pytest.raises(BusyError, match=r"\(process 7 on 'elsewhere'\)"), one.lock():
+        pass
+    time.sleep(1.2)
+    with one.lock():
+        (lock,) = locks(tmp_path)
+        assert json.loads(lock.read_text())["process"] == os.getpid()
+        with pytest.raises(BusyError, match="another ttlsnap is at work"), other.lock():
+            pass
+        with pytest.raises(BusyError, match="another ttlsnap is at work"), other.lock(shared=True):
+            pass
+        one.replace("_ttlsnap/x", b"")
+        one.remove("_ttlsnap/x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_lock_file_is_an_unknown_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "LEASE", 1.0)
+    files = LocalDirectory(str(tmp_path))
+    for content in (b"", b"[]", b'{"host": 1}', b"x" * 5000):
+        (tmp_path / "_ttlsnap").mkdir()
+        (tmp_path / f"{LOCK}.{1:016}").write_bytes(content)
+        with pytest.raises(BusyError, match=r"\(unknown process\)"), files.lock():
+            pass
+        time.sleep(1.2)
+        with files.lock():
+            pass
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_every_kind_of_change_needs_the_lease(tmp_path: Path) -> None:
+    files = LocalDirectory(str(tmp_path))
+    files.mkdirs("_ttlsnap")
+    for name in "ab":
+        (tmp_path / name).write_bytes(b"old")
+    with files.lock():
+        (lock,) = locks(tmp_path)
+        lock.write_text("{}")
+        assert files._lease is not None
+        files._lease._lost = True
+        for change in (
+            lambda: files.create("c", b""),
+            lambda: files.replace("a", b"new"),
+            lambda: files.writer("a").__enter__(),
+            lambda: files.rename("a", "c"),
+            lambda: files.preserve("a", "c"),
+            lambda: files.bring(str(tmp_path / "a"), "c"),
+            lambda: files.remove("a"),
+            lambda: files.remove_tree(""),
+            lambda: files.mkdirs("c"),
+        ):
+            with pytest.raises(StorageError, match="its lock could not be renewed"):
+                change()
+        files._lease._lost = False
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_a_backup_that_holds_the_only_copy_stays(commands: Commands, checkpoint: Path, tmp_path: Path) -> None:
+    """As of a host that moved a file after another had undone its run."""
+    old = tree(checkpoint)
+    staged, moved = moves(checkpoint, tmp_path / "twin")
+    with Host(*compact(checkpoint), at=staged + moved // 2, elsewhere=False) as first:
+        first.kill()
+    (run,) = [path.name for path in checkpoint.glob("_ttlsnap/runs/*")]
+    assert commands.run("recover", str(checkpoint), "--undo").code == 0
+    kept = backup_path(run, "state/0/0/1.delta")
+    (checkpoint / kept).parent.mkdir(parents=True)
+    (checkpoint / "state/0/0/1.delta").rename(checkpoint / kept)
+    for argv in (["recover", str(checkpoint)], compact(checkpoint)):
+        ended = commands.run(*argv)
+        assert ended.code == 0, ended
+        assert f"{checkpoint / kept} is not back in its place" in " ".join((ended.out + ended.err).split()), argv
+    for argv in (["rollback", str(checkpoint)], ["history", str(checkpoint), "--prune"]):
+        assert commands.run(*argv).code == 0
+    (checkpoint / kept).rename(checkpoint / "state/0/0/1.delta")
+    assert tree(checkpoint) == old
+    assert commands.run("history", str(checkpoint), "--prune").code == 0
+    assert not (checkpoint / kept).parent.exists()
