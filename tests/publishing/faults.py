@@ -127,6 +127,7 @@ class Workshop:
             return None
 
         assert points
+        print(f"{step.name}: {len(points)} faults, {sum(point.fault == KILL for point in points)} of them kills")
         wrong = [found for found in self.commands.together(run, points) if found]
         assert not wrong, f"{len(wrong)} of {len(points)}\n" + "\n".join(wrong)
 

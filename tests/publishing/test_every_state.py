@@ -1,0 +1,160 @@
+"""Every kind of state, killed and broken at each call that publishes, rolls back or recovers: it is old or new.
+
+The new state is not the same bytes twice where RocksDB writes it (ids and times are in its tables), so it is known by
+what is in it, and by what ``rollback`` makes of it: the old one again, byte for byte.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap import inspect
+
+from ..judge.queries import Query, stamp
+from ..judge.spark import Judge
+from ..matrix import FULL
+from .commands import Commands
+from .faults import KILL, Point, Step, Workshop, errors, kills, samples
+from .stories import BATCHES, LATER, NOW, compact
+from .syscalls import Call
+from .trees import Tree, is_fenced, tree
+
+_TOLD_APART = ("rename", "link", "unlink", "fsync", "mkdir", "chmod", "chown")
+Faults = Callable[[Sequence[Call]], list[Point]]
+
+
+@dataclass(frozen=True)
+class State:
+    """A kind of state that Spark writes, and how a compaction of it is asked for."""
+
+    query: Query
+    layout: str
+    options: tuple[str, ...] = ()
+    uncommitted: bool = False
+
+    def write(self, judge: Judge) -> Path:
+        more = LATER[0] if self.uncommitted else None
+        return judge.write(self.query, BATCHES, layout=self.layout, uncommitted=more).path
+
+    def compact(self, path: Path) -> list[str]:
+        if self.query.operator != "join_parities":
+            return compact(path, *self.options)
+        words = ["--ttl", "2h", "--now", f"{stamp(NOW)}Z", "--drop-unmatched", *self.options]
+        return ["compact", str(path), *words, "--engine", "local", "--parallelism", "1", "--stopped", "--yes"]
+
+
+def join(provider: str) -> Query:
+    return Query("join_parities", delay_s=36_000, window_s=1800, provider=provider)
+
+
+ROCKSDB, CHANGELOG = Query(provider="rocksdb"), Query(provider="rocksdb", changelog=True)
+STATES = {
+    "rocksdb": State(ROCKSDB, "snapshot", ("--rewrite", "full"), uncommitted=True),
+    "changelog": State(CHANGELOG, "both", uncommitted=True),
+    "join": State(join("hdfs"), "deltas"),
+    "tombstones": State(ROCKSDB, "snapshot", ("--rewrite", "tombstones"), uncommitted=True),
+    "deltas": State(Query(), "deltas"),
+    "join in rocksdb": State(join("rocksdb"), "snapshot"),
+}
+SLICE = ("rocksdb",)
+
+
+@pytest.fixture(scope="module")
+def workshop(commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    return Workshop(commands, tmp_path_factory.mktemp("workshop"))
+
+
+@pytest.fixture(scope="module", params=STATES if FULL else SLICE)
+def compaction(request: pytest.FixtureRequest, workshop: Workshop, judge: Judge) -> Step:
+    state = STATES[request.param]
+    return workshop.step(f"compact {request.param}", state.write(judge), state.compact)
+
+
+@pytest.fixture(scope="module")
+def compacted(workshop: Workshop, compaction: Step) -> Path:
+    """A checkpoint that has been compacted."""
+    return workshop.after(compaction.start, compaction.argv)
+
+
+def published(step: Step) -> list[Call]:
+    """The calls from the staging of the first file on; RocksDB's own, in its scratch folder, are not among them."""
+    return [call for call in step.calls if call.name in _TOLD_APART and "/scratch" not in call.path]
+
+
+def entries(checkpoint: Path) -> Any:
+    return inspect(str(checkpoint), entries=1000).samples
+
+
+def check(workshop: Workshop, step: Step, compaction: Step, compacted: Path, fault: Faults) -> None:
+    """After each fault ``recover`` leads to the state before the compaction, or to the one after it.
+
+    From the one after it, ``rollback`` leads to the one before.
+    """
+    new, old = entries(compacted), compaction.old
+    assert new != entries(compaction.start)
+
+    def judge(step: Step, point: Point) -> None:
+        path, _ = workshop.cut(step, point)
+        found, fenced = tree(path), is_fenced(path)
+        recover = ["recover", str(path), "--format", "json"]
+        first, second = workshop.commands.run_all([recover, recover])
+        assert first.code == 0, f"recover: {first.err}"
+        assert (second.code, second.json["outcome"]) == (0, "nothing")
+        assert not is_fenced(path)
+        assert fenced or tree(path) == found, "recover changed what was whole"
+        if without_new_folders(tree(path), old) != old:
+            assert entries(path) == new
+            back = workshop.commands.run("rollback", str(path), "--stopped")
+            assert back.code == 0, back.err
+        assert without_new_folders(tree(path), old) == old
+        litter = [str(left) for left in (path / "_ttlsnap").rglob("*") if left.name.endswith(".tmp")]
+        litter += [str(left) for left in (path / "_ttlsnap").rglob("scratch")]
+        assert not litter
+        shutil.rmtree(path.parent)
+
+    workshop.check(step, samples(fault(published(step))), judge)
+
+
+def without_new_folders(found: Tree, old: Tree) -> Tree:
+    return {path: content for path, content in found.items() if path in old or content != "a folder"}
+
+
+def test_tables_get_a_second_name_and_an_uncommitted_snapshot_goes(workshop: Workshop, judge: Judge) -> None:
+    """What makes the publishing of RocksDB another one; without it the tests below would show less."""
+    state = STATES["rocksdb"]
+    step = workshop.step("compact", state.write(judge), state.compact)
+    renamed = [call.path for call in published(step) if call.name == "rename"]
+    assert {"state/0/0/3.zip", "state/0/0/4.zip"} <= set(renamed)
+    assert not any("/SSTs/" in path and path.startswith("state/") for path in renamed)
+    linked = [call.path for call in published(step) if call.name == "link"]
+    assert any("/SSTs/" in path and path.startswith("state/") for path in linked)
+
+
+@pytest.mark.parametrize("fault", [kills, errors])
+def test_a_compaction_is_cut_off(workshop: Workshop, compaction: Step, compacted: Path, fault: Faults) -> None:
+    check(workshop, compaction, compaction, compacted, fault)
+
+
+@pytest.mark.parametrize("fault", [kills, errors] if FULL else [kills])
+def test_a_rollback_is_cut_off(workshop: Workshop, compaction: Step, compacted: Path, fault: Faults) -> None:
+    step = workshop.step(f"roll back, {compaction.name}", compacted, lambda path: ["rollback", str(path), "--stopped"])
+    check(workshop, step, compaction, compacted, fault)
+
+
+@pytest.mark.parametrize("fault", [kills, errors] if FULL else [kills])
+@pytest.mark.parametrize("options", [(), ("--undo",)] if FULL else [()])
+def test_a_recovery_is_cut_off(
+    workshop: Workshop, compaction: Step, compacted: Path, options: tuple[str, ...], fault: Faults
+) -> None:
+    into_place = [call for call in published(compaction) if (call.to or "").startswith("state/")]
+    start, _ = workshop.cut(compaction, Point(into_place[-1], KILL))
+    assert is_fenced(start)
+    words = " ".join(("recover", *options))
+    step = workshop.step(f"{words}, {compaction.name}", start, lambda path: ["recover", str(path), *options])
+    check(workshop, step, compaction, compacted, fault)
