@@ -384,7 +384,7 @@ class LocalDirectory:
     def create(self, path: str, data: bytes) -> bool:
         """Make ``path`` with ``data``, whole and synced; False when it exists already."""
         self.mkdirs(OWN)
-        scratch = scratch_beside(path)
+        scratch = scratch_for(self, path)
         try:
             self._write_synced(scratch, data)
             self._follow(scratch, access_of_new(self, path))
@@ -429,7 +429,7 @@ class LocalDirectory:
 
     def replace(self, path: str, data: bytes) -> None:
         """Write ``path`` whole: readers see the old content or the new."""
-        scratch = scratch_beside(path)
+        scratch = scratch_for(self, path)
         try:
             self._write_synced(scratch, data)
             self._follow(scratch, access_of_new(self, path))
@@ -589,9 +589,14 @@ class LocalDirectory:
                 os.close(descriptor)
 
 
-def scratch_beside(path: str) -> str:
-    """A scratch name for what is to become ``path``: in ttlsnap's own folder, where the next run removes it."""
-    return scratch_name(path if path.startswith(f"{OWN}/") else f"{OWN}/.{path.rpartition('/')[2]}")
+def scratch_for(files: Directory, path: str) -> str:
+    """A scratch name for what is to become ``path``: in ttlsnap's own folder, where the next run removes it.
+
+    Beside ``path`` where there is no such folder.
+    """
+    if path.startswith(f"{OWN}/") or files.stat(OWN) is None:
+        return scratch_name(path)
+    return scratch_name(f"{OWN}/.{path.rpartition('/')[2]}")
 
 
 def scratch_name(path: str) -> str:

@@ -29,7 +29,7 @@ from hdfs_native import Client, FileReader, FileStatus, FileWriter, WriteOptions
 
 from ttlsnap.access import Access, access_of_new, access_of_new_folder, may_reach, without_group
 from ttlsnap.errors import BusyError, RefusedError, StorageError, TtlsnapError, UnsupportedError, UsageError
-from ttlsnap.filesystem import LOCK, OWN, FileInfo, scratch_beside, scratch_name
+from ttlsnap.filesystem import LOCK, OWN, FileInfo, scratch_for, scratch_name
 
 _HELD_S = 15.0  # for so long a lock that was just seen to be ours is ours: a quarter of what the name node allows
 _PATIENCE_S = 20
@@ -284,7 +284,7 @@ class HdfsDirectory:
 
     def _write_beside(self, path: str, data: bytes) -> str:
         """Write what is to become ``path``; where it is until then."""
-        scratch, access = scratch_beside(path), access_of_new(self, path)
+        scratch, access = scratch_for(self, path), access_of_new(self, path)
         self._write(scratch, data)
         if access is not None:
             self.set_access(scratch, access)

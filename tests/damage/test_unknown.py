@@ -90,6 +90,7 @@ UNKNOWN: dict[str, tuple[int, Callable[[Path], None], str]] = {
     "a setting as number": (5, _edit("offsets/6", 'partitions":"2"', 'partitions":2'), "'conf' is not an object"),
     "settings as list": (5, _edit("offsets/6", '"conf":{', '"conf":[],"x":{'), "'conf' is not an object of strings"),
     "metadata without id": (5, _put("metadata", b"{}"), "metadata: not the query metadata Spark writes"),
+    "an id that is no UUID": (5, _put("metadata", b'{"id":"12345678-1234-5678-1234-5678123456789"}'), "Spark writes"),
     "metadata as list": (5, _put("metadata", b"[1]"), "metadata: not the query metadata Spark writes"),
     "metadata in UTF-16": (5, _put("metadata", '{"id":"x"}'.encode("utf-16")), "metadata: not the query metadata"),
     "half an id": (5, _put("metadata", b'{"id":"\\ud800"}'), "metadata: not the query metadata"),

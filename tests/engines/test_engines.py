@@ -207,7 +207,7 @@ def test_the_spark_engine_refuses_a_checkpoint_whose_query_runs_in_its_session(
     try:
         while not any(progress["numInputRows"] for progress in query.recentProgress):
             time.sleep(0.1)
-        with pytest.raises(RefusedError, match="runs in this Spark session"):
+        with pytest.raises(RefusedError, match="is running in this Spark application"):
             _compact(checkpoint, confined(), SparkEngine(session=spark))
     finally:
         query.stop()

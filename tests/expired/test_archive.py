@@ -65,7 +65,7 @@ def test_what_is_dropped_is_in_the_archive(tmp_path: Path, name: str) -> None:
     before = entries(target)
     dry = run(target, archive, COMPACTABLE[name], now=AFTER_ALL, dry_run=True)
     assert not archive.exists()
-    report = run(target, archive, COMPACTABLE[name], now=AFTER_ALL, max_drop=1.0)
+    report = run(target, archive, COMPACTABLE[name], now=AFTER_ALL)
     rows = archived(archive)
     assert len(rows) == report.totals.dropped == dry.totals.dropped > 0
     assert {row["run"] for row in rows} == {report.run}
@@ -198,7 +198,7 @@ def test_timers_that_follow_are_no_less_lost(tmp_path: Path) -> None:
     found = [e for e in inspect(str(target), entries=10**6).samples or [] if e["state"].endswith("_keyToTimestamp")]
     moments = [round(datetime.fromisoformat(e["time"]).timestamp() * 1000) for e in found]
     timers = Counter(_spelled(e["partition"], e["key"], ms) for e, ms in zip(found, moments, strict=True))
-    report = run(target, archive, "value.seen:s", now=AFTER_ALL, timers="follow", max_drop=1.0)
+    report = run(target, archive, "value.seen:s", now=AFTER_ALL, timers="follow")
     gone = {state.state.state: state.counts.dropped for state in report.states}["$eventTimers_keyToTimestamp"]
     rows = archived(archive)
     assert len(rows) == report.totals.dropped + gone > report.totals.dropped > 0

@@ -153,7 +153,7 @@ def test_a_policys_glob_finds_what_is_there(bucket: str, tmp_path: Path, capsys:
     )
     told = ttlsnap(capsys, "maintain", str(policy), "--engine", "local", "--plan")
     found = [(target["target"].removeprefix(f"{bucket}/"), target["status"]) for target in told["targets"]]
-    assert found == [("queries/a/checkpoint", "done"), ("queries/b/checkpoint", "done")]
+    assert found == [("queries/a/checkpoint", "planned"), ("queries/b/checkpoint", "planned")]
     for path, words in (("none*/x", "finds no folder"), ("**/x", "are looked for on this machine's file systems")):
         policy.write_text(f'[[target]]\npath = "{bucket}/{path}"\n{rule}')
         assert run(["maintain", str(policy), "--engine", "local"]) == 2

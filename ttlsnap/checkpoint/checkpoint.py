@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from uuid import UUID
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import read_checked
@@ -17,7 +18,7 @@ from ttlsnap.checkpoint.state_schema import ColumnFamilySchema, read_state_schem
 from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError, UsageError
 from ttlsnap.filesystem import Directory
 from ttlsnap.schema.types import NullType, StructType, physical
-from ttlsnap.strict_json import parse_json
+from ttlsnap.strict_json import parse_json, typed
 
 HDFS_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 PROVIDERS = {
@@ -174,7 +175,10 @@ def query_id(files: Directory) -> str | None:
         raise CorruptionError(f"{files.root}/metadata is a folder, not a file")
     try:
         document = parse_json(read_checked(files, "metadata", _MAX_METADATA_BYTES))
-        return str(document["id"])
+        text: str = typed(document["id"], str)
+        if str(UUID(text)) != text.lower():
+            raise ValueError(f"id is {text[:40]!r}")
+        return text
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptionError(f"{files.root}/metadata: not the query metadata Spark writes ({error!r})") from error
 
