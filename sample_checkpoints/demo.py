@@ -54,7 +54,7 @@ def restart(folder: Path, gone: dict[str, dict[str, str]], kept: dict[str, dict[
     with Judge(folder) as spark:
         query = spark.adopt(folder / NAME, Query("agg_update_watermark"))
         visits = [Event(str(user["key"]["key"]), 1_800_000_000, 1) for user in (gone, kept)]
-        rows = [json.loads(row) for row in spark.restart(query, [visits])[-1].rows]
+        rows = [json.loads(row) for batch in spark.restart(query, [visits]) for row in batch.rows]
     for user, what in ((kept, "was kept and goes on"), (gone, "had expired and starts afresh")):
         (row,) = (row for row in rows if row["key"] == user["key"]["key"])
         print(f"  {row['key']} {what}: {user['value']['count']} visits before, {row['n']} now")
