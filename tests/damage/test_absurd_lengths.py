@@ -5,8 +5,10 @@ The commands run in a process that whoever believes in a length of 2 GiB would m
 
 from __future__ import annotations
 
+import json
 import os
 import struct
+import time
 from pathlib import Path
 
 import lz4.block
@@ -16,6 +18,7 @@ import zstandard
 
 from ..samples import sample
 from . import wreck
+from .confined import Confinement
 from .conftest import Overtaxes
 
 LZF, LZ4, OLD = "lzf-both-4.2", "agg-deltas-lz4-4.2", "agg-format1-3.5"
@@ -198,3 +201,36 @@ def test_a_batch_number_without_end_is_not_counted_up_to(refuses_in_little_room:
         (target / folder / "6").rename(target / folder / "999999999999999999")
     assert "7.delta is missing" not in (told := refuses_in_little_room(target, LZ4))
     assert "8.delta is missing: version 1000000000000000000 needs every delta" in told
+
+
+DOCTOR = ("--format", "json", "--parallelism", "1")
+
+
+@pytest.mark.parametrize("number", ["2147483648", "50000000", "1048577", "0", "1" + 17 * "0", "9" * 30, "9" * 5000])
+@pytest.mark.parametrize("name", [LZ4, OLD])
+def test_an_absurd_number_of_shuffle_partitions_is_refused(
+    refuses_in_little_room: Overtaxes, confinement: Confinement, tmp_path: Path, name: str, number: str
+) -> None:
+    target = sample(name, tmp_path)
+    wreck.edit_offsets(target, 'shuffle.partitions":"2"', f'shuffle.partitions":"{number}"')
+    started = time.monotonic()
+    told = refuses_in_little_room(target, name)
+    assert "offsets/" in told and "spark.sql.shuffle.partitions" in told and len(told) < 2000
+    found = confinement.run("doctor", target, *DOCTOR)
+    assert found.code == 1 and found.peak < 64 << 20
+    assert "spark.sql.shuffle.partitions" in found.out
+    assert time.monotonic() - started < 10
+
+
+def test_many_partitions_of_an_older_batch_are_not_looked_for_one_by_one(
+    confinement: Confinement, tmp_path: Path
+) -> None:
+    target = sample(LZ4, tmp_path)
+    for batch in range(5):
+        wreck.edit(target / f"offsets/{batch}", 'shuffle.partitions":"2"', 'shuffle.partitions":"1048576"')
+    started = time.monotonic()
+    found = confinement.run("doctor", target, *DOCTOR)
+    assert time.monotonic() - started < 10
+    assert found.code == 1 and found.peak < 64 << 20
+    restorable = {version["version"]: version["restorable"] for version in json.loads(found.out)["versions"]}
+    assert restorable == {1: False, 2: False, 3: False, 4: False, 5: None, 6: True, 7: True}

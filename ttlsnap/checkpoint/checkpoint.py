@@ -28,7 +28,6 @@ PROVIDERS = {
 ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 ROW_CHECKSUM = "spark.sql.streaming.stateStore.rowChecksum.enabled"
 _MAX_METADATA_BYTES = 1 << 20
-_MAX_PARTITIONS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -249,10 +248,7 @@ def _listed_stores(files: Directory, operator: int, batch: Batch) -> list[StoreM
     names = [name for name in folders if _holds_state(files, f"{default}/{name}")]
     if _holds_state(files, default) or not names:
         names.append(layout.DEFAULT_STORE)
-    count = layout.parse_number(batch.conf.get("spark.sql.shuffle.partitions", "")) or 0
-    if count > _MAX_PARTITIONS:
-        where = f"{files.root}/{layout.offset_file(batch.id)}"
-        raise CorruptionError(f"{where}: {count} shuffle partitions are more than there can be")
+    count = shuffle_partitions(batch.conf) or 0
     return [StoreMetadata(name, 0, count) for name in sorted(names)]
 
 
@@ -299,11 +295,12 @@ def _check_partitions(
     single = void or (metadata is not None and metadata.name == "globalLimit")
     if single and partitions == (0,):
         return
-    if partitions != tuple(range(expected)):
-        lost = sorted(set(range(expected)) - set(partitions)) or sorted(set(partitions) - set(range(expected)))
+    first = next((number for number, partition in enumerate(partitions) if number != partition), len(partitions))
+    if not first == len(partitions) == expected:
+        lost = first if first < expected else partitions[expected]
         raise CorruptionError(
             f"{files.root}/{layout.operator_directory(operator)}: {expected} partitions expected, "
-            f"{len(partitions)} found; partition {lost[0]} is the first that does not fit. ttlsnap doctor tells "
+            f"{len(partitions)} found; partition {lost} is the first that does not fit. ttlsnap doctor tells "
             "whether a repartition left it so"
         )
 

@@ -25,6 +25,8 @@ RUNS = f"{OWN}/runs"
 DEFAULT_STORE = "default"
 SSTS = "SSTs"
 LOGS = "logs"
+MAX_PARTITIONS = 1 << 20
+"""No operator has more: a number of partitions is read from a file, and each is a folder."""
 SHARED = (SSTS, LOGS)
 """The folders, within a store's, that hold what its RocksDB snapshots share."""
 

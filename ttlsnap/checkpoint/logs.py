@@ -26,6 +26,8 @@ from ttlsnap.strict_json import parse_json
 
 FENCE_MARK = "ttlsnap fence"
 MAX_LOG_BYTES = 64 << 20
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+_DIGITS = re.compile(r"0*([0-9]+)")
 _MAX_OFFSET = 1 << 16  # characters of a source's offset
 _LOG_OFFSET = re.compile(r'\{\s*"logOffset"\s*:\s*(0|[1-9][0-9]{0,18})\s*\}')
 _OBJECT = re.compile(r'\{\s*("|$)')
@@ -175,7 +177,7 @@ def read_conf(files: Directory, batch: int) -> Mapping[str, str]:
 
 def shuffle_partitions(conf: Mapping[str, str]) -> int | None:
     """How many partitions a batch's state has; None where it is not pinned."""
-    return layout.parse_number(conf.get("spark.sql.shuffle.partitions", ""))
+    return layout.parse_number(conf.get(_SHUFFLE_PARTITIONS, ""))
 
 
 def _offset_lines(files: Directory, path: str) -> list[str]:
@@ -190,6 +192,9 @@ def _offset_metadata(files: Directory, path: str, lines: list[str]) -> dict[str,
     conf = metadata.get("conf", {})
     if not isinstance(conf, dict) or not all(isinstance(v, str) for v in conf.values()):
         raise CorruptionError(f"{files.root}/{path}: 'conf' is not an object of strings")
+    count = _DIGITS.fullmatch(conf.get(_SHUFFLE_PARTITIONS, "1"))
+    if count and not (len(count[1]) < 10 and 0 < int(count[1]) <= layout.MAX_PARTITIONS):
+        raise CorruptionError(f"{files.root}/{path}: {_SHUFFLE_PARTITIONS} is {count[1][:40]}, which no query has")
     return metadata
 
 

@@ -24,7 +24,6 @@ from ttlsnap.filesystem import Directory, hadoop_uri
 from ttlsnap.strict_json import parse_json, typed
 
 _MAX_METADATA_BYTES = 64 << 20
-_MAX_PARTITIONS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -146,9 +145,7 @@ def _text(properties: dict[str, Any], name: str) -> str | None:
 
 
 def _store(files: Directory, document: dict[str, Any]) -> StoreMetadata:
-    partitions = typed(document["numPartitions"], int)
-    if not 0 < partitions <= _MAX_PARTITIONS:
-        raise ValueError(f"numPartitions is {partitions}")
+    partitions = _number(document, "numPartitions", 1, layout.MAX_PARTITIONS)
     name = typed(document["storeName"], str)
     if not name or "/" in name or "\0" in name or name in (".", ".."):
         raise ValueError(f"storeName is {name!r}")
@@ -158,6 +155,13 @@ def _store(files: Directory, document: dict[str, Any]) -> StoreMetadata:
         num_partitions=partitions,
         schema_files=tuple(_schema_files(document)),
     )
+
+
+def _number(document: dict[str, Any], name: str, least: int, most: int) -> int:
+    value = document[name]
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name} is {str(value)[:40]}")
+    return value
 
 
 def _schema_files(store: dict[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from ttlsnap.checkpoint import Batch, Checkpoint, Operator, layout, open_checkpoint
-from ttlsnap.checkpoint.checkpoint import query_id
+from ttlsnap.checkpoint.checkpoint import partition_folders, query_id
 from ttlsnap.checkpoint.logs import read_logs, shuffle_partitions
 from ttlsnap.diagnosis.fixing import Confirm, refuse_unknown, repair
 from ttlsnap.diagnosis.folders import examine_folders, examine_schema_paths
@@ -234,7 +234,7 @@ def _tasks(checkpoint: Checkpoint, logs: LogFindings, problems: list[Problem], s
         states = {state.place: state for state in described if state.opaque is None}
         partitions = {
             partition: versions
-            for partition in range(_most_partitions(checkpoint, operator, logs))
+            for partition in _partitions(checkpoint, operator, logs)
             if (versions := _versions_of(checkpoint, operator, partition, logs, problems))
         }
         for partition, versions in partitions.items():
@@ -264,8 +264,12 @@ def _partition_count(checkpoint: Checkpoint, operator: Operator, batch: Batch) -
     return then if then is not None and pinned is not None and then != pinned and now == pinned else now
 
 
-def _most_partitions(checkpoint: Checkpoint, operator: Operator, logs: LogFindings) -> int:
-    return max((_partition_count(checkpoint, operator, batch) for batch in logs.batches.values()), default=0)
+def _partitions(checkpoint: Checkpoint, operator: Operator, logs: LogFindings) -> list[int]:
+    """Return the partitions to look at: those that have a folder, and the first of those that lack one."""
+    most = max((_partition_count(checkpoint, operator, batch) for batch in logs.batches.values()), default=0)
+    folders = partition_folders(checkpoint.files, operator.id)
+    missing = next((number for number, partition in enumerate(folders) if number != partition), len(folders))
+    return sorted(partition for partition in {*folders, missing} if partition < most)
 
 
 def _versions_of(
