@@ -234,3 +234,13 @@ def test_many_partitions_of_an_older_batch_are_not_looked_for_one_by_one(
     assert found.code == 1 and found.peak < 64 << 20
     restorable = {version["version"]: version["restorable"] for version in json.loads(found.out)["versions"]}
     assert restorable == {1: False, 2: False, 3: False, 4: False, 5: None, 6: True, 7: True}
+
+
+@pytest.mark.parametrize("number", ["-1", "2", "1000000000", "1" + 30 * "0", "true", "1.0"])
+def test_an_absurd_number_of_prefix_columns_is_refused(
+    refuses_in_little_room: Overtaxes, tmp_path: Path, number: str
+) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+    wreck.edit(target / "state/0/_metadata/metadata", '"numColsPrefixKey":0', f'"numColsPrefixKey":{number}')
+    told = refuses_in_little_room(target, "rocksdb-4.2")
+    assert f"{target}/state/0/_metadata/metadata: " in told and "numColsPrefixKey" in told

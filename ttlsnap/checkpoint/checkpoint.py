@@ -273,6 +273,11 @@ def _store(
         families = tuple(
             replace(family, older=tuple(old for old in before if old.name == family.name)) for family in families
         )
+    most = max((len(family.key) for family in families), default=store.num_cols_prefix_key)
+    if store.num_cols_prefix_key > most:
+        where = f"{files.root}/{layout.operator_directory(operator)}/_metadata/metadata"
+        words = f"numColsPrefixKey of store {store.name} is {store.num_cols_prefix_key}, and a key has {most} columns"
+        raise CorruptionError(f"{where}: {words}")
     _check_partitions(files, operator, store, partitions, families, metadata, batch)
     return Store(operator, store.name, partitions, families, store.num_cols_prefix_key)
 

@@ -24,6 +24,7 @@ from ttlsnap.filesystem import Directory, hadoop_uri
 from ttlsnap.strict_json import parse_json, typed
 
 _MAX_METADATA_BYTES = 64 << 20
+_MAX_COLUMNS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def _store(files: Directory, document: dict[str, Any]) -> StoreMetadata:
         raise ValueError(f"storeName is {name!r}")
     return StoreMetadata(
         name=name,
-        num_cols_prefix_key=typed(document["numColsPrefixKey"], int),
+        num_cols_prefix_key=_number(document, "numColsPrefixKey", 0, _MAX_COLUMNS),
         num_partitions=partitions,
         schema_files=tuple(_schema_files(document)),
     )
