@@ -144,7 +144,7 @@ def test_a_small_file_that_swells_to_a_gigabyte_is_found_or_said_to_need_memory(
         ("commits/6", "longer than"),
         ("state/0/_metadata/metadata", "longer than"),
         ("state/0/0/_metadata/schema", "longer than"),
-        ("state/0/0/.7.delta.crc", "longer than"),
+        ("state/0/0/.7.delta.crc", "does not fit"),
         ("state/0/0/7.delta", "no LZ4 block begins here"),
     ],
 )
@@ -244,3 +244,32 @@ def test_an_absurd_number_of_prefix_columns_is_refused(
     wreck.edit(target / "state/0/_metadata/metadata", '"numColsPrefixKey":0', f'"numColsPrefixKey":{number}')
     told = refuses_in_little_room(target, "rocksdb-4.2")
     assert f"{target}/state/0/_metadata/metadata: " in told and "numColsPrefixKey" in told
+
+
+def test_a_block_size_of_gigabytes_in_a_checksum_file_is_refused(
+    refuses_in_little_room: Overtaxes, tmp_path: Path
+) -> None:
+    target = sample(LZ4, tmp_path)
+    path = target / "state/0/0/7.delta"
+    for step in (2**31 - 1, 1 << 30):
+        wreck.seal(path, step)
+        assert f"{path.with_name('.7.delta.crc')}: checksums of {step:,} bytes each" in refuses_in_little_room(
+            target, LZ4
+        )
+    with path.with_name(".7.delta.crc").open("r+b") as file:
+        file.write(b"crc\0" + struct.pack(">i", 1))
+        file.truncate(1 << 40)
+    assert ".7.delta.crc does not fit" in refuses_in_little_room(target, LZ4)
+
+
+@pytest.mark.parametrize("step", [1, 7, 4096, 1 << 20, 1 << 24])
+def test_other_block_sizes_are_read(confinement: Confinement, tmp_path: Path, step: int) -> None:
+    target = sample(LZ4, tmp_path)
+    path = target / "state/0/0/7.delta"
+    wreck.seal(path, step)
+    assert confinement.run("inspect", target, *wreck.scanning(LZ4)).code == 0
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    told = confinement.run("inspect", target, *wreck.scanning(LZ4))
+    assert told.code == 5 and "do not match the checksum in state/0/0/.7.delta.crc" in told.err

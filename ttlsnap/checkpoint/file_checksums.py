@@ -13,6 +13,7 @@ import zlib
 from typing import BinaryIO
 
 import google_crc32c
+import numpy as np
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import CorruptionError, UnsupportedError
@@ -20,7 +21,9 @@ from ttlsnap.filesystem import Directory
 from ttlsnap.strict_json import parse_json
 
 _MAGIC = b"crc\0"
+_head = struct.Struct(">4si")
 _PIECE = 1 << 20
+_MAX_STEP = 16 << 20  # bytes per checksum; Hadoop's default is 512
 
 
 def open_checked(files: Directory, path: str) -> BinaryIO:
@@ -43,33 +46,35 @@ def _verify(files: Directory, path: str) -> None:
     if info is None:
         raise CorruptionError(f"{files.root}/{path} is missing")
     hadoop, spark = layout.checksum_files(path)
-    if files.stat(hadoop) is not None:
-        _verify_hadoop(files, path, hadoop, info.size)
+    if (sums := files.stat(hadoop)) is not None:
+        _verify_hadoop(files, path, hadoop, sums.size, info.size)
     if files.stat(spark) is not None:
         _verify_spark(files, path, spark, info.size)
 
 
-def _verify_hadoop(files: Directory, path: str, checksum_path: str, size: int) -> None:
+def _verify_hadoop(files: Directory, path: str, checksum_path: str, checksum_size: int, size: int) -> None:
     where = f"{files.root}/{checksum_path}"
-    # At least one byte is summed per 4-byte checksum, which bounds what such a file can be.
-    data = files.read(checksum_path, 8 + 4 * (size + 1))
-    if len(data) < 8 or data[:4] != _MAGIC:
-        raise CorruptionError(f"{where} is not a Hadoop checksum file; remove it if {path} is known to be good")
-    (step,) = struct.unpack(">i", data[4:8])
-    if step <= 0 or len(data) != 8 + 4 * -(-size // step):
-        raise CorruptionError(f"{where} does not fit {path} ({size} bytes): one of the two is stale or cut off")
-    sums = struct.unpack(f">{(len(data) - 8) // 4}I", data[8:])
-    piece_size = max(1, _PIECE // step) * step
-    with files.open(path) as file:
-        index = 0
+    with files.open(checksum_path) as sums, files.open(path) as file:
+        head = sums.read(_head.size)
+        if len(head) < _head.size or not head.startswith(_MAGIC):
+            raise CorruptionError(f"{where} is not a Hadoop checksum file; remove it if {path} is known to be good")
+        _, step = _head.unpack(head)
+        if step <= 0 or checksum_size != _head.size + 4 * -(-size // step):
+            raise CorruptionError(f"{where} does not fit {path} ({size} bytes): one of the two is stale or cut off")
+        if step > _MAX_STEP:
+            raise CorruptionError(f"{where}: checksums of {step:,} bytes each, which is not what Hadoop writes")
+        start, piece_size = 0, max(1, _PIECE // step) * step
         while piece := memoryview(file.read(piece_size)):
-            for start in range(0, len(piece), step):
-                if zlib.crc32(piece[start : start + step]) != sums[index]:
-                    raise CorruptionError(
-                        f"{files.root}/{path}: bytes {index * step} to {min(size, (index + 1) * step)} do not match "
-                        f"the checksum in {checksum_path}"
-                    )
-                index += 1
+            found = [zlib.crc32(piece[at : at + step]) for at in range(0, len(piece), step)]
+            expected = np.frombuffer(sums.read(4 * len(found)), ">u4")
+            wrong = expected != np.array(found, np.uint32) if len(expected) == len(found) else np.array([True])
+            if wrong.any():
+                first = start + int(wrong.argmax()) * step
+                raise CorruptionError(
+                    f"{files.root}/{path}: bytes {first} to {min(size, first + step)} do not match the checksum in "
+                    f"{checksum_path}"
+                )
+            start += len(piece)
 
 
 def _verify_spark(files: Directory, path: str, checksum_path: str, size: int) -> None:
