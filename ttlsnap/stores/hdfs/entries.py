@@ -23,10 +23,14 @@ from ttlsnap.stores.hdfs import HdfsStore
 from ttlsnap.stores.hdfs.key_index import KeyIndex
 from ttlsnap.stores.hdfs.records import DELETED, Records, read_records
 from ttlsnap.stores.lineage import Lineage, StateFile
+from ttlsnap.stores.record_limit import RecordLimit
 from ttlsnap.stores.row_checksums import CHECKSUM_SIZE, verify_row_checksums
+from ttlsnap.unsaferow.layout import fixed_bytes
 from ttlsnap.unsaferow.rows import Rows
 
 _KEEP_DELTAS = 64 << 20  # bytes of decompressed deltas that are kept rather than read twice
+
+_LEAST_KEY = fixed_bytes(1)  # bytes of a key that has fields
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +99,10 @@ def read_file(files: Directory, file: StateFile, form: HdfsStore) -> Iterator[Ba
     """All records of one file, deletes among them."""
     where = f"{files.root}/{file.path}"
     snapshot = file.path.endswith(".snapshot")
+    limit = RecordLimit(file.size, where)
     with open_checked(files, file.path) as stream:
         for records in read_records(decompress(stream, form.codec, where), where):
+            limit.count(len(records), int((records.key_size < _LEAST_KEY).sum()))
             if snapshot and (records.value_size == DELETED).any():
                 raise CorruptionError(f"{where}: a snapshot with a delete in it")
             yield _batch(records, form, where)

@@ -21,6 +21,7 @@ from ttlsnap.checkpoint.file_checksums import open_checked
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.filesystem import Directory
 from ttlsnap.stores.codecs import decompress
+from ttlsnap.stores.record_limit import RecordLimit
 from ttlsnap.strict_json import parse_json
 
 PUT, DELETE, MERGE = 0x01, 0x10, 0x11
@@ -77,12 +78,14 @@ def read_changes(files: Directory, path: str, codec: str) -> Iterator[Changes]:
         data = _gather(pieces, _MAX_HEADER)
         version, _, position = _header(data, where)
         reader = _Records(where, typed=version in (2, 4))
+        limit = RecordLimit(info.size if (info := files.stat(path)) else 0, where)
         target = _WINDOW
         while True:
             more = _gather(pieces, max(target - len(data), 1))
             data += more
             changes, position = reader.read(data, position)
             if changes.kinds:
+                limit.count(len(changes.kinds), changes.keys.count(b""))
                 yield changes
             if reader.ended:
                 if position != len(data) or any(pieces):
