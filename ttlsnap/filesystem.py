@@ -256,12 +256,24 @@ def read_given(path: str | Path, limit: int, kind: str) -> bytes:
     """
     try:
         with Path(path).open("rb") as file:
-            data = file.read(limit + 1)
+            data = _read_up_to(file, limit + 1)
     except OSError as error:
         raise StorageError(f"cannot read {path}: {error.strerror}") from error
     if len(data) > limit:
         raise UsageError(f"{path} is longer than {limit:,} bytes: is that {kind}?")
     return data
+
+
+def _read_up_to(file: BinaryIO, most: int) -> bytes:
+    """Return at most ``most`` bytes; room is taken for those that are there, not for all that there may be."""
+    pieces, left = [], most
+    # The size is only where to begin: a file may grow, and some say that they are empty.
+    step = os.fstat(file.fileno()).st_size + 1
+    while left and (piece := file.read(min(step, left))):
+        pieces.append(piece)
+        left -= len(piece)
+        step = _PIECE
+    return b"".join(pieces)
 
 
 class LocalDirectory:
@@ -372,7 +384,7 @@ class LocalDirectory:
         with _errors("read", self, path), self.open(path) as file:
             # What is too long is not read first; what says that it is short may still be longer.
             length = os.fstat(file.fileno()).st_size
-            data = file.read(limit + 1) if length <= limit else b""
+            data = _read_up_to(file, limit + 1) if length <= limit else b""
         if max(length, len(data)) > limit:
             raise StorageError(f"{self.root}/{path} is longer than {limit} bytes, which no such file should be")
         return data
