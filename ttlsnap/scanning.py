@@ -17,6 +17,7 @@ from ttlsnap.operators.showing import shown
 from ttlsnap.rendering import to_json_values
 from ttlsnap.stores import Batch, lineage_of, state_store
 from ttlsnap.timestamps import TimestampField, field_listing, split_unit, timestamp_field
+from ttlsnap.unsaferow.check import check_rows
 from ttlsnap.unsaferow.rows import Rows
 
 if TYPE_CHECKING:
@@ -74,6 +75,9 @@ class _StateScan:
     def add(self, partition: int, batch: Batch) -> None:
         keys, values = batch.keys, batch.values
         self.count += len(keys)
+        if self.state.descriptor is not None and not self.state.opaque:
+            check_rows(keys, self.state.descriptor.key_schema)
+            check_rows(values, self.state.descriptor.value_schema)
         missing = min(self.wanted - len(self.samples), len(keys))
         if missing > 0:
             head = np.arange(missing)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from ttlsnap.cli.app import run
+
 from ..samples import sample
 from . import model, wreck
 from .conftest import Refuses, Ttlsnap
@@ -115,3 +117,21 @@ def test_extreme_times_are_times(ttlsnap: Ttlsnap, target: Path) -> None:
             assert ttlsnap("inspect", target, *options).code == 0
         report = ttlsnap("compact", target, *wreck.compacting(LZ4), "--dry-run", "--format", "json")
         assert json.loads(report.out)["totals"]["kept"] == (moment > 0)
+
+
+@pytest.mark.parametrize("extra", [8, 16, 4096])
+def test_a_fixed_width_row_that_is_longer_than_its_schema_is_found(
+    refuses: Refuses, capsys: pytest.CaptureFixture[str], target: Path, extra: int
+) -> None:
+    put(target, key(16, 4, b"user\0\0\0\0"), VALUE + bytes(extra))
+    says = f"its size is {32 + extra} bytes, and the 3 fields of its schema take 32"
+    assert says in refuses(5, target, "compact", target, *wreck.compacting(LZ4))
+    assert says in refuses(5, target, "inspect", target, *wreck.scanning(LZ4))
+    assert run(["doctor", str(target), "--format", "json"]) == 1
+    assert says in capsys.readouterr().out
+
+
+def test_a_variable_row_may_have_unused_bytes(ttlsnap: Ttlsnap, target: Path) -> None:
+    put(target, key(16, 4, b"user\0\0\0\0") + bytes(8), VALUE)
+    assert ttlsnap("inspect", target, *wreck.scanning(LZ4)).code == 0
+    assert ttlsnap("compact", target, *wreck.compacting(LZ4)).code == 0

@@ -1,7 +1,7 @@
 """What has to hold before the bytes of a row are believed.
 
 ``check_sizes``  a row has room for its null bits and one word per field
-``check_rows``   also: every size is a multiple of 8, which Spark's own rows always are
+``check_rows``   also: every size is a multiple of 8, and exact where all fields are of fixed width
 
 Offsets and sizes within a row are checked where they are followed, in ``decode``, so that fields nobody
 asks for cost nothing.
@@ -17,7 +17,7 @@ from typing import NoReturn
 import numpy as np
 
 from ttlsnap.errors import CorruptionError
-from ttlsnap.schema.types import StructType
+from ttlsnap.schema.types import StructType, is_fixed_width
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.layout import bitset_bytes, fixed_bytes
 from ttlsnap.unsaferow.rows import Rows
@@ -71,6 +71,10 @@ def check_rows(rows: Rows, schema: StructType) -> None:
     if len(rows) and int(np.bitwise_or.reduce(rows.size)) & 7:
         i = first(rows.size & 7 != 0)
         Trail().fail(i, f"its size of {rows.size[i]} bytes is not a multiple of 8")
+    exact = fixed_bytes(len(schema))
+    if len(rows) and int(rows.size.max()) > exact and all(is_fixed_width(field.type) for field in schema.fields):
+        i = first(rows.size > exact)
+        Trail().fail(i, f"its size is {rows.size[i]} bytes, and the {len(schema)} fields of its schema take {exact}")
 
 
 def check_sizes(rows: Rows, num_fields: int, trail: Trail | None = None) -> None:
