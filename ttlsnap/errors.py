@@ -13,10 +13,14 @@
     ├── StoppedError           143  SIGTERM (or 130: Ctrl-C) came before the target was published
     └── TransformerError         5  a user's transformer raised, or returned what it may not
 
-A message says what, where and what to do.
+A message says what, where and what to do. What it quotes may be half a megabyte long: of a message that is longer than
+``MAX_MESSAGE`` characters the middle is left out.
 """
 
 from __future__ import annotations
+
+MAX_MESSAGE = 3000
+_BEGINNING = 2000
 
 
 class TtlsnapError(Exception):
@@ -24,6 +28,9 @@ class TtlsnapError(Exception):
 
     exit_code = 5
     advice = ""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(shortened(message))
 
 
 class UsageError(TtlsnapError):
@@ -85,3 +92,11 @@ class TransformerError(TtlsnapError):
     """A transformer raised, or returned what it may not (exit code 5)."""
 
     exit_code = 5
+
+
+def shortened(message: str) -> str:
+    """Return the message, or its beginning and its end if it is too long."""
+    if len(message) <= MAX_MESSAGE:
+        return message
+    end = len(message) - MAX_MESSAGE + _BEGINNING
+    return f"{message[:_BEGINNING]} [... {end - _BEGINNING:,} characters ...] {message[end:]}"

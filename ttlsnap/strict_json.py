@@ -31,7 +31,7 @@ def parse_json(text: str | bytes, *, any_text: bool = False) -> Any:
 def typed(value: Any, kind: type) -> Any:
     """``value`` when it is a ``kind``; raises TypeError otherwise, and for a boolean that is taken for a number."""
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{repr(value)[:80]} is no {kind.__name__}")
     return value
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from ttlsnap.errors import shortened
+
 Severity = Literal["error", "warning", "unknown", "note"]
 
 _RESTORE = "Restore the file from a copy of the checkpoint"
@@ -116,7 +118,7 @@ def problem(
     """A finding of a known kind; ``facts`` go into the words of the way out."""
     kind = CODES[code]
     fix = kind.fix.format(target=target, **facts)
-    return Problem(code, severity or kind.severity, where, str(message), fix, kind.fixable)
+    return Problem(code, severity or kind.severity, where, shortened(str(message)), fix, kind.fixable)
 
 
 def leads_outside(target: str, where: str) -> Problem:
