@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ttlsnap.cli.app import run
+
 from ..samples import bytes_of, sample
 from . import wreck
 from .conftest import Refuses, Ttlsnap
@@ -148,3 +150,17 @@ def test_folders_of_others_among_the_runs_stay(ttlsnap: Ttlsnap, tmp_path: Path)
     assert ttlsnap("compact", target, *wreck.compacting(LZ4)).code == 0
     assert ttlsnap("recover", target).code == 0
     assert kept.read_text() == "mine"
+
+
+@pytest.mark.parametrize("to", ["itself", "nowhere"])
+@pytest.mark.parametrize("name", ["offsets/7", "offsets/0", "commits/7", "state/0/0/8.delta", "state/0/0/x", "state/1"])
+def test_doctor_names_a_link_that_leads_nowhere(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, to: str
+) -> None:
+    target = sample(LZ4, tmp_path)
+    path = target / name
+    path.unlink(missing_ok=True)
+    path.symlink_to(path.name if to == "itself" else to)
+    assert run(["doctor", str(target), "--format", "json"]) == 1
+    found = [problem for problem in json.loads(capsys.readouterr().out)["problems"] if problem["code"] == "broken-link"]
+    assert [(problem["where"], str(path) in problem["message"]) for problem in found] == [(name, True)]

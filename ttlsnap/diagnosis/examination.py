@@ -11,7 +11,7 @@ from ttlsnap.checkpoint import Batch, Checkpoint, Operator, layout, open_checkpo
 from ttlsnap.checkpoint.checkpoint import partition_folders, query_id
 from ttlsnap.checkpoint.logs import read_logs, shuffle_partitions
 from ttlsnap.diagnosis.fixing import Confirm, refuse_unknown, repair
-from ttlsnap.diagnosis.folders import examine_folders, examine_schema_paths
+from ttlsnap.diagnosis.folders import examine_folders, examine_links, examine_schema_paths
 from ttlsnap.diagnosis.logs import LogFindings, examine_logs
 from ttlsnap.diagnosis.problems import Problem, Severity, leads_outside, problem
 from ttlsnap.diagnosis.reading import PartitionCheck, PartitionFindings, examine_partition
@@ -146,7 +146,7 @@ def _require_checkpoint(files: Directory) -> None:
 
 def _examine(files: Directory, parallelism: int | None, scratch: str | None, listener: DoctorListener) -> DoctorReport:
     logs = examine_logs(files)
-    problems = list(logs.problems)
+    problems = [*examine_links(files), *logs.problems]
     query = _query_id(files, problems)
     checkpoint, closed = _newest_that_opens(files, logs, problems)
     results: list[tuple[PartitionCheck, PartitionFindings]] = []

@@ -8,9 +8,11 @@ word (tried on Spark 4.2.0).
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ttlsnap.checkpoint import Checkpoint, Operator, layout
 from ttlsnap.checkpoint.checkpoint import partition_folders, state_files
@@ -19,7 +21,7 @@ from ttlsnap.checkpoint.metadata import schema_paths
 from ttlsnap.diagnosis.logs import LogFindings
 from ttlsnap.diagnosis.problems import Problem, problem
 from ttlsnap.errors import CorruptionError, UnsupportedError
-from ttlsnap.filesystem import REMOTE, Directory, is_local
+from ttlsnap.filesystem import OWN, REMOTE, Directory, LocalDirectory, is_local
 
 StateFiles = Sequence[tuple[str, layout.StateFileName]]
 Lying = Mapping[int, StateFiles]
@@ -34,6 +36,28 @@ class Leftovers:
     words: str
     where: str
     files: list[str]
+
+
+def examine_links(files: Directory) -> Iterator[Problem]:
+    """Symbolic links that lead to nothing, or to themselves: no listing shows them, and no file can take their place."""
+    if not isinstance(files, LocalDirectory):
+        return
+    for name in (layout.OFFSETS, layout.COMMITS, layout.STATE, OWN):
+        for folder, _, names in os.walk(f"{files.root}/{name}"):
+            for link in [path for path in (Path(folder, file) for file in names) if path.is_symlink()]:
+                if not _leads_somewhere(link):
+                    words = f"{link} is a symbolic link that leads to nothing, or to itself"
+                    yield problem(files.root, "broken-link", str(link.relative_to(files.root)), words)
+
+
+def _leads_somewhere(link: Path) -> bool:
+    try:
+        link.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        return error.errno != errno.ELOOP
+    return True
 
 
 def examine_folders(checkpoint: Checkpoint, found: LogFindings) -> Iterator[Problem]:

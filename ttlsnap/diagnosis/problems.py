@@ -85,6 +85,7 @@ CODES: dict[str, Kind] = {
     ),
     "nothing-restorable": Kind("error", "Restore what is named above from a copy, or start from a new checkpoint"),
     "extra-partition": Kind("warning", "If it is nobody's, move the folder out of the checkpoint"),
+    "broken-link": Kind("warning", "Remove the link, or put the file there that it stands for"),
     "link-outside": Kind(
         "unknown", "Put in the link's place what it leads to; if that is gone, restore it from a copy of the checkpoint"
     ),
