@@ -39,7 +39,7 @@ class Leftovers:
 
 
 def examine_links(files: Directory) -> Iterator[Problem]:
-    """Symbolic links that lead to nothing, or to themselves: no listing shows them, and no file can take their place."""
+    """Symbolic links that lead to nothing, or to themselves. Listings omit them, and no file can take their place."""
     if not isinstance(files, LocalDirectory):
         return
     for name in (layout.OFFSETS, layout.COMMITS, layout.STATE, OWN):
