@@ -60,7 +60,7 @@ class Journal:
     ``number`` counts the journals of a checkpoint from 1: the order of the runs, whatever the clocks said.
     ``published`` identifies the files that the run puts in place, ``logs`` the logs of ``batch``. ``preserved`` are
     files that stay where they are, and that the backup has as well. ``planned`` is the text of the batch that takes
-    the fence's place; None where none does.
+    the fence's place; None where none does. ``replaces`` is the text of the planned batch whose place the fence takes.
     """
 
     run: str
@@ -75,6 +75,7 @@ class Journal:
     logs: tuple[FileFacts, ...] = ()
     preserved: tuple[str, ...] = ()
     planned: str | None = None
+    replaces: str | None = None
 
     @property
     def path(self) -> str:
@@ -242,7 +243,8 @@ def _check_facts(journal: Journal, run: str, where: str) -> None:
         "number": all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in numbers),
         "undoes": isinstance(journal.undoes, str) if journal.kind == "rollback" else journal.undoes is None,
         "fence": isinstance(journal.fence, str) and journal.fence_batch is not None,
-        "planned": journal.planned is None or isinstance(journal.planned, str),
+        "planned": isinstance(journal.planned, str | None),
+        "replaces": isinstance(journal.replaces, str | None),
         "published": all(map(_is_valid, (*journal.published, *journal.logs))),
         "preserved": all(_may_move(journal, path.split("/")) and _is_plain(path) for path in journal.preserved),
     }

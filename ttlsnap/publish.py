@@ -15,8 +15,10 @@ The planned batch protects a query that was idle all the while. That query has t
 it would write next does not fit the new files. When it starts its next batch, it finds that batch in the log and
 stops (CONCURRENT_STREAM_LOG_UPDATE) before it has written anything. A query that is started runs the planned batch,
 which has no data, like any other. A batch that was started and not committed takes that place already, and is left
-alone.
-See ``docs/publishing.md``; tried on Spark 3.5 to 4.3.
+alone. The fence of a rollback takes the place of the planned batch, so that this place is never free.
+
+``tests/publishing/protocol`` has a model of these steps. Its conformance test fails when a step is added, left out or
+moved. See ``docs/publishing.md``; tried on Spark 3.5 to 4.3.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from dataclasses import replace
 
 from ttlsnap import journal as journals
 from ttlsnap.checkpoint import Logs, layout
-from ttlsnap.checkpoint.listing import difference, is_temporary, list_activity
+from ttlsnap.checkpoint.listing import Listing, difference, is_temporary, list_activity
 from ttlsnap.checkpoint.logs import FENCE_MARK, MAX_LOG_BYTES, plan_next, read_logs
 from ttlsnap.errors import BusyError, CorruptionError, RefusedError, StorageError
 from ttlsnap.filesystem import Directory, FileInfo, each
@@ -42,6 +44,7 @@ from ttlsnap.journal import (
     read_journal,
     write_journal,
 )
+from ttlsnap.locking import YOUNGEST_S
 from ttlsnap.partition import PartitionResult
 from ttlsnap.plan import PartitionPlan, Plan, StorePlan
 from ttlsnap.preflight import hand_over, refuse_immovable
@@ -194,9 +197,13 @@ def _require_targets(files: Directory, journal: Journal) -> None:
 
 
 def raise_fence(files: Directory, journal: Journal) -> bool:
-    """Create the fence; False when an offset file stands there already."""
+    """Create the fence, or replace the planned batch by it; return False when another offset file is there."""
     text = f"{_fence_head(journal)}and was cut off; run `ttlsnap recover {files.root}` and start the query again\n"
-    return files.create(journal.fence, text.encode("utf-8", "backslashreplace"))  # a path need not be text
+    data = text.encode("utf-8", "backslashreplace")  # a path need not be text
+    if journal.replaces is not None and _is_there(files, journal.fence, journal.replaces):
+        files.replace(journal.fence, data)
+        return True
+    return files.create(journal.fence, data)
 
 
 def open_again(files: Directory, journal: Journal) -> None:
@@ -205,6 +212,26 @@ def open_again(files: Directory, journal: Journal) -> None:
         lower_fence(files, journal)
     elif has_fence(files, journal):
         files.replace(journal.fence, journal.planned.encode())
+
+
+def take_fence_back(files: Directory, journal: Journal) -> None:
+    """Remove the fence of a run that was undone, or put the planned batch back that was there before."""
+    if journal.replaces is None:
+        lower_fence(files, journal)
+    elif has_fence(files, journal) or _is_removed(files, journal):
+        files.replace(journal.fence, journal.replaces.encode())
+
+
+def _is_removed(files: Directory, journal: Journal) -> bool:
+    """Whether somebody removed the fence, or the planned batch that it replaces, and nothing else of the logs."""
+    newest = read_logs(files).offsets[-1:]
+    return bool(newest) and journal.fence == layout.offset_file(newest[0] + 1) and has_its_batch(files, journal)
+
+
+def has_its_batch(files: Directory, journal: Journal) -> bool:
+    """Whether the logs of the run's batch are as they were: the batch was not set back."""
+    there = stats(files, [facts.path for facts in journal.logs])
+    return all(is_same(files, facts, there.get(facts.path)) for facts in journal.logs)
 
 
 def lower_fence(files: Directory, journal: Journal) -> None:
@@ -226,9 +253,11 @@ def has_fence(files: Directory, journal: Journal) -> bool:
 
 def has_planned(files: Directory, journal: Journal) -> bool:
     """Whether the run's planned batch is in place, as the run wrote it."""
-    if journal.planned is None or files.stat(journal.fence) is None:
-        return False
-    return files.read(journal.fence, MAX_LOG_BYTES) == journal.planned.encode()
+    return journal.planned is not None and _is_there(files, journal.fence, journal.planned)
+
+
+def _is_there(files: Directory, path: str, text: str) -> bool:
+    return files.stat(path) is not None and files.read(path, MAX_LOG_BYTES) == text.encode()
 
 
 def rewritten(files: Directory, journal: Journal) -> list[str]:
@@ -285,6 +314,21 @@ def apply(files: Directory, journal: Journal) -> None:
         _sync(files, [path for move in moves for path in (move.source, move.target)])
 
 
+def finish(files: Directory, journal: Journal) -> None:
+    """Carry out the rest of a run that was interrupted, or undo it and raise BusyError when the query is running."""
+    _refuse_uploads(files, journal)
+    before = list_activity(files)
+    apply(files, journal)
+    try:
+        _require_targets(files, journal)
+        refuse_if_changed(files, journal, before, only_signs=True)
+    except BusyError as error:
+        _give_up(files, journal, error, begun=True)
+        raise BusyError(f"{error}. Run {journal.run} was undone: the checkpoint is as it was") from error
+    open_again(files, journal)
+    close_journal(files, journal, "done")
+
+
 def undo(files: Directory, journal: Journal) -> None:
     """Take back what is done; nothing is overwritten.
 
@@ -292,6 +336,7 @@ def undo(files: Directory, journal: Journal) -> None:
     which files are the old ones.
     """
     refuse_unclear(files, journal)
+    _refuse_uploads(files, journal)
 
     def take_back(move: Move) -> None:
         if not is_done(files, move) or files.stat(move.target) is None:
@@ -307,6 +352,19 @@ def undo(files: Directory, journal: Journal) -> None:
     for moves in (journal.new, journal.aside):
         each(files, take_back, reversed(moves))
         _sync(files, [path for move in moves for path in (move.source, move.target)])
+
+
+def _refuse_uploads(files: Directory, journal: Journal) -> None:
+    """Raise BusyError while Spark's maintenance writes a file that would replace one of the run's, old or new."""
+    beginnings = {f"{folder}/.{name}." for folder, _, name in (move.target.rpartition("/") for move in journal.new)}
+    for path, info in list_activity(files).items():
+        if is_temporary(path) and any(map(path.startswith, beginnings)):
+            age_s = (files.now_ns() - info.mtime_ns) / 1e9
+            if age_s < YOUNGEST_S:
+                raise BusyError(
+                    f"{files.root}/{path} was written {max(age_s, 0):.0f} s ago: the query is running. The fence "
+                    f"stays. Stop the query, wait for {YOUNGEST_S:.0f} s and run: ttlsnap recover {files.root}"
+                )
 
 
 def refuse_unclear(files: Directory, journal: Journal) -> None:
@@ -349,7 +407,7 @@ def _give_up(files: Directory, journal: Journal, error: BaseException, begun: bo
         if begun:
             complete_halves(files, journal)
             undo(files, journal)
-        lower_fence(files, journal)
+        take_fence_back(files, journal)
         close_undone(files, journal)
     except BaseException as second:
         raise StorageError(
@@ -388,6 +446,28 @@ def check_quiet(plan: Plan) -> None:
     new = next((path for path in list_activity(files) if is_temporary(path) and path not in plan.listing), None)
     if new is not None:
         raise BusyError(f"{files.root}/{new} appeared in the meantime: the query runs. Stop it first")
+
+
+def refuse_if_changed(files: Directory, journal: Journal, before: Listing, *, only_signs: bool = False) -> None:
+    """Raise BusyError when the logs or the state are not what they were ``before`` the run, apart from its own changes.
+
+    With ``only_signs`` only the logs and temporary files are compared.
+    """
+    ours = {journal.fence, *(end for move in journal.moves for end in (move.source, move.target))}
+
+    def watched(listing: Listing) -> Listing:
+        every = {path: info for path, info in listing.items() if path not in ours}
+        if not only_signs:
+            return every
+        return {path: info for path, info in every.items() if _is_log(path) or is_temporary(path)}
+
+    changed = difference(watched(before), watched(list_activity(files)))
+    if changed is not None:
+        raise BusyError(f"{files.root}/{changed} changed in the meantime: the query is running. Stop it first")
+
+
+def _is_log(path: str) -> bool:
+    return not path.startswith(f"{layout.STATE}/")
 
 
 def _check_logs(plan: Plan) -> None:

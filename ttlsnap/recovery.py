@@ -12,10 +12,17 @@ from typing import Literal
 
 from ttlsnap.backups import held_tables
 from ttlsnap.checkpoint import layout
-from ttlsnap.checkpoint.checkpoint import query_id
-from ttlsnap.checkpoint.listing import list_activity
+from ttlsnap.checkpoint.checkpoint import open_checkpoint, query_id
+from ttlsnap.checkpoint.listing import Listing, list_activity
 from ttlsnap.checkpoint.logs import Logs, read_logs
-from ttlsnap.errors import CorruptionError, FencedError, NotACheckpointError, RefusedError, StorageError
+from ttlsnap.errors import (
+    CorruptionError,
+    FencedError,
+    NotACheckpointError,
+    RefusedError,
+    StorageError,
+    UnsupportedError,
+)
 from ttlsnap.expired.delivery import (
     begin_to_take_back,
     deliver_all,
@@ -32,7 +39,7 @@ from ttlsnap.journal import (
     backup_path,
     close_journal,
     digest_of,
-    is_same,
+    facts_of,
     next_number,
     planned_batch,
     read_journal,
@@ -43,27 +50,29 @@ from ttlsnap.journal import (
     staged_path,
 )
 from ttlsnap.locking import refuse_if_running
-from ttlsnap.plan import new_run_id
+from ttlsnap.plan import new_run_id, partitions
 from ttlsnap.preflight import refuse_foreign
 from ttlsnap.publish import (
-    apply,
     close_undone,
     complete_halves,
     existing,
     fence_file,
+    finish,
     has_fence,
+    has_its_batch,
     has_planned,
     is_done,
-    lower_fence,
-    open_again,
     raise_fence,
+    refuse_if_changed,
     refuse_unclear,
     rewritten,
     set_aside,
     stats,
     swap,
+    take_fence_back,
     undo,
 )
+from ttlsnap.stores import state_store
 
 Outcome = Literal["nothing", "finished", "undone"]
 
@@ -154,32 +163,38 @@ def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
     lost = [move for move, end in zip(journal.moves, ends, strict=True) if end not in there]
     can_finish, can_undo = not lost, not set(lost) & set(journal.aside)
     refuse_unclear(files, journal)
+    if not any(done):
+        # Whether the query is stopped was not known yet.
+        take_fence_back(files, journal)
+        close_undone(files, journal)
+        return "undone"
     if not has_fence(files, journal):
-        if not any(done):
-            close_undone(files, journal)
-            return "undone"
-        # The planned batch takes the fence's place when all is done, and the query may have gone on since, and cleaned
-        # up behind itself. A query that was started may be running that batch: only ``rollback`` may take it back.
+        # When all is done, a query may have been started since. It may be running a batch on the new state, and may
+        # have cleaned up behind itself: only ``rollback`` may take that state back.
         over = has_planned(files, journal) or _has_gone_on(files, journal)
-        if all(done) and (over or (can_finish and not prefer_undo and journal.planned is None)):
+        if all(done) and (over or (can_finish and journal.planned is None)):
             close_journal(files, journal, "done")
             return "finished"
+        prefer_undo = prefer_undo and not all(done)
         _fence_again(files, journal)
-    if can_finish and not (prefer_undo and can_undo):
+    if can_finish and not (can_undo and (prefer_undo or _is_committed_since(files, journal))):
         _refuse_rewritten(files, journal, can_undo)
-        apply(files, journal)
-        open_again(files, journal)
-        close_journal(files, journal, "done")
+        finish(files, journal)
         return "finished"
     if can_undo:
         undo(files, journal)
-        lower_fence(files, journal)
+        take_fence_back(files, journal)
         close_undone(files, journal)
         return "undone"
     raise CorruptionError(
         f"{files.root}/{lost[0].source} is gone, and is not at {lost[0].target} either: run {journal.run} can neither "
         "be finished nor undone. The fence stays; restore the file from a copy and run recover again"
     )
+
+
+def _is_committed_since(files: Directory, journal: Journal) -> bool:
+    """Whether a batch was committed that was running when the run began, and so was computed from the old state."""
+    return journal.kind != "repair" and max(read_logs(files).commits, default=-1) > journal.batch
 
 
 def _refuse_rewritten(files: Directory, journal: Journal, can_undo: bool) -> None:
@@ -197,7 +212,9 @@ def _newest_offset(files: Directory) -> int:
 
 
 def _has_gone_on(files: Directory, journal: Journal) -> bool:
-    return _newest_offset(files) >= (journal.fence_batch or 0)  # a fence is no offset
+    """Whether the query has begun a batch since the fence was removed, or the run's batch was set back."""
+    newest = _newest_offset(files)  # a fence is not an offset
+    return newest >= (journal.fence_batch or 0) or not has_its_batch(files, journal)
 
 
 def _fence_again(files: Directory, journal: Journal) -> None:
@@ -246,6 +263,7 @@ def rollback(
         last = next((j for j in reversed(read_journals(files)) if j.status == "done"), None)
         if last is None or last.kind == "rollback":
             raise RefusedError(f"{files.root}: there is no run to roll back")
+        before = list_activity(files)
         logs = read_logs(files)
         committed = _refuse_moved_on(files, last, logs)
         planned = planned_batch(files, logs)
@@ -257,32 +275,56 @@ def rollback(
         refuse_if_running(files, query_id(files), stopped=stopped)
         run = new_run_id()
         back = [*(Move(m.target, m.source) for m in kept), *(Move(backup_path(last.run, p), p) for p in lost)]
-        ours = [last.fence] if planned is not None and planned.run == last.run else []
-        moves = _back(files, last, run, back, ours)
+        moves = _back(files, last, run, back)
+        # A planned batch that Spark has begun to run stays, and is run again: the sink may have its number already.
+        is_ours = planned is not None and planned.run == last.run and not _has_state_of(before, last.batch + 1)
         times = stats(files, [move.source for move in back])
         journal = Journal(
             run=run,
             number=next_number(files),
             kind="rollback",
             batch=last.batch,
-            fence=fence_file(logs, moves),
+            fence=last.fence if is_ours else fence_file(logs, moves),
             moves=tuple(moves),
             status="open",
             undoes=last.run,
+            logs=facts_of(files, (layout.offset_file(last.batch), layout.commit_file(last.batch))),
+            replaces=last.planned if is_ours else None,
             published=tuple(FileFacts(m.target, times[m.source].size, times[m.source].mtime_ns) for m in back),
         )
         begin_to_take_back(files, last.run, run, places)
-        swap(files, journal, check=lambda: refuse_if_moved_on(files, logs))
+
+        def recheck() -> None:
+            refuse_if_changed(files, journal, before, only_signs=True)
+            if last.kind == "compact" and committed == last.batch:
+                _require_loadable(files)
+
+        swap(files, journal, check=lambda: refuse_if_changed(files, journal, before), recheck=recheck)
         _remove_empty_folders(files, last)
         warnings = tuple(take_back_if_allowed(files, last.run, places))
         return RollbackReport(files.root, run, last.run, len(back), warnings)
 
 
-def refuse_if_moved_on(files: Directory, then: Logs) -> None:
-    """Raise RefusedError when the logs are not what they were."""
-    now = read_logs(files)
-    if (now.offsets, now.commits) != (then.offsets, then.commits):
-        raise RefusedError(f"{files.root}: its logs are changing: the query runs. Nothing was changed; stop it first")
+def _has_state_of(listing: Listing, batch: int) -> bool:
+    """Whether Spark has begun to run a batch: there are state files that it wrote."""
+    parsed = [layout.parse_state_file(path.rpartition("/")[2]) for path in listing if path.startswith(layout.STATE)]
+    return any(name is not None and name.version > batch for name in parsed)
+
+
+def _require_loadable(files: Directory) -> None:
+    """Raise RefusedError when a file is missing that the state which came back needs: Spark may have removed it."""
+    try:
+        checkpoint = open_checkpoint(files, spare=True)
+        store = state_store(checkpoint)
+        for kept in (kept for operator in checkpoint.operators for kept in operator.stores):
+            partitions(checkpoint, store, kept)
+    except CorruptionError as error:
+        raise RefusedError(
+            f"{error}. Without it Spark cannot load the old state, so the run cannot be rolled back. The checkpoint is "
+            "as it was"
+        ) from error
+    except UnsupportedError:
+        return  # what is not known cannot be looked for
 
 
 def _refuse_moved_on(files: Directory, last: Journal, logs: Logs) -> int:
@@ -299,8 +341,7 @@ def _refuse_moved_on(files: Directory, last: Journal, logs: Logs) -> int:
             f"{files.root}: batch {committed} has been committed since run {last.run} (batch {last.batch}); the old "
             "state does not belong to it"
         )
-    there = stats(files, [facts.path for facts in last.logs])
-    if committed == last.batch and not all(is_same(files, facts, there.get(facts.path)) for facts in last.logs):
+    if committed == last.batch and not has_its_batch(files, last):
         raise RefusedError(
             f"{files.root}: batch {last.batch} was run again since run {last.run}, so neither the new nor the old "
             f"state is that of this batch. Run: ttlsnap doctor {files.root}"
@@ -319,18 +360,18 @@ def _is_withdrawn(path: str, batch: int, committed: int) -> bool:
     return committed < batch and layout.outlives(layout.checksummed(path), committed + 1)
 
 
-def _back(files: Directory, last: Journal, run: str, back: Sequence[Move], ours: Sequence[str]) -> list[Move]:
+def _back(files: Directory, last: Journal, run: str, back: Sequence[Move]) -> list[Move]:
     """Everything in the way goes to the rollback's own backup, then the old files come ``back``.
 
-    In the way are the files that the run published, what of the run is in the logs (``ours``), and the snapshots that
-    a batch left which was started since, and not committed: it was computed from the state that is taken away, and
-    replaces its deltas when it runs again, but not a snapshot. Files that were there before the run are not touched.
+    In the way are the files that the run published, and the snapshots that a batch left which was started since, and
+    not committed: it was computed from the state that is taken away, and replaces its deltas when it runs again, but
+    not a snapshot. Files that were there before the run are not touched.
     """
     replaced = [move.target for move in last.new]
     kinds = {path.rpartition(".")[2] for path in replaced} & set(layout.SNAPSHOTS)
     newer = [path for path in list_activity(files) if kinds and layout.outlives(path, last.batch + 1, *kinds)]
     lost = set(last.preserved)  # nothing is in the way of those
-    in_the_way = [*replaced, *newer, *ours, *(move.target for move in back if move.target not in lost)]
+    in_the_way = [*replaced, *newer, *(move.target for move in back if move.target not in lost)]
     return [*set_aside(files, run, in_the_way), *back]
 
 

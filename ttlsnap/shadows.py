@@ -21,7 +21,8 @@ from ttlsnap.journal import Journal, is_same, planned_batch, recent_journals
 class Shadow:
     """The files of a run that hide another result of its batch; ``ran_again`` is whether there is one yet.
 
-    ``planned`` is the batch that the run planned, where it is still in the log.
+    ``planned`` is the batch that the run planned, where it is still in the log. ``can_roll_back`` is whether
+    ``rollback`` would undo this run: it is the last one, and its backup is there.
     """
 
     run: str
@@ -29,6 +30,7 @@ class Shadow:
     ran_again: bool
     files: tuple[str, ...]
     planned: str | None
+    can_roll_back: bool
 
     def describe(self, root: str) -> str:
         """What happened, and where."""
@@ -41,15 +43,18 @@ class Shadow:
 
     def advise(self, root: str) -> str:
         """The command that helps."""
-        return f"Run: ttlsnap doctor {root} --fix hidden-batch" if self.ran_again else f"Run: ttlsnap rollback {root}"
+        if self.ran_again or not self.can_roll_back:
+            return f"Run: ttlsnap doctor {root} --fix hidden-batch"
+        return f"Run: ttlsnap rollback {root}"
 
 
 def find_shadows(files: Directory, logs: Logs) -> list[Shadow]:
     """The runs whose batch was set back or run again, and whose files are still in place; the newest first."""
     journals = list(recent_journals(files, logs))
     undone = {journal.undoes for journal in journals if journal.status == "done"}
+    last = next((journal.run for journal in journals if journal.status == "done"), None)
     done = [j for j in journals if j.status == "done" and j.kind == "compact" and j.run not in undone]
-    return [shadow for journal in done if (shadow := _shadow(files, logs, journal)) is not None]
+    return [shadow for j in done if (shadow := _shadow(files, logs, j, is_last=j.run == last)) is not None]
 
 
 def refuse_shadows(files: Directory, logs: Logs) -> None:
@@ -58,7 +63,7 @@ def refuse_shadows(files: Directory, logs: Logs) -> None:
         raise RefusedError(f"{shadow.describe(files.root)}. Nothing was changed. {shadow.advise(files.root)}")
 
 
-def _shadow(files: Directory, logs: Logs, journal: Journal) -> Shadow | None:
+def _shadow(files: Directory, logs: Logs, journal: Journal, *, is_last: bool) -> Shadow | None:
     committed = logs.commits[-1] if logs.commits else -1
     offsets = next((facts for facts in journal.logs if facts.path == layout.offset_file(journal.batch)), None)
     if offsets is None:
@@ -73,4 +78,5 @@ def _shadow(files: Directory, logs: Logs, journal: Journal) -> Shadow | None:
     there = tuple(facts.path for facts in published if is_same(files, facts, files.stat(facts.path)))
     planned = planned_batch(files, logs)
     in_log = planned.fence if planned is not None and planned.run == journal.run else None
-    return Shadow(journal.run, journal.batch, ran_again, there, in_log) if there or in_log else None
+    can_roll_back = is_last and all(files.stat(move.target) is not None for move in journal.aside)
+    return Shadow(journal.run, journal.batch, ran_again, there, in_log, can_roll_back) if there or in_log else None

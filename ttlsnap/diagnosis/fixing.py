@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from ttlsnap.backups import HeldTable, held_tables
 from ttlsnap.checkpoint import layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import partition_folders, query_id, state_files
+from ttlsnap.checkpoint.listing import list_activity
 from ttlsnap.checkpoint.logs import Logs, read_conf, read_logs, shuffle_partitions
 from ttlsnap.checkpoint.metadata import relocated
 from ttlsnap.diagnosis.folders import leftovers, operator_metadata
@@ -27,8 +28,8 @@ from ttlsnap.filesystem import Directory
 from ttlsnap.journal import FileFacts, Journal, Move, backup_path, facts_of, next_number, report_path, staged_path
 from ttlsnap.locking import refuse_if_running
 from ttlsnap.plan import new_run_id
-from ttlsnap.publish import fence_file, set_aside, swap
-from ttlsnap.recovery import discard_leftovers, discard_unless_open, refuse_if_cut_off, refuse_if_moved_on
+from ttlsnap.publish import fence_file, refuse_if_changed, set_aside, swap
+from ttlsnap.recovery import discard_leftovers, discard_unless_open, refuse_if_cut_off
 from ttlsnap.shadows import find_shadows
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def repair(
     _refuse_out_of_order(names)
     refuse_if_running(files, _query_id(files), stopped=stopped)
     discard_leftovers(files)
+    before = list_activity(files)
     logs = read_logs(files)
     if logs.commits[-1] != found.batch:
         raise RefusedError(f"{files.root}: batch {logs.commits[-1]} was committed meanwhile: the query runs")
@@ -122,7 +124,12 @@ def repair(
         )
         files.mkdirs(layout.run_directory(run))
         files.replace(report_path(run), json.dumps({"fixed": list(dict.fromkeys(names))}, indent=1).encode())
-        swap(files, journal, check=lambda: refuse_if_moved_on(files, logs))
+        swap(
+            files,
+            journal,
+            check=lambda: refuse_if_changed(files, journal, before),
+            recheck=lambda: refuse_if_changed(files, journal, before, only_signs=True),
+        )
     except BaseException:
         discard_unless_open(files, run)
         raise
