@@ -1,0 +1,271 @@
+"""A checkpoint as the model sees it: a map of paths to contents, and what can be read from it.
+
+    offsets/<n>                      "batch <n>" | "batch <n> again" | "planned by <run>" | "fence of <run>"
+    commits/<n>                      as the offsets of the batch
+    sink/<n>                         the batch whose rows the sink has as number n, by its offsets
+    state/<p>/<v>.snapshot           Full   (HDFS-backed; RocksDB with changelogs alike)
+    state/<p>/<v>.delta              Delta
+    state/<p>/<v>.zip                Full, with the tables that it names (RocksDB without changelogs)
+    state/<p>/SSTs/<n>               a table; a higher number is a younger file
+    state/<p>/.<...>.tmp             a temporary file of Spark's
+    runs/<run>/journal               Journal
+    runs/<run>/staged/<path>         a new file
+    runs/<run>/backup/<path>         an old file
+
+Batch N is the last that is committed, and V is the version of its state. The partitions stand for the partitions of
+a store, and as well for linked stores of one partition: both corrupt a query when one is old and the other new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any, NamedTuple
+
+N = 1
+V = N + 1
+PARTITIONS = (0, 1)
+MIXED, LOST = "a mixture", "files are missing"
+
+
+class Disk(dict[str, Any]):
+    """A map that is never changed in place."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(frozenset(self.items()))
+
+    def put(self, path: str, content: object) -> Disk:
+        """This disk with one more file, or another content of it."""
+        return Disk({**self, path: content})
+
+    def without(self, *paths: str) -> Disk:
+        """This disk without some files."""
+        return Disk({path: content for path, content in self.items() if path not in paths})
+
+    def moved(self, source: str, target: str) -> Disk:
+        """This disk after a rename, which replaces what is at the target."""
+        return self.without(source).put(target, self[source])
+
+    @cached_property
+    def begun(self) -> int:
+        """The newest batch of the offset log, be it a fence."""
+        return max((int(path[8:]) for path in self if path.startswith("offsets/")), default=-1)
+
+    @cached_property
+    def committed(self) -> int:
+        """The newest batch of the commit log."""
+        return max((int(path[8:]) for path in self if path.startswith("commits/")), default=-1)
+
+    @cached_property
+    def journals(self) -> list[Journal]:
+        """All journals, oldest first."""
+        return sorted(content for path, content in self.items() if path.endswith("/journal"))
+
+    @cached_property
+    def open_journal(self) -> Journal | None:
+        """The journal of the run that was cut off."""
+        return next((journal for journal in self.journals if journal.status == "open"), None)
+
+    @cached_property
+    def last_done(self) -> Journal | None:
+        """The journal of the last run that was published."""
+        return next((journal for journal in reversed(self.journals) if journal.status == "done"), None)
+
+    @cached_property
+    def fence(self) -> int | None:
+        """The run whose fence is the newest offset file."""
+        text = self.get(offsets(self.begun), "")
+        return int(text.split()[-1]) if text.startswith("fence") else None
+
+
+class Full(NamedTuple):
+    """All of a partition's state. ``flavour`` says from what it was computed, ``tables`` which files it names.
+
+    Flavours are ``old``, ``again`` (batch N was set back and run again) and ``old/3`` (``old``, compacted by run 3).
+    """
+
+    flavour: str
+    tables: tuple[int, ...] = ()
+    writer: int = -1  # the query that wrote it, which distinguishes it from an earlier file of the same content
+
+
+class Delta(NamedTuple):
+    """The changes of one batch, computed on the flavour ``base``."""
+
+    base: str
+    result: str
+    writer: int = -1
+
+
+class Move(NamedTuple):
+    """One rename."""
+
+    source: str
+    target: str
+
+
+class Journal(NamedTuple):
+    """One run's changes, as ``ttlsnap.journal.Journal``. ``before`` is the model's own: the old files' contents."""
+
+    run: int
+    kind: str  # compact | rollback | repair
+    batch: int
+    fence: str
+    moves: tuple[Move, ...]
+    status: str = "open"  # open | done | undone
+    undoes: int = 0
+    replaces: str = ""  # the planned batch of the run that is undone, in whose place the fence is
+    published: tuple[tuple[str, Any], ...] = ()
+    logs: tuple[tuple[str, Any], ...] = ()
+    preserved: tuple[str, ...] = ()
+    plans: bool = False
+    before: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def aside(self) -> tuple[Move, ...]:
+        """The moves that take old files away."""
+        return tuple(move for move in self.moves if move.target.startswith("runs/"))
+
+    @property
+    def new(self) -> tuple[Move, ...]:
+        """The moves that bring files to their place."""
+        return tuple(move for move in self.moves if not move.target.startswith("runs/"))
+
+
+def offsets(batch: int) -> str:
+    """The offset file of a batch."""
+    return f"offsets/{batch}"
+
+
+def commits(batch: int) -> str:
+    """The commit file of a batch."""
+    return f"commits/{batch}"
+
+
+def full(partition: int, version: int, kind: str) -> str:
+    """The snapshot of a version; its ``kind`` is what its name ends in."""
+    return f"state/{partition}/{version}.{kind}"
+
+
+def delta(partition: int, version: int) -> str:
+    """The delta of a version."""
+    return f"state/{partition}/{version}.delta"
+
+
+def table(partition: int, number: int) -> str:
+    """A table of RocksDB's."""
+    return f"state/{partition}/SSTs/{number}"
+
+
+def staged(run: int, path: str) -> str:
+    """Where the new file for ``path`` waits."""
+    return f"runs/{run}/staged/{path}"
+
+
+def backup(run: int, path: str) -> str:
+    """Where the old file of ``path`` is kept."""
+    return f"runs/{run}/backup/{path}"
+
+
+def is_done(disk: Disk, move: Move) -> bool:
+    """Whether a move has been carried out, by the end of it that lies in the run's folder."""
+    return move.target in disk if move.target.startswith("runs/") else move.source not in disk
+
+
+def activity(disk: Disk) -> frozenset[tuple[str, Any]]:
+    """What a query changes as it works: logs, state files, temporary files."""
+    return frozenset((p, c) for p, c in disk.items() if p[:7] in ("offsets", "commits") or is_state(p))
+
+
+def is_state(path: str) -> bool:
+    """Whether a file is in the folder of a partition; tables have a folder of their own."""
+    return path.startswith("state") and "SSTs" not in path
+
+
+def version_of(path: str) -> int:
+    """The version of a state file; 0 for any other file."""
+    name = path.rpartition("/")[2].partition(".")[0]
+    return int(name) if is_state(path) and name else 0
+
+
+def is_snapshot(path: str, version: int) -> bool:
+    """Whether a file is a snapshot of this version."""
+    return version_of(path) == version and not path.endswith("delta")
+
+
+def temporary(path: str) -> str:
+    """The temporary file through which Spark's maintenance writes a snapshot."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.tmp"
+
+
+def load(disk: Disk, partition: int, version: int, kind: str) -> str:
+    """The flavour of a partition's state as Spark loads it; MIXED or LOST where it would be wrong or fail."""
+    start = version
+    while kind == "snapshot" and start and full(partition, start, kind) not in disk:
+        start -= 1
+    found: Full | None = disk.get(full(partition, start, kind))
+    if found is None or any(table(partition, number) not in disk for number in found.tables):
+        return LOST
+    flavour = found.flavour
+    for later in range(start + 1, version + 1):
+        change: Delta | None = disk.get(delta(partition, later))
+        if change is None:
+            return LOST
+        flavour = change.result if change.base == flavour else MIXED
+    return flavour
+
+
+def load_all(disk: Disk, version: int, kind: str) -> str:
+    """The flavour of all partitions, which has to be one."""
+    found = {load(disk, partition, version, kind) for partition in PARTITIONS}
+    return found.pop() if len(found) == 1 else LOST if LOST in found else MIXED
+
+
+def named_tables(disk: Disk, partition: int, apart_from: Iterable[str] = ()) -> set[int]:
+    """The tables that some zip of a partition names."""
+    zips = [p for p in disk if p.startswith(f"state/{partition}/") and p.endswith(".zip") and p not in apart_from]
+    return {number for path in zips for number in disk[path].tables}
+
+
+def rewritten(disk: Disk, journal: Journal) -> list[str]:
+    """The files that a run published, or is about to, and that are no longer what they were."""
+    ends = {move.target: move.target if is_done(disk, move) else move.source for move in journal.new}
+    return [path for path, content in journal.published if disk.get(ends.get(path, path)) != content]
+
+
+def unclear(disk: Disk, journal: Journal) -> list[str]:
+    """Old files in whose place a new one seems to be, while the old one is not in the backup."""
+    come = {move.target for move in journal.new if move.source not in disk and move.target in disk}
+    return [move.source for move in journal.aside if move.source in come and move.target not in disk]
+
+
+def was_run_again(disk: Disk, journal: Journal) -> bool:
+    """Whether the run's batch was set back since, and perhaps run again: its logs are no longer the recorded ones."""
+    return any(disk.get(path) != content for path, content in journal.logs)
+
+
+def shadows(disk: Disk) -> list[str]:
+    """The snapshots of ttlsnap's that hide a batch which was set back: what ``doctor`` can recognise."""
+    return sorted(
+        path
+        for journal in disk.journals
+        if journal.kind == "compact" and journal.status != "undone" and was_run_again(disk, journal)
+        for path, content in journal.published
+        if is_snapshot(path, journal.batch + 1) and disk.get(path) == content
+    )
+
+
+def has_state(disk: Disk, batch: int) -> bool:
+    """Whether Spark has begun to run a batch: there is state of it."""
+    return any(version_of(path) == batch + 1 for path in disk)
+
+
+def held_tables(disk: Disk, run: int) -> set[str]:
+    """The tables in a run's backup that are missing in their places, and that a zip names."""
+    needed = {table(partition, number) for partition in PARTITIONS for number in named_tables(disk, partition)}
+    return {path for path in needed if path not in disk and backup(run, path) in disk}

@@ -1,0 +1,175 @@
+"""Interleavings that the model of the protocol (``protocol/``) found, with recover, rollback and a running query."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ttlsnap import doctor, prune, publish, recover, recovery, rollback
+from ttlsnap.checkpoint.logs import FENCE_MARK
+from ttlsnap.errors import BusyError, RefusedError
+
+from .protocol.tracing import Real
+from .trees import is_fenced, tree
+
+SNAPSHOTS, DELTAS, UNCOMMITTED = "agg-snapshot-zstd-4.1", "agg-deltas-lz4-4.2", "uncommitted-batch-4.2"
+
+
+def cut(checkpoint: Real, command: str, step: str, *, last: bool = False) -> None:
+    """Kill a command before its first step of this name, or the last of them."""
+    steps = checkpoint.copy(f"whole-{command}").run(command)
+    begun = steps.index("fence") if "fence" in steps else 0
+    places = [place for place, name in enumerate(steps) if name == step and place > begun]
+    checkpoint.run(command, places[-1 if last else 0])
+
+
+def newest(folder: Path, suffix: str) -> Path:
+    """The newest state file of one partition with this suffix."""
+    return max(folder.glob(f"state/0/0/*{suffix}"), key=lambda path: int(path.name.partition(".")[0]))
+
+
+def newest_offsets(folder: Path) -> Path:
+    return max((path for path in folder.glob("offsets/[0-9]*")), key=lambda path: int(path.name))
+
+
+def test_recover_undoes_a_run_that_had_not_compared_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = Real.of(SNAPSHOTS, tmp_path, monkeypatch)
+    old = tree(checkpoint.path)
+    cut(checkpoint, "compact", "look")
+    assert is_fenced(checkpoint.path)
+    assert recover(str(checkpoint.path)).outcome == "undone"
+    assert tree(checkpoint.path) == old
+
+
+def test_recover_undoes_a_run_if_a_batch_was_committed_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = Real.of(UNCOMMITTED, tmp_path, monkeypatch)
+    old = tree(checkpoint.path)
+    cut(checkpoint, "compact", "staged to place", last=True)
+    last = max(int(path.name) for path in checkpoint.path.glob("commits/[0-9]*"))
+    committed = (checkpoint.path / f"commits/{last}").read_bytes()
+    (checkpoint.path / f"commits/{last + 1}").write_bytes(committed)
+    assert recover(str(checkpoint.path)).outcome == "undone"
+    (checkpoint.path / f"commits/{last + 1}").unlink()
+    assert tree(checkpoint.path) == old
+
+
+def test_recover_never_undoes_a_run_whose_fence_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = Real.of(UNCOMMITTED, tmp_path, monkeypatch)
+    cut(checkpoint, "compact", "journal done")
+    new = tree(checkpoint.path)
+    assert not is_fenced(checkpoint.path)
+    assert recover(str(checkpoint.path), prefer_undo=True).outcome == "finished"
+    assert tree(checkpoint.path) == new
+
+
+def test_recover_notices_a_query_that_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = Real.of(SNAPSHOTS, tmp_path, monkeypatch)
+    old = tree(checkpoint.path)
+    cut(checkpoint, "compact", "staged to place", last=True)
+    written, apply = checkpoint.path / "state/0/0/.9.delta.x.tmp", publish.apply
+
+    def write_and_apply(*args: object) -> None:
+        written.write_bytes(b"half")
+        apply(*args)  # type: ignore[arg-type]
+
+    for module in (publish, recovery):
+        monkeypatch.setattr(module, "apply", write_and_apply, raising=False)
+    with pytest.raises(BusyError, match=r"9\.delta\.x\.tmp changed in the meantime.* was undone"):
+        recover(str(checkpoint.path))
+    written.unlink()
+    assert tree(checkpoint.path) == old
+
+
+@pytest.mark.parametrize("prefer_undo", [False, True])
+def test_recover_waits_for_a_snapshot_that_is_being_uploaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefer_undo: bool
+) -> None:
+    checkpoint = Real.of(SNAPSHOTS, tmp_path, monkeypatch)
+    name = newest(checkpoint.path, ".snapshot").name
+    cut(checkpoint, "compact", "staged to place", last=True)
+    written = checkpoint.path / f"state/0/0/.{name}.0c5e.tmp"
+    written.write_bytes(b"half")
+    with pytest.raises(BusyError, match="wait for 60 s and run: ttlsnap recover"):
+        recover(str(checkpoint.path), prefer_undo=prefer_undo)
+    assert is_fenced(checkpoint.path)
+    os.utime(written, (0, 0))
+    assert recover(str(checkpoint.path), prefer_undo=prefer_undo).outcome == ("undone" if prefer_undo else "finished")
+
+
+def test_the_place_of_the_planned_batch_is_never_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = Real.of(SNAPSHOTS, tmp_path, monkeypatch)
+    old = tree(checkpoint.path)
+    checkpoint.run("compact")
+    new, planned = tree(checkpoint.path), newest_offsets(checkpoint.path)
+    cut(checkpoint, "rollback", "backup to place")
+    assert newest_offsets(checkpoint.path) == planned
+    assert planned.read_text().startswith(FENCE_MARK)
+    undone = checkpoint.copy("undone")
+    recover(str(undone.path), prefer_undo=True)
+    assert tree(undone.path) == new
+    recover(str(checkpoint.path))
+    assert tree(checkpoint.path) == old
+
+
+def test_rollback_leaves_a_planned_batch_that_spark_has_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = Real.of(DELTAS, tmp_path, monkeypatch)
+    old = tree(checkpoint.path)
+    checkpoint.run("compact")
+    planned = newest_offsets(checkpoint.path)
+    delta = newest(checkpoint.path, ".delta")
+    begun = delta.with_name(f"{int(delta.name.partition('.')[0]) + 1}.delta")
+    begun.write_bytes(delta.read_bytes())
+    text = planned.read_bytes()
+    rollback(str(checkpoint.path), stopped=True)
+    assert planned.read_bytes() == text
+    for path in (planned, begun):
+        path.unlink()
+    assert tree(checkpoint.path) == old
+
+
+def test_rollback_refuses_an_old_state_of_which_a_file_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = Real.of(DELTAS, tmp_path, monkeypatch)
+    checkpoint.run("compact")
+    (checkpoint.path / "state/0/0/1.delta").unlink()
+    new = tree(checkpoint.path)
+    with pytest.raises(RefusedError, match=r"1\.delta is missing.* cannot be rolled back"):
+        rollback(str(checkpoint.path), stopped=True)
+    assert tree(checkpoint.path) == new
+
+
+def test_rollback_notices_a_query_that_is_started_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = Real.of(SNAPSHOTS, tmp_path, monkeypatch)
+    checkpoint.run("compact")
+    new, swap = tree(checkpoint.path), publish.swap
+    written = checkpoint.path / "state/0/0/.9.delta.x.tmp"
+
+    def write_and_swap(*args: object, **options: object) -> object:
+        written.write_bytes(b"half")
+        return swap(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(recovery, "swap", write_and_swap)
+    with pytest.raises(BusyError, match=r"9\.delta\.x\.tmp changed in the meantime"):
+        rollback(str(checkpoint.path), stopped=True)
+    written.unlink()
+    assert tree(checkpoint.path) == new
+
+
+def test_the_warning_of_a_hidden_batch_names_what_is_possible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = Real.of(SNAPSHOTS, tmp_path, monkeypatch)
+    checkpoint.run("compact")
+    planned = newest_offsets(checkpoint.path)
+    set_back = int(planned.name) - 1
+    for path in (planned, checkpoint.path / f"offsets/{set_back}", checkpoint.path / f"commits/{set_back}"):
+        path.unlink()
+
+    def advice() -> str:
+        (hidden,) = [p for p in doctor(str(checkpoint.path)).problems if p.code == "hidden-batch"]
+        return hidden.fix
+
+    assert "ttlsnap rollback" in advice()
+    prune(str(checkpoint.path))
+    assert "--fix hidden-batch" in advice()
+    assert doctor(str(checkpoint.path), fix=["hidden-batch"], stopped=True).fixed == ("hidden-batch",)
+    assert not [p for p in doctor(str(checkpoint.path)).problems if p.code == "hidden-batch"]
