@@ -1,0 +1,396 @@
+"""One case of the fuzzer: damage a sample checkpoint, run every command on it, and hold them against the promises.
+
+Run as a program, it is a worker: it reads a seed from each line of its input and answers with one JSON line. A line
+with only a command's name says that the command begins, so that whoever waits knows which one does not end.
+
+**The promises.** Only documented exit codes, and a clear message with each error. No answer takes longer than
+``SECONDS``, more memory than ``MEMORY``, or repeats more than ``MESSAGE`` characters. A refusal changes no byte of the
+checkpoint, and leaves nothing in the temporary folder. A state that is accepted is one that the checkpoint had before
+it was damaged, or nothing in the checkpoint contradicts it: then the case belongs to one of ``CLASSES``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import io
+import json
+import os
+import random
+import resource
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import typer.main
+
+from ttlsnap.checkpoint import open_checkpoint
+from ttlsnap.cli.app import run
+from ttlsnap.errors import TtlsnapError
+from ttlsnap.filesystem import open_directory
+from ttlsnap.stores import lineage_of, state_store
+
+from ..samples import COMPACTABLE, SAMPLES
+from . import model, mutations, wreck
+
+SECONDS = 20.0
+MEMORY = 256 << 20
+MESSAGE = 4000
+ROOM = 3 << 30
+"""Bytes of address space for a worker, so that a case cannot take the machine's memory."""
+
+NAMES = tuple(sorted(path.name for path in SAMPLES.iterdir() if path.is_dir()))
+CUT_OFF = ("agg-deltas-lz4-4.2", "rocksdb-4.2", "rocksdb-ids-4.2", "uncommitted-batch-4.2")
+RESULTS = {"doctor": {0, 1, 3}, "check": {0, 1, 3}}
+"""Exit codes that come with a result, where that is not 0 alone."""
+CLASSES = {
+    "records": "records in a stream without checksums, or whose checksums are right, say something else",
+    "files": "a whole file, valid in itself, stands in the place of another, or is gone with all that names it",
+    "settings": "a number or a text in a log, in metadata or in a schema became another one that is possible",
+    "tables": "a valid table or zip names other content, and its own checksums are right",
+}
+"""The damage that nothing in a checkpoint reveals; see ``docs/publishing.md``."""
+
+Digest = frozenset[tuple[Any, ...]]
+
+
+def snapshot(folder: Path) -> dict[str, str]:
+    """Every name below a folder, with what it is; contents by their hash. Opens nothing that could block."""
+    found = {}
+    for above, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            path = Path(above, name)
+            mode = path.lstat().st_mode
+            kind = stat.filemode(mode)[0]
+            if stat.S_ISREG(mode):
+                kind = hashlib.sha256(path.read_bytes()).hexdigest()
+            elif stat.S_ISLNK(mode):
+                kind = f"-> {path.readlink()}"
+            found[str(path.relative_to(folder))] = kind
+    return found
+
+
+def contents(target: Path, batch: int | None = None) -> Digest:
+    """The logical state: every entry of every store and partition."""
+    checkpoint = open_checkpoint(open_directory(str(target)), batch, spare=True)
+    store_of = state_store(checkpoint)
+    found = set()
+    for operator in checkpoint.operators:
+        for store in operator.stores:
+            for partition in store.partitions:
+                lineage = lineage_of(checkpoint, store_of, store, partition)
+                with store_of.open(checkpoint.files, lineage, None) as stored:
+                    for entries in stored.batches({}):
+                        rows = zip(
+                            entries.keys.to_arrow().to_pylist(), entries.values.to_arrow().to_pylist(), strict=True
+                        )
+                        place = operator.id, store.name, partition, entries.state
+                        found |= {(*place, key, value) for key, value in rows}
+    return frozenset(found)
+
+
+@dataclass
+class Patient:
+    """A checkpoint to be damaged: a sample, or what a run of ttlsnap left of it. ``states`` are those it may have."""
+
+    name: str
+    folder: Path
+    states: list[Digest] = field(default_factory=list)
+    now: str = wreck.NOW
+
+    @property
+    def compacting(self) -> tuple[str, ...]:
+        """The options with which compact takes it; half of the entries expire."""
+        if self.name not in COMPACTABLE:
+            return ("--transformer", "keep", *wreck.QUICK)
+        return ("--ttl", "1s", "--timestamp", COMPACTABLE[self.name], "--now", self.now, *wreck.QUICK)
+
+
+_CUT = """
+import os, sys
+from ttlsnap.cli.app import run
+
+moves = int(sys.argv[1])
+
+def count(event, arguments):
+    global moves
+    moves -= event in ("os.rename", "os.link")
+    if moves < 0:
+        os._exit(9)
+
+sys.addaudithook(count)
+run(sys.argv[2:])
+"""
+
+
+class Ward:
+    """The patients, each made when it is first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._patients: dict[tuple[str, str], Patient] = {}
+
+    def choose(self, rng: random.Random) -> Patient:
+        """A sample, or one after a run, after a rollback, or in the middle of a run that was cut off."""
+        kind = rng.choice(("sample",) * 5 + ("done", "done", "undone", "cut off"))
+        name = rng.choice(NAMES if kind == "sample" else CUT_OFF)
+        if kind == "cut off":
+            kind += f" {rng.choice((3, 5, 7, 8, 9, 10))}"
+        if (kind, name) not in self._patients:
+            self._patients[kind, name] = self._make(kind, name)
+        return self._patients[kind, name]
+
+    def _make(self, kind: str, name: str) -> Patient:
+        folder = self._folder / kind.replace(" ", "-") / name
+        shutil.copytree(SAMPLES / name, folder)
+        patient = Patient(name, folder, _states(folder))
+        if name in COMPACTABLE:
+            patient.now = _middle(folder, name)
+        if kind == "sample":
+            return patient
+        command = ["compact", str(folder), *patient.compacting]
+        if kind.startswith("cut off"):
+            subprocess.run([sys.executable, "-c", _CUT, kind.split()[2], *command], capture_output=True, check=False)
+            done = Path(shutil.copytree(SAMPLES / name, folder.parent / f"{name}-done"))
+            assert _quietly(["compact", str(done), *patient.compacting])[0] == 0
+            patient.states += _states(done)
+            return patient
+        assert _quietly(command)[0] == 0
+        patient.states += _states(folder)
+        if kind == "undone":
+            assert _quietly(["rollback", str(folder), "--stopped"])[0] == 0
+        return patient
+
+
+def _states(folder: Path) -> list[Digest]:
+    """The states of all batches whose files are there."""
+    found = []
+    for path in sorted(folder.glob("commits/[0-9]*")):
+        with contextlib.suppress(TtlsnapError):
+            found.append(contents(folder, int(path.name)))
+    return found
+
+
+def _middle(folder: Path, name: str) -> str:
+    """The moment at which half of the entries have expired."""
+    options = ("--ttl", "1s", "--timestamp", COMPACTABLE[name], "--now", wreck.NOW, *wreck.QUICK)
+    code, out, _ = _quietly(["compact", str(folder), *options, "--dry-run", "--format", "json"])
+    assert code == 0
+    (store,) = [store for store in json.loads(out)["stores"] if store["oldest"]][:1]
+    oldest, newest = (_moment(store[key]) for key in ("oldest", "newest"))
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime((oldest + newest) / 2))
+
+
+def _moment(text: str) -> float:
+    import datetime
+
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def _quietly(command: list[str]) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run(command)
+    return code, out.getvalue(), err.getvalue()
+
+
+def _status(name: str) -> int:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    return int(line.split()[1]) << 10
+
+
+class Case:
+    """One damaged checkpoint, and what is wrong with how ttlsnap took it."""
+
+    def __init__(self, seed: str, ward: Ward, folder: Path) -> None:
+        self.rng = random.Random(seed)
+        self.patient = ward.choose(self.rng)
+        self.target = folder / "target"
+        shutil.copytree(self.patient.folder, self.target, symlinks=True)
+        self.copy = folder / "copy"
+        self.undamaged = snapshot(self.target)
+        if self.rng.random() < 0.3:
+            wreck.forget_checksums(self.target)
+        self.done = mutations.damage(self.rng, self.target)
+        self.damaged = snapshot(self.target)
+        self.wrong: list[str] = []
+        self.codes: dict[str, int] = {}
+        self.hidden: str | None = None
+        self.slowest, self.largest = 0.0, 0
+
+    def run(self) -> None:
+        """Run every command: those that only read, then those that write, in any order."""
+        scanning: tuple[str, ...] = ("--entries", "3", "--age")
+        if self.patient.name in COMPACTABLE:
+            scanning = wreck.scanning(self.patient.name)
+        for command in (
+            ("inspect",), ("inspect", *scanning), ("inspect", *scanning, "--batch", str(self.rng.randrange(7))),
+            ("history",), ("contract",), ("check", str(SAMPLES / self.patient.name)),
+        ):  # fmt: skip
+            self.command(*command, reads=True)
+        _, told = self.command("doctor", "--format", "json", "--parallelism", "1", reads=True)
+        code, _ = self.command("compact", "--transformer", "keep", *wreck.QUICK, "--dry-run", reads=True)
+        if code == 0:
+            self.judge(contents(self.target), "the dry run")
+        writing = ["compact", "fix", "recover", "rollback"]
+        self.rng.shuffle(writing)
+        for name in writing:
+            if name == "compact":
+                self._compact()
+            elif name == "fix":
+                self._fix(told)
+            else:
+                self.command(name, *(("--stopped",) if name == "rollback" else ()))
+
+    def _fix(self, told: str) -> None:
+        try:
+            problems = json.loads(told)["problems"]
+        except ValueError:
+            return
+        if codes := sorted({problem["code"] for problem in problems if problem["fixable"]}):
+            self.command("doctor", "--fix", self.rng.choice(codes), "--yes", "--stopped", "--parallelism", "1")
+
+    def _compact(self) -> None:
+        in_place = self.patient.name in COMPACTABLE and self.rng.random() < 0.7
+        output = () if in_place else ("--output", str(self.copy))
+        before = None
+        with contextlib.suppress(TtlsnapError):
+            before = contents(self.target)
+        code, out = self.command("compact", *self.patient.compacting, *output, "--format", "json")
+        if code != 0:
+            if self.copy.exists():
+                self.wrong.append("a copy was left after a refusal")
+            return
+        totals = json.loads(out)["totals"]
+        after = contents(self.target if in_place else self.copy)
+        if before is None or (self.patient.name in COMPACTABLE and not after <= before):
+            self.wrong.append("the new state has entries that the old one had not")
+        elif self.patient.name in COMPACTABLE and len(before) - len(after) != totals["dropped"]:
+            self.wrong.append(f"{len(before)} entries became {len(after)}, and {totals['dropped']} were dropped")
+        elif self.patient.name not in COMPACTABLE and before != after:
+            self.wrong.append("a copy with all entries differs")
+
+    def command(self, *command: str, reads: bool = False) -> tuple[int, str]:
+        """Run one command; its code and output."""
+        before = snapshot(self.target)
+        print(command[0], flush=True, file=sys.__stdout__)
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        resident, started = _status("VmRSS"), time.monotonic()
+        code, out, err = _quietly([command[0], str(self.target), *command[1:]])
+        seconds, memory = time.monotonic() - started, _status("VmHWM") - resident
+        self.slowest, self.largest = max(self.slowest, seconds), max(self.largest, memory)
+        label = f"{' '.join(command)} -> {code}"
+        self.codes[" ".join(command[:1])] = code
+        results = RESULTS.get(command[0], {0})
+        told = [
+            (code not in {*results, 2, 3, 4, 5}, "an undocumented exit code"),
+            ("Traceback" in err or "This is unexpected" in err, "an unexpected exception"),
+            (code not in results and not err.strip(), "no message"),
+            (code not in results and out.strip() != "", "a result beside an error"),
+            (seconds > SECONDS, f"{seconds:.1f} s"),
+            (memory > MEMORY, f"{memory >> 20} MiB"),
+            (len(err) > MESSAGE, f"a message of {len(err)} characters"),
+            ((reads or code not in results) and snapshot(self.target) != before, "files were changed"),
+            (any(Path(tempfile.gettempdir()).iterdir()), "something was left in the temporary folder"),
+        ]
+        self.wrong += [f"{label}: {what}: {err[:300]}" for bad, what in told if bad]
+        for left in Path(tempfile.gettempdir()).iterdir():
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        return code, out
+
+    def judge(self, state: Digest, what: str) -> None:
+        """Hold a state that was accepted against those that the checkpoint had."""
+        if state in self.patient.states:
+            return
+        changed = sorted(
+            name for name in {*self.undamaged, *self.damaged} if self.undamaged.get(name) != self.damaged.get(name)
+        )
+        contradicted = {name: why for name in changed if (why := contradiction(self.target, name))}
+        plain = [name for name in changed if not name.endswith(".crc")]
+        if contradicted and all(name in contradicted for name in plain):
+            self.wrong.append(f"{what} accepted another state, although {contradicted}")
+        self.hidden = _class_of(plain)
+
+
+def _class_of(changed: list[str]) -> str:
+    kinds = {"records": (".delta", ".snapshot", ".changelog"), "tables": (".zip", ".sst")}
+    for name, suffixes in kinds.items():
+        if any(path.endswith(suffixes) for path in changed):
+            return name
+    return "settings" if any("/_" in path or path.startswith(("offsets", "commits")) for path in changed) else "files"
+
+
+def contradiction(target: Path, name: str) -> str | None:
+    """What in a checkpoint contradicts a file that is there, by plain rules; None if nothing does."""
+    path = target / name
+    if path.is_symlink() or not path.is_file() or name.endswith(".crc"):
+        return None
+    data = path.read_bytes()
+    hadoop, spark = path.with_name(f".{path.name}.crc"), path.with_name(f"{path.name}.crc")
+    if hadoop.is_file():
+        sums = hadoop.read_bytes()
+        wreck.seal(path)
+        right = hadoop.read_bytes()
+        hadoop.write_bytes(sums)
+        if sums[:4] + sums[8:] != right[:4] + right[8:]:
+            return "Hadoop's checksum"
+    if spark.is_file() and path.suffix != ".crc":
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            if int(json.loads(spark.read_bytes())["value"]) & 0xFFFFFFFF != google_crc32c.value(data):
+                return "Spark's checksum"
+    if path.suffix in (".delta", ".snapshot", ".changelog"):
+        try:
+            raw = model._decompress(data, mutations.codec_of(target))
+            if path.suffix != ".changelog":
+                list(model._records(raw))
+        except (model.Broken, KeyError) as error:
+            return f"its format ({error})"
+    if path.suffix == ".zip":
+        try:
+            with zipfile.ZipFile(path) as archive:
+                return "a zip's checksum" if archive.testzip() else None
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, RuntimeError, EOFError):
+            return "a zip's format"
+    return None
+
+
+def cases(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    """Answer each seed with what its case came to."""
+    warnings.simplefilter("ignore")
+    # Typer builds its parser anew for each command line, which takes longer than most commands.
+    typer.main.get_command = functools.cache(typer.main.get_command)
+    with tempfile.TemporaryDirectory(prefix="ttlsnap-fuzz-") as base:
+        ward = Ward(Path(base, "ward"))
+        scratch = Path(base, "tmp")
+        scratch.mkdir()
+        tempfile.tempdir = str(scratch)
+        resource.setrlimit(resource.RLIMIT_AS, (ROOM, ROOM))
+        for line in lines:
+            folder = Path(base, "case")
+            folder.mkdir()
+            case = Case(line.strip(), ward, folder)
+            try:
+                case.run()
+            except Exception as error:
+                case.wrong.append(f"the case itself failed: {error!r}")
+            shutil.rmtree(folder)
+            yield {
+                "seed": line.strip(), "of": case.patient.name, "done": case.done, "codes": case.codes,
+                "wrong": case.wrong, "hidden": case.hidden, "seconds": case.slowest, "memory": case.largest,
+            }  # fmt: skip
+
+
+if __name__ == "__main__":
+    for answer in cases(iter(sys.stdin.readline, "")):
+        print(json.dumps(answer), flush=True, file=sys.__stdout__)

@@ -1,0 +1,110 @@
+"""Damaged checkpoints by the hundred, each from a seed: see ``fuzzing`` for what every command promises on them.
+
+``TTLSNAP_FUZZ_CASES`` says how many (200), ``TTLSNAP_FUZZ_RUN`` names the series of seeds, and ``TTLSNAP_FUZZ_SEED``
+repeats the case that a failure names. ``TTLSNAP_FUZZ_LOG`` is a file that gets a JSON line of each case.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .fuzzing import CLASSES, SECONDS
+
+CASES = int(os.environ.get("TTLSNAP_FUZZ_CASES", "200"))
+RUN = os.environ.get("TTLSNAP_FUZZ_RUN", "1")
+SEED = os.environ.get("TTLSNAP_FUZZ_SEED")
+LOG = os.environ.get("TTLSNAP_FUZZ_LOG")
+ROOT = Path(__file__).parents[2]
+PATIENCE = 3 * SECONDS
+"""Seconds without a sign of life; a worker itself measures how long a command takes, but for one that never ends."""
+
+
+class Worker:
+    """A process that takes one case after the other, and may die of one."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.damage.fuzzing"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            text=True,
+        )
+        self._lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def case(self, seed: str) -> dict[str, Any]:
+        """What a case came to; what is ``wrong`` if the worker died of it, or a command did not end."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{seed}\n")
+        self._process.stdin.flush()
+        command = "nothing"
+        while True:
+            try:
+                line = self._lines.get(timeout=PATIENCE)
+            except queue.Empty:
+                return {"seed": seed, "wrong": [f"{command} does not end"]}
+            if not line:
+                return {"seed": seed, "wrong": [f"{command} ended the process with {self._process.wait()}"]}
+            if line.startswith("{"):
+                answer: dict[str, Any] = json.loads(line)
+                return answer
+            command = line.strip()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.kill()
+        self._process.wait()
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+
+def answers(seeds: list[str]) -> Iterator[dict[str, Any]]:
+    """Each seed's answer; after a death the next seed gets a worker of its own."""
+    worker = Worker()
+    try:
+        for seed in seeds:
+            answer = worker.case(seed)
+            yield answer
+            if answer["wrong"]:
+                worker.close()
+                worker = Worker()
+    finally:
+        worker.close()
+
+
+def test_damage_ends_in_a_clear_answer(tmp_path: Path) -> None:
+    seeds = [SEED] if SEED is not None else [f"{RUN}-{number}" for number in range(CASES)]
+    wrong, refused, hidden = [], 0, 0
+    with Path(LOG or tmp_path / "log").open("a") as log:
+        for answer in answers(seeds):
+            log.write(json.dumps(answer) + "\n")
+            log.flush()
+            refused += answer.get("codes", {}).get("compact", 0) != 0
+            hidden += answer.get("hidden") is not None
+            assert answer.get("hidden") in (None, *CLASSES)
+            if answer["wrong"]:
+                wrong.append(
+                    f"TTLSNAP_FUZZ_SEED={answer['seed']}: {answer.get('of')}, {answer.get('done')}: {answer['wrong']}"
+                )
+    assert not wrong, "\n".join(wrong)
+    assert SEED is not None or 0 < refused < len(seeds)
