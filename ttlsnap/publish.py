@@ -138,6 +138,7 @@ def swap(
     refuse_immovable(files, [path for move in journal.moves for path in (move.source, move.target)])
     staged = [move for move in journal.new if move.source == journals.staged_path(journal.run, move.target)]
     each(files, lambda move: hand_over(files, move.source, move.target), staged)
+    _require_place_for_fence(files, journal)
     backup = f"{layout.run_directory(journal.run)}/backup"  # which is named in the report
     for folder in sorted({backup, *(move.target.rpartition("/")[0] for move in journal.moves)}):
         files.mkdirs(folder)
@@ -196,6 +197,15 @@ def _require_targets(files: Directory, journal: Journal) -> None:
             )
 
 
+def _require_place_for_fence(files: Directory, journal: Journal) -> None:
+    """Refuse a run if something is in the place of its fence that is not the planned batch which the fence replaces."""
+    if journal.replaces is None and files.stat(journal.fence) is not None:
+        raise BusyError(
+            f"{files.root}/{journal.fence} is in the place of the fence: the query runs, or that is not a file of the "
+            "query's. Nothing was changed. Stop the query, or move that away"
+        )
+
+
 def raise_fence(files: Directory, journal: Journal) -> bool:
     """Create the fence, or replace the planned batch by it; return False when another offset file is there."""
     text = f"{_fence_head(journal)}and was cut off; run `ttlsnap recover {files.root}` and start the query again\n"
@@ -243,7 +253,8 @@ def lower_fence(files: Directory, journal: Journal) -> None:
 
 def has_fence(files: Directory, journal: Journal) -> bool:
     """Whether the run's fence stands; also one that is torn, which a file system without hard links may leave."""
-    if files.stat(journal.fence) is None:
+    info = files.stat(journal.fence)
+    if info is None or info.is_dir:
         return False
     head = _fence_head(journal).encode()
     with files.open(journal.fence) as file:

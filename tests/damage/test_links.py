@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -164,3 +165,30 @@ def test_doctor_names_a_link_that_leads_nowhere(
     assert run(["doctor", str(target), "--format", "json"]) == 1
     found = [problem for problem in json.loads(capsys.readouterr().out)["problems"] if problem["code"] == "broken-link"]
     assert [(problem["where"], str(path) in problem["message"]) for problem in found] == [(name, True)]
+
+
+def test_a_link_that_would_have_to_move_is_refused_before_the_fence(refuses: Refuses, tmp_path: Path) -> None:
+    name = "agg-snapshot-zstd-4.1"
+    target = wreck.forget_checksums(sample(name, tmp_path))
+    path = target / "state/0/0/5.snapshot"
+    path.rename(target / "elsewhere")
+    path.symlink_to(target / "elsewhere")
+    told = refuses(4, target, "compact", target, *wreck.compacting(name))
+    assert f"{path} is a symbolic link" in told
+
+
+@pytest.mark.parametrize("kind", ["folder", "link to a folder", "link to a file", "fifo"])
+def test_a_repair_is_refused_if_something_is_in_the_place_of_the_fence(
+    refuses: Refuses, tmp_path: Path, kind: str
+) -> None:
+    target = wreck.forget_checksums(sample(LZ4, tmp_path))
+    (target / "state/0/0/7.delta").unlink()
+    path = target / "offsets/7"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(".." if "folder" in kind else "../metadata")
+    fixing = ("--fix", "last-batch-lost", "--yes", "--stopped", "--parallelism", "1")
+    refuses((3, 4), target, "doctor", target, *fixing)
