@@ -29,6 +29,7 @@ from ttlsnap.strict_json import parse_json
 Status = Literal["open", "done", "undone"]
 _MAX_JOURNAL_BYTES = 1 << 30
 _MAX_REPORT_BYTES = 64 << 20
+_MAX_NUMBER = 1 << 63
 _PIECE = 1 << 20
 
 
@@ -118,6 +119,10 @@ def read_report(files: Directory, run: str) -> dict[str, Any] | None:
         raise CorruptionError(f"the report of run {run} is not JSON ({error})") from error
     if not isinstance(document, dict):
         raise CorruptionError(f"the report of run {run} is not a JSON object")
+    totals = document.get("totals", {})
+    numbers = [document.get("batch"), *(totals.values() if isinstance(totals, dict) else (totals,))]
+    if not all(number is None or (type(number) is int and 0 <= number < _MAX_NUMBER) for number in numbers):
+        raise CorruptionError(f"the report of run {run} has a batch or totals that are not those of a run of ttlsnap's")
     return document
 
 

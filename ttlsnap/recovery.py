@@ -482,8 +482,11 @@ def discard_leftovers(files: Directory) -> None:
                 files.remove(f"{folder}/{info.name}")
 
     def is_left_over(run: str) -> bool:
-        # The report of a copy stands alone: this checkpoint is what that run made.
-        return read_journal(files, run) is None and (read_report(files, run) or {}).get("output") is None
+        # The report of a copy stands alone: this checkpoint is what that run made. A damaged one may be such a report.
+        try:
+            return read_journal(files, run) is None and (read_report(files, run) or {}).get("output") is None
+        except CorruptionError:
+            return False
 
     each(files, discard_scratch, (OWN, *map(layout.run_directory, runs)))
     for run, left_over in zip(runs, each(files, is_left_over, runs), strict=True):
