@@ -37,6 +37,7 @@ from rocksdict import (
 from ttlsnap.errors import CorruptionError, StorageError, TtlsnapError, UnsupportedError
 from ttlsnap.filesystem import Directory
 from ttlsnap.stores.rocksdb.archive import SnapshotMetadata, extract
+from ttlsnap.stores.rocksdb.footers import check_footer
 
 _OPTIONS_KEPT = {
     b"[Version]": (b"rocksdb_version", b"options_file_version"),
@@ -144,6 +145,7 @@ def assemble(
     for name, file in metadata.tables.items():
         there, place = lying[file.path] if lying else (files, file.path)
         there.provide(place, folder / name)
+        check_footer(folder / name, f"{there.root}/{place}")
     keep_harmless_options(folder, delimiter, f"{files.root}/{path}")
     return metadata
 

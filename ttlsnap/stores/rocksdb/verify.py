@@ -29,6 +29,7 @@ from ttlsnap.stores.rocksdb.database import (
     settings_of,
     storage_errors,
 )
+from ttlsnap.stores.rocksdb.footers import check_footer
 from ttlsnap.stores.rocksdb.manifest import keep_tables
 from ttlsnap.stores.rocksdb.partition import scratch_folder, verified_keys
 
@@ -131,6 +132,7 @@ def _read_tables(snapshot: _Snapshot, tables: Sequence[str], where: str) -> None
         )
         for table, name in zip(tables, names, strict=True):
             snapshot.files.provide(table, folder / name)
+            check_footer(folder / name, f"{snapshot.files.root}/{table}")
         with rocksdb_errors(where):
             settings = settings_of(folder)
         settings.tables.set_max_sequential_skip_in_iterations(_NEVER)
