@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ttlsnap.errors import RefusedError
+
 if TYPE_CHECKING:
     from ttlsnap.filesystem import Directory, FileInfo
 
@@ -65,8 +67,8 @@ def access_of_new(files: Directory, path: str) -> Access | None:
         return files.access(path)
     folder = path.rpartition("/")[0]
     beside = [info for info in files.list(folder) if not info.is_dir and not info.name.endswith(".tmp")]
-    if beside:
-        return files.access(_inner(folder, max(beside, key=_by_time)))
+    if (newest := _newest(files, folder, beside)) is not None:
+        return files.access(newest)
     if folder and files.stat(folder) is None:
         return access_of_new(files, folder)
     found = files.access(folder)
@@ -77,7 +79,22 @@ def access_of_new_folder(files: Directory, path: str) -> Access | None:
     """Return the access that a new folder gets: that of the folder it is in, or of the newest beside it at the top."""
     parent = path.rpartition("/")[0]
     beside = [info for info in files.list("") if info.is_dir] if not parent else []
-    return files.access(_inner("", max(beside, key=_by_time)) if beside else parent)
+    newest = _newest(files, "", beside)
+    return files.access(parent if newest is None else newest)
+
+
+def _newest(files: Directory, folder: str, infos: Iterable[FileInfo]) -> str | None:
+    """Return the path of the newest that is not a symbolic link, whose access is that of something else."""
+    paths = (_inner(folder, info) for info in sorted(infos, key=_by_time, reverse=True))
+    return next((path for path in paths if not _is_link(files, path)), None)
+
+
+def _is_link(files: Directory, path: str) -> bool:
+    folder, _, name = path.rpartition("/")
+    try:
+        return files.real_path(path) != f"{files.real_path(folder)}/{name}"
+    except RefusedError:  # it leads outside
+        return True
 
 
 def may_reach(access: Access, above: Iterable[Access]) -> Access:
