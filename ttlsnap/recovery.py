@@ -172,10 +172,12 @@ def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
         # When all is done, a query may have been started since. It may be running a batch on the new state, and may
         # have cleaned up behind itself: only ``rollback`` may take that state back.
         over = has_planned(files, journal) or _has_gone_on(files, journal)
-        if all(done) and (over or (can_finish and journal.planned is None)):
+        if all(done) and (over or can_finish):
+            if not over and journal.planned is not None:
+                _refuse_rewritten(files, journal, can_undo=False)
+                files.create(journal.fence, journal.planned.encode())
             close_journal(files, journal, "done")
             return "finished"
-        prefer_undo = prefer_undo and not all(done)
         _fence_again(files, journal)
     if can_finish and not (can_undo and (prefer_undo or _is_committed_since(files, journal))):
         _refuse_rewritten(files, journal, can_undo)

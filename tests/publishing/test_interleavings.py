@@ -11,7 +11,7 @@ from ttlsnap import doctor, prune, publish, recover, recovery, rollback
 from ttlsnap.checkpoint.logs import FENCE_MARK
 from ttlsnap.errors import BusyError, RefusedError
 
-from .protocol.tracing import Real
+from .protocol.tracing import Real, words
 from .trees import is_fenced, tree
 
 SNAPSHOTS, DELTAS, UNCOMMITTED = "agg-snapshot-zstd-4.1", "agg-deltas-lz4-4.2", "uncommitted-batch-4.2"
@@ -62,6 +62,18 @@ def test_recover_never_undoes_a_run_whose_fence_is_gone(tmp_path: Path, monkeypa
     assert not is_fenced(checkpoint.path)
     assert recover(str(checkpoint.path), prefer_undo=True).outcome == "finished"
     assert tree(checkpoint.path) == new
+
+
+def test_recover_plans_the_batch_at_once_if_only_the_fence_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = Real.of(SNAPSHOTS, tmp_path, monkeypatch)
+    published = checkpoint.copy("published")
+    published.run("compact")
+    cut(checkpoint, "compact", "planned batch")
+    newest_offsets(checkpoint.path).unlink()
+    assert words(checkpoint.run("undo")) == ["planned batch", "journal done"]
+    assert tree(checkpoint.path) == tree(published.path)
 
 
 def test_recover_notices_a_query_that_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

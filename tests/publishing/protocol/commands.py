@@ -329,7 +329,7 @@ def end(scenario: Scenario, world: World, process: Process) -> Next:
 
 
 def plan_late(scenario: Scenario, world: World, process: Process) -> Next:
-    """Create the planned batch where the fence was, if nothing is there; only if the two steps are not one."""
+    """Create the planned batch where the fence was, if nothing is there."""
     journal = _journal(process)
     if journal.plans and journal.fence not in world.disk:
         world = _put_log(world, journal.fence, f"planned by {journal.run}")
@@ -444,12 +444,11 @@ def settle(scenario: Scenario, world: World, process: Process) -> Next:
         is_over = is_planned or disk.begun >= _number(journal.fence)
         is_over |= rules.finished_closed and was_run_again(disk, journal)
         wants_undo = process.command == "undo" and not rules.finished_closed
-        if all(is_each_done) and (is_over or (can_finish and not wants_undo and not journal.plans)):
-            return world, _to(process, "done")
+        if all(is_each_done) and (is_over or (can_finish and not wants_undo)):
+            is_refused = not is_over and journal.plans and rules.recover_compares and rewritten(disk, journal)
+            return world, None if is_refused else _to(process, "done" if is_over else "plan late")
         if is_over:
             return world, None
-        if rules.finished_closed and all(is_each_done):
-            process = process._replace(command="recover")
         return world, _to(process, "fence again")
     is_later = rules.gone_on_undone and disk.committed > journal.batch
     if can_finish and not (process.command == "undo" or (is_later and can_undo)):
