@@ -22,6 +22,7 @@ from secrets import token_hex
 from typing import Generic, Protocol, TypeVar
 
 from ttlsnap.errors import BusyError, StorageError
+from ttlsnap.interrupts import deferred
 
 LEASE = 120.0
 """For how many seconds a lease holds that is not renewed."""
@@ -67,7 +68,13 @@ class Lease(Generic[Version]):
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        with deferred():
+            self._release()
+            if error is not None:
+                raise error  # within: a signal must not hide an error that says that the checkpoint stays fenced
+
+    def _release(self) -> None:
         self._stop.set()
         self._thread.join()
         if not self._lost and _now() < self._until:

@@ -98,10 +98,11 @@ def test_signals_while_an_error_is_undone(workshop: Workshop, compaction: Step) 
 def test_an_error_is_told_although_a_signal_came(workshop: Workshop, compaction: Step, fenced: bool) -> None:
     """A checkpoint that stays fenced, because the disk does not let go of the fence, is not hidden by the signal."""
     first = next(call for call in compaction.calls if call.name == "rename" and call.to and "/backup/" in call.to)
+    fence = next(call for call in compaction.calls if call.name == "unlink" and call.path.startswith("offsets/"))
     path = workshop.copy(compaction.start)
     faults = [f"rename:error=EIO:signal=SIGTERM:when={first.number}+"]
-    if fenced:
-        faults.append("unlink:error=EIO:signal=SIGTERM:when=1+")
+    if fenced:  # the removal of the lock fails, too
+        faults.append(f"unlink:error=EIO:signal=SIGTERM:when={fence.number}+")
     ended = workshop.commands.trace(compact(path), path, *faults).ended
     assert ended.code in (143, -15), ended
     assert ended.err.startswith("Error: ")
