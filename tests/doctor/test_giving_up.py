@@ -49,6 +49,11 @@ def test_yes_is_enough(damaged: Path) -> None:
     assert answer.document["batch"] == 1
 
 
+def without_own(found: dict[str, str]) -> dict[str, str]:
+    """Without what ttlsnap keeps for itself, where its lock is while it runs."""
+    return {path: content for path, content in found.items() if path.split("/")[0] != "_ttlsnap"}
+
+
 @pytest.mark.parametrize("answer", [False, True])
 def test_a_caller_is_asked_what_it_would_give_up(damaged: Path, answer: bool) -> None:
     before = bytes_of(damaged)
@@ -56,7 +61,7 @@ def test_a_caller_is_asked_what_it_would_give_up(damaged: Path, answer: bool) ->
 
     def confirm(going_back: GoingBack) -> bool:
         asked.append(going_back)
-        assert bytes_of(damaged) == before
+        assert without_own(bytes_of(damaged)) == before
         return answer
 
     report = look(str(damaged), fix=["last-batch-lost"], stopped=True, confirm=confirm)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 from typing import BinaryIO
 
 import google_crc32c
-import numpy as np
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import CorruptionError, UnsupportedError
@@ -66,15 +66,20 @@ def _verify_hadoop(files: Directory, path: str, checksum_path: str, checksum_siz
         start, piece_size = 0, max(1, _PIECE // step) * step
         while piece := memoryview(file.read(piece_size)):
             found = [zlib.crc32(piece[at : at + step]) for at in range(0, len(piece), step)]
-            expected = np.frombuffer(sums.read(4 * len(found)), ">u4")
-            wrong = expected != np.array(found, np.uint32) if len(expected) == len(found) else np.array([True])
-            if wrong.any():
-                first = start + int(wrong.argmax()) * step
+            expected = sums.read(4 * len(found))
+            if expected != struct.pack(f">{len(found)}I", *found):
+                first = start + _first_wrong(expected, found) * step
                 raise CorruptionError(
                     f"{files.root}/{path}: bytes {first} to {min(size, first + step)} do not match the checksum in "
                     f"{checksum_path}"
                 )
             start += len(piece)
+
+
+def _first_wrong(expected: bytes, found: Sequence[int]) -> int:
+    """Return which sum of ``found`` is the first that differs from those in ``expected``, or is not there."""
+    pieces = (expected[at : at + 4] for at in range(0, 4 * len(found), 4))
+    return next(at for at, (one, piece) in enumerate(zip(found, pieces, strict=True)) if piece != one.to_bytes(4, "big"))
 
 
 def _verify_spark(files: Directory, path: str, checksum_path: str, size: int) -> None:
