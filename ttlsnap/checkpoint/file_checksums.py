@@ -79,7 +79,8 @@ def _verify_hadoop(files: Directory, path: str, checksum_path: str, checksum_siz
 def _first_wrong(expected: bytes, found: Sequence[int]) -> int:
     """Return which sum of ``found`` is the first that differs from those in ``expected``, or is not there."""
     pieces = (expected[at : at + 4] for at in range(0, 4 * len(found), 4))
-    return next(at for at, (one, piece) in enumerate(zip(found, pieces, strict=True)) if piece != one.to_bytes(4, "big"))
+    same = [piece == one.to_bytes(4, "big") for one, piece in zip(found, pieces, strict=True)]
+    return same.index(False)
 
 
 def _verify_spark(files: Directory, path: str, checksum_path: str, size: int) -> None:
