@@ -47,3 +47,8 @@ def bytes_of(folder: Path) -> dict[str, str]:
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
         for path in sorted(folder.rglob("*"))
     }
+
+
+def without_locks(found: dict[str, str]) -> dict[str, str]:
+    """Without the lock files: the next run removes the one of a run that was killed."""
+    return {path: content for path, content in found.items() if "/lock." not in f"/{path}"}

@@ -47,6 +47,10 @@ class Point:
         return f"{self.fault} at {self.call}"
 
 
+Faults = Callable[[Sequence[Call]], list[Point]]
+"""Which faults to put into the calls of a command."""
+
+
 def kills(calls: Sequence[Call], *, thin: bool = not FULL) -> list[Point]:
     """Killed at each call; in the thin set at those alone that find a disk that none before them found.
 

@@ -7,7 +7,6 @@ what is in it, and by what ``rollback`` makes of it: the old one again, byte for
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,12 @@ from ..judge.queries import Query, stamp
 from ..judge.spark import Judge
 from ..matrix import FULL
 from .commands import Commands
-from .faults import KILL, Point, Step, Workshop, errors, kills, samples
+from .faults import KILL, Faults, Point, Step, Workshop, errors, kills, samples
 from .stories import BATCHES, LATER, NOW, compact
 from .syscalls import Call
 from .trees import Tree, is_fenced, tree
 
 _TOLD_APART = ("rename", "link", "unlink", "fsync", "mkdir", "chmod", "chown")
-Faults = Callable[[Sequence[Call]], list[Point]]
 
 
 @dataclass(frozen=True)

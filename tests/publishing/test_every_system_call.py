@@ -5,7 +5,6 @@ The thin set leaves out what shows nothing new (see ``faults``); TTLSNAP_MATRIX=
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +13,10 @@ import pytest
 from ..judge.spark import Checkpoint
 from ..matrix import FULL
 from .commands import Commands
-from .faults import EIO, KILL, Point, Step, Workshop, errors, kills, samples, told_well
+from .faults import EIO, KILL, Faults, Point, Step, Workshop, errors, kills, samples, told_well
 from .stories import compact
 from .syscalls import Call
 from .trees import copy, is_fenced, tree
-
-Faults = Callable[[Sequence[Call]], list[Point]]
 
 
 @pytest.fixture(scope="module")

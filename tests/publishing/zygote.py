@@ -13,6 +13,7 @@ An order ``{"warm": [[argument...]...]}`` runs in this process itself, so that i
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import json
@@ -33,6 +34,7 @@ _ANY = ctypes.c_ulong(-1 & (2**64 - 1))
 
 def main() -> None:
     """Serve orders until stdin ends."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has background jobs ignore it
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         order: dict[str, Any] = json.loads(line)
@@ -68,7 +70,7 @@ def _serve(order: dict[str, Any], say_ready: int) -> None:
         if order.get("obey_modes"):
             _obey_modes()
         if order.get("traced"):
-            _await_tracer(say_ready)
+            _await_tracer(say_ready, out / "strace")
         else:
             os.close(say_ready)
         for number, command in enumerate(order["commands"]):
@@ -97,18 +99,15 @@ def _obey_modes() -> None:
         raise OSError(ctypes.get_errno(), "capabilities")
 
 
-def _await_tracer(say_ready: int) -> None:
-    """Wait without a system call that anybody counts, then make one that shows that the tracing has begun."""
+def _await_tracer(say_ready: int, log: Path) -> None:
+    """Wait until the tracer writes calls to its ``log``, without a call that anybody counts."""
     ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _ANY, 0, 0, 0)
-    status = os.open("/proc/self/status", os.O_RDONLY)
+    written = os.open(log, os.O_RDONLY | os.O_CREAT)
     os.close(say_ready)
-    while b"TracerPid:\t0\n" in os.pread(status, 4096, 0):
+    while BEGIN.encode() not in os.pread(written, 1 << 16, 0):
+        with contextlib.suppress(OSError):
+            os.mknod(f"{BEGIN}/nothing")  # ttlsnap never makes such a call
         time.sleep(0.001)
-    time.sleep(0.01)  # it has seized this process; let it stop it once before the work begins
-    try:
-        os.rmdir(BEGIN)  # noqa: PTH106 - one system call
-    except OSError:
-        return
 
 
 if __name__ == "__main__":

@@ -1,0 +1,175 @@
+"""Every repair of ``doctor``, killed and broken at each call: the checkpoint is what it was, or it is repaired."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ..compaction.stories import BATCHES, drop_expired, rocksdb, settled
+from ..doctor.test_bricks import cut_off
+from ..judge.queries import Query
+from ..judge.spark import Judge
+from ..matrix import FULL
+from ..samples import sample
+from .commands import Commands
+from .faults import KILL, Faults, Point, Step, Workshop, errors, kills, samples, told_well
+from .test_every_state import published
+from .test_set_back import set_back
+from .trees import Tree, differences, is_fenced, tree
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A repair by its name, and how a checkpoint comes about that needs it."""
+
+    name: str
+    make: Callable[[Judge, Path], Path]
+
+    def argv(self, path: Path) -> list[str]:
+        return [*("doctor", str(path), "--fix", self.name, "--stopped", "--yes", "--parallelism", "1"), *JSON]
+
+
+JSON = ("--format", "json")
+
+
+def of_sample(name: str, damage: Callable[[Path], object] = lambda path: None) -> Callable[[Judge, Path], Path]:
+    def make(judge: Judge, folder: Path) -> Path:
+        path = sample(name, folder)
+        damage(path)
+        return path
+
+    return make
+
+
+def empty_file(name: str) -> Callable[[Path], None]:
+    """What a power cut leaves of a file whose name was synced, and whose bytes were not."""
+
+    def damage(path: Path) -> None:
+        (path / name).write_bytes(b"")
+        folder, _, last = name.rpartition("/")
+        (path / folder / f".{last}.crc").unlink(missing_ok=True)
+
+    return damage
+
+
+def run_again(judge: Judge, folder: Path) -> Path:
+    """A batch that was set back after a compaction, and that Spark has run again."""
+    written = judge.write(Query("agg_update"), BATCHES)
+    settled(written.path)
+    drop_expired(written.path, written.query)
+    set_back(judge, written)
+    judge.restart(written, [])
+    settled(written.path)
+    return written.path
+
+
+def without_tables(judge: Judge, folder: Path) -> Path:
+    """The old zips were put back by hand, when Spark's maintenance had removed the tables that no zip named."""
+    written = judge.write(Query(provider="rocksdb"), BATCHES, layout="snapshot")
+    run = drop_expired(written.path, written.query, rewrite="full").run
+    backup = written.path / f"_ttlsnap/runs/{run}/backup"
+    for path in backup.glob("state/0/*/SSTs/*"):
+        (written.path / path.relative_to(backup)).unlink()
+    for path in backup.glob("state/0/*/*3.zip*"):
+        shutil.copy2(path, written.path / path.relative_to(backup))
+    return written.path
+
+
+def unfinished_repartition(judge: Judge, folder: Path) -> Path:
+    written = judge.write(rocksdb("agg_update", True), BATCHES, layout="deltas")
+    settled(written.path)
+    cut_off(judge, written, 4)
+    settled(written.path)
+    return written.path
+
+
+def abandoned_repartition(judge: Judge, folder: Path) -> Path:
+    path = unfinished_repartition(judge, folder)
+    for name in ("3", ".3.crc"):
+        (path / "offsets" / name).unlink()
+    return path
+
+
+REPAIRS = {
+    "torn offset": Repair("torn-offset", of_sample("uncommitted-batch-4.2", empty_file("offsets/4"))),
+    "last batch lost": Repair("last-batch-lost", of_sample("agg-deltas-lz4-4.2", empty_file("state/0/1/6.delta"))),
+    "moved schema paths": Repair("moved-schema-paths", of_sample("visits-4.2")),
+    "batch that ran again": Repair("hidden-batch", run_again),
+    "stale snapshot": Repair("stale-snapshot", of_sample("agg-deltas-lz4-4.2", empty_file("state/0/0/9.snapshot"))),
+    "last batch lost, RocksDB": Repair("last-batch-lost", of_sample("rocksdb-4.2", empty_file("state/0/0/2.zip"))),
+    "table in a backup": Repair("table-in-backup", without_tables),
+    "unfinished repartition": Repair("unfinished-repartition", unfinished_repartition),
+    "abandoned repartition": Repair("abandoned-repartition", abandoned_repartition),
+}
+SLICE = ("last batch lost",)
+
+
+@pytest.fixture(scope="module")
+def workshop(commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    return Workshop(commands, tmp_path_factory.mktemp("workshop"))
+
+
+@pytest.fixture(scope="module", params=REPAIRS if FULL else SLICE)
+def repair(request: pytest.FixtureRequest) -> Repair:
+    return REPAIRS[request.param]
+
+
+@pytest.fixture(scope="module")
+def step(repair: Repair, workshop: Workshop, judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Step:
+    start = repair.make(judge, tmp_path_factory.mktemp("damaged"))
+    assert repair.name in problems(workshop, start)
+    step = workshop.step(f"fix {repair.name}", start, repair.argv)
+    assert step.old != step.new
+    return step
+
+
+def problems(workshop: Workshop, path: Path) -> set[str]:
+    found = workshop.commands.run("doctor", str(path), "--parallelism", "1", *JSON)
+    return {problem["code"] for problem in found.json["problems"]}
+
+
+def content(path: Path) -> Tree:
+    """The tree of a checkpoint, in which its own place is the same for every copy."""
+    found = tree(path)
+    for file in path.glob("state/*/_metadata/**/*"):
+        name = str(file.relative_to(path))
+        if file.is_file() and not file.name.endswith(".crc"):
+            found[name] = hashlib.sha256(file.read_bytes().replace(str(path).encode(), b"HERE")).hexdigest()
+    return found
+
+
+@pytest.mark.parametrize("fault", [kills, errors] if FULL else [kills])
+def test_a_repair_is_cut_off(workshop: Workshop, repair: Repair, step: Step, fault: Faults) -> None:
+    repaired = workshop.after(step.start, step.argv)
+    old, new = content(step.start), content(repaired)
+    assert repair.name not in problems(workshop, repaired)
+
+    def judge(step: Step, point: Point) -> None:
+        path, traced = workshop.cut(step, point)
+        found, fenced = content(path), is_fenced(path)
+        assert fenced or found in (old, new), f"neither old nor new, and no fence: {differences(found, old)}"
+        recover = ["recover", str(path), *JSON]
+        first, second = workshop.commands.run_all([recover, recover])
+        assert first.code == 0, f"recover: {first.err}"
+        assert (second.code, second.json["outcome"]) == (0, "nothing")
+        recovered = content(path)
+        assert recovered in (old, new), f"recover left neither: {differences(recovered, old)}"
+        assert fenced or recovered == found, "recover changed what was whole"
+        if point.fault != KILL:
+            told_well(traced.ended, needs_recover=first.json["outcome"] != "nothing", is_done=found == new)
+        if recovered == new:
+            back = workshop.commands.run("rollback", str(path), "--stopped")
+            assert back.code == 0, back.err
+            assert content(path) == old
+        again = workshop.commands.run(*repair.argv(path))
+        assert json.loads(again.out)["fixed"] == [repair.name], again.err
+        assert content(path) == new
+        shutil.rmtree(path.parent)
+
+    workshop.check(step, samples(fault(published(step))), judge)
