@@ -27,7 +27,7 @@ import tempfile
 import time
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -307,7 +307,7 @@ class Case:
         self.slowest, self.largest = max(self.slowest, seconds), max(self.largest, memory)
         label = f"{' '.join(command)} -> {code}"
         after = snapshot(self.target)
-        changed = after != before if reads else _lasting(after) != _lasting(before)
+        changed = after != before if reads else _lasting(after, self._undone(before, after)) != _lasting(before)
         self.codes[" ".join(command[:1])] = code
         results = RESULTS.get(command[0], {0})
         told = [
@@ -318,13 +318,25 @@ class Case:
             (seconds > SECONDS, f"{seconds:.1f} s"),
             (memory > MEMORY, f"{memory >> 20} MiB"),
             (len(err) > MESSAGE, f"a message of {len(err)} characters"),
-            ((reads or code not in results) and changed, "files were changed"),
+            ((reads or code not in results) and changed, f"changed {_differing(before, after)}"),
             (any(Path(tempfile.gettempdir()).iterdir()), "something was left in the temporary folder"),
         ]
         self.wrong += [f"{label}: {what}: {err[:300]}" for bad, what in told if bad]
         for left in Path(tempfile.gettempdir()).iterdir():
             shutil.rmtree(left) if left.is_dir() else left.unlink()
         return code, out
+
+    def _undone(self, before: dict[str, str], after: dict[str, str]) -> set[str]:
+        """The folders of runs that were undone since: ``history`` keeps them, and they hold a journal and no file."""
+        new = {name for name in after.keys() - before.keys() if name.startswith(RUNS)}
+        journals = [name for name in new if name.endswith("/journal.json")]
+        runs = {
+            name.rpartition("/")[0]
+            for name in journals
+            if json.loads((self.target / name).read_bytes())["status"] == "undone"
+        }
+        files = {name for name in new if "/backup/" in name and not (self.target / name).is_dir()}
+        return {run for run in runs if not any(name.startswith(run) for name in files)}
 
     def judge(self, state: Digest, what: str) -> None:
         """Hold a state that was accepted against those that the checkpoint had."""
@@ -340,13 +352,22 @@ class Case:
         self.hidden = _class_of(plain)
 
 
-def _lasting(found: dict[str, str]) -> dict[str, str]:
-    """The names without what runs left that were cut off before they changed anything: the next run removes it."""
+def _differing(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+
+
+def _lasting(found: dict[str, str], undone: Collection[str] = ()) -> dict[str, str]:
+    """The names without what the next run removes: locks, and what is left of runs that had changed nothing yet.
+
+    What is left of ``undone`` runs is not among them either.
+    """
     ran = {name.rpartition("/")[0] for name in found if name.startswith(RUNS) and name.endswith("/journal.json")}
+    ran -= set(undone)
     return {
         name: kind
         for name, kind in found.items()
-        if not (name == OWN or name.startswith(RUNS)) or any(name == run or name.startswith(f"{run}/") for run in ran)
+        if not (name == OWN or name.startswith((RUNS, f"{OWN}/lock.")))
+        or any(name == run or name.startswith(f"{run}/") for run in ran)
     }
 
 

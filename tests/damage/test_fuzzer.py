@@ -36,7 +36,7 @@ class Worker:
             [sys.executable, "-m", "tests.damage.fuzzing"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
             text=True,
         )
         self._lines: queue.Queue[str] = queue.Queue()
