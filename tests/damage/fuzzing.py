@@ -61,7 +61,7 @@ CLASSES = {
     "settings": "a number or a text in a log, in metadata or in a schema became another one that is possible",
     "tables": "a valid table or zip names other content, and its own checksums are right",
 }
-"""The damage that nothing in a checkpoint reveals; see ``docs/publishing.md``."""
+"""The damage that nothing in a checkpoint reveals; see ``docs/damage.md``."""
 
 Digest = frozenset[tuple[Any, ...]]
 
