@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,8 @@ sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() !=
 os.environ["PYTHONSAFEPATH"] = "1"
 # What a test wrote a moment ago is not a query at work; tests of that sign name their own period.
 os.environ["TTLSNAP_STOPPED"] = "1"
+# A shell has its background jobs ignore Ctrl-C, which would be inherited by every process that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # A Spark that is started for a test lives for seconds: the optimising compiler would only take its cores away.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 # A machine that is busy with Spark is slow at making examples.

@@ -1,6 +1,6 @@
 """Damaged checkpoints by the hundred, each from a seed: see ``fuzzing`` for what every command promises on them.
 
-``TTLSNAP_FUZZ_CASES`` says how many (120), ``TTLSNAP_FUZZ_RUN`` names the series of seeds, and ``TTLSNAP_FUZZ_SEED``
+``TTLSNAP_FUZZ_CASES`` says how many (60), ``TTLSNAP_FUZZ_RUN`` names the series of seeds, and ``TTLSNAP_FUZZ_SEED``
 repeats the case that a failure names. ``TTLSNAP_FUZZ_LOG`` is a file that gets a JSON line of each case.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 from .fuzzing import CLASSES, SECONDS
 
-CASES = int(os.environ.get("TTLSNAP_FUZZ_CASES", "120"))
+CASES = int(os.environ.get("TTLSNAP_FUZZ_CASES", "60"))
 RUN = os.environ.get("TTLSNAP_FUZZ_RUN", "1")
 SEED = os.environ.get("TTLSNAP_FUZZ_SEED")
 LOG = os.environ.get("TTLSNAP_FUZZ_LOG")

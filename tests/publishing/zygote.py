@@ -34,7 +34,6 @@ _ANY = ctypes.c_ulong(-1 & (2**64 - 1))
 
 def main() -> None:
     """Serve orders until stdin ends."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has background jobs ignore it
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         order: dict[str, Any] = json.loads(line)
