@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.errors import RefusedError
-from ttlsnap.filesystem import Directory
+from ttlsnap.filesystem import Directory, each
 from ttlsnap.journal import Journal, is_same, planned_batch, recent_journals
 
 
@@ -78,5 +78,7 @@ def _shadow(files: Directory, logs: Logs, journal: Journal, *, is_last: bool) ->
     there = tuple(facts.path for facts in published if is_same(files, facts, files.stat(facts.path)))
     planned = planned_batch(files, logs)
     in_log = planned.fence if planned is not None and planned.run == journal.run else None
-    can_roll_back = is_last and all(files.stat(move.target) is not None for move in journal.aside)
-    return Shadow(journal.run, journal.batch, ran_again, there, in_log, can_roll_back) if there or in_log else None
+    if not there and in_log is None:
+        return None
+    can_roll_back = is_last and None not in each(files, files.stat, [move.target for move in journal.aside])
+    return Shadow(journal.run, journal.batch, ran_again, there, in_log, can_roll_back)
