@@ -49,6 +49,11 @@ def bytes_of(folder: Path) -> dict[str, str]:
     }
 
 
+def without_own(found: dict[str, str]) -> dict[str, str]:
+    """Without what ttlsnap keeps for itself."""
+    return {path: content for path, content in found.items() if path.split("/")[0] != "_ttlsnap"}
+
+
 def without_locks(found: dict[str, str]) -> dict[str, str]:
     """Without the lock files: the next run removes the one of a run that was killed."""
     return {path: content for path, content in found.items() if "/lock." not in f"/{path}"}

@@ -342,9 +342,7 @@ class Case:
         """Hold a state that was accepted against those that the checkpoint had."""
         if state in self.patient.states:
             return
-        changed = sorted(
-            name for name in {*self.undamaged, *self.damaged} if self.undamaged.get(name) != self.damaged.get(name)
-        )
+        changed = _differing(self.undamaged, self.damaged)
         contradicted = {name: why for name in changed if (why := contradiction(self.target, name))}
         plain = [name for name in changed if not name.endswith(".crc")]
         if contradicted and all(name in contradicted for name in plain):

@@ -43,6 +43,12 @@ def cut_off(judge: Judge, checkpoint: Checkpoint, partitions: int) -> None:
     obstacle.unlink()
 
 
+def abandon(path: Path) -> None:
+    """Give a repartition up, as one reads to do by hand: remove the file that Spark's message is about."""
+    for name in ("3", ".3.crc"):
+        (path / "offsets" / name).unlink()
+
+
 @pytest.mark.parametrize(
     ("changelog", "checkpoint_format"), [(True, 1), *([(False, 1), (True, 2), (False, 2)] if FULL else [])]
 )
@@ -63,9 +69,7 @@ def test_a_repartition(judge: Judge, changelog: bool, checkpoint_format: int) ->
     assert set(found.restorable.values()) == {True}
 
     given_up = judge.copy(written)
-    # What one reads to do by hand: the file that Spark's message is about is removed.
-    for name in ("3", ".3.crc"):
-        (given_up.path / "offsets" / name).unlink()
+    abandon(given_up.path)
     found = doctor(given_up.path)
     assert (found.code, found.codes) == (1, ["abandoned-repartition"])
     went_on = judge.copy(given_up)
@@ -105,8 +109,7 @@ def test_a_query_that_went_on_over_an_abandoned_repartition(judge: Judge) -> Non
     written = judge.write(rocksdb("agg_update", True), BATCHES)
     settled(written.path)
     cut_off(judge, written, 4)
-    for name in ("3", ".3.crc"):
-        (written.path / "offsets" / name).unlink()
+    abandon(written.path)
     wanted = written.expected.run(MORE)
     assert judge.restart(written, MORE[:1]) == wanted[:1]
     assert judge.restart(written, MORE[1:], fresh=True) != wanted[1:], "Spark has lost state without a word"

@@ -14,7 +14,7 @@ from ttlsnap import doctor as look
 from ttlsnap.diagnosis import GoingBack
 from ttlsnap.errors import RefusedError
 
-from ..samples import bytes_of, sample
+from ..samples import bytes_of, sample, without_own
 from .asked import doctor
 
 NAME = "agg-deltas-lz4-4.2"
@@ -47,11 +47,6 @@ def test_yes_is_enough(damaged: Path) -> None:
     answer = doctor(damaged, *FIX, "--yes")
     assert answer.document["fixed"] == ["last-batch-lost"], answer.error
     assert answer.document["batch"] == 1
-
-
-def without_own(found: dict[str, str]) -> dict[str, str]:
-    """Without what ttlsnap keeps for itself, where its lock is while it runs."""
-    return {path: content for path, content in found.items() if path.split("/")[0] != "_ttlsnap"}
 
 
 @pytest.mark.parametrize("answer", [False, True])

@@ -20,7 +20,7 @@ from ttlsnap.publish import raise_fence
 
 from ..matrix import FULL
 from ..operators.test_join import rewrite
-from ..samples import SAMPLES, bytes_of, sample
+from ..samples import SAMPLES, bytes_of, sample, without_own
 from .asked import doctor
 
 MOVED = ("alarms-4.2", "join-format4-4.2", "lists-4.2", "visits-4.2")
@@ -45,7 +45,7 @@ def test_a_sound_sample_is_found_sound_and_nothing_is_written(name: str, tmp_pat
     assert found.document["batch"] == max(found.restorable) - 1
     if name in MOVED:
         assert run(["rollback", str(target), "--stopped"]) == 0
-        after = {path: digest for path, digest in bytes_of(target).items() if not path.startswith("_ttlsnap")}
+        after = without_own(bytes_of(target))
         assert after == before
 
 
@@ -184,7 +184,7 @@ def test_damaged_metadata_is_not_the_end(text: str | None, tmp_path: Path) -> No
     before = bytes_of(target)
     refused = doctor(target, "--fix", "last-batch-lost", "--stopped")
     assert refused.code == 4 and f"{path}" in refused.error
-    assert {p: d for p, d in bytes_of(target).items() if not p.startswith("_ttlsnap")} == before
+    assert without_own(bytes_of(target)) == before
 
 
 def test_a_table_of_an_older_snapshot_alone_is_read(tmp_path: Path) -> None:
@@ -252,13 +252,13 @@ def test_a_repair_that_is_killed_is_one_that_recover_ends(step: str, tmp_path: P
         assert killed.returncode == 9, killed.stderr
         assert doctor(each).codes[0] == "fence"
     assert run(["recover", str(undone), "--undo"]) == 0
-    assert {p: d for p, d in bytes_of(undone).items() if not p.startswith("_ttlsnap")} == before
+    assert without_own(bytes_of(undone)) == before
     assert run(["recover", str(target)]) == 0
     assert doctor(target).code == 0
     assert not (target / "offsets/4").exists() and not (target / "state/0/0/5.zip").exists()
     assert run(["history", str(target)]) == 0
     assert run(["rollback", str(target), "--stopped"]) == 0
-    assert {p: d for p, d in bytes_of(target).items() if not p.startswith("_ttlsnap")} == before
+    assert without_own(bytes_of(target)) == before
 
 
 def test_mistakes_have_their_exit_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 from ..judge.queries import Query
 from ..judge.spark import Checkpoint, Judge
 from .commands import Commands
+from .faults import Workshop
 from .stories import BATCHES, LATER, compact
 from .trees import copy
 
@@ -44,6 +45,12 @@ def commands(rich: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
         made.warm(everything)
         yield made
+
+
+@pytest.fixture(scope="module")
+def workshop(commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    """A place of its own for each module's copies."""
+    return Workshop(commands, tmp_path_factory.mktemp("workshop"))
 
 
 @pytest.fixture

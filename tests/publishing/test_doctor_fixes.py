@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from ..compaction.stories import BATCHES, drop_expired, rocksdb, settled
-from ..doctor.test_bricks import cut_off
+from ..doctor.test_bricks import abandon, cut_off
 from ..judge.queries import Query
 from ..judge.spark import Judge
 from ..matrix import FULL
 from ..samples import sample
-from .commands import Commands
 from .faults import KILL, Faults, Point, Step, Workshop, errors, kills, samples, told_well
 from .test_every_state import published
 from .test_set_back import set_back
+from .test_written_since import put_zips_back
 from .trees import Tree, differences, is_fenced, tree
 
 
@@ -70,14 +70,8 @@ def run_again(judge: Judge, folder: Path) -> Path:
 
 
 def without_tables(judge: Judge, folder: Path) -> Path:
-    """The old zips were put back by hand, when Spark's maintenance had removed the tables that no zip named."""
     written = judge.write(Query(provider="rocksdb"), BATCHES, layout="snapshot")
-    run = drop_expired(written.path, written.query, rewrite="full").run
-    backup = written.path / f"_ttlsnap/runs/{run}/backup"
-    for path in backup.glob("state/0/*/SSTs/*"):
-        (written.path / path.relative_to(backup)).unlink()
-    for path in backup.glob("state/0/*/*3.zip*"):
-        shutil.copy2(path, written.path / path.relative_to(backup))
+    put_zips_back(written.path, drop_expired(written.path, written.query, rewrite="full").run)
     return written.path
 
 
@@ -91,8 +85,7 @@ def unfinished_repartition(judge: Judge, folder: Path) -> Path:
 
 def abandoned_repartition(judge: Judge, folder: Path) -> Path:
     path = unfinished_repartition(judge, folder)
-    for name in ("3", ".3.crc"):
-        (path / "offsets" / name).unlink()
+    abandon(path)
     return path
 
 
@@ -108,11 +101,6 @@ REPAIRS = {
     "abandoned repartition": Repair("abandoned-repartition", abandoned_repartition),
 }
 SLICE = ("last batch lost",)
-
-
-@pytest.fixture(scope="module")
-def workshop(commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    return Workshop(commands, tmp_path_factory.mktemp("workshop"))
 
 
 @pytest.fixture(scope="module", params=REPAIRS if FULL else SLICE)

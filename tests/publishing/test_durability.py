@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from ..judge.spark import Checkpoint
-from .commands import Commands
 from .faults import KILL, Point, Workshop
 from .stories import compact
 from .syscalls import Call
@@ -68,11 +67,6 @@ def is_closed(call: Call) -> bool:
 
 def is_fence(name: str) -> Callable[[Call], bool]:
     return lambda call: call.name == name and "offsets/4" in (call.path, call.to)
-
-
-@pytest.fixture(scope="module")
-def workshop(commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    return Workshop(commands, tmp_path_factory.mktemp("workshop"))
 
 
 def walk(calls: list[Call], *barriers: tuple[Callable[[Call], bool], tuple[str, ...]]) -> None:

@@ -18,7 +18,6 @@ from ttlsnap import inspect
 from ..judge.queries import Query, stamp
 from ..judge.spark import Judge
 from ..matrix import FULL
-from .commands import Commands
 from .faults import KILL, Faults, Point, Step, Workshop, errors, kills, samples
 from .stories import BATCHES, LATER, NOW, compact
 from .syscalls import Call
@@ -61,11 +60,6 @@ STATES = {
     "join in rocksdb": State(join("rocksdb"), "snapshot"),
 }
 SLICE = ("rocksdb",)
-
-
-@pytest.fixture(scope="module")
-def workshop(commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    return Workshop(commands, tmp_path_factory.mktemp("workshop"))
 
 
 @pytest.fixture(scope="module", params=STATES if FULL else SLICE)

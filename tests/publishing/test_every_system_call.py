@@ -12,16 +12,10 @@ import pytest
 
 from ..judge.spark import Checkpoint
 from ..matrix import FULL
-from .commands import Commands
 from .faults import EIO, KILL, Faults, Point, Step, Workshop, errors, kills, samples, told_well
 from .stories import compact
 from .syscalls import Call
 from .trees import copy, is_fenced, tree
-
-
-@pytest.fixture(scope="module")
-def workshop(commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    return Workshop(commands, tmp_path_factory.mktemp("workshop"))
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError
 from ttlsnap.recovery import prune, recover, rollback
 
 from ..judge.spark import Checkpoint
+from ..samples import without_locks
 from .commands import Commands
 from .faults import KILL, Point, Step, Workshop
 from .library import compact_with
@@ -47,8 +48,8 @@ def journal_of(checkpoint: Path) -> Path:
 
 def everything(checkpoint: Path) -> Tree:
     """All of it, what ttlsnap keeps for itself too; but not the lock of the killed run, which the next one removes."""
-    own = tree(checkpoint / "_ttlsnap").items()
-    return tree(checkpoint) | {f"_ttlsnap/{path}": content for path, content in own if not path.startswith("lock.")}
+    own = {f"_ttlsnap/{path}": content for path, content in tree(checkpoint / "_ttlsnap").items()}
+    return without_locks(tree(checkpoint) | own)
 
 
 def outcome(checkpoint: Path, *, undo: bool = False) -> str:

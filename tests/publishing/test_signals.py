@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from ..judge.spark import Checkpoint
-from .commands import Commands
 from .faults import EIO, Point, Step, Workshop, kills, samples
 from .stories import compact
 from .syscalls import Call
@@ -17,11 +16,6 @@ from .trees import copy, differences, is_fenced, tree
 
 TERM, INT = "signal=SIGTERM", "signal=SIGINT"
 CODES = {TERM: 143, INT: 130}
-
-
-@pytest.fixture(scope="module")
-def workshop(commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    return Workshop(commands, tmp_path_factory.mktemp("workshop"))
 
 
 @pytest.fixture(scope="module")

@@ -145,15 +145,20 @@ def test_no_table_is_taken_away(judge: Judge, rewrite: Any) -> None:
     assert tree(written.path) == old
 
 
+def put_zips_back(path: Path, run_id: str | None) -> None:
+    """Put the old zips back by hand, as if Spark's maintenance had removed the tables that no zip named."""
+    backup = path / f"_ttlsnap/runs/{run_id}/backup"
+    for table in backup.glob("state/0/*/SSTs/*"):
+        (path / table.relative_to(backup)).unlink()
+    for replaced in backup.glob("state/0/*/*3.zip*"):
+        shutil.copy2(replaced, path / replaced.relative_to(backup))
+
+
 def test_a_table_that_a_backup_alone_has_is_kept_and_put_back(judge: Judge, capsys: pytest.CaptureFixture[str]) -> None:
     """Somebody put the old zips back by hand, and Spark's maintenance has removed the tables that no zip named."""
     written = judge.write(Query(provider="rocksdb"), EVENTS, layout="snapshot")
     run_id = drop_expired(written.path, written.query, rewrite="full").run
-    backup = written.path / f"_ttlsnap/runs/{run_id}/backup"
-    for path in backup.glob("state/0/*/SSTs/*"):
-        (written.path / path.relative_to(backup)).unlink()
-    for path in backup.glob("state/0/*/*3.zip*"):
-        shutil.copy2(path, written.path / path.relative_to(backup))
+    put_zips_back(written.path, run_id)
     target = str(written.path)
     with pytest.raises(RefusedError, match="has the only copy"):
         prune(target)
