@@ -32,7 +32,7 @@ os.environ["TTLSNAP_STOPPED"] = "1"
 # A shell has its background jobs ignore Ctrl-C, which would be inherited by every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # A Spark that is started for a test lives for seconds: the optimising compiler would only take its cores away.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC")
 # A machine that is busy with Spark is slow at making examples.
 settings.register_profile("beside Spark", suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("beside Spark")

@@ -135,8 +135,11 @@ def _session(scratch: str, classes: str, delta: bool) -> Any:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
         "spark.driver.extraClassPath": classes,
-        # Small queries that live for a second gain nothing from the optimising compiler.
-        "spark.driver.extraJavaOptions": " ".join(("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", *opens)),
+        # Small queries that live for a second gain nothing from the optimising compiler. Without it the JVM reserves
+        # so little for code that after some minutes it throws away what it will need again.
+        "spark.driver.extraJavaOptions": " ".join(
+            ("-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC", *opens)
+        ),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": scratch + "/warehouse",
         "spark.local.dir": scratch + "/local",
