@@ -22,7 +22,7 @@ SLICE = [("dedup", "snappy", ("snapshot",))]
 EVERYTHING = list(product(OPERATORS, CODECS, [LAYOUTS]))
 
 
-@pytest.mark.parametrize("version", ["3.5", "4.0", "4.1"] if FULL else ["4.0"])
+@pytest.mark.parametrize("version", ["3.5", "4.0", "4.1"] if FULL else ["3.5"])
 def test_the_hdfs_backed_store(judge: Judge, version: str) -> None:
     tell(
         judge,

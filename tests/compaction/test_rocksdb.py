@@ -12,7 +12,7 @@ from ..matrix import FULL
 from .stories import ROCKSDB_CONF, Story, rocksdb, tell
 
 OPERATORS = ("agg_update", "agg_append", "dedup")
-SLICE = [("agg_update", True), ("agg_append", False), ("dedup", True)]
+SLICE = [("agg_update", True), ("agg_append", False)]
 
 
 @pytest.mark.parametrize(("operator", "row_checksum"), product(OPERATORS, (False, True)) if FULL else SLICE)
