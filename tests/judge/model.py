@@ -128,6 +128,12 @@ class _Aggregation(_Operator):
         return entry(0, "default", {"key": key}, value)
 
 
+class _CompleteAggregation(_Aggregation):
+    def batch(self, events: Sequence[Event], late_ms: int, evict_ms: int) -> list[Fields]:
+        super().batch(events, late_ms, evict_ms)
+        return [self._row(key, ("last_seen", "n", "total")) for key in self.groups]
+
+
 class _NumberAggregation(_Aggregation):
     as_number = True
 
@@ -410,6 +416,7 @@ _OPERATORS: dict[str, type[_Operator]] = {
     **dict.fromkeys(("for_a_day", "for_a_day_rows", "for_a_day_scala"), _ForADay),
     "lists": _Lists,
     "agg_update": _Aggregation,
+    "agg_all": _CompleteAggregation,
     "agg_update_watermark": _WatermarkedAggregation,
     "agg_update_long": _NumberAggregation,
     "agg_append": _WindowsAppended,

@@ -46,13 +46,16 @@ class Event:
 class Query:
     """A streaming query by its operator's name, with the settings that shape its checkpoint.
 
-    ``sink`` is ``rows`` (each batch's rows come back exactly), or ``json`` or ``parquet`` (Spark's file sink
-    with its own log, append mode only). ``changelog`` and ``checkpoint_format`` are RocksDB's. ``conf`` is for every
-    other setting, and wins.
+    ``sink`` is ``rows`` (each batch's rows come back exactly), ``json`` or ``parquet`` (Spark's file sink with its own
+    log, append mode only), ``delta`` (a table, append mode only), or ``memory`` (complete mode only; what comes back is
+    the table after the last batch). ``source`` is ``json`` (files), ``delta`` (a table, appended to for each batch),
+    ``partitions`` (offsets as Kafka's, from 4.0 on) or ``rate-micro-batch`` (events that Spark makes; see ``rated``).
+    ``changelog`` and ``checkpoint_format`` are RocksDB's. ``conf`` is for every other setting, and wins.
     """
 
     operator: str = "agg_update"
     sink: str = "rows"
+    source: str = "json"
     provider: str = "hdfs"
     codec: str = "lz4"
     partitions: int = 2
@@ -97,8 +100,19 @@ def unstamp(text: str) -> int:
     return int((datetime.fromisoformat(text) - datetime(1970, 1, 1)).total_seconds())
 
 
+RATE_FROM, RATE_ROWS, RATE_STEP_S = 1_700_006_400, 20, 3600
+BATCH_A_RUN = ("partitions", "rate-micro-batch")
+"""Sources that have no bounds for a batch but those of a run, or that have one batch for each run."""
+
+
+def rated(batch: int) -> list[Event]:
+    """The events that the source ``rate-micro-batch`` has for a batch, by how many had data before it."""
+    numbers = range(batch * RATE_ROWS, (batch + 1) * RATE_ROWS)
+    return [Event(f"k{number % 7}", RATE_FROM + batch * RATE_STEP_S, number) for number in numbers]
+
+
 OPERATORS: dict[str, Operator] = {}
-ENDLESS = ("for_a_day", "for_a_day_rows", "for_a_day_scala", "lists", "removals")
+ENDLESS = ("for_a_day", "for_a_day_rows", "for_a_day_scala", "lists", "removals", "reminders")
 """Those that have Spark run batches without data for ever."""
 SCALA = {
     "for_a_day_scala": "for_a_day.scala",
@@ -125,6 +139,12 @@ def _totals(events: DataFrame, moment: str) -> DataFrame:
 def agg_update(read: Read, query: Query) -> tuple[DataFrame, str]:
     """Per key: the last moment, a count and a sum, for ever. Its time is ``value.max``, a timestamp."""
     return _totals(read(), "at"), "update"
+
+
+@operator
+def agg_all(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """As ``agg_update``, in complete mode: every key in every batch."""
+    return _totals(read(), "at"), "complete"
 
 
 @operator
@@ -594,3 +614,50 @@ def removals(read: Read, query: Query) -> tuple[DataFrame, str]:
     return rows.transformWithStateInPandas(
         Removals(), "key string, numbers string", "Update", "ProcessingTime"
     ), "update"
+
+
+@operator
+def reminders(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """transformWithState per key: the last moment and a count, and a timer ``delay_s`` after the batch that came last.
+
+    In processing time; when the timer fires, they are emitted and the key forgotten. It never ends by itself. From 4.0
+    on.
+    """
+    from collections.abc import Iterator
+    from typing import Any
+
+    from pyspark.sql.streaming import StatefulProcessor
+
+    delay_ms = query.delay_s * 1000  # a worker cannot load the query's class
+
+    class Reminders(StatefulProcessor):  # type: ignore[misc]
+        def init(self, handle: Any) -> None:
+            self.handle = handle
+            self.last = handle.getValueState("last", "seen long, n long")
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timers: Any) -> Iterator[Any]:
+            seen, n = self.last.get() if self.last.exists() else (0, 0)
+            for frame in rows:
+                seen, n = max([int(seen), *(int(moment) for moment in frame["ts"])]), int(n) + len(frame)
+            for timer in self.handle.listTimers():
+                self.handle.deleteTimer(timer)
+            self.handle.registerTimer(timers.getCurrentProcessingTimeInMs() + delay_ms)
+            self.last.update((seen, n))
+            yield self._told(key, "seen")
+
+        def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:
+            yield self._told(key, "over")
+            self.last.clear()
+
+        def _told(self, key: Any, what: str) -> Any:
+            import pandas as pd
+
+            seen, n = self.last.get()
+            return pd.DataFrame({"key": [key[0]], "what": [what], "seen": [int(seen)], "n": [int(n)]})
+
+        def close(self) -> None:
+            pass
+
+    rows = read().select("key", "ts", "value").groupBy("key")
+    schema = "key string, what string, seen long, n long"
+    return rows.transformWithStateInPandas(Reminders(), schema, "Update", "ProcessingTime"), "update"

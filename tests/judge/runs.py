@@ -27,19 +27,26 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from .layouts import has_snapshots, last_batch, store_folders
-from .queries import ENDLESS, EVENT_SCHEMA, OPERATORS, Query
+from .queries import ENDLESS, EVENT_SCHEMA, OPERATORS, RATE_FROM, RATE_ROWS, RATE_STEP_S, Query
+from .sources import event_files, in_partitions
 
 _CRASH = "the judge's sink raises here"
 _PATIENCE_S = 60.0
+_SINK_TABLE = "judged"
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run is to do; ``sources`` is one path or a glob of ``files`` files, ``out`` the folder of a file sink."""
+    """What a run is to do.
+
+    ``sources`` is a glob of ``files`` files, ``table`` where a Delta source has them, and ``out`` the folder of a file
+    sink.
+    """
 
     query: Query
     checkpoint: str
     sources: str
+    table: str
     out: str
     files: int
     snapshot: bool = False
@@ -82,14 +89,23 @@ def last_words(root: SparkSession, checkpoint: str) -> str:
     raise TimeoutError(f"the query went on: {query.lastProgress}")
 
 
-def stop(root: SparkSession, checkpoint: str, when_done: bool = False) -> None:
-    """Stops a query that stayed up, at once or when it has read all there is."""
-    _, query = _LIVE.pop(checkpoint)
+def stop(root: SparkSession, checkpoint: str, when_done: bool = False) -> list[dict[str, Any]]:
+    """Stops a query that stayed up, at once or when it has read all there is: all its batches."""
+    prepared, query = _LIVE.pop(checkpoint)
     try:
         if when_done:
             query.processAllAvailable()
     finally:
         query.stop()
+    return prepared.batches
+
+
+def append(root: SparkSession, sources: str, table: str) -> None:
+    """Appends to a Delta table each file that it does not have yet: one commit with one file for each."""
+    done = len(list(Path(table, "_delta_log").glob("*.json")))
+    for file in event_files(sources)[done:]:
+        rows = root.read.schema(EVENT_SCHEMA).json(str(file)).coalesce(1)
+        rows.write.format("delta").mode("append").save(table)
 
 
 def run(root: SparkSession, order: Run) -> list[dict[str, Any]]:
@@ -131,6 +147,11 @@ def run(root: SparkSession, order: Run) -> list[dict[str, Any]]:
 
     if order.query.sink == "rows":
         return batches
+    if order.query.sink == "memory":
+        rows = [plain(row) for row in session.table(_SINK_TABLE).collect()]
+        return [{"batch": last_batch(Path(order.checkpoint)), "rows": rows}]
+    if order.query.sink == "delta":
+        return _table_batches(session.read.format("delta").load(order.out), Path(order.out), after)
     sink = session.read.schema(result.schema).format(order.query.sink).load(order.out)
     return _sink_batches(sink, Path(order.out), after)
 
@@ -142,9 +163,11 @@ def _prepare(root: SparkSession, order: Run) -> _Prepared:
     # Maintenance runs all the time; this number alone says whether it finds anything worth a snapshot.
     session.conf.set("spark.sql.streaming.stateStore.minDeltasForSnapshot", "0" if order.snapshot else "1000000")
 
+    if order.query.source == "delta":
+        append(root, order.sources, order.table)
+
     def read() -> DataFrame:
-        stream = session.readStream.schema(EVENT_SCHEMA).option("maxFilesPerTrigger", 1).json(order.sources)
-        return stream.withColumn("at", F.col("ts").cast("timestamp"))
+        return _read(session, order).withColumn("at", F.col("ts").cast("timestamp"))
 
     result, mode = OPERATORS[order.query.operator](read, order.query)
     writer = result.writeStream.outputMode(mode).option("checkpointLocation", order.checkpoint)
@@ -158,9 +181,43 @@ def _prepare(root: SparkSession, order: Run) -> _Prepared:
 
     if order.query.sink == "rows":
         writer = writer.foreachBatch(collect)
+    elif order.query.sink == "memory":
+        writer = writer.format("memory").queryName(_SINK_TABLE)
     else:
         writer = writer.format(order.query.sink).option("path", order.out)
     return _Prepared(session, result, writer, batches)
+
+
+def _read(session: SparkSession, order: Run) -> DataFrame:
+    stream = session.readStream
+    if order.query.source == "delta":
+        return stream.format("delta").option("maxFilesPerTrigger", 1).load(order.table)
+    if order.query.source == "partitions":
+        session.dataSource.register(in_partitions())
+        return stream.format("partitions").option("sources", order.sources).load()
+    if order.query.source == "rate-micro-batch":
+        stream = stream.format("rate-micro-batch").option("numPartitions", 2).option("rowsPerBatch", RATE_ROWS)
+        stream = stream.option("startTimestamp", RATE_FROM * 1000).option("advanceMillisPerBatch", RATE_STEP_S * 1000)
+        rows = stream.load()
+        return rows.selectExpr("concat('k', value % 7) AS key", "unix_seconds(timestamp) AS ts", "value")
+    return stream.schema(EVENT_SCHEMA).option("maxFilesPerTrigger", 1).json(order.sources)
+
+
+def _table_batches(sink: DataFrame, out: Path, after: int) -> list[dict[str, Any]]:
+    """What a Delta table got after the batch ``after``: rows as Spark reads them, told apart by the table's log."""
+    batches: dict[int, list[Any]] = {}
+    born: dict[str, int] = {}
+    for log in sorted((out / "_delta_log").glob("*.json")):
+        actions = [json.loads(line) for line in log.read_text().splitlines()]
+        (batch,) = (action["txn"]["version"] for action in actions if "txn" in action)
+        if batch in batches:
+            raise RuntimeError(f"batch {batch} was written twice")
+        batches[batch] = []
+        born.update((action["add"]["path"], batch) for action in actions if "add" in action)
+    for row in sink.withColumn("_file", F.input_file_name()).collect():
+        fields = plain(row)
+        batches[born[fields.pop("_file").rsplit("/", 1)[1]]].append(fields)
+    return [{"batch": batch, "rows": rows} for batch, rows in batches.items() if batch > after]
 
 
 def _sink_batches(sink: DataFrame, out: Path, after: int) -> list[dict[str, Any]]:

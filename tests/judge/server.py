@@ -103,6 +103,7 @@ def _verbs(scratch: str, classes: str, delta: str = "") -> dict[str, Callable[..
         "start": start,
         "last_words": lambda **order: runs.last_words(spark, **order),
         "stop": lambda **order: runs.stop(spark, **order),
+        "append": lambda **order: runs.append(spark, **order),
         "state": state,
         "compile": compiled,
         "call": call,

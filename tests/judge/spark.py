@@ -22,7 +22,7 @@ from .layouts import has_begun, layout_of, snapshots_in, store_folders
 from .model import MODELLED, Model
 from .outcomes import Batch, Entry, canonical, entry
 from .processes import NEWEST, JudgeError, Server, SparkFailed, User
-from .queries import ENDLESS, SCALA, Event, Query
+from .queries import BATCH_A_RUN, ENDLESS, SCALA, Event, Query
 
 Events = Sequence[Event]
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class Judge:
                 user.own(made)
         self._events = folder / "events"
         self._servers: list[Server] = []
-        self._kinds: dict[int, tuple[str, int]] = {}
+        self._kinds: dict[int, tuple[str, int, bool]] = {}
         self._count = 0
         self._compiled: set[tuple[str, str]] = set()
         self._lock = threading.RLock()
@@ -147,17 +147,26 @@ class Judge:
     def feed(self, checkpoint: Checkpoint, events: Events) -> None:
         """Gives more events to the query that stays up."""
         self._put_events(checkpoint, [events], checkpoint.sources[-1])
+        if checkpoint.query.source == "delta":
+            self._where_up(checkpoint).ask("append", sources=self._glob(checkpoint), table=self._table(checkpoint))
 
     def last_words(self, checkpoint: Checkpoint) -> str:
         """What the query that stayed up ends with; an error if it goes on."""
         return str(self._where_up(checkpoint).ask("last_words", checkpoint=str(checkpoint.path)))
 
-    def stop(self, checkpoint: Checkpoint, *, when_done: bool = False) -> None:
-        """Stops the query that stays up, at once or when it has read all there is."""
-        self._where_up(checkpoint).ask("stop", checkpoint=str(checkpoint.path), when_done=when_done)
+    def stop(self, checkpoint: Checkpoint, *, when_done: bool = False) -> list[Batch]:
+        """Stops the query that stays up, at once or when it has read all there is: what the sink got all the while."""
+        done = self._where_up(checkpoint).ask("stop", checkpoint=str(checkpoint.path), when_done=when_done)
+        return [Batch(each["batch"], canonical(each["rows"])) for each in done]
 
     def _where_up(self, checkpoint: Checkpoint) -> Server:
-        return self._server(checkpoint.version, checkpoint.query.checkpoint_format, checkpoint.ran_on)
+        return self._server(checkpoint.version, checkpoint.query, checkpoint.ran_on)
+
+    def _glob(self, checkpoint: Checkpoint) -> str:
+        return f"{self._events}/{{{','.join(checkpoint.sources)}}}"
+
+    def _table(self, checkpoint: Checkpoint) -> str:
+        return f"{self._events}/{checkpoint.sources[0]}.delta"
 
     def refusal(
         self,
@@ -175,14 +184,14 @@ class Judge:
 
     def repartition(self, checkpoint: Checkpoint, partitions: int) -> None:
         """Spark's offline repartition, which adds a batch to the checkpoint."""
-        server = self._server(checkpoint.version, checkpoint.query.checkpoint_format, checkpoint.ran_on)
+        server = self._server(checkpoint.version, checkpoint.query, checkpoint.ran_on)
         checkpoint.ran_on.add(server.number)
         query = asdict(checkpoint.query)
         server.ask("repartition", query=query, checkpoint=str(checkpoint.path), partitions=partitions)
 
     def state(self, checkpoint: Checkpoint, version: str = NEWEST, batch: int | None = None) -> list[Entry]:
         """The state's entries after the last committed batch (or an older one), by Spark's reader; sorted."""
-        server = self._server(version, checkpoint.query.checkpoint_format)
+        server = self._server(version, checkpoint.query)
         found = server.ask(
             "state",
             checkpoint=str(checkpoint.path),
@@ -272,8 +281,10 @@ class Judge:
         trigger: str = "",
         verb: str = "run",
     ) -> list[Batch]:
-        checkpoint_format = checkpoint.query.checkpoint_format
-        server = self._server(version or checkpoint.version, checkpoint_format, checkpoint.ran_on, fresh)
+        if checkpoint.query.source in BATCH_A_RUN and len(batches) > 1:
+            runs = [self._run(checkpoint, [batch], version, fresh, snapshot, crash, trigger, verb) for batch in batches]
+            return [batch for done in runs for batch in done]
+        server = self._server(version or checkpoint.version, checkpoint.query, checkpoint.ran_on, fresh)
         checkpoint.ran_on.add(server.number)
         if checkpoint.query.operator in SCALA:
             self._compile(SCALA[checkpoint.query.operator], server)
@@ -282,7 +293,8 @@ class Judge:
             verb,
             query=asdict(checkpoint.query),
             checkpoint=str(checkpoint.path),
-            sources=f"{self._events}/{{{','.join(checkpoint.sources)}}}",
+            sources=self._glob(checkpoint),
+            table=self._table(checkpoint),
             out=str(checkpoint.out),
             files=checkpoint.files,
             snapshot=snapshot,
@@ -320,11 +332,10 @@ class Judge:
             self._count += 1
             return f"{self._count:04d}"
 
-    def _server(
-        self, version: str, checkpoint_format: int, ran_on: set[int] | None = None, fresh: bool = False
-    ) -> Server:
+    def _server(self, version: str, query: Query, ran_on: set[int] | None = None, fresh: bool = False) -> Server:
+        delta = "delta" in (query.source, query.sink)
         # All queries in a process of 4.0 have the zips of its first one's checkpoint format.
-        kind = (version, checkpoint_format if version == "4.0" else 1)
+        kind = (version, query.checkpoint_format if version == "4.0" else 1, delta)
         with self._lock:
             able = [server for server in self._servers if self._kinds[server.number] == kind]
             if fresh:
@@ -334,7 +345,7 @@ class Judge:
             if not able:
                 number = len(self._servers)
                 classes = self._folder / "classes" / version
-                able = [Server(version, number, self._folder / "servers" / str(number), classes, user=self._user)]
+                able = [Server(version, number, self._folder / "servers" / str(number), classes, delta, self._user)]
                 self._servers += able
                 self._kinds[number] = kind
             return able[0]

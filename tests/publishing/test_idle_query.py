@@ -8,7 +8,6 @@ query that is started goes on with the new state.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,22 +15,15 @@ import pytest
 from ttlsnap import history, rollback
 
 from ..compaction import test_chains as chains
-from ..compaction import test_joins as joins
 from ..compaction.stories import BATCHES, MORE, T, copy_all, drop_expired, settled, unwanted
 from ..compaction.test_many_more_batches import MORE as MANY_MORE
-from ..compaction.unseen import fits
-from ..judge.outcomes import after_planned
-from ..judge.processes import NEWEST, VERSIONS
-from ..judge.queries import Event, Query
-from ..judge.spark import Checkpoint, Judge
+from ..judge.outcomes import Batch
+from ..judge.processes import NEWEST, OLD_VERSIONS, VERSIONS
+from ..judge.queries import BATCH_A_RUN, Event, Query, rated
+from ..judge.spark import Judge
 from ..matrix import FULL
-from .trees import Tree, tree
-
-STOPPED = "CONCURRENT_STREAM_LOG_UPDATE"
-HDFS: dict[str, Any] = {"provider": "hdfs"}
-ROCKSDB: dict[str, Any] = {"provider": "rocksdb"}
-CHANGELOG: dict[str, Any] = {"provider": "rocksdb", "changelog": True}
-IDS: dict[str, Any] = {"provider": "rocksdb", "changelog": True, "checkpoint_format": 2}
+from .idle import CHANGELOG, HDFS, ROCKSDB, ends_untouched, stores
+from .trees import tree
 
 
 @dataclass(frozen=True)
@@ -43,82 +35,84 @@ class Case:
     def __str__(self) -> str:
         query = self.query
         store = f"{query.provider}{'-changelog' * query.changelog}{'-ids' * (query.checkpoint_format == 2)}"
-        return f"{self.version}-{query.operator}-{store}-{query.sink}-{self.trigger.replace(' ', '')}"
+        ends = f"{query.source}-{query.sink}"
+        return f"{self.version}-{query.operator}-{store}-{ends}-{self.trigger.replace(' ', '')}"
 
 
 SLICE = [
     Case(Query("agg_update", **ROCKSDB)),
     Case(Query("agg_append", sink="parquet", **HDFS)),
     Case(Query("agg_update", **CHANGELOG), trigger="30 seconds"),
+    Case(Query("agg_all", sink="memory", source="partitions", **HDFS)),
 ]
 EVERYTHING = [
     *(
         Case(Query(operator, **store), version)
-        for version in VERSIONS
+        for version in (*OLD_VERSIONS, *VERSIONS)
         for operator in ("agg_update", "agg_append", "agg_window_update", "dedup", "dedup_plain", "dedup_within")
-        for store in (HDFS, ROCKSDB, CHANGELOG, *([IDS] if version in ("4.1", NEWEST) else []))
+        for store in stores(version)
+        if operator != "dedup_within" or version >= "3.5"
     ),
     *(
-        Case(Query("agg_append", sink="parquet", **store), version)
-        for version in VERSIONS
-        for store in (HDFS, ROCKSDB, CHANGELOG)
+        Case(Query(*sunk, **store), version)
+        for version in (*OLD_VERSIONS, *VERSIONS)
+        for sunk in (("agg_append", "parquet"), ("agg_all", "memory"))
+        for store in stores(version)
     ),
-    *(Case(Query("agg_update", **store), trigger="30 seconds") for store in (HDFS, ROCKSDB, CHANGELOG)),
+    *(
+        Case(Query("agg_append", *ends, **store))
+        for ends in (("delta",), ("rows", "delta"), ("delta", "delta"), ("parquet", "partitions"))
+        for store in stores(NEWEST)
+    ),
+    *(
+        Case(Query("agg_update", source="partitions", **store), version)
+        for version in ("4.0", "4.1", NEWEST)
+        for store in stores(version)
+    ),
+    *(Case(Query("agg_update", **store), trigger="30 seconds") for store in stores(NEWEST)),
 ]
 
 
-def logs_and_state(checkpoint: Path) -> Tree:
-    """All but what the source has taken note of."""
-    return {path: content for path, content in tree(checkpoint).items() if not path.startswith("sources")}
-
-
-def ends_untouched(judge: Judge, checkpoint: Checkpoint, events: list[Event]) -> None:
-    """The query that is up gets these events, stops, and has changed nothing."""
-    before = logs_and_state(checkpoint.path)
-    judge.feed(checkpoint, events)
-    assert STOPPED in judge.last_words(checkpoint)
-    judge.stop(checkpoint)
-    assert logs_and_state(checkpoint.path) == before
+def told(query: Query, batches: list[Batch]) -> list[Batch]:
+    """What a sink tells of these batches: one in memory holds the last one alone."""
+    return batches[-1:] if query.sink == "memory" else batches
 
 
 @pytest.mark.parametrize("case", EVERYTHING if FULL else SLICE, ids=str)
 def test_it_stops_before_it_has_written_anything(judge: Judge, case: Case) -> None:
-    query = case.query
-    written = judge.write(query, BATCHES[:-1], version=case.version, layout="deltas" if query.changelog else "snapshot")
-    shown, wanted = judge.start(written, BATCHES[-1:], case.trigger), written.expected.run(BATCHES[-1:])
+    query, events, more = case.query, BATCHES, MANY_MORE if FULL else MORE
+    deltas = query.provider == "hdfs" or query.changelog
+    written = judge.write(query, events[:-1], version=case.version, layout="deltas" if deltas else "snapshot")
+    shown, wanted = judge.start(written, events[-1:], case.trigger), written.expected.run(events[-1:])
     assert shown == wanted or query.sink != "rows"
     settled(written.path)
     report = drop_expired(written.path, query)
     model = written.expected
     assert report.totals.dropped == model.drop(unwanted(query)) > 0
-    ends_untouched(judge, written, list(MORE[0]))
+    ends_untouched(judge, written, list(more[0]))
     # The source has noted that file: a batch of its own, for the query that is started.
-    assert judge.restart(written, []) == model.run(MORE[:1])
-    more = MANY_MORE if FULL else MORE[1:]
-    assert judge.restart(written, more) == model.run(more)
+    assert judge.restart(written, []) == told(query, model.run(more[:1]))
+    if query.source in BATCH_A_RUN:
+        for batch in more[1:]:
+            assert judge.restart(written, [batch]) == told(query, model.run([batch]))
+    else:
+        assert judge.restart(written, more[1:]) == told(query, model.run(more[1:]))
 
 
 @pytest.mark.parametrize(
-    "query",
-    [joins.joined(join_format=number, **store) for number in (1, 2) for store in (HDFS, ROCKSDB)]
+    ("version", "store"),
+    [(version, store) for version in ("3.3", "3.4", *VERSIONS) for store in stores(version)]
     if FULL
-    else [joins.joined(**HDFS)],
-    ids=lambda query: f"{query.join_format}-{query.provider}",
+    else [(NEWEST, HDFS)],
 )
-def test_a_join_keeps_the_numbers_of_its_rows(judge: Judge, query: Query) -> None:
-    version = "3.5" if query.join_format == 1 else NEWEST
-    unseen = [[event for event in events if not joins.goes(event)] for events in joins.BATCHES]
-    kept = judge.write(query, joins.BATCHES[:-1], version=version)
-    never = judge.write(query, unseen[:-1], version=version)
-    judge.start(kept, joins.BATCHES[-1:])
-    judge.restart(never, unseen[-1:])
-    settled(kept.path)
-    assert joins.drop(kept.path).totals.dropped > 0
-    ends_untouched(judge, kept, list(joins.MORE[0]))
-    found = [*judge.restart(kept, []), *judge.restart(kept, joins.MORE[1:])]
-    wanted = [*judge.restart(never, joins.MORE[:1]), *judge.restart(never, joins.MORE[1:])]
-    assert after_planned(found) == wanted
-    assert fits(kept.path) == fits(never.path)
+def test_a_source_that_makes_its_rows(judge: Judge, version: str, store: dict[str, Any]) -> None:
+    query, count = Query("agg_append", source="rate-micro-batch", **store), 24 if FULL else 8
+    written = judge.write(query, [rated(batch) for batch in range(4)], version=version)
+    settled(written.path)
+    assert copy_all(written.path).totals.rewritten
+    more = [rated(batch) for batch in range(4, count)]
+    # The planned batch takes no data from the source: each later batch has the rows that it would have had.
+    assert judge.restart(written, more) == [batch for events in more for batch in written.expected.run([events])]
 
 
 def test_a_rollback_takes_the_planned_batch_back(judge: Judge) -> None:
@@ -139,14 +133,24 @@ def test_a_rollback_takes_the_planned_batch_back(judge: Judge) -> None:
     assert judge.restart(written, MORE[1:], fresh=True) == written.expected.run(MORE[1:])
 
 
-def test_trigger_once_spends_a_run_on_the_planned_batch(judge: Judge) -> None:
-    written = judge.write(Query("agg_update"), BATCHES)
+@pytest.mark.parametrize(
+    ("version", "store"),
+    [(version, store) for version in (*OLD_VERSIONS, *VERSIONS) for store in stores(version)]
+    if FULL
+    else [(NEWEST, HDFS)],
+)
+def test_trigger_once_spends_a_run_on_the_planned_batch(judge: Judge, version: str, store: dict[str, Any]) -> None:
+    written = judge.write(
+        Query("agg_update", **store), BATCHES, version=version, layout="snapshot" if store is ROCKSDB else "deltas"
+    )
     drop_expired(written.path, written.query)
     model = written.expected
     model.drop(unwanted(written.query))
     (planned,) = judge.restart(written, MORE[:1], trigger="once")
     assert planned.rows == ()
     assert judge.restart(written, [], trigger="once") == model.run(MORE[:1])[1:]
+    for batch in MANY_MORE if FULL else MORE[1:]:
+        assert judge.restart(written, [batch], trigger="once") == model.run([batch])
 
 
 CHAINED: dict[str, Any] = {"delay_s": chains.DELAY_S}

@@ -1,0 +1,74 @@
+"""Where the judge's queries get their events from, besides what Spark itself has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def event_files(sources: str) -> list[Path]:
+    """The files that a glob of the judge's (``folder/{one,two}``) means, in the order in which they came."""
+    folder, names = sources[:-1].split("{")
+    found = [file for name in names.split(",") for file in Path(folder, name).glob("*.json")]
+    return sorted(found, key=lambda file: file.name)
+
+
+def in_partitions() -> type:
+    """A data source whose offsets are of Kafka's form: how many files were read of each of a topic's two partitions.
+
+    A batch takes all that are there. From 4.0 on.
+    """
+    import json
+    from collections.abc import Iterator
+    from typing import Any
+
+    from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+    class Files(InputPartition):  # type: ignore[misc]
+        def __init__(self, paths: list[Path]) -> None:
+            self.paths = paths
+
+    class Reader(DataSourceStreamReader):  # type: ignore[misc]
+        def __init__(self, sources: str) -> None:
+            # A worker cannot load the judge's modules.
+            folder, names = sources[:-1].split("{")
+            self.folders = [Path(folder, name) for name in names.split(",")]
+
+        def files(self) -> list[Path]:
+            found = [file for folder in self.folders for file in folder.glob("*.json")]
+            return sorted(found, key=lambda file: file.name)
+
+        def initialOffset(self) -> dict[str, Any]:
+            return {"events": {"0": 0, "1": 0}}
+
+        def latestOffset(self) -> dict[str, Any]:
+            count = len(self.files())
+            return {"events": {"0": (count + 1) // 2, "1": count // 2}}
+
+        def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Files]:
+            files = self.files()
+            return [
+                Files(files[number::2][start["events"][str(number)] : end["events"][str(number)]]) for number in (0, 1)
+            ]
+
+        def read(self, partition: Any) -> Iterator[tuple[Any, ...]]:
+            for path in partition.paths:
+                with path.open() as file:
+                    for line in file:
+                        event = json.loads(line)
+                        yield event["key"], event["ts"], event["value"]
+
+        def commit(self, end: dict[str, Any]) -> None:
+            pass
+
+    class InPartitions(DataSource):  # type: ignore[misc]
+        @classmethod
+        def name(cls) -> str:
+            return "partitions"
+
+        def schema(self) -> str:
+            return "key string, ts long, value long"
+
+        def streamReader(self, schema: Any) -> Reader:
+            return Reader(self.options["sources"])
+
+    return InPartitions

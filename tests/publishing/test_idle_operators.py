@@ -1,0 +1,188 @@
+"""A query that is idle while ttlsnap publishes, as in ``test_idle_query``, with the operators that have no model.
+
+Real Spark is the judge: the query goes on as if what went had never come.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap import CompactionReport, LocalEngine, compact
+from ttlsnap.clock import TimeCharacteristic, iso
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
+
+from ..compaction import test_groups as groups
+from ..compaction import test_joins as joins
+from ..compaction import test_lists as lists
+from ..compaction import test_ttl_states as ttl_states
+from ..compaction.stories import H, T, rocksdb, settled
+from ..compaction.unseen import fits
+from ..judge.layouts import last_batch
+from ..judge.outcomes import after_planned, canonical
+from ..judge.processes import NEWEST, OLD_VERSIONS, VERSIONS
+from ..judge.queries import Event, Query, stamp
+from ..judge.spark import Events, Judge
+from ..matrix import FULL
+from .idle import HDFS, await_batch, ends_untouched, stores
+
+
+@dataclass(frozen=True)
+class Unmodelled:
+    """A query whose state, once compacted, is that of a query that never saw the events that ``goes`` is true of."""
+
+    query: Query
+    version: str
+    goes: Callable[[Event], bool]
+    factory: Any
+    now: int
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.version}-{self.query.operator}-{self.query.provider}" + "-changelog" * self.query.changelog
+
+    def drop(self, path: Path) -> CompactionReport:
+        return compact(
+            str(path),
+            [self.factory],
+            now=stamp(self.now),
+            engine=LocalEngine(1),
+            stopped=True,
+            max_drop=1.0,
+            **dict(self.options),
+        )
+
+
+HOUR = StateTtlConfig(H * 1_000_000)
+
+
+def join(version: str, join_format: int, **store: Any) -> Unmodelled:
+    query = joins.joined(join_format=join_format, **store)
+    unmatched = (("drop_unmatched", True),)
+    return Unmodelled(query, version, joins.goes, TtlTransformerFactory(HOUR), joins.LIMIT + H, unmatched)
+
+
+def sessions(version: str, **store: Any) -> Unmodelled:
+    return Unmodelled(groups.of("sessions", **store), version, joins.goes, TtlTransformerFactory(), joins.LIMIT)
+
+
+def grouped(version: str, operator: str, **store: Any) -> Unmodelled:
+    factory = TtlTransformerFactory(time=TimeCharacteristic.EVENT)
+    return Unmodelled(groups.of(operator, **store), version, groups.forgotten, factory, joins.LIMIT + 1800)
+
+
+def alarms(version: str, **store: Any) -> Unmodelled:
+    factory = TtlTransformerFactory(HOUR, timestamp="value.seen:s")
+    follow = (("timers", "follow"),)
+    return Unmodelled(lists.alarmed(**store), version, joins.goes, factory, joins.LIMIT + H, follow)
+
+
+UNMODELLED = [
+    *(
+        join(version, number, **store)
+        for version in (*OLD_VERSIONS, *VERSIONS)
+        for number in (1, 2)
+        for store in stores(version)
+    ),
+    *(sessions(version, **store) for version in (*OLD_VERSIONS[1:], *VERSIONS) for store in stores(version)),
+    *(grouped(version, "groups_scala", **store) for version in (*OLD_VERSIONS, *VERSIONS) for store in stores(version)),
+    *(grouped(version, "groups", **store) for version in ("3.4", *VERSIONS) for store in stores(version)),
+    *(alarms(version, changelog=changelog) for version in ("4.0", "4.1", NEWEST) for changelog in (False, True)),
+]
+
+
+@pytest.mark.parametrize("case", UNMODELLED if FULL else [join(NEWEST, 2, **HDFS)], ids=str)
+def test_it_goes_on_as_if_what_went_had_never_come(judge: Judge, case: Unmodelled) -> None:
+    query, more = case.query, joins.MORE if FULL else joins.MORE[:6]
+    unseen = [[event for event in events if not case.goes(event)] for events in joins.BATCHES]
+    deltas = query.provider == "hdfs" or query.changelog
+    layout = "deltas" if deltas else "snapshot"
+    kept = judge.write(query, joins.BATCHES[:-1], version=case.version, layout=layout)
+    never = judge.write(query, unseen[:-1], version=case.version, layout=layout)
+    judge.start(kept, joins.BATCHES[-1:])
+    judge.restart(never, unseen[-1:])
+    settled(kept.path)
+    assert case.drop(kept.path).totals.dropped > 0
+    ends_untouched(judge, kept, list(more[0]))
+    found = [*judge.restart(kept, []), *judge.restart(kept, more[1:])]
+    wanted = [*judge.restart(never, more[:1]), *judge.restart(never, more[1:])]
+    assert after_planned(found) == wanted
+    assert fits(kept.path) == fits(never.path)
+
+
+ALWAYS_BUSY = [
+    ("4.0", "for_a_day_scala", False),
+    ("4.1", "for_a_day_rows", True),
+    (NEWEST, "for_a_day", False),
+    (NEWEST, "for_a_day", True),
+]
+
+if FULL:  # each waits for the next half minute twice
+
+    @pytest.mark.parametrize(("version", "operator", "changelog"), ALWAYS_BUSY)
+    def test_a_query_that_has_batches_without_data_for_ever(
+        judge: Judge, version: str, operator: str, changelog: bool
+    ) -> None:
+        """It is idle between its triggers alone, and its next batch comes without any data."""
+        events = ttl_states.BATCHES
+        written = judge.write(rocksdb(operator, changelog), events[:-1], version=version)
+        judge.start(written, events[-1:], "30 seconds")
+        model = written.expected
+        model.run(events[-1:])
+        last = last_batch(written.path)
+        await_batch(written.path, last + 1)
+        settled(written.path)
+        day_after = str(iso((ttl_states.began_ms(written, 0) + ttl_states.DAY_MS) * 1000))
+        report = compact(
+            str(written.path),
+            [TtlTransformerFactory()],
+            now=day_after,
+            engine=LocalEngine(1),
+            stopped=True,
+            max_drop=1.0,
+        )
+        assert report.totals.dropped == model.drop(ttl_states.in_batch_0) > 0
+        ends_untouched(judge, written, [])
+        more = ttl_states.MORE
+        assert ttl_states.rows(judge.restart(written, more)) == ttl_states.rows(model.run(more))
+
+    @pytest.mark.parametrize("changelog", [False, True])
+    @pytest.mark.parametrize("version", ["4.0", "4.1", NEWEST])
+    def test_timers_in_processing_time_fire_once(judge: Judge, version: str, changelog: bool) -> None:
+        query = replace(rocksdb("reminders", changelog), delay_s=40)
+        events: list[Events] = [
+            [Event("gone", T, 1), Event("kept", T + 3 * H, 1)],
+            [Event("gone", T + 1, 1), Event("kept", T + 3 * H, 1), Event("quiet", T + 3 * H, 1)],
+        ]
+        written = judge.write(query, events, version=version)
+        settled(written.path)
+        report = compact(
+            str(written.path),
+            [TtlTransformerFactory(HOUR, timestamp="value.seen:s")],
+            now=stamp(T + 2 * H),
+            timers="follow",
+            engine=LocalEngine(1),
+            stopped=True,
+            max_drop=1.0,
+        )
+        assert report.totals.dropped == 1
+        judge.start(written, [[Event("gone", T + 4 * H, 1), Event("kept", T + 4 * H, 1)]], "1 second")
+        time.sleep(query.delay_s + 5)
+        told = {row for batch in judge.stop(written) for row in batch.rows}
+        assert told == set(
+            canonical(
+                {"key": key, "what": what, "seen": T + hours * H, "n": n}
+                for key, what, hours, n in [
+                    ("gone", "seen", 4, 1),
+                    ("kept", "seen", 4, 3),
+                    ("gone", "over", 4, 1),
+                    ("kept", "over", 4, 3),
+                    ("quiet", "over", 3, 1),
+                ]
+            )
+        )
