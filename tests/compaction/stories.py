@@ -57,6 +57,7 @@ MORE: list[Events] = [
 ]
 FIELDS = {
     "agg_update": "value.max",
+    "agg_all": "value.max",
     "agg_update_long": "value.max:s",
     "agg_append": "key.window.end",
     "agg_window_update": "key.window.end",

@@ -17,7 +17,7 @@ from typing import Any
 
 from .outcomes import Batch, Entry, Fields, canonical, entry
 from .processes import NEWEST
-from .queries import Event, Query, stamp, unstamp
+from .queries import BATCH_A_RUN, Event, Query, stamp, unstamp
 
 
 class Model:
@@ -33,7 +33,12 @@ class Model:
         self._pending: list[Sequence[Event]] = []
 
     def run(self, batches: Sequence[Sequence[Event]], crash: bool = False, version: str | None = None) -> list[Batch]:
-        """What a run over these batches emits; with ``crash`` the last one is begun but never committed."""
+        """What a run over these batches emits; with ``crash`` the last one is begun but never committed.
+
+        Of a source with one batch for each run, what as many runs emit.
+        """
+        if self.query.source in BATCH_A_RUN and len(batches) > 1:
+            return [batch for events in batches for batch in self.run([events], version=version)]
         self._one_watermark = (version or self.version) < "3.4"
         todo = [*self._pending, *batches]
         self._pending = [todo.pop()] if crash else []

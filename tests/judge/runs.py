@@ -84,7 +84,13 @@ def last_words(root: SparkSession, checkpoint: str) -> str:
     try:
         query.awaitTermination(_PATIENCE_S)
     except Exception:
-        return str(query.exception())
+        # With 3.3 the causes alone tell what happened, and Python is not told of them.
+        thrown = query._jsq.exception().get()
+        words = []
+        while thrown is not None:
+            words.append(thrown.toString())
+            thrown = thrown.getCause()
+        return "\n".join(words)
     query.stop()
     raise TimeoutError(f"the query went on: {query.lastProgress}")
 
@@ -128,8 +134,9 @@ def run(root: SparkSession, order: Run) -> list[dict[str, Any]]:
         finally:
             query.stop()
     else:
-        # Spark before 3.3 has no availableNow; there the query is stopped once nothing is left.
-        available_now = session.version >= "3.3"
+        # Spark before 3.3 has no availableNow, and with a source in Python it ends before a batch without data; there
+        # the query is stopped once nothing is left.
+        available_now = session.version >= "3.3" and order.query.source != "partitions"
         trigger = {"availableNow": True} if available_now else {"processingTime": "0 seconds"}
         if order.trigger == "once":
             available_now, trigger = True, {"once": True}

@@ -17,10 +17,9 @@ from ttlsnap import history, rollback
 from ..compaction import test_chains as chains
 from ..compaction.stories import BATCHES, MORE, T, copy_all, drop_expired, settled, unwanted
 from ..compaction.test_many_more_batches import MORE as MANY_MORE
-from ..judge.outcomes import Batch
 from ..judge.processes import NEWEST, OLD_VERSIONS, VERSIONS
-from ..judge.queries import BATCH_A_RUN, Event, Query, rated
-from ..judge.spark import Judge
+from ..judge.queries import Event, Query, rated
+from ..judge.spark import Judge, told
 from ..matrix import FULL
 from .idle import CHANGELOG, HDFS, ROCKSDB, ends_untouched, stores
 from .trees import tree
@@ -73,11 +72,6 @@ EVERYTHING = [
 ]
 
 
-def told(query: Query, batches: list[Batch]) -> list[Batch]:
-    """What a sink tells of these batches: one in memory holds the last one alone."""
-    return batches[-1:] if query.sink == "memory" else batches
-
-
 @pytest.mark.parametrize("case", EVERYTHING if FULL else SLICE, ids=str)
 def test_it_stops_before_it_has_written_anything(judge: Judge, case: Case) -> None:
     query, events, more = case.query, BATCHES, MANY_MORE if FULL else MORE
@@ -92,11 +86,7 @@ def test_it_stops_before_it_has_written_anything(judge: Judge, case: Case) -> No
     ends_untouched(judge, written, list(more[0]))
     # The source has noted that file: a batch of its own, for the query that is started.
     assert judge.restart(written, []) == told(query, model.run(more[:1]))
-    if query.source in BATCH_A_RUN:
-        for batch in more[1:]:
-            assert judge.restart(written, [batch]) == told(query, model.run([batch]))
-    else:
-        assert judge.restart(written, more[1:]) == told(query, model.run(more[1:]))
+    assert judge.restart(written, more[1:]) == told(query, model.run(more[1:]))
 
 
 @pytest.mark.parametrize(
@@ -110,9 +100,9 @@ def test_a_source_that_makes_its_rows(judge: Judge, version: str, store: dict[st
     written = judge.write(query, [rated(batch) for batch in range(4)], version=version)
     settled(written.path)
     assert copy_all(written.path).totals.rewritten
-    more = [rated(batch) for batch in range(4, count)]
+    more, model = [rated(batch) for batch in range(4, count)], written.expected
     # The planned batch takes no data from the source: each later batch has the rows that it would have had.
-    assert judge.restart(written, more) == [batch for events in more for batch in written.expected.run([events])]
+    assert judge.restart(written, more) == model.run(more)
 
 
 def test_a_rollback_takes_the_planned_batch_back(judge: Judge) -> None:
