@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from ttlsnap import history
 from ttlsnap.check.targets import load_contract
 from ttlsnap.cli.app import run
 from ttlsnap.contract import contract_of_checkpoint, parse_contract
 from ttlsnap.errors import TtlsnapError, UnsupportedError, UsageError
 
+from ..compaction.stories import copy_all
 from ..samples import SAMPLES, bytes_of, sample
 
 ALL = sorted(path.name for path in SAMPLES.iterdir() if (path / "state").is_dir())
@@ -43,6 +45,18 @@ def test_what_a_checkpoint_tells() -> None:
 def test_changelogs_are_seen() -> None:
     assert contract_of_checkpoint(str(SAMPLES / "rocksdb-changelog-3.5")).changelog is True
     assert contract_of_checkpoint(str(SAMPLES / "join-4.2")).changelog is None
+
+
+@pytest.mark.parametrize(
+    "name", ["agg-deltas-lz4-4.2", "rocksdb-4.2", "rocksdb-changelog-3.5", "rocksdb-ids-4.2", "join-4.2", "lists-4.2"]
+)
+def test_a_planned_batch_changes_no_contract(tmp_path: Path, name: str) -> None:
+    target = sample(name, tmp_path)
+    made = contract_of_checkpoint(str(target))
+    assert copy_all(target).published
+    (entry,) = history(str(target))
+    assert (target / "offsets" / str(entry.planned)).exists()
+    assert contract_of_checkpoint(str(target)) == made
 
 
 def test_without_schemas_there_are_no_states() -> None:

@@ -86,7 +86,7 @@ UNMODELLED = [
     *(
         join(version, number, **store)
         for version in (*OLD_VERSIONS, *VERSIONS)
-        for number in (1, 2)
+        for number in ((1, 2) if version < "4.1" else (2,))  # later ones start no query of format 1
         for store in stores(version)
     ),
     *(sessions(version, **store) for version in (*OLD_VERSIONS[1:], *VERSIONS) for store in stores(version)),
@@ -173,16 +173,14 @@ if FULL:  # each waits for the next half minute twice
         assert report.totals.dropped == 1
         judge.start(written, [[Event("gone", T + 4 * H, 1), Event("kept", T + 4 * H, 1)]], "1 second")
         time.sleep(query.delay_s + 5)
-        told = {row for batch in judge.stop(written) for row in batch.rows}
-        assert told == set(
-            canonical(
-                {"key": key, "what": what, "seen": T + hours * H, "n": n}
-                for key, what, hours, n in [
-                    ("gone", "seen", 4, 1),
-                    ("kept", "seen", 4, 3),
-                    ("gone", "over", 4, 1),
-                    ("kept", "over", 4, 3),
-                    ("quiet", "over", 3, 1),
-                ]
-            )
-        )
+        told = sorted(row for batch in judge.stop(written) for row in batch.rows)
+        wanted = [
+            ("gone", "seen", 4, 1),
+            ("kept", "seen", 4, 3),
+            ("gone", "over", 4, 1),
+            ("kept", "over", 4, 3),
+            ("quiet", "over", 3, 1),
+        ]
+        names = ("key", "what", "seen", "n")
+        rows = ((key, what, T + hours * H, n) for key, what, hours, n in wanted)
+        assert told == list(canonical(dict(zip(names, row, strict=True)) for row in rows))
