@@ -52,7 +52,7 @@ def places(changes: int) -> Iterator[tuple[int, bool]]:
     for number in range(1, changes + 1):
         for arrived in (False, True):
             # The last ones are the planned batch, and the end of the run.
-            if FULL or (3 * number + arrived) % 7 == 0 or number > changes - 3:
+            if FULL or (3 * number + arrived) % 11 == 0 or number > changes - 3:
                 yield number, arrived
 
 
@@ -62,7 +62,7 @@ def test_a_process_dies_at_any_request(proxy: Proxy, bucket: str, tmp_path: Path
     old = objects_of(upload(local, uri))
     compacted(uri)
     new = objects_of(uri)
-    assert "offsets/3" in new.keys() - old.keys()  # the planned batch
+    assert "offsets/7" in new.keys() - old.keys()  # the planned batch
     ends = []
     for number, arrived in places(changes):
         open_directory(uri).remove_tree("")
