@@ -75,7 +75,8 @@ def _shadow(files: Directory, logs: Logs, journal: Journal, *, is_last: bool) ->
     if not ran_again and committed >= journal.batch:
         return None
     published = [facts for facts in journal.published if layout.outlives(facts.path, journal.batch)]
-    there = tuple(facts.path for facts in published if is_same(files, facts, files.stat(facts.path)))
+    infos = each(files, files.stat, [facts.path for facts in published])
+    there = tuple(facts.path for facts, found in zip(published, infos, strict=True) if is_same(files, facts, found))
     planned = planned_batch(files, logs)
     in_log = planned.fence if planned is not None and planned.run == journal.run else None
     if not there and in_log is None:
