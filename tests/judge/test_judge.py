@@ -72,7 +72,7 @@ def test_spark_emits_and_holds_what_the_model_says(judge: Judge, operator: str) 
 
 WITHOUT_A_MODEL = {
     *("alarms", "agg_complete", "removals", "agg_two_maxima", "first_rows", "groups", "groups_for_ever"),
-    *("agg_namesake", "dedup_alone", "groups_scala", "groups_for_ever_scala"),
+    *("agg_namesake", "dedup_alone", "groups_scala", "groups_for_ever_scala", "reminders"),
     *("join", "join_parities", "join_windows", "sessions"),
 }
 
