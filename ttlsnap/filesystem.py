@@ -111,7 +111,7 @@ class Directory(Protocol):
         ...
 
     def is_link(self, path: str) -> bool:
-        """Whether a file is a symbolic link, which a renaming would not follow."""
+        """Return whether a path is a symbolic link, which a renaming would not follow."""
         ...
 
     def mount(self, path: str) -> Hashable:
@@ -359,8 +359,7 @@ class LocalDirectory:
 
     def is_link(self, path: str) -> bool:
         with _errors("look at", self, path):
-            full = Path(self.locate(path))
-            return full.is_symlink() and not full.is_dir()
+            return Path(self.locate(path)).is_symlink()
 
     def mount(self, path: str) -> Hashable:
         with _errors("look at", self, path):

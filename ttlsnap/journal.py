@@ -120,8 +120,10 @@ def read_report(files: Directory, run: str) -> dict[str, Any] | None:
     if not isinstance(document, dict):
         raise CorruptionError(f"the report of run {run} is not a JSON object")
     totals = document.get("totals", {})
-    numbers = [document.get("batch"), *(totals.values() if isinstance(totals, dict) else (totals,))]
-    if not all(number is None or (type(number) is int and 0 <= number < _MAX_NUMBER) for number in numbers):
+    numbers = [document.get("batch"), *(totals.values() if isinstance(totals, dict) else ())]
+    if not isinstance(totals, dict) or not all(
+        number is None or (type(number) is int and 0 <= number < _MAX_NUMBER) for number in numbers
+    ):
         raise CorruptionError(f"the report of run {run} has a batch or totals that are not those of a run of ttlsnap's")
     return document
 

@@ -385,6 +385,8 @@ def change_table(rng: random.Random, target: Path) -> str:
     """Change a block of an SST file."""
     path = choose(rng, target, r"\.sst$")
     data = path.read_bytes()
+    if not data:
+        raise Impossible
     if rng.random() < 0.6:
         data = wreck.flipped(data, rng.randrange(8 * len(data)))
     else:

@@ -17,7 +17,13 @@ LZ4 = "agg-deltas-lz4-4.2"
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("totals", "default"), ("totals", {"dropped": "7"}), ("totals", {"dropped": -1}), ("totals", {"kept": 10**400})],
+    [
+        ("totals", "default"),
+        ("totals", 255),
+        ("totals", {"dropped": "7"}),
+        ("totals", {"dropped": -1}),
+        ("totals", {"kept": 10**400}),
+    ],
 )
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_history_names_a_report_with_other_fields(

@@ -85,6 +85,17 @@ def test_a_live_file_that_is_a_link_within_the_checkpoint_is_refused(
     assert copied.returncode == 0, copied
 
 
+def test_a_link_to_a_folder_in_the_place_of_a_snapshot_is_refused(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    version = max(int(path.stem) for path in target.glob("state/0/1/*.delta"))
+    path = target / f"state/0/1/{version}.snapshot"
+    path.symlink_to("..")
+    before = bytes_of(target)
+    refused = run(compacting(target))
+    assert refused.returncode == 4 and f"{path} is a symbolic link" in " ".join(refused.stderr.split()), refused
+    assert bytes_of(target) == before
+
+
 def test_a_link_in_the_place_of_a_published_file_does_not_block_recover(tmp_path: Path) -> None:
     """``rollback`` refuses it before it changes anything."""
     target = sample(HDFS, tmp_path)
