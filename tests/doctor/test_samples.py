@@ -227,6 +227,38 @@ def test_a_cut_off_run_is_told_and_left_to_recover(tmp_path: Path) -> None:
     assert doctor(target).code == 0
 
 
+_KILLED_WITHOUT_SNAPSHOTS = """
+import os, sys
+from ttlsnap.cli.app import run
+
+def die(event, arguments):
+    if event == "os.rename" and "/staged/state/" in str(arguments[0]) and "/_ttlsnap/" not in str(arguments[1]):
+        os._exit(9)
+
+sys.addaudithook(die)
+run(sys.argv[1:])
+"""
+
+
+def test_files_that_an_interrupted_run_moved_are_not_called_lost(tmp_path: Path) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+    before = bytes_of(target)
+    command = ["compact", str(target), "--ttl", "2d", "--timestamp", "value.max", "--engine", "local", "--stopped"]
+    killed = subprocess.run([sys.executable, "-c", _KILLED_WITHOUT_SNAPSHOTS, *command, "--yes"], check=False)
+    assert killed.returncode == 9
+    found = doctor(target)
+    assert (found.code, found.codes[0]) == (1, "fence")
+    assert not {"last-batch-lost", "nothing-restorable"} & set(found.codes)
+    assert "missing-delta" in found.codes
+    for problem in found.document["problems"]:
+        assert f"ttlsnap recover {target}" in problem["fix"] and not problem["fixable"]
+    refused = doctor(target, "--fix", "last-batch-lost", "--yes", "--stopped")
+    assert refused.code == 4 and f"ttlsnap recover {target}" in refused.error
+    assert run(["recover", str(target), "--undo"]) == 0
+    assert without_own(bytes_of(target)) == before
+    assert doctor(target).code == 0
+
+
 _KILLED = """
 import os, sys
 import ttlsnap.publish as publish

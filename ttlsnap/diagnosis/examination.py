@@ -13,7 +13,7 @@ from ttlsnap.checkpoint.logs import read_logs, shuffle_partitions
 from ttlsnap.diagnosis.fixing import Confirm, refuse_unknown, repair
 from ttlsnap.diagnosis.folders import examine_folders, examine_links, examine_schema_paths
 from ttlsnap.diagnosis.logs import LogFindings, examine_logs
-from ttlsnap.diagnosis.problems import Problem, Severity, leads_outside, problem
+from ttlsnap.diagnosis.problems import Problem, Severity, is_cut_off, leads_outside, problem
 from ttlsnap.diagnosis.reading import PartitionCheck, PartitionFindings, examine_partition
 from ttlsnap.engines.local import spread, useful_processes
 from ttlsnap.errors import CorruptionError, NotACheckpointError, RefusedError, UnsupportedError
@@ -163,7 +163,10 @@ def _examine(files: Directory, parallelism: int | None, scratch: str | None, lis
     for _, each in results:
         problems += each.problems
     versions = _versions(logs, closed, [each for _, each in results])
-    _outlook(files, logs, versions, problems)
+    if is_cut_off(problems):
+        problems = [_after_recovery(files, found) for found in problems]
+    else:
+        _outlook(files, logs, versions, problems)
     now = read_logs(files)
     if (now.offsets, now.commits) != (logs.logs.offsets, logs.logs.commits):
         words = f"{files.root}: its logs changed while they were looked at: the query runs"
@@ -343,6 +346,14 @@ def _outlook(files: Directory, logs: LogFindings, versions: Sequence[VersionRepo
     else:
         words += f"; the newest that can be is that after batch {back}"
         problems.append(problem(files.root, "last-batch-lost", where, words, batch=back))
+
+
+def _after_recovery(files: Directory, found: Problem) -> Problem:
+    """Return a finding about a state file with the advice to recover first: half of the files may be in the backup."""
+    if not found.where.startswith(f"{layout.STATE}/"):
+        return found
+    advice = f"First run: ttlsnap recover {files.root}. The backup of the interrupted run may have this file. "
+    return replace(found, fix=f"{advice}Then run doctor again", fixable=False)
 
 
 def _in_order(problems: Sequence[Problem]) -> list[Problem]:

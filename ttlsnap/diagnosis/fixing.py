@@ -74,6 +74,7 @@ def repair(
     Return the name of the run, or None if ``confirm`` said no. Raise RefusedError if committed batches would be given
     up and there is no ``confirm``.
     """
+    refuse_if_cut_off(files)
     there = {problem.code: problem for problem in found.problems}
     for name in names:
         if name not in there:
@@ -82,7 +83,6 @@ def repair(
             raise RefusedError(
                 f"--fix {name}: that is not safe for doctor to do. Nothing was changed. {there[name].fix}"
             )
-    refuse_if_cut_off(files)
     _refuse_out_of_order(names)
     refuse_if_running(files, _query_id(files), stopped=stopped)
     discard_leftovers(files)

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -120,6 +121,11 @@ def problem(
     kind = CODES[code]
     fix = kind.fix.format(target=target, **facts)
     return Problem(code, severity or kind.severity, where, shortened(str(message)), fix, kind.fixable)
+
+
+def is_cut_off(problems: Iterable[Problem]) -> bool:
+    """Return whether a run was interrupted while it published: its files are at both ends of their moves."""
+    return any(found.code in ("fence", "cut-off-run") for found in problems)
 
 
 def leads_outside(target: str, where: str) -> Problem:
