@@ -14,6 +14,7 @@ from .conftest import Refuses, Ttlsnap
 
 LZ4, ZSTD, OLD = "agg-deltas-lz4-4.2", "agg-snapshot-zstd-4.1", "agg-format1-3.5"
 METADATA, SCHEMA = "state/0/_metadata/metadata", "state/0/0/_metadata/schema"
+STORE = '"stateStoreInfo":[{"storeName":"default","numColsPrefixKey":0,"numPartitions":2},'
 KEY = '{"type":"struct","fields":[{"name":"key","type":"string"}]}'
 
 
@@ -62,6 +63,7 @@ UNKNOWN: dict[str, tuple[int, Callable[[Path], None], str]] = {
     "operator metadata v3": (3, _edit(METADATA, "v1\n", "v3\n"), "operator metadata version b'v3', expected v1"),
     "operator metadata vx": (5, _edit(METADATA, "v1\n", "vx\n"), "operator metadata version b'vx'"),
     "operator metadata v3 folder": (3, _put("state/0/_metadata/v3/0", b"v3\n{}"), "_metadata/v3: an unknown version"),
+    "store twice": (5, _edit(METADATA, '"stateStoreInfo":[', STORE), "'default' is listed twice"),
     "schema v4": (3, _schema(wreck.schema_file(KEY, KEY, "v4")), "schema: state schema version 'v4' is unknown"),
     "schema x": (5, _schema(wreck.schema_file(KEY, KEY, "x4")), "schema: not a state schema file"),
     "type": (3, _value('"quaternion"'), "schema: schema has a type unknown here: 'quaternion'"),

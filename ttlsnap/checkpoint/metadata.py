@@ -13,9 +13,10 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import read_checked
@@ -125,7 +126,7 @@ def _parse(files: Directory, path: str, version: int) -> OperatorMetadata:
         return OperatorMetadata(
             version=version,
             name=typed(info["operatorName"], str),
-            stores=tuple(_store(files, store) for store in typed(stores, list)),
+            stores=_distinct([_store(files, store) for store in typed(stores, list)]),
             variables=_variables(properties),
             time_mode=_text(properties, "timeMode"),
             output_mode=_text(properties, "outputMode"),
@@ -135,10 +136,24 @@ def _parse(files: Directory, path: str, version: int) -> OperatorMetadata:
 def _variables(properties: dict[str, Any]) -> tuple[StateVariable, ...]:
     """The state variables among the operator's properties, which are JSON within JSON."""
     found = typed(properties.get("stateVariables", []), list)
-    return tuple(
-        StateVariable(typed(v["stateName"], str), typed(v["stateVariableType"], str), v.get("ttlEnabled") is True)
-        for v in found
+    return _distinct(
+        [
+            StateVariable(typed(v["stateName"], str), typed(v["stateVariableType"], str), v.get("ttlEnabled") is True)
+            for v in found
+        ]
     )
+
+
+_Named = TypeVar("_Named", StoreMetadata, StateVariable)
+
+
+def _distinct(found: list[_Named]) -> tuple[_Named, ...]:
+    """Return the stores or variables; raise ValueError if two have the same name."""
+    counts = Counter(each.name for each in found)
+    twice = next((name for name, count in counts.items() if count > 1), None)
+    if twice is not None:
+        raise ValueError(f"{twice!r} is listed twice")
+    return tuple(found)
 
 
 def _text(properties: dict[str, Any], name: str) -> str | None:
