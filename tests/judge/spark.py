@@ -103,6 +103,27 @@ class Judge:
         Each batch's output is compared with the model's, and the layout with the disk, so that a test starts
         from what it asked for or not at all.
         """
+        asked = (query, batches, layout, version, uncommitted, path)
+        for _ in range(2):
+            try:
+                return self._write(*asked)
+            except SparkFailed as failure:
+                # Seen with 3.2, rarely: maintenance never comes to a query that began beside others.
+                if "maintenance wrote no snapshot" not in str(failure) or version >= "3.4":
+                    raise
+                if path is not None:
+                    shutil.rmtree(path)
+        return self._write(*asked)
+
+    def _write(
+        self,
+        query: Query,
+        batches: Sequence[Events],
+        layout: str,
+        version: str,
+        uncommitted: Events | None,
+        path: Path | None,
+    ) -> Checkpoint:
         name = self._name()
         made = Checkpoint(
             query,
