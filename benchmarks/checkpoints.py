@@ -1,12 +1,11 @@
-"""The checkpoints that are measured: written by real Spark, once, and kept in the cache folder.
+"""The measured checkpoints: real Spark writes them once, and the cache folder keeps them.
 
-    python checkpoints.py FOLDER NAME...    writes those that ``SHAPES`` has under these names
+    python checkpoints.py FOLDER NAME...    writes the ``SHAPES`` with these names
 
 A query of ``queries.py`` reads events, mostly an aggregation by key. Most keys come in four batches, after which
 Spark's maintenance writes a snapshot; two more batches then overwrite some keys and add some.
-Which keys are old is a matter of chance, so that what is kept and what is dropped lie mixed: copying long runs of
-entries would be cheaper. Where the time that counts is that of writing, there are two batches, with half of the entries
-each, by chance too.
+Old keys are chosen at random, so that kept and dropped entries are mixed: copying long runs of entries would be
+cheaper. Shapes whose time is that of writing have two batches with a random half of the entries each.
 """
 
 from __future__ import annotations
@@ -47,10 +46,10 @@ _PATIENCE_S = 300
 
 @dataclass(frozen=True)
 class Shape:
-    """What a checkpoint is to be like.
+    """The shape of a checkpoint.
 
-    Keys are strings of 12 characters, which makes an entry of an aggregation 72 bytes in all; with ``ragged_keys`` of 4
-    to 43. So many entries have one key; without ``overwrites`` none is written twice.
+    Keys are strings of 12 characters, so an entry of an aggregation has 72 bytes; with ``ragged_keys`` they have 4 to
+    43. ``per_key`` entries have the same key. Without ``overwrites`` no entry is written twice.
     """
 
     entries: int
@@ -66,11 +65,11 @@ class Shape:
 
     @property
     def join_format(self) -> int:
-        """The newest state format of joins that the provider can have and ttlsnap knows."""
+        """The newest state format of joins that the provider and ttlsnap support."""
         return 3 if self.provider == "RocksDB" else 2
 
     def settings(self) -> dict[str, str]:
-        """Spark's settings for the query."""
+        """Return Spark's settings for the query."""
         return {
             "spark.sql.shuffle.partitions": str(self.partitions),
             _STATE_STORE + "providerClass": f"{_PACKAGE}.{self.provider}StateStoreProvider",
@@ -78,7 +77,7 @@ class Shape:
             _STATE_STORE + "rowChecksum.enabled": str(self.row_checksums).lower(),
             _STATE_STORE + "minDeltasForSnapshot": str(_BEFORE_SNAPSHOT - 1 if self.snapshots else 1000),
             _STATE_STORE + "maintenanceInterval": "1s",
-            # One version for each batch of events, and an end to transformWithState, which else goes on for ever.
+            # Each batch of events then gives one version. Otherwise transformWithState would never stop.
             "spark.sql.streaming.noDataMicroBatches.enabled": "false",
             "spark.sql.streaming.join.stateFormatVersion": str(self.join_format),
         }
@@ -105,7 +104,7 @@ SHAPES = {
 
 
 def make_checkpoints(cache: Path, names: Iterable[str]) -> dict[str, Path]:
-    """The checkpoints of these names; those that the cache lacks are made by a Spark of its own."""
+    """Return the checkpoints with these names; a separate Spark process writes those that the cache lacks."""
     missing = [name for name in names if not (cache / name / "whole").exists()]
     if missing:
         print(f"writing with Spark: {'; '.join(missing)}", file=sys.stderr)
@@ -115,16 +114,16 @@ def make_checkpoints(cache: Path, names: Iterable[str]) -> dict[str, Path]:
 
 
 def spark_session(memory: str = "6g") -> SparkSession:
-    """A session on this machine's cores that keeps quiet."""
+    """Return a quiet session on this machine's cores."""
     from pyspark.sql import SparkSession
 
-    # Its workers are to be this interpreter, not whichever is called python3.
+    # Workers must run this interpreter, not the one that is called python3.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.memory": memory,
         "spark.sql.session.timeZone": "UTC",
-        # A store that lags behind would be snapshotted at a commit, and layouts be a matter of speed.
+        # Otherwise Spark writes a snapshot at a commit if a store lags, so the files would depend on the speed.
         _STATE_STORE + "coordinatorReportSnapshotUploadLag": "false",
         _STATE_STORE + "forceSnapshotUploadOnLag": "false",
     }
@@ -169,14 +168,14 @@ def _batches(shape: Shape) -> Iterator[pa.Table]:
     if shape.query in OWN_TTL:
         groups = np.array_split(chance.permutation(shape.entries), 2)
     else:
-        # Nine tenths of the keys before the snapshot; each batch after it has half of the rest and as many old ones.
+        # Nine tenths of the keys come before the snapshot. Each later batch has half of the rest, and as many old keys.
         settled = shape.entries * 9 // 10
         groups = np.array_split(chance.permutation(settled), _BEFORE_SNAPSHOT)
         for fresh in np.array_split(np.arange(settled, shape.entries), _AFTER):
             old = chance.choice(settled, len(fresh), replace=False) if shape.overwrites else fresh[:0]
             groups.append(np.concatenate([fresh, old]))
     for numbers in groups:
-        age_s = chance.integers(0, 60 * _DAY_S, len(numbers))  # half of it beyond the TTL
+        age_s = chance.integers(0, 60 * _DAY_S, len(numbers))  # half of the ages exceed the TTL
         yield pa.table(
             {
                 "key": _keys(numbers // shape.per_key, shape.ragged_keys),
@@ -209,7 +208,7 @@ def _await_snapshots(target: Path, partitions: int) -> None:
 
 
 def half_expired(checkpoint: Path) -> str:
-    """The moment when Spark's own TTL has expired what the first batch wrote, and nothing that came later."""
+    """Return the time (ISO 8601) at which Spark's own TTL has expired the entries of the first batch, and no others."""
     (_, facts, *_) = (checkpoint / "offsets/0").read_text().splitlines()
     moment = json.loads(facts)["batchTimestampMs"] + TTL_MS
     return datetime.fromtimestamp(moment / 1000, UTC).isoformat(timespec="milliseconds")

@@ -1,8 +1,8 @@
-"""A standalone cluster of Spark's own on this machine, and the rate of its executors.
+"""A standalone Spark cluster on this machine, and the speed of its executors.
 
     python cluster_work.py MASTER CORES CHECKPOINT RUNS    prints the seconds that each run took, as JSON
 
-One process has one Spark application; so each number of executors, which have a core each, has its own.
+A process has one Spark application, so each number of executors has its own process. An executor has one core.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PATIENCE_S = 120
 
 @contextlib.contextmanager
 def cluster(executors: int, folder: Path) -> Iterator[str]:
-    """A master, whose URL it is, and as many workers with a core each."""
+    """Start a master and ``executors`` workers with a core each. Yield the master's URL."""
     ports = []
     for _ in range(2):
         with socket.socket() as probe:
@@ -62,7 +62,7 @@ def _alive(web: int) -> int:
 
 
 def seconds(master: str, cores: int, checkpoint: Path, runs: int) -> list[float]:
-    """How long the partitions took, in an application of its own with so many cores."""
+    """Return the seconds that the partitions took in each run, in a separate application with ``cores`` cores."""
     command = [sys.executable, __file__, master, str(cores), str(checkpoint), str(runs)]
     found: list[float] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     return found
@@ -82,7 +82,7 @@ def main(master: str, cores: str, checkpoint: str, runs: str) -> None:
     session = builder.getOrCreate()
     with planned(Path(checkpoint)) as tasks:
         engine = SparkEngine(session)
-        run_engine(engine, tasks)  # which starts their Pythons
+        run_engine(engine, tasks)  # this starts the Python workers
         walls = [measure(lambda: run_engine(engine, tasks)).wall for _ in range(int(runs))]
     session.stop()
     print(json.dumps(walls))

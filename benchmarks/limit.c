@@ -1,5 +1,5 @@
-/* librocksdb's own iterator and SstFileWriter, through its C interface: every entry of a database is read, and every
- * second one written into a new table with the same options. What ttlsnap's work on a partition is held against.
+/* The baseline for ttlsnap's work on a partition: librocksdb's own iterator and SstFileWriter, through its C interface.
+ * It reads every entry of a database, and writes every second one into a new table with the same options.
  *
  *     limit DATABASE TABLE FORMAT_VERSION
  *

@@ -1,4 +1,4 @@
-"""Targets of a policy, made anew for each round, and ``ttlsnap maintain`` as a process of its own."""
+"""The targets of a policy, copied again for each round, and ``ttlsnap maintain`` as a separate process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIELDS = 'timestamp = "value.max"\nstopped = true\n'
 def maintenance(
     folder: Path, source: Path, targets: int, ttl: str, *options: str, now: str = "checkpoint"
 ) -> Callable[[], Callable[[], None]]:
-    """What makes ``targets`` copies of a checkpoint ready, and gives what carries out a policy on them."""
+    """Return a function that prepares ``targets`` copies of a checkpoint, and returns the run of a policy on them."""
 
     def ready() -> Callable[[], None]:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""Costs and their comparison: wall and CPU time, medians, ratios of what ran in turn.
+"""Costs and their comparison: wall and CPU time, medians, ratios of subjects that run in turn.
 
-CPU time is that of this process and everything it started, a JVM and its Python workers too, as Linux counts it in
-``/proc``: 10 ms is the least that shows.
+CPU time is that of this process and all processes below it, such as a JVM and its Python workers. Linux counts it in
+``/proc`` in steps of 10 ms.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds that one run took."""
+    """The cost of one run in seconds."""
 
     wall: float
     cpu: float
@@ -27,7 +27,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What several subjects cost, run in turn: round ``i`` of each is ``costs[name][i]``."""
+    """The costs of several subjects that ran in turn: round ``i`` of each is ``costs[name][i]``."""
 
     costs: Mapping[str, list[Cost]]
 
@@ -38,7 +38,7 @@ class Comparison:
         return statistics.median(cost.cpu for cost in self.costs[name])
 
     def wall_ratio(self, name: str, base: str) -> float:
-        """The median of the rounds' ratios: a machine that slows down slows both of a round."""
+        """Return the median of the rounds' ratios: a machine that slows down slows both subjects of a round."""
         return statistics.median(a.wall / b.wall for a, b in self._pairs(name, base))
 
     def cpu_ratio(self, name: str, base: str) -> float:
@@ -51,9 +51,9 @@ class Comparison:
 def compare(
     subjects: Mapping[str, Callable[[], Any]], runs: int, warm_up: int = 1, *, prepare: bool = False
 ) -> Comparison:
-    """Run the subjects one after the other, ``runs`` times; the ``warm_up`` rounds before that do not count.
+    """Run the subjects one after another, ``runs`` times; the ``warm_up`` rounds before do not count.
 
-    With ``prepare`` a subject makes ready, which does not count either, and gives what is to be measured.
+    With ``prepare``, a subject first prepares its run, which does not count either, and returns the measured function.
     """
     costs: dict[str, list[Cost]] = {name: [] for name in subjects}
     for number in range(-warm_up, runs):
@@ -65,19 +65,19 @@ def compare(
 
 
 def measure(subject: Callable[[], object]) -> Cost:
-    """What one call costs."""
+    """Return the cost of one call."""
     cpu, wall = _cpu_of_tree(), time.perf_counter()
     subject()
     return Cost(time.perf_counter() - wall, _cpu_of_tree() - cpu)
 
 
 def _cpu_of_tree() -> float:
-    """CPU seconds of this process, of those it started and of theirs, whether they run or have been waited for."""
+    """Return the CPU seconds of this process and all processes below it, running or waited for."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            # The name in parentheses may hold anything; after it come state, parent, ... and four times.
+            # The name in parentheses may have any characters. State, parent and, later, four times follow it.
             fields = (process / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue  # it has ended

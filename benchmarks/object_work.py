@@ -1,4 +1,4 @@
-"""A checkpoint in an object store that answers late: the server that the tests have, and their proxy before it."""
+"""A checkpoint in a slow object store: the tests' server behind their proxy."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 from ttlsnap import compact
 from ttlsnap.engines.local import LocalEngine
-from ttlsnap.objects import ObjectDirectory
+from ttlsnap.schema.units import parse_duration
+from ttlsnap.storage.objects import ObjectDirectory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
-from ttlsnap.units import parse_duration
 
 sys.path.append(str(Path(__file__).parents[1]))
 
@@ -28,7 +28,7 @@ LATENCY = 0.02  # seconds
 
 @contextlib.contextmanager
 def late_store() -> Iterator[tuple[str, Proxy]]:
-    """The URI of a bucket whose answers come late, and who counts the requests."""
+    """Yield the URI of a bucket with slow answers, and the proxy that counts requests."""
     with tempfile.TemporaryDirectory() as folder, store_server("moto", Path(folder)) as store:
         os.environ.update(store.kind.environment(store.proxy.endpoint))
         yield store.new_bucket(), store.proxy
@@ -37,7 +37,7 @@ def late_store() -> Iterator[tuple[str, Proxy]]:
 def compaction(
     checkpoint: Path, bucket: str, proxy: Proxy, timestamp: str, ttl: str, now: str, at_once: int
 ) -> Callable[[], Callable[[], None]]:
-    """What uploads a checkpoint, and gives what compacts it with so many requests at a time."""
+    """Return a function that uploads a checkpoint, and returns its compaction with ``at_once`` requests at a time."""
 
     def ready() -> Callable[[], None]:
         proxy.reset()

@@ -1,7 +1,7 @@
-"""The streaming queries whose checkpoints are measured, by the names that shapes have for them.
+"""The streaming queries of the measured checkpoints, by their names in shapes.
 
-Each is given a way to read the events (``key``, ``at``, ``amount``), and says what it makes of them and in which output
-mode. Nothing expires by itself: watermarks lie far behind, and a TTL is longer than the writing takes.
+Each receives a function that reads the events (``key``, ``at``, ``amount``), and returns the query and its output mode.
+Nothing expires while it runs: watermarks are far behind, and TTLs are longer than the writing takes.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ TTL_MS = 30 * 86_400_000
 FIELDS = 10
 """Entries that a key has in ``variables``: one of a value, the others of a map."""
 OWN_TTL = ("variables",)
-"""Queries whose entries have Spark's own TTL, which counts from when they were written."""
+"""Queries whose entries have Spark's own TTL, which counts from the time of writing."""
 
 _DELAY = "100 days"
 
 
 def aggregation(read: Read) -> tuple[DataFrame, str]:
-    """Per key the last moment, a count and a sum."""
+    """Return for each key the last time, a count and a sum."""
     from pyspark.sql import functions as F
 
     return read().groupBy("key").agg(F.max("at"), F.count("*"), F.sum("amount")), "update"
 
 
 def join(read: Read) -> tuple[DataFrame, str]:
-    """Events of even amounts with those of odd ones, on the key and within an hour of each other."""
+    """Return the join of events with even and odd amounts, by the key and within an hour of each other."""
     from pyspark.sql import functions as F
 
     def side(parity: int, name: str) -> DataFrame:
@@ -42,7 +42,7 @@ def join(read: Read) -> tuple[DataFrame, str]:
 
 
 def sessions(read: Read) -> tuple[DataFrame, str]:
-    """Per key the sessions that a pause of a minute ends, each with a count and a sum."""
+    """Return for each key the sessions that a pause of a minute ends, each with a count and a sum."""
     from pyspark.sql import functions as F
 
     groups = read().withWatermark("at", _DELAY).groupBy("key", F.session_window("at", "1 minute"))
@@ -50,8 +50,10 @@ def sessions(read: Read) -> tuple[DataFrame, str]:
 
 
 def variables(read: Read) -> tuple[DataFrame, str]:
-    """transformWithState per key: a value and a map, each with a TTL; the amounts of a key differ in their last digit,
-    which says where one goes."""
+    """Return a transformWithState query with a value and a map for each key, each with a TTL.
+
+    The amounts of a key differ in their last digit, which decides where an amount is stored.
+    """
     from pyspark.sql.streaming import StatefulProcessor
 
     class Amounts(StatefulProcessor):  # type: ignore[misc]
@@ -81,5 +83,5 @@ QUERIES: dict[str, Callable[[Read], tuple[DataFrame, str]]] = {
 
 
 def by_user(df: DataFrame) -> DataFrame:
-    """A small query, for its contract."""
+    """Return a small query for its contract."""
     return df.groupBy("user").sum("amount")

@@ -1,4 +1,4 @@
-"""RocksDB: what ttlsnap's work is held against, and larger partitions than one wants Spark to write."""
+"""RocksDB: the baselines for ttlsnap's work, and partitions that are too large to let Spark write them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 
 from ttlsnap import compact
-from ttlsnap.engines import Engine
-from ttlsnap.filesystem import open_directory
-from ttlsnap.partition import PartitionTask
-from ttlsnap.stores import Rewrite
-from ttlsnap.stores.rocksdb import RocksDbStore, archive
+from ttlsnap.compaction.engine import Engine
+from ttlsnap.compaction.task import PartitionTask
+from ttlsnap.storage.open import open_directory
+from ttlsnap.stores.protocols import Rewrite
+from ttlsnap.stores.rocksdb import archive
 from ttlsnap.stores.rocksdb.database import (
     Settings,
     assemble,
@@ -31,17 +31,18 @@ from ttlsnap.stores.rocksdb.database import (
     scan,
     settings_of,
 )
+from ttlsnap.stores.rocksdb.store import RocksDbStore
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
-_STRING_AT = 1 + 8 + 8  # in a key: behind the encoding, the null bits, and the string's place and size
+_STRING_AT = 1 + 8 + 8  # in a key: after the encoding, the null bits, and the offset and size of the string
 
 
 def compaction(source: Path, target: Path, engine: Engine, timestamp: str, ttl: str, now: str) -> Callable[[], Any]:
-    """The whole of ``compact``, on a copy that is made when this is called."""
+    """Copy a checkpoint. Return a function that runs ``compact`` on the copy."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target)
     factory = TtlTransformerFactory(StateTtlConfig(parse_duration(ttl)), timestamp=timestamp)
@@ -49,18 +50,18 @@ def compaction(source: Path, target: Path, engine: Engine, timestamp: str, ttl: 
 
 
 class StateRewriter:
-    """Spark 4.2's internal rewriter, over py4j: half of the entries stay, chosen by their keys' bytes."""
+    """Spark 4.2's internal rewriter, with py4j: it keeps half of the entries, by the bytes of their keys."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session: Any = session
         from pyspark.java_gateway import ensure_callback_server_started
 
         ensure_callback_server_started(self._session.sparkContext._gateway)
-        # Without a look at the streams there is no coordinator of state stores, and the reader fails.
+        # Reading ``streams`` creates the coordinator of state stores, without which the reader fails.
         session.streams.active  # noqa: B018
 
     def prepared(self, source: Path, target: Path) -> Callable[[], Any]:
-        """A rewriting of a copy, which gets the offsets of one more batch: it writes the state of that."""
+        """Copy a checkpoint with offsets of one more batch. Return a function that writes the state of that batch."""
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(source, target)
         last = max(int(path.name) for path in (source / "offsets").glob("[0-9]*"))
@@ -81,7 +82,7 @@ class StateRewriter:
 
 
 class _Half:
-    """A Scala function from a DataFrame to one."""
+    """A Scala function that returns half of the rows of a DataFrame."""
 
     def apply(self, frame: Any) -> Any:
         return frame.filter("abs(hash(key_bytes)) % 2 = 0")
@@ -91,7 +92,7 @@ class _Half:
 
 
 def assembled(task: PartitionTask, folder: Path) -> Path:
-    """The database of a task's partition, as ttlsnap opens it."""
+    """Return the folder with the database of a task's partition, as ttlsnap opens it."""
     snapshot = task.stores[0].lineage.snapshot
     assert isinstance(task.state_store, RocksDbStore) and snapshot is not None
     shutil.rmtree(folder, ignore_errors=True)
@@ -101,7 +102,10 @@ def assembled(task: PartitionTask, folder: Path) -> Path:
 
 
 def library_limit(databases: list[Path], folder: Path) -> Callable[[], float] | None:
-    """CPU seconds of librocksdb alone (``limit.c``) on these databases; None without gcc or the library."""
+    """Return a function that runs librocksdb alone (``limit.c``) on these databases, and returns its CPU seconds.
+
+    None without gcc, and on other platforms than Linux on x86-64.
+    """
     if shutil.which("gcc") is None or (sys.platform, platform.machine()) != ("linux", "x86_64"):
         return None
     (jar,) = (Path(pyspark.__file__).parent / "jars").glob("rocksdbjni-*.jar")
@@ -125,7 +129,7 @@ def library_limit(databases: list[Path], folder: Path) -> Callable[[], float] | 
 
 
 def binding_limit(databases: list[Path], settings: Settings, folder: Path) -> None:
-    """The least that the same can cost from Python: rocksdict's iterator into its writer, with nothing between."""
+    """Do the least work that is possible from Python: rocksdict's iterator into its writer, with nothing between."""
     for path in databases:
         with database(path, settings, str(path)) as opened:
             writer = new_table(folder / "binding.sst", settings)
@@ -136,7 +140,7 @@ def binding_limit(databases: list[Path], settings: Settings, folder: Path) -> No
 
 
 def one_large_partition(source: Path, target: Path, tiles: int) -> Path:
-    """A checkpoint with one partition: that of ``source`` several times over, each time with other keys."""
+    """Make the checkpoint ``target`` with one partition: that of ``source`` ``tiles`` times, each with other keys."""
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("SSTs", "*.zip", ".*.crc"))
     for other in (target / "state/0").glob("[1-9]*"):
         shutil.rmtree(other)
@@ -181,5 +185,5 @@ def one_large_partition(source: Path, target: Path, tiles: int) -> Path:
 
 
 def by_way(tasks: list[PartitionTask], rewrite: Rewrite) -> list[PartitionTask]:
-    """The same tasks, written this way."""
+    """Return the same tasks, written in this way."""
     return [replace(task, rewrite=rewrite) for task in tasks]

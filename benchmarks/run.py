@@ -1,12 +1,12 @@
-"""Measures ttlsnap, and prints what ``docs/performance.md`` shows.
+"""The benchmarks of ttlsnap, which print the tables of ``docs/performance.md``.
 
-    python benchmarks/run.py                     everything; what it needs is written with Spark first
+    python benchmarks/run.py                     everything; Spark first writes missing checkpoints
     python benchmarks/run.py --cache DIR         keep the checkpoints in DIR for the next time
     python benchmarks/run.py --markdown FILE     also put the tables into FILE, between the marks of each part
     python benchmarks/run.py --only engines      one part: engines, large, states, memory, rocksdb, operators, inspect,
                                              check, tables, maintain, cluster or objects
 
-Nothing is judged here: goals stand beside the figures, and whoever reads them decides.
+This script judges nothing: it prints goals beside the figures.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ from work import (
     run_serially,
 )
 
-from ttlsnap.engines import Engine
+from ttlsnap.compaction.engine import Engine
+from ttlsnap.compaction.task import PartitionTask
 from ttlsnap.engines.local import LocalEngine
 from ttlsnap.engines.spark import SparkEngine
-from ttlsnap.partition import PartitionTask
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.rocksdb.database import settings_of
 
@@ -68,7 +68,7 @@ Table = tuple[str, list[Row]]
 
 
 def engines(cache: Path, runs: int) -> list[Table]:
-    """The engines on 2M entries, against Spark's loading of the same state and against the codec."""
+    """Measure the engines on 2M entries, against Spark's load of the same state and against the codec."""
     checkpoint = make_checkpoints(cache, ["main"])["main"]
     cores = len(os.sched_getaffinity(0))
     with planned(checkpoint) as tasks:
@@ -134,7 +134,7 @@ def engines(cache: Path, runs: int) -> list[Table]:
 
 
 def large(cache: Path, runs: int) -> list[Table]:
-    """The engines on 20M entries, where starting processes is worth it."""
+    """Measure the engines on 20M entries, for which starting processes is useful."""
     small = make_checkpoints(cache, ["small"])["small"]
     cores = len(os.sched_getaffinity(0))
     session = spark_session()
@@ -163,7 +163,7 @@ def large(cache: Path, runs: int) -> list[Table]:
 
 
 def states(cache: Path, runs: int) -> list[Table]:
-    """What kinds of state cost, in one thread."""
+    """Measure kinds of state in one thread."""
     kinds = {
         "small": "72 bytes, lz4",
         "zstd": "72 bytes, zstd",
@@ -183,7 +183,7 @@ def states(cache: Path, runs: int) -> list[Table]:
 
 
 def memory(cache: Path, runs: int) -> list[Table]:
-    """A worker's peak memory and its CPU time, from 1M to 20M entries."""
+    """Measure a worker's peak memory and CPU time, from 1M to 20M entries."""
     small = make_checkpoints(cache, ["small"])["small"]
     nothing = _worker(small, -1)
     rows: list[Row] = [
@@ -208,7 +208,7 @@ def memory(cache: Path, runs: int) -> list[Table]:
 
 
 def rocksdb(cache: Path, runs: int) -> list[Table]:
-    """The whole of ``compact`` against Spark's own rewriter; and its work against librocksdb's."""
+    """Measure the whole of ``compact`` against Spark's own rewriter, and its work against librocksdb's."""
     checkpoint = make_checkpoints(cache, ["rocksdb"])["rocksdb"]
     session = spark_session()
     with tempfile.TemporaryDirectory(dir=cache) as folder, planned(checkpoint) as tasks:
@@ -320,7 +320,7 @@ def _large_partition(cache: Path, runs: int) -> list[Table]:
 
 
 def operators(cache: Path, runs: int) -> list[Table]:
-    """Operators whose entries hang together, against an aggregation of as many entries with the same provider."""
+    """Measure operators with linked entries, against an aggregation of as many entries with the same provider."""
     kinds = {
         "aggregation": "aggregation",
         "join": "stream-stream join, state format {join_format}",
@@ -360,7 +360,7 @@ def operators(cache: Path, runs: int) -> list[Table]:
 
 
 def inspect(cache: Path, runs: int) -> list[Table]:
-    """``ttlsnap inspect``, the whole process."""
+    """Measure ``ttlsnap inspect``, the whole process."""
     checkpoints = make_checkpoints(cache, ["main", "many"])
     with tempfile.TemporaryDirectory(dir=cache) as folder:
         many = many_files(checkpoints["many"], Path(folder, "checkpoint"), 100)
@@ -376,7 +376,7 @@ def inspect(cache: Path, runs: int) -> list[Table]:
 
 
 def checking(cache: Path, runs: int) -> list[Table]:
-    """``check`` and ``contract`` as whole processes, and ``doctor`` against a dry run of ``compact``."""
+    """Measure ``check`` and ``contract`` as whole processes, and ``doctor`` against a dry run of ``compact``."""
     checkpoints = make_checkpoints(cache, ["main", "many", "rocksdb"])
     with tempfile.TemporaryDirectory(dir=cache) as folder:
         many = many_files(checkpoints["many"], Path(folder, "checkpoint"), 100)
@@ -403,7 +403,7 @@ def checking(cache: Path, runs: int) -> list[Table]:
 
 
 def tables(cache: Path, runs: int) -> list[Table]:
-    """Delta tables against Delta's own statements, in one session."""
+    """Measure Delta tables against Delta's own statements, in one session."""
     from table_work import FILES, ROWS, DeltaTable, session
 
     changed: list[Row] = [("table", "what", "ttlsnap, s", "by hand, s", "wall ratio", "goal")]
@@ -434,7 +434,7 @@ def tables(cache: Path, runs: int) -> list[Table]:
 
 
 def maintaining(cache: Path, runs: int) -> list[Table]:
-    """``ttlsnap maintain``: what a target costs, and targets side by side."""
+    """Measure ``ttlsnap maintain``: the cost of a target, and several targets at a time."""
     per: list[Row] = [("engine", "1 target, s", "20 targets, s", "each further target, s", "goal")]
     beside: list[Row] = [("engine", "one partition at a time, s", "two, s", "wall ratio")]
     one = make_checkpoints(cache, ["one"])["one"]
@@ -460,7 +460,7 @@ def maintaining(cache: Path, runs: int) -> list[Table]:
 
 
 def clusters(cache: Path, runs: int) -> list[Table]:
-    """The Spark engine on a standalone cluster, with one executor and with two."""
+    """Measure the Spark engine on a standalone cluster, with one executor and with two."""
     small = make_checkpoints(cache, ["small"])["small"]
     found: dict[int, list[float]] = {1: [], 2: []}
     tiles = 48
@@ -482,7 +482,7 @@ def clusters(cache: Path, runs: int) -> list[Table]:
 
 
 def objects(cache: Path, runs: int) -> list[Table]:
-    """A small checkpoint in an object store, whose requests go one by one, and side by side."""
+    """Measure a small checkpoint in an object store, with one request at a time, and with many."""
     checkpoint = make_checkpoints(cache, ["some"])["some"]
     rows: list[Row] = [("requests at a time", "requests", "wall, s", "against one")]
     with late_store() as (bucket, proxy):
@@ -540,14 +540,16 @@ def _cache(folder: Path | None) -> Iterator[Path]:
 
 
 def _nothing(task: PartitionTask) -> PartitionTask:
-    """A task without files: what remains is what an engine costs."""
+    """Return a task without files, whose cost is that of the engine."""
     nothing = Lineage(task.stores[0].lineage.version, None, (), (), "")
     return replace(task, stores=(replace(task.stores[0], lineage=nothing),), staged_below=None)
 
 
 def _half_dropped(query: str, checkpoint: Path) -> contextlib.AbstractContextManager[list[PartitionTask]]:
-    """Tasks that drop about half of the entries, by the time that is at hand: the aggregation's own field, or else what
-    Spark stores."""
+    """Return tasks that drop about half of the entries.
+
+    They use the aggregation's own field, or the time that Spark stores.
+    """
     if query in OWN_TTL:
         return planned(checkpoint, None, None, half_expired(checkpoint))
     return planned(checkpoint, timestamp=TIMESTAMP if query == "aggregation" else None)

@@ -1,7 +1,7 @@
-"""The Delta tables that are measured, and what is done with them, all in one Spark session.
+"""The measured Delta tables and the work on them, all in one Spark session.
 
-Ten million rows, half of which have expired: ``spread``, so that each file has some of both, or ``by time``, as a table
-is that is clustered by it. Whatever changed a table is undone by ``RESTORE`` before the next has its turn.
+They have ten million rows, and half of these have expired: ``spread``, so that each file has some of both, or ``by
+time``, as in a table that is clustered by it. ``RESTORE`` undoes each change before the next one.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 from ttlsnap.clock import Clock
 from ttlsnap.delta.run import compact_table
 from ttlsnap.delta.session import CATALOG, EXTENSION
-from ttlsnap.entries import StateEntries
-from ttlsnap.state import StateDescriptor
-from ttlsnap.transform import StateSnapshotTransformer
+from ttlsnap.entries.batch import StateEntries
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.transform.protocols import StateSnapshotTransformer
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ _WRITTEN = 1  # the version of a new table: rows, and then its properties
 
 @contextmanager
 def session() -> Iterator[SparkSession]:
-    """A session with Delta, on all cores."""
+    """Yield a session with Delta, on all cores."""
     from delta import configure_spark_with_delta_pip
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Workers load the transformer from here.
+    # Workers import the transformer from this folder.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
     settings = {
         "spark.ui.enabled": "false",
@@ -71,7 +71,7 @@ def session() -> Iterator[SparkSession]:
 
 @dataclass(frozen=True)
 class Capped:
-    """One row in a hundred gets another value."""
+    """A factory of transformers that give one row in a hundred another value."""
 
     def create(self, state: StateDescriptor, clock: Clock) -> StateSnapshotTransformer:
         return _Capped()
@@ -90,7 +90,7 @@ class _Capped:
 
 
 class DeltaTable:
-    """A table, made where it is missing."""
+    """A table, created if it is missing."""
 
     def __init__(self, spark: SparkSession, folder: Path, by_time: bool, vectors: bool) -> None:
         self._spark = spark
@@ -100,7 +100,7 @@ class DeltaTable:
             self._write(by_time, vectors)
 
     def _write(self, by_time: bool, vectors: bool) -> None:
-        # The time is a matter of chance, within two months.
+        # Times are pseudorandom, within two months.
         rows = self._spark.range(0, ROWS, 1, FILES).selectExpr(
             "id AS user_id",
             "timestamp_seconds(1749988800 - pmod(xxhash64(id), 5184000)) AS last_seen",
@@ -118,7 +118,7 @@ class DeltaTable:
         self._spark.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ({words})")
 
     def restored(self, work: Callable[[], object]) -> Callable[[], Callable[[], object]]:
-        """What puts the table back, and then gives the work."""
+        """Return a function that restores the table, and returns the work."""
 
         def prepare() -> Callable[[], object]:
             self._spark.sql(f"RESTORE TABLE {self.name} TO VERSION AS OF {_WRITTEN}").collect()
@@ -127,26 +127,26 @@ class DeltaTable:
         return prepare
 
     def delete(self) -> None:
-        """By hand."""
+        """Delete the expired rows by hand."""
         self._spark.sql(f"DELETE FROM {self.name} WHERE {_EXPIRED}").collect()
 
     def count(self) -> None:
-        """What somebody asks before he deletes."""
+        """Count all rows and the expired ones, as a user does before a deletion."""
         self._spark.sql(f"SELECT count(*), count_if({_EXPIRED}) FROM {self.name}").collect()
 
     def compact(self, **options: Any) -> Any:
-        """By ttlsnap."""
+        """Compact the table with ttlsnap."""
         factory = TtlTransformerFactory(StateTtlConfig(parse_duration(TTL)), "last_seen")
         return compact_table(str(self.path), [factory], now=NOW, session=self._spark, **options)
 
     def rewrite(self) -> None:
-        """By ttlsnap, one row in a hundred."""
+        """Rewrite one row in a hundred with ttlsnap."""
         compact_table(str(self.path), [Capped()], now=NOW, session=self._spark)
 
     def scan_and_merge(self, changes: Path, compared: bool = False) -> None:
-        """The same by hand: all is read once, and what is known to change is merged.
+        """Do the same by hand: read everything once, and merge the known changes.
 
-        With ``compared`` into rows alone that are still what was read, which is what ttlsnap does.
+        With ``compared``, merge only into rows that still are as they were read, as ttlsnap does.
         """
         self._spark.read.format("delta").load(str(self.path)).write.format("noop").mode("overwrite").save()
         self._spark.read.parquet(str(changes)).createOrReplaceTempView("changes")
@@ -157,7 +157,7 @@ class DeltaTable:
         ).collect()
 
     def changes(self, folder: Path) -> Path:
-        """What changes, ready to be merged."""
+        """Write the changes for the ``MERGE``. Return their path."""
         path = folder / "changes"
         rows = self._spark.read.format("delta").load(str(self.path)).where(f"visits = {_RARE - 1}")
         columns = ("user_id", "last_seen", "visits * 0 AS visits", "name", "visits AS old_visits")

@@ -1,9 +1,8 @@
-"""Larger checkpoints than one wants to wait for: a real one's entries several times over, each time with other keys.
+"""Large checkpoints: the entries of a real one several times, each time with other keys.
 
 Spark takes minutes and gigabytes of heap for 20M entries. Here each state file of a checkpoint that Spark wrote is
-read, and written again with ttlsnap's own compressor, once per tile: the first four bytes of each key's string
-(``user``) become the tile's number. What Spark would put into other partitions stays where it is, which makes no
-difference to anything that is measured.
+read, and written once for each tile with ttlsnap's own compressor. The first four bytes of each key's string (``user``)
+become the tile's number. Spark would put some of these entries into other partitions, which makes no difference here.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from ttlsnap.stores.codecs import Compressor, decompress
 from ttlsnap.stores.hdfs.records import END
 
 _ENTRY = 72
-_STRING_AT = 4 + 8 + 8  # behind the key's length, its null bits and the string's place and size
+_STRING_AT = 4 + 8 + 8  # after the key's length, its null bits, and the offset and size of the string
 
 
 def tiled(source: Path, target: Path, tiles: int, *, snapshots: bool = True) -> Path:
-    """Make the checkpoint ``target`` of ``tiles`` times the entries of ``source``; without its snapshots if asked."""
+    """Make the checkpoint ``target`` with ``tiles`` times the entries of ``source``; optionally, omit its snapshots."""
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.delta", "*.snapshot", ".*.crc"))
     for file in source.glob("state/0/*/*.*"):
         if file.suffix == ".delta" or (file.suffix == ".snapshot" and snapshots):
@@ -30,7 +29,7 @@ def tiled(source: Path, target: Path, tiles: int, *, snapshots: bool = True) -> 
 
 
 def many_files(source: Path, target: Path, versions: int) -> Path:
-    """Make the checkpoint ``target`` with ``versions`` batches, the later ones copies of the last of ``source``."""
+    """Make the checkpoint ``target`` with ``versions`` batches: those of ``source``, and copies of its last one."""
     shutil.copytree(source, target)
     last = max(int(path.name) for path in (source / "commits").glob("[0-9]*"))
     for batch in range(last + 1, versions):

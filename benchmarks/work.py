@@ -1,4 +1,4 @@
-"""What is measured: the work of ttlsnap's engines, and what it is held against."""
+"""The measured work of ttlsnap's engines, and its baselines."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from checkpoints import NOW, TIMESTAMP, TTL
 
 from ttlsnap import clock_at, open_checkpoint, plan_compaction
 from ttlsnap.checkpoint.file_checksums import open_checked
-from ttlsnap.engines import Engine, run_tasks
-from ttlsnap.filesystem import open_directory
-from ttlsnap.partition import PartitionResult, PartitionTask, compact_partition, settle
+from ttlsnap.compaction.engine import Engine, run_tasks
+from ttlsnap.compaction.partition import compact_partition
+from ttlsnap.compaction.staged import settle
+from ttlsnap.compaction.task import PartitionResult, PartitionTask
+from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.codecs import Compressor, decompress
-from ttlsnap.stores.hdfs import HdfsStore
+from ttlsnap.stores.hdfs.store import HdfsStore
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 def planned(
     checkpoint: Path, ttl: str | None = TTL, timestamp: str | None = TIMESTAMP, now: str = NOW
 ) -> Iterator[list[PartitionTask]]:
-    """The tasks of a compaction of ``checkpoint``, as ``compact`` makes them, staging into a folder of their own."""
+    """Yield the tasks of a compaction of ``checkpoint``, as ``compact`` makes them, with a separate staging folder."""
     files = open_directory(str(checkpoint))
     found = open_checkpoint(files)
     config = StateTtlConfig(parse_duration(ttl)) if ttl else None
@@ -46,24 +48,24 @@ def planned(
 
 
 def run_engine(engine: Engine, tasks: Sequence[PartitionTask]) -> list[PartitionResult]:
-    """From the state's files to staged files, reopened and recounted."""
+    """Run an engine from the state's files to staged files, reopened and recounted."""
     return run_tasks(engine, tasks, lambda: None, lambda entries, dropped: None)
 
 
 def run_serially(tasks: Sequence[PartitionTask]) -> list[PartitionResult]:
-    """The same work in this thread."""
+    """Run the same work in this thread."""
     return [settle(task, result) for task in tasks for result in compact_partition(task)]
 
 
 def run_in_threads(tasks: Sequence[PartitionTask], threads: int) -> list[PartitionResult]:
-    """The same work in threads of this process: what the local engine does not do."""
+    """Run the same work in threads of this process, which the local engine does not do."""
     with ThreadPoolExecutor(threads) as pool:
         results = zip(tasks, pool.map(compact_partition, tasks), strict=True)
         return [settle(task, result) for task, mine in results for result in mine]
 
 
 def count(tasks: Sequence[PartitionTask], results: Sequence[PartitionResult]) -> tuple[int, int, int]:
-    """The entries that a report counts, those of them that were dropped, and all that are stored: some are derived."""
+    """Return the numbers of entries: in the report, dropped, and stored, including derived ones."""
     primary = {(store.name, state.state) for task in tasks for store in task.stores for state in store.states}
     reported = [state for result in results for state in result.states if (result.store, state.state) in primary]
     stored = sum(result.entries for result in results)
@@ -71,14 +73,17 @@ def count(tasks: Sequence[PartitionTask], results: Sequence[PartitionResult]) ->
 
 
 def codec_of(task: PartitionTask) -> str:
-    """The codec of the task's files."""
+    """Return the codec of the task's files."""
     assert isinstance(task.state_store, HdfsStore)
     return task.state_store.codec
 
 
 class CodecLimit:
-    """The least that the work can cost with these codecs, in one thread: each input byte verified and decompressed
-    once, each output byte compressed and digested once. Nothing is looked at, and nothing is reopened."""
+    """The lowest possible cost with these codecs, in one thread.
+
+    Each input byte is verified and decompressed once, and each output byte is compressed and digested once. No entry is
+    examined, and no file is reopened.
+    """
 
     def __init__(self, tasks: Sequence[PartitionTask]) -> None:
         self._tasks = tasks
@@ -105,18 +110,18 @@ class CodecLimit:
 
 
 def load_with_spark(session: SparkSession, checkpoint: Path) -> int:
-    """How many entries Spark finds when it loads the state from the checkpoint."""
-    # Without a look at the streams there is no coordinator of state stores, and the reader fails.
+    """Return how many entries Spark finds when it loads the state from the checkpoint."""
+    # Reading ``streams`` creates the coordinator of state stores, without which the reader fails.
     session.streams.active  # noqa: B018
     count: int = session.read.format("statestore").load(str(checkpoint)).count()
     return count
 
 
 def run_command(*arguments: Any) -> None:
-    """A command as a process of its own; doctor's finding something is no failure."""
+    """Run a command in a separate process. Problems that doctor finds are not a failure."""
     script = "from ttlsnap.cli import main; main()"
     command = [sys.executable, "-c", script, *map(str, arguments)]
-    # An installed command has its bytecode.
+    # An installed command has compiled bytecode, so the benchmark must not prevent that.
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
         command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=Path(__file__).parent, env=env

@@ -1,7 +1,7 @@
-"""A process that compacts one partition and says what it took: ``python worker.py CHECKPOINT PARTITION``.
+"""A process that compacts one partition and prints its cost: ``python worker.py CHECKPOINT PARTITION``.
 
-Prints JSON: entries, raw (decompressed) bytes of the partition's files, CPU seconds of the work, and the process's
-greatest resident size in bytes, the interpreter and its libraries included. ``-1`` for no partition: what those take.
+It prints JSON: entries, raw (decompressed) bytes of the partition's files, CPU seconds of the work, and the process's
+largest resident size in bytes, with the interpreter and its libraries. ``-1`` means no partition, to measure those.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from pathlib import Path
 
 from work import codec_of, planned
 
-from ttlsnap.filesystem import open_directory
-from ttlsnap.partition import PartitionTask, compact_partition
+from ttlsnap.compaction.partition import compact_partition
+from ttlsnap.compaction.task import PartitionTask
+from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.codecs import decompress
-from ttlsnap.stores.hdfs import HdfsStore
+from ttlsnap.stores.hdfs.store import HdfsStore
 
 
 def main() -> None:
@@ -34,7 +35,7 @@ def main() -> None:
             result.raise_failure()
             entries = result.entries
         figures = {"entries": entries, "cpu": time.process_time() - started, "peak": _peak()}
-        # Afterwards, so that it does not count.
+        # This comes last, so that it does not count.
         hdfs = partition >= 0 and isinstance(tasks[partition].state_store, HdfsStore)
         figures["raw"] = _raw_bytes(tasks[partition]) if hdfs else 0
         print(json.dumps(figures))
