@@ -9,7 +9,7 @@ SPARKS := .venvs/spark-3.5 .venvs/spark-4.0 .venvs/spark-4.1
 # These are for all of the matrix.
 OLD_SPARKS := .venvs/spark-3.1 .venvs/spark-3.2 .venvs/spark-3.3 .venvs/spark-3.4
 
-.PHONY: demo test test-matrix lint venvs old-venvs servers strace benchmark clean
+.PHONY: demo test test-matrix lint docs venvs old-venvs servers strace benchmark clean
 
 demo: $(VENV)/installed
 	$(BIN)/python sample_checkpoints/demo.py
@@ -23,8 +23,16 @@ test-matrix: $(VENV)/tested venvs old-venvs servers strace
 lint: $(VENV)/tested
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+	$(BIN)/python docs/prose.py
 	$(BIN)/mypy
-	$(BIN)/mypy benchmarks sample_checkpoints
+	$(BIN)/mypy benchmarks sample_checkpoints docs
+
+# The documentation site, in build/site. A broken link or anchor is an error.
+docs: $(VENV)/tested
+	$(BIN)/python docs/assemble.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 benchmark: $(VENV)/tested
 	$(BIN)/python benchmarks/run.py
