@@ -1,7 +1,7 @@
-"""``make demo``: drop the expired entries of a checkpoint that real Spark wrote, and see the query go on.
+"""The demo of ``make demo``: it drops the expired entries of a checkpoint, and real Spark restarts the query.
 
-Works on a copy of ``agg-deltas-lz4-4.2`` in a temporary folder. Every line after a ``$`` is a command as a user
-would type it, followed by what it prints.
+The demo works on a copy of ``agg-deltas-lz4-4.2`` in a temporary folder. Every line after a ``$`` is a command as a
+user would type it. The output of the command follows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
-# At the end, where it can hide nobody's package.
+# Append the path, so that it does not hide an installed package.
 sys.path.append(str(HERE.parent))
 
 from tests.judge.queries import Event, Query  # noqa: E402  (needs the path above)
@@ -26,23 +26,25 @@ WEEK = ("--ttl", "7d", "--timestamp", "value.max")
 
 
 def main() -> None:
-    """Look, compact, look again, restart."""
+    """Inspect the sample, compact it, and restart its query."""
     with tempfile.TemporaryDirectory(prefix="ttlsnap-demo-") as folder:
         shutil.copytree(HERE / "agg-deltas-lz4-4.2", Path(folder, NAME))
-        say("The state of a query that counts the visits of each user, for ever: most have not been seen for a while.")
+        say("This is the state of a query that counts the visits of each user. Most users have not come back for days.")
         ttlsnap(folder, "inspect", NAME, "--age", "--timestamp", "value.max")
-        say("What would go, if users who have not been seen for seven days were forgotten?")
-        ttlsnap(folder, "compact", NAME, *WEEK, "--dry-run", "--engine", "local")
+        say("What would be dropped if users expire after seven days? (Workers on this machine answer, without a JVM.)")
+        ttlsnap(folder, "compact", NAME, *WEEK, "--dry-run")
         gone, kept = one_of_each(folder)
-        say("Forget them. (Spark runs this one; --engine local would need no JVM.)")
-        ttlsnap(folder, "compact", NAME, *WEEK)
+        say("Drop them. (This time Spark runs the partitions.)")
+        ttlsnap(folder, "compact", NAME, *WEEK, "--engine", "spark")
         ttlsnap(folder, "history", NAME)
-        say(f"Now real Spark starts the query again, and {kept['key']['key']} and {gone['key']['key']} come back:")
+        say(
+            f"Now real Spark restarts the query, and the users {kept['key']['key']} and {gone['key']['key']} come back:"
+        )
         restart(Path(folder), gone, kept)
 
 
 def one_of_each(folder: str) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, str]]]:
-    """The user not seen for the longest time, and the one seen last."""
+    """Return the user who was not seen for the longest time, and the user who was seen last."""
     command = [*script(), "inspect", NAME, "--entries", "1000", "--format", "json"]
     shown = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
     entries = sorted(json.loads(shown)["entries"], key=lambda entry: str(entry["value"]["max"]))
@@ -50,30 +52,30 @@ def one_of_each(folder: str) -> tuple[dict[str, dict[str, str]], dict[str, dict[
 
 
 def restart(folder: Path, gone: dict[str, dict[str, str]], kept: dict[str, dict[str, str]]) -> None:
-    """The planned batch and one more on the compacted checkpoint, by real Spark."""
+    """Restart the query with real Spark for the planned batch and one more, and print what it counts."""
     with Judge(folder) as spark:
         query = spark.adopt(folder / NAME, Query("agg_update_watermark"))
         visits = [Event(str(user["key"]["key"]), 1_800_000_000, 1) for user in (gone, kept)]
         rows = [json.loads(row) for batch in spark.restart(query, [visits]) for row in batch.rows]
-    for user, what in ((kept, "was kept and goes on"), (gone, "had expired and starts afresh")):
+    for user, what in ((kept, "was kept, and continues"), (gone, "was dropped, and starts afresh")):
         (row,) = (row for row in rows if row["key"] == user["key"]["key"])
         print(f"  {row['key']} {what}: {user['value']['count']} visits before, {row['n']} now")
 
 
 def say(text: str) -> None:
-    """A line for the reader."""
+    """Print a line for the reader."""
     print(f"\n{text}\n", flush=True)
 
 
 def script() -> list[str]:
-    """The installed command."""
+    """Return the path of the installed command."""
     return [str(Path(sys.executable).with_name("ttlsnap"))]
 
 
 def ttlsnap(folder: str, *arguments: str) -> None:
     """Show a command, and run it."""
     print(f"$ ttlsnap {' '.join(arguments)}", flush=True)
-    # The sample was written a moment ago as far as file times tell, and no query runs on it.
+    # No query is running on the fresh copy, although its file times suggest one.
     stopped = ("--stopped",) if arguments[0] == "compact" else ()
     subprocess.run([*script(), *arguments, *stopped], cwd=folder, check=True, stdin=subprocess.DEVNULL, env=os.environ)
 

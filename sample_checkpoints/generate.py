@@ -1,16 +1,16 @@
-"""Writes the sample checkpoints anew, with real Spark, and the README that says what is odd about each.
+"""Generator of the sample checkpoints and of the table in their README. Real Spark writes the checkpoints.
 
-    python sample_checkpoints/generate.py            all of them
-    python sample_checkpoints/generate.py NAME...    only these
+    python sample_checkpoints/generate.py            all samples
+    python sample_checkpoints/generate.py NAME...    only these samples
 
-Needs what the wide tests need (``make venvs old-venvs``), and for ``no-schema-3.0`` a ``spark-3.0`` beside the other
-interpreters, with a ``scala-library`` of 2.12.15 or later in place of its own. Samples of a version before 3.5 that is
-not there are left as they are.
+The generator needs the environments of the wide tests (``make venvs old-venvs``). The sample ``no-schema-3.0`` also
+needs an environment ``spark-3.0`` beside the others. Replace its ``scala-library`` with version 2.12.15 or later.
+A sample of a Spark version before 3.3 stays unchanged if that version is not installed.
 
-A checkpoint cannot be written twice alike: Spark puts ids and the time of day into it. The events end at the
-full hour before, so that the two clocks of a checkpoint, its watermark and the time of its last batch, are
-about an hour apart at most and a TTL means the same by either. Work is done in a folder of the system's
-temporary directory with a fixed name, because a checkpoint names its source's files with their whole paths.
+Two runs never write the same bytes, because Spark writes ids and the time of day into a checkpoint. The events end at
+the last full hour, so that a TTL means the same by both clocks. The watermark and the time of the last batch differ by
+about an hour at most. The generator works in a temporary folder with a fixed name, because a checkpoint contains the
+full paths of its source's files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
-# At the end, where it can hide nobody's package.
+# Append the path, so that it does not hide an installed package.
 sys.path.append(str(HERE.parent))
 
 from tests.judge.processes import JudgeError, interpreter  # noqa: E402  (needs the path above)
@@ -37,7 +37,7 @@ Batches = list[list[Event]]
 
 
 def visits(end: int) -> Batches:
-    """Some hundreds of users over 30 days; most have not been seen for a while."""
+    """Return visits of 480 users over 30 days. Most users were last seen days ago."""
     chance = random.Random(30)
     batches: Batches = [[] for _ in range(6)]
     for user in range(480):
@@ -45,13 +45,13 @@ def visits(end: int) -> Batches:
         for moment in sorted(chance.uniform(first, last) for _ in range(chance.randint(1, 4))):
             seen = end - 30 * DAY + int(moment)
             batches[int(moment // (5 * DAY))].append(Event(f"user-{user:04d}", seen, chance.randint(1, 99)))
-    # The last moment of all, from which the watermark follows.
+    # This is the latest event. It determines the watermark.
     batches[-1].append(Event("user-0000", end, 1))
     return batches
 
 
 def few(end: int) -> Batches:
-    """Some tens of keys over 12 days, a null and a non-ASCII one among them, and one without a time."""
+    """Return events of some tens of keys over 12 days, with a null key, a non-ASCII key, and a key without a time."""
     batches = [
         [Event(f"key-{day * 2 + place}", end - (11 - day) * DAY + place * 60, place) for place in range(8)]
         for day in (0, 3, 6, 9)
@@ -61,12 +61,12 @@ def few(end: int) -> Batches:
 
 
 def fewer(end: int) -> Batches:
-    """The last two of ``few``: RocksDB's files are many."""
+    """Return the last two batches of ``few``, because RocksDB writes many files."""
     return few(end)[-2:]
 
 
 def returning(end: int) -> Batches:
-    """The same keys in each of four batches, fewer of them each time."""
+    """Return four batches. Each batch has the same keys as the batch before it, except two."""
     return [
         [
             Event(f"key-{place}", end - (12 - 4 * day) * DAY + place * 60, 10 * day + place)
@@ -77,12 +77,12 @@ def returning(end: int) -> Batches:
 
 
 def returning_twice(end: int) -> Batches:
-    """The last two of ``returning``."""
+    """Return the last two batches of ``returning``."""
     return returning(end)[-2:]
 
 
 def twins(end: int) -> Batches:
-    """Several odd and even numbers of one key and moment."""
+    """Return batches with several odd and even numbers for the same key and time."""
     return [
         [
             Event(f"key-{place}", end - (8 - 4 * day) * DAY + place * 60, number)
@@ -94,7 +94,10 @@ def twins(end: int) -> Batches:
 
 
 def closing_windows(end: int) -> Batches:
-    """An hour a batch, so that each closes a window; some come late, but not too late, and close at once."""
+    """Return a batch for each hour, so that each batch closes a window.
+
+    Some events are late but still accepted. Their windows close at once.
+    """
     batches = []
     for hour in range(8):
         now = end - (8 - hour) * HOUR
@@ -105,7 +108,7 @@ def closing_windows(end: int) -> Batches:
 
 @dataclass(frozen=True)
 class Sample:
-    """One checkpoint: what is odd about it, and how it is made."""
+    """One checkpoint: its special feature, and how Spark writes it."""
 
     name: str
     odd: str
@@ -298,7 +301,7 @@ SAMPLES = (
 
 
 def main(names: list[str]) -> None:
-    """Writes the samples of these names, or all, and the README."""
+    """Write the samples with these names, or all samples, and the README."""
     unknown = set(names) - {sample.name for sample in SAMPLES}
     if unknown:
         raise SystemExit(f"no such sample: {', '.join(sorted(unknown))}")
@@ -313,13 +316,13 @@ def main(names: list[str]) -> None:
                 print(f"{sample.name}: no Spark {sample.version} here, left as it is")
                 continue
             write(judge, sample, end)
-    # A JVM may still be tidying up in there.
+    # A JVM may still be deleting its files in this folder.
     shutil.rmtree(work, ignore_errors=True)
     readme()
 
 
 def write(judge: Judge, sample: Sample, end: int) -> None:
-    """Makes one checkpoint and puts it in this folder."""
+    """Write one checkpoint into this folder."""
     batches = sample.events(end)
     last = batches.pop() if sample.uncommitted else None
     made = judge.write(sample.query, batches, layout=sample.layout, version=sample.version, uncommitted=last)
@@ -339,7 +342,7 @@ def _is_there(version: str) -> bool:
 
 
 def readme() -> None:
-    """Puts the table of what is odd about each into the README, below its words."""
+    """Replace the table of samples in the README. The text above the table stays."""
     page = HERE / "README.md"
     words = page.read_text().partition("| checkpoint |")[0]
     rows = [f"| `{sample.name}` | {sample.odd} |" for sample in SAMPLES]

@@ -1,9 +1,10 @@
-"""The transformers that come with ttlsnap, and finding those that users bring.
+"""The built-in transformers, and the search for those of users.
 
-A transformer's factory is found by its name in the entry-point group ``ttlsnap.transformers``, where the built-in
-ones stand too, or as ``module:attribute``. Loading one runs its author's code: name only what you trust.
+A transformer's factory is found by its name in the entry-point group ``ttlsnap.transformers``, which also has the
+built-in ones, or as ``module:attribute``. Loading one runs its author's code, so name only code that you trust.
 """
 
+from ttlsnap.schema.units import parse_duration
 from ttlsnap.transformers.config import (
     CleanupStrategies,
     StateTtlConfig,
@@ -11,7 +12,6 @@ from ttlsnap.transformers.config import (
     UpdateType,
 )
 from ttlsnap.transformers.ttl import TtlTransformerFactory, expired
-from ttlsnap.units import parse_duration
 
 __all__ = [
     "CleanupStrategies",

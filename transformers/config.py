@@ -1,12 +1,13 @@
-"""``StateTtlConfig``: how long state lives, in Flink's terms.
+"""``StateTtlConfig``: the time-to-live of state, in Flink's terms.
 
-What each setting means for an offline scan:
+In an offline scan, each setting has this meaning:
 
 * ``ttl`` and ``time_characteristic`` decide which entries have expired.
-* ``update_type`` says which accesses renew an entry's timestamp, ``visibility`` whether a query may still see
-  what has expired. Both are about a running query: they do not influence a scan (nor do they in Flink), and are
-  here so that one configuration can describe a state in full.
-* ``cleanup`` names the strategies; a full scan is ``full_snapshot``.
+* ``update_type`` says which accesses renew an entry's timestamp, and ``visibility`` whether a query may still see
+  expired entries. Both concern a running query and have no effect on a scan, as in Flink. They exist so that one
+  configuration can describe a state completely.
+* ``cleanup`` names the strategies. A scan is always ``full_snapshot``, so other values are refused: a policy has
+  incremental cleanup, and ``--rewrite`` says how RocksDB files are written.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ttlsnap.errors import UsageError
 
 
 class UpdateType(StrEnum):
-    """Which accesses of a running query renew an entry's timestamp."""
+    """The accesses of a running query that renew an entry's timestamp."""
 
     DISABLED = "Disabled"
     ON_CREATE_AND_WRITE = "OnCreateAndWrite"
@@ -28,7 +29,7 @@ class UpdateType(StrEnum):
 
 
 class StateVisibility(StrEnum):
-    """Whether a running query sees entries that have expired and are not cleaned up yet."""
+    """The visibility, for a running query, of expired entries that are not removed yet."""
 
     RETURN_EXPIRED_IF_NOT_CLEANED_UP = "ReturnExpiredIfNotCleanedUp"
     NEVER_RETURN_EXPIRED = "NeverReturnExpired"
@@ -36,10 +37,10 @@ class StateVisibility(StrEnum):
 
 @dataclass(frozen=True)
 class CleanupStrategies:
-    """How expired entries are removed: in a full scan, in bounded parts, or with RocksDB's compaction.
+    """The ways to remove expired entries: in a full scan, in bounded parts, or with RocksDB's compaction.
 
-    ``incremental`` is the number of entries to look at in each step, None for off; ``rocksdb`` whether compaction
-    removes them.
+    ``incremental`` is the number of entries to examine in each step, None for off. ``rocksdb``: compaction removes
+    them.
     """
 
     full_snapshot: bool = True
@@ -55,8 +56,8 @@ class CleanupStrategies:
 class StateTtlConfig:
     """The time-to-live of a state.
 
-    ``ttl_us`` is in microseconds; 0 is allowed only for timestamps that are moments of expiry already.
-    ``time_characteristic`` None means the clock of the state's operator. Raises UsageError for a negative ttl.
+    ``ttl_us`` is in microseconds; 0 is allowed only for timestamps that are expiry times.
+    ``time_characteristic`` None means the clock of the state's operator. Raise UsageError for a negative TTL.
     """
 
     ttl_us: int
@@ -68,10 +69,19 @@ class StateTtlConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.ttl_us <= MAX_INT64:
             raise UsageError(f"a ttl of {self.ttl_us} microseconds is out of range: 0 to {MAX_INT64}")
+        if not self.cleanup.full_snapshot:
+            raise UsageError("cleanup: full_snapshot=False has no effect; a run always scans the whole snapshot")
+        if self.cleanup.incremental is not None:
+            raise UsageError(
+                f"cleanup: incremental={self.cleanup.incremental} has no effect here; "
+                'use strategy = "incremental" in a maintenance policy'
+            )
+        if self.cleanup.rocksdb:
+            raise UsageError("cleanup: rocksdb=True has no effect here; use rewrite, or --rewrite on the command line")
 
     @classmethod
     def of(cls, ttl: timedelta) -> StateTtlConfig:
-        """The configuration with all defaults and this ttl, which must be positive."""
+        """Return a configuration with this TTL, which must be positive, and all defaults."""
         if ttl <= timedelta(0):
             raise UsageError(f"a ttl must be positive, not {ttl}")
         return cls(ttl // timedelta(microseconds=1))

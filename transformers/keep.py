@@ -1,29 +1,33 @@
-"""Keeps everything: scans and verifies every entry, and changes none."""
+"""The transformer that keeps everything: the run scans and verifies every entry, and changes none."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ttlsnap.clock import Clock
-from ttlsnap.entries import StateEntries
+from ttlsnap.entries.batch import StateEntries
+from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UsageError
-from ttlsnap.state import StateDescriptor
-from ttlsnap.transform import StateSnapshotTransformer
+from ttlsnap.transform.protocols import StateSnapshotTransformer
 
 
 @dataclass(frozen=True)
 class KeepTransformerFactory:
-    """For a dry run that reads all there is, or a copy with ``--output``."""
+    """Keep every entry: for a dry run that reads everything, or a copy with ``--output``."""
 
     @classmethod
     def from_options(cls, options: dict[str, str]) -> KeepTransformerFactory:
-        """There are no options."""
+        """No options."""
         if options:
-            raise UsageError(f"the keep transformer has no option {sorted(options)[0]!r}")
+            raise UsageError(f"the keep transformer has no options; remove {sorted(options)[0]!r}")
         return cls()
 
+    def describe(self) -> str:
+        """Return the rule: it keeps every entry."""
+        return "keep"
+
     def create(self, state: StateDescriptor, clock: Clock) -> StateSnapshotTransformer | None:
-        """A transformer for any state."""
+        """Return a transformer for any state."""
         return _Keep()
 
 

@@ -1,9 +1,9 @@
-"""Finding transformers by name, and making their factories from ``--set`` options.
+"""The search for transformers by name, and the creation of their factories from ``--set`` options.
 
     name               in the entry-point group ``ttlsnap.transformers``
     module:attribute   anything importable
 
-Either leads to a factory object, a class with ``from_options(dict)`` or without arguments, or a function of
+Both lead to a factory object, a class with ``from_options(dict)`` or without arguments, or a function of
 ``(key, value)`` that returns ``Keep``, ``Drop`` or ``Replace``.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 
 from ttlsnap.errors import UsageError
 from ttlsnap.expired.receivers import TABLE, ExpiredCallback
-from ttlsnap.transform import CollectionStrategy, EntryTransformerFactory, StateSnapshotTransformerFactory
+from ttlsnap.transform.protocols import CollectionStrategy, EntryTransformerFactory, StateSnapshotTransformerFactory
 
 GROUP = "ttlsnap.transformers"
 
@@ -34,8 +34,8 @@ class TransformerInfo:
     options: str
 
 
-def installed() -> list[TransformerInfo]:
-    """The transformers in the entry-point group, by name; one that cannot be loaded says so."""
+def list_installed() -> list[TransformerInfo]:
+    """Return the transformers in the entry-point group, by name; one that cannot be loaded says so."""
     return [_info(point) for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)]
 
 
@@ -53,16 +53,16 @@ def _first_line(thing: object) -> str:
 
 
 def load_factory(name: str, options: dict[str, str]) -> StateSnapshotTransformerFactory:
-    """The factory called ``name`` with its options; importing it runs its author's code.
+    """Return the factory ``name`` with its options. Importing it runs its author's code.
 
-    Raises UsageError when it cannot be found, loaded or given these options.
+    Raise UsageError if it cannot be found or loaded, or does not accept the options.
     """
     found = _load(name)
     if hasattr(found, "from_options"):
         return _checked(name, _made(name, options, lambda: found.from_options(dict(options))))
     is_function = callable(found) and not inspect.isclass(found) and not hasattr(found, "create")
     if options.keys() - ({"strategy"} if is_function else set()):
-        raise UsageError(f"transformer {name!r} takes no such options: it has no from_options")
+        raise UsageError(f"transformer {name!r} takes no options: it has no from_options")
     if inspect.isclass(found):
         return _checked(name, _made(name, options, found))
     if hasattr(found, "create"):
@@ -70,7 +70,7 @@ def load_factory(name: str, options: dict[str, str]) -> StateSnapshotTransformer
     if is_function:
         strategy = options.get("strategy", CollectionStrategy.TRANSFORM_ALL)
         return EntryTransformerFactory(found, CollectionStrategy.parse(strategy))
-    raise UsageError(f"{name!r} is {type(found).__name__}: no factory, class or function")
+    raise UsageError(f"{name!r} is {type(found).__name__}, not a factory, class or function")
 
 
 def _load(name: str) -> Any:
@@ -97,9 +97,9 @@ def _imported(module: str, attribute: str) -> Any:
 
 
 def load_callback(name: str) -> ExpiredCallback:
-    """The function ``module:attribute``, to be called with what is dropped; importing it runs its author's code.
+    """Return the function ``module:attribute``, which will be called with dropped entries.
 
-    Raises UsageError when it cannot be loaded.
+    Importing it runs its author's code. Raise UsageError if it cannot be loaded.
     """
     module, _, attribute = name.partition(":")
     try:
@@ -112,7 +112,7 @@ def load_callback(name: str) -> ExpiredCallback:
 
 
 def is_function(text: str) -> bool:
-    """Whether ``text`` is meant as ``module:function``, and not as a path, a URI or a Delta table."""
+    """Return whether ``text`` is ``module:function``, and not a path, a URI or a Delta table."""
     if text.startswith(TABLE):
         return False
     module, colon, attribute = text.partition(":")

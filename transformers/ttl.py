@@ -1,13 +1,13 @@
-"""Time-to-live: an entry goes when ``timestamp + ttl <= now``.
+"""Time-to-live: an entry expires when ``timestamp + ttl <= now``.
 
-The limit is inclusive, as in Flink. A null timestamp never expires: an entry without a time is kept, and counted. A
-negative one is an ordinary moment before 1970. The sum cannot overflow.
+The limit is inclusive, as in Flink. A null timestamp never expires: an entry without a time is kept and counted. A
+negative one is a time before 1970. The sum cannot overflow.
 
-Which field is the timestamp is named (``value.last_seen``, ``key.window.end``, with a unit where it is a number:
-``value.seen:ms``), or it is the one that Spark itself stores for the operator. A state that has no such field is
-left alone, and the report says so; a field that no state has is an error that lists those there are.
+The user names the field of the timestamp (``value.last_seen``, ``key.window.end``, with a unit if it is a number:
+``value.seen:ms``). The default is the time that Spark itself stores for the operator. A state without the field stays
+unchanged, and the report says so. A field that no state has is an error, which lists the fields.
 
-What is read of each entry is one 8-byte word, and the words that lead to it.
+Of each entry, only one 8-byte word and the words that lead to it are read.
 """
 
 from __future__ import annotations
@@ -18,17 +18,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 from ttlsnap.clock import MAX_INT64, MIN_INT64, Clock, TimeCharacteristic
-from ttlsnap.entries import StateEntries
+from ttlsnap.entries.batch import StateEntries
+from ttlsnap.entries.descriptor import SIDES, StateDescriptor
+from ttlsnap.entries.timestamps import TimestampField, field_listing, split_unit, timestamp_field
 from ttlsnap.errors import UsageError
-from ttlsnap.operators import aggregation, group_state, session_window
-from ttlsnap.state import SIDES, StateDescriptor
-from ttlsnap.timestamps import TimestampField, field_listing, split_unit, timestamp_field
-from ttlsnap.transform import CollectionStrategy, Cutoff, StateSnapshotTransformer, TimeSummary
+from ttlsnap.schema.units import format_duration, parse_duration
+from ttlsnap.transform.protocols import CollectionStrategy, Cutoff, StateSnapshotTransformer, TimeSummary
 from ttlsnap.transformers.config import StateTtlConfig
-from ttlsnap.units import parse_duration
 
-# What is the moment of writing and a duration; a window's end, or an event's own time, is not.
-_WRITTEN_PLUS_TTL = ("value.ttlExpirationMs:ms", "value.expiresAtMicros:us", "value.timeoutTimestamp:ms")
 _SIDES = tuple(f"{side}:" for side in SIDES)
 
 Int64 = npt.NDArray[np.int64]
@@ -36,10 +33,10 @@ Mask = npt.NDArray[np.bool_]
 
 
 def expired(timestamp: Int64, ttl: int, now: int) -> Mask:
-    """Where ``timestamp + ttl <= now``, as if integers had no end.
+    """Return where ``timestamp + ttl <= now``, without overflow.
 
-    ``timestamp`` is int64[n]; ``ttl`` (not negative) and ``now`` are int64; all in one unit. Flink's rule, from its
-    ``TtlUtils``: the ttl is cut to what the timestamp leaves room for.
+    ``timestamp`` is int64[n]; ``ttl`` (not negative) and ``now`` are int64; all have the same unit. The rule is that of
+    Flink's ``TtlUtils``: the TTL is limited so that the sum fits.
     """
     room = np.where(timestamp > 0, MAX_INT64 - np.maximum(timestamp, 0), ttl)
     result: Mask = timestamp + np.minimum(ttl, room) <= now
@@ -48,13 +45,12 @@ def expired(timestamp: Int64, ttl: int, now: int) -> Mask:
 
 @dataclass(frozen=True)
 class TtlTransformerFactory:
-    """Drops what has outlived ``ttl``.
+    """Drop entries that have expired.
 
-    ``config`` None means: no ttl beyond the moment of expiry that Spark stores, and states for which Spark stores
-    none are left alone. ``timestamp`` names the field; None is what Spark stores for the operator. Of several names
-    each is for one side of a join, which stands before it: ``left:value.at``. ``old_ttl_us`` is taken off the moment of
-    expiry that Spark stores, so that the ttl counts from the moment of writing. ``strategy`` says how far lists are
-    looked at.
+    ``config`` None means: entries expire at the time that Spark stores, and states without one stay unchanged.
+    ``timestamp`` names the field; None means the time that Spark stores. Several names are for the sides of a join:
+    ``left:value.at``. ``old_ttl_us`` is subtracted from the expiry time that Spark stores, so that the TTL counts from
+    the time of writing. ``strategy`` says which values of a list are examined.
     """
 
     config: StateTtlConfig | None = None
@@ -65,11 +61,13 @@ class TtlTransformerFactory:
 
     @classmethod
     def from_options(cls, options: dict[str, str]) -> TtlTransformerFactory:
-        """From ``--set``: ``ttl``, ``timestamp``, ``time``, ``old_ttl``, ``strategy``."""
+        """``ttl``, ``timestamp``, ``time``, ``old_ttl``, ``strategy``: as the options of ``compact``."""
         known = ("ttl", "timestamp", "time", "old_ttl", "strategy")
         unknown = set(options) - set(known)
         if unknown:
-            raise UsageError(f"the ttl transformer has no option {sorted(unknown)[0]!r}; it has {', '.join(known)}")
+            raise UsageError(
+                f"the ttl transformer has no option {sorted(unknown)[0]!r}; its options are {', '.join(known)}"
+            )
         ttl, time, old_ttl = options.get("ttl"), options.get("time"), options.get("old_ttl")
         return cls(
             StateTtlConfig(parse_duration(ttl)) if ttl else None,
@@ -79,26 +77,34 @@ class TtlTransformerFactory:
             CollectionStrategy.parse(options.get("strategy", CollectionStrategy.TRANSFORM_ALL)),
         )
 
+    def describe(self) -> str:
+        """Return the rule in the words of the command line: ``ttl 7d by value.max``."""
+        if self.config is None:
+            return "Spark's expiry times"
+        old = f" instead of {format_duration(self.old_ttl_us)}" if self.old_ttl_us else ""
+        time = f"by {', '.join(self._names)}" if self._names else "after the time that Spark stores"
+        return f"ttl {format_duration(self.config.ttl_us)}{old} {time}"
+
     def plan(self, states: Sequence[StateDescriptor], clock: Clock) -> list[str | None]:
-        """Why each state is left alone, if it is. Raises UsageError when none has the field that was named."""
+        """Return for each state why it stays unchanged, or None. Raise UsageError if no state has the named field."""
         if self.old_ttl_us and (self.config is None or self._names):
             raise UsageError(
-                "--old-ttl is taken off the moment of expiry that Spark stores: it needs --ttl, how long an entry is "
-                "to live from the moment of writing, and no --timestamp"
+                "--old-ttl is subtracted from the moment of expiry that Spark stores. Use it with --ttl (how long an "
+                "entry lives after it was written), and without --timestamp"
             )
         if not states and self._names:
-            raise UsageError(f"no state that may be changed has the field {split_unit(self._names[0])[0]}")
+            raise UsageError(f"no state that can be changed has the field {split_unit(self._names[0])[0]}")
         reasons = [self._reason(state) for state in states]
         self._check_names(states)
         if states and all(reasons) and (self.timestamp is not None or self.config is not None):
-            raise UsageError(f"{reasons[0]}.\nThe fields there are:\n{field_listing(states)}")
+            raise UsageError(f"{reasons[0]}.\nIts fields are:\n{field_listing(states)}")
         for state, reason in zip(states, reasons, strict=True):
             if reason is None:
                 clock.of(state.operator).now(self._time(state))
         return reasons
 
     def _check_names(self, states: Sequence[StateDescriptor]) -> None:
-        """What was named for one side of a join must be there."""
+        """Raise UsageError if a side of a join lacks the field that is named for it."""
         for name in self._names:
             side, _, field = name.partition(":")
             if not name.startswith(_SIDES):
@@ -106,12 +112,12 @@ class TtlTransformerFactory:
             meant = [state for state in states if state.side == side]
             if not any(state.field(split_unit(field)[0]) for state in meant):
                 raise UsageError(
-                    f"--timestamp {name}: no state of a {side} side has the field {split_unit(field)[0]}.\n"
-                    f"The fields there are:\n{field_listing(states)}"
+                    f"--timestamp {name}: no state of a {side} side has the field {split_unit(field)[0]}.\nIts fields "
+                    f"are:\n{field_listing(states)}"
                 )
 
     def create(self, state: StateDescriptor, clock: Clock) -> StateSnapshotTransformer | None:
-        """A transformer for ``state``; None when it lacks the field."""
+        """Return a transformer for ``state``; None if it lacks the field."""
         if self._reason(state) is not None:
             return None
         ttl = self.config.ttl_us if self.config else 0
@@ -123,11 +129,11 @@ class TtlTransformerFactory:
         )
 
     def with_names(self, spelled: Callable[[str], str]) -> TtlTransformerFactory:
-        """The same with its timestamps' names spelled another way."""
+        """Return the same factory with other names for its timestamps."""
         return replace(self, timestamp=tuple(map(spelled, self._names)) or None)
 
     def cutoff(self, state: StateDescriptor, clock: Clock) -> Cutoff | None:
-        """The last moment that has expired; None when ``state`` lacks the field."""
+        """Return the last time that has expired; None if ``state`` lacks the field."""
         if self._reason(state) is not None:
             return None
         time = self._time(state)
@@ -138,18 +144,24 @@ class TtlTransformerFactory:
     def _reason(self, state: StateDescriptor) -> str | None:
         name = self._name(state)
         if name is None and self._names:
-            return f"no --timestamp is for the {state.side} side" if state.side else "every --timestamp is for a join"
+            return (
+                f"no --timestamp names the {state.side} side"
+                if state.side
+                else "every --timestamp names a side of a join"
+            )
+        if name is None and state.without_time:
+            return state.without_time
         if name is None:
             hint = "; name one with --timestamp" if self.config else "; give --ttl and --timestamp to expire it"
-            return f"no timestamp is known that Spark stores for {state.operator_name or 'this operator'}{hint}"
+            return f"Spark stores no timestamp for {state.operator_name or 'this operator'}{hint}"
         if self._names and self.config is None:
-            raise UsageError("--timestamp needs --ttl: how long is an entry to live after that time?")
+            raise UsageError("--timestamp needs --ttl: how long an entry lives after that time")
         if not self._names and state.stored_time is None and self.time is None:
-            return f"whether {name} is in event or in processing time is not recorded; say which with --time"
-        if self.old_ttl_us and name not in _WRITTEN_PLUS_TTL:
-            return f"{name} is no moment of writing and a ttl, from which that could be taken"
+            return f"the checkpoint does not record whether {name} is in event time or processing time; use --time"
+        if self.old_ttl_us and not state.written_plus_ttl:
+            return f"{name} is not a moment of writing plus a ttl, so --old-ttl cannot be subtracted"
         if self.config is None and not state.expires:
-            return f"{name} is no moment of expiry; give --ttl to say how long after it an entry may go"
+            return f"{name} is not a moment of expiry; use --ttl to say how long after it an entry expires"
         path, _ = split_unit(name)
         if state.field(path) is None:
             return f"{state} has no field {path}"
@@ -157,7 +169,7 @@ class TtlTransformerFactory:
 
     @property
     def _implied(self) -> bool:
-        """Whether no field was asked for: what Spark itself holds to be expired, or a ttl beyond that."""
+        """Whether the user named no field, so that the time that Spark stores applies."""
         return self.timestamp is None
 
     @property
@@ -165,19 +177,17 @@ class TtlTransformerFactory:
         return (self.timestamp,) if isinstance(self.timestamp, str) else self.timestamp or ()
 
     def _name(self, state: StateDescriptor) -> str | None:
-        """The field that is meant for ``state``: one that was named, or what Spark stores."""
+        """Return the name of the field for ``state``: a named one, or the one that Spark stores."""
         if not self._names:
             return state.stored_timestamp
         sides = [tuple(name.split(":", 1)) if name.startswith(_SIDES) else ("", name) for name in self._names]
         mine = [name for side, name in sides if side == state.side] or [name for side, name in sides if not side]
         if len(mine) > 1:
-            raise UsageError(
-                f"--timestamp is {' and '.join(mine)}: a state has one, and each side of a join may have one"
-            )
+            raise UsageError(f"--timestamp is {' and '.join(mine)}; a state can have one, and each side of a join one")
         return mine[0] if mine else None
 
     def _stored(self, state: StateDescriptor) -> TimestampField | None:
-        """The event time at which Spark evicts an entry, where it stores one."""
+        """Return the event time at which Spark evicts an entry; None if it stores none."""
         if state.stored_timestamp is None or state.stored_time != "event":
             return None
         return timestamp_field(state, state.stored_timestamp)
@@ -195,7 +205,7 @@ class TtlTransformerFactory:
         if state.stored_time is not None and self.timestamp is None:
             return TimeCharacteristic(state.stored_time)
         stored = self._stored(state)
-        # A field of the same column, as a window's start is of its end's, is on the same clock.
+        # A field of the same column is on the same clock: for example a window's start and its end.
         if stored is not None and self._field(state).field.column == stored.field.column:
             return TimeCharacteristic.EVENT
         return TimeCharacteristic.PROCESSING
@@ -216,14 +226,12 @@ class _TtlTransformer:
     ) -> None:
         self._field, self._ttl, self._now, self._time, self._old_ttl = field, ttl, now, time, old_ttl
         self._watermark, self._implied = watermark, implied
-        # Only an aggregation has results that come out when Spark closes a group.
-        self._emits = state.operator_name in (None, aggregation.NAME, session_window.NAME)
-        timeout = group_state.stored_timestamp(state.value_schema)
-        self._timeout = timestamp_field(state, timeout) if timeout else None
+        self._emits = state.emits_on_close
+        self._timeout = timestamp_field(state, state.timeout) if state.timeout else None
         if self._timeout is not None and implied and field.field == self._timeout.field:
-            self._ttl += 1  # microsecond: Spark calls a group only when its moment lies before now
+            self._ttl += 1  # microsecond: Spark calls a group only when its timeout is before now
         # Spark does not close a group at its timeout, nor a join's row at its time.
-        self._stored = stored if state.expires and timeout is None else None
+        self._stored = stored if state.expires and state.timeout is None else None
         self._oldest: int | None = None
         self._newest: int | None = None
         self._nulls = self._unclosed = 0
@@ -251,14 +259,14 @@ class _TtlTransformer:
         return entries.filter(~gone)
 
     def _check_against_spark(self, gone: StateEntries, stored: TimestampField, watermark: int) -> None:
-        """Count what Spark had still to close, and refuse to take for expired what Spark itself keeps."""
+        """Count the groups that Spark has not closed yet. Raise an error if Spark itself keeps expired groups."""
         moments, nulls = stored.read(gone)
         closed = (moments <= watermark) & ~nulls
         if self._implied and closed.any():
             raise UsageError(
-                f"{stored.field.name} of {int(closed.sum())} entries lies behind the watermark, and Spark keeps them "
-                "all the same, as it does in complete mode: what it holds to be expired cannot be told. To drop by "
-                f"that time nevertheless, say so: --ttl DURATION --timestamp {stored.field.name}"
+                f"{stored.field.name} of {int(closed.sum())} entries is behind the watermark, but Spark keeps them, as "
+                "it does in complete mode. So ttlsnap cannot tell which entries Spark considers expired. To drop by "
+                f"that time, use --ttl DURATION --timestamp {stored.field.name}"
             )
         if self._emits:
             self._unclosed += len(gone) - int(closed.sum())
@@ -280,4 +288,4 @@ def _characteristic(text: str) -> TimeCharacteristic:
     try:
         return TimeCharacteristic(text)
     except ValueError as error:
-        raise UsageError(f"time is 'event' or 'processing', not {text!r}") from error
+        raise UsageError(f"time is {text!r}; use event or processing") from error

@@ -1,8 +1,8 @@
-"""Every night: the policy, as a command on the worker. For Airflow 3.
+"""DAG for Airflow 3 that applies the policy every night, as a command on the worker.
 
-``ttlsnap`` is on the worker, and so are the checkpoints, or they are in an object store whose credentials it has. The
-exit code is that of the worst target, so a task that fails says that one wants to be looked at; trying again at once
-would not help, but a target that was busy is skipped, and looked at tomorrow.
+The worker needs ``ttlsnap`` and access to the checkpoints: on its own disk, or in an object store with credentials.
+The exit code is that of the worst target, so a failed task means that at least one target needs your attention.
+The DAG does not retry, because an immediate retry would not help. A busy target is skipped until the next night.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Every night: the policy, as an application on the Spark cluster that the connection ``spark_default`` names.
+"""DAG for Airflow 3 that applies the policy every night, as an application on a Spark cluster.
 
-Driver and executors need a Python in which ttlsnap is installed, and see the same storage. For Airflow 3 with
-apache-airflow-providers-apache-spark.
+The connection ``spark_default`` names the cluster. The driver and the executors need a Python with ttlsnap, and access
+to the same storage. Airflow needs apache-airflow-providers-apache-spark.
 """
 
 from __future__ import annotations

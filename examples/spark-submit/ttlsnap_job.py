@@ -1,8 +1,8 @@
-"""ttlsnap as a Spark application, on the master and with the settings that spark-submit is given:
+"""ttlsnap as a Spark application, with the master and the settings of ``spark-submit``:
 
     spark-submit --master spark://host:7077 ttlsnap_job.py maintain /etc/ttlsnap/policy.toml
 
-Driver and executors need a Python in which ttlsnap is installed (PYSPARK_PYTHON), and see the same storage.
+The driver and the executors need a Python with ttlsnap (PYSPARK_PYTHON), and access to the same storage.
 """
 
 from ttlsnap.cli import main
