@@ -1,6 +1,6 @@
-"""The command line: one file a command; a command parses, calls one library function, and prints its result.
+"""The command line, one file for each command. A command parses, calls one library function, and prints its result.
 
-stdout carries the result, stderr the talk. ``main`` turns errors into messages and exit codes, in one place.
+Results are on stdout, and everything else on stderr. ``main`` turns errors into messages and exit codes.
 """
 
 from ttlsnap.cli.app import app, main

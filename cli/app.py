@@ -1,4 +1,4 @@
-"""The commands put together, and the one place where errors become messages and exit codes."""
+"""All commands, and the one place in which errors become messages and exit codes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import traceback
 import typer
 
 from ttlsnap.cli import check, compact, contract, doctor, history, inspect, maintain, recover, rollback, transformers
-from ttlsnap.cli.output import print_error
+from ttlsnap.cli.output import print_error, verbosity
 from ttlsnap.errors import TtlsnapError
-from ttlsnap.interrupts import Terminated, deferred, terminable
+from ttlsnap.interrupts import Terminated, catch_sigterm, defer_signals
 
 EXIT_CODES = (
-    "Exit codes: 0 done, or compatible; 1 findings of check or doctor; 2 wrong usage, or not a checkpoint; "
-    "3 undecided: an unknown or unsupported format, feature or version; 4 refused for safety: the query runs, the "
-    "checkpoint moved on, a fence stands; 5 damage or I/O; 130 and 143 stopped by Ctrl-C and by SIGTERM."
+    "Exit codes: 0 done, or compatible; 1 findings of check or doctor; 2 wrong usage, or not a checkpoint; 3 "
+    "undecided: an unknown or unsupported format, feature or version; 4 refused for safety: the query may be running, "
+    "the checkpoint has a newer batch or a fence; 5 damage or a storage error; 130 and 143 stopped by Ctrl-C and by "
+    "SIGTERM."
 )
 
 _TERMINATED = 128 + signal.SIGTERM
@@ -46,33 +47,53 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def _options(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
-    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error (accepted anywhere)."),
+    version: bool = typer.Option(False, "--version", "-V", callback=_version, is_eager=True, help="Show the version."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="Print only errors, warnings, questions and JSON."),
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="Also print, on stderr, what a run plans."),
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
 ) -> None:
-    pass
+    """Declare the options that are accepted anywhere on the command line; ``run`` removes them."""
 
 
 def main() -> None:
-    """Entry point of the ``ttlsnap`` script."""
-    arguments = sys.argv[1:]
-    debug = "--debug" in arguments
-    # A path need not be text; half a surrogate pair, escaped so, is also what JSON wants.
+    """Run the ``ttlsnap`` script."""
+    # A path may have bytes that are not text, which Python holds as surrogates. JSON escapes these in the same way.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    sys.exit(run([a for a in arguments if a != "--debug"], debug, last=True))
+    sys.exit(run(sys.argv[1:], last=True))
 
 
-def run(arguments: list[str], debug: bool = False, *, last: bool = False) -> int:
-    """Run one command line; its exit code, which is 143 if SIGTERM stopped it. The process ends with the ``last``."""
-    with terminable(last=last) as received:
+_FLAGS = {"--debug": "debug", "--quiet": "quiet", "-q": "quiet", "--verbose": "verbose", "-v": "verbose"}
+
+
+def _take_flags(arguments: list[str]) -> tuple[list[str], set[str]]:
+    """Remove the global flags from the command line, but not the value of ``--arg`` and nothing after ``--``."""
+    left: list[str] = []
+    found: set[str] = set()
+    for number, argument in enumerate(arguments):
+        if argument == "--":
+            return left + arguments[number:], found
+        if argument in _FLAGS and left[-1:] != ["--arg"]:
+            found.add(_FLAGS[argument])
+        else:
+            left.append(argument)
+    return left, found
+
+
+def run(arguments: list[str], *, last: bool = False) -> int:
+    """Run one command line. Return its exit code, 143 if SIGTERM stopped it. The process ends after the ``last``."""
+    arguments, flags = _take_flags(arguments)
+    verbosity.quiet, verbosity.verbose = "quiet" in flags, "verbose" in flags
+    debug = "debug" in flags
+    with catch_sigterm(last=last) as received:
         try:
             code = _run(arguments, debug)
         except Terminated:
             code = _TERMINATED
         if received.signum is None:
             return code
-        with deferred() as more:
-            told = "Nothing is left half done; ttlsnap history shows whether a run was published."
+        with defer_signals() as more:
+            told = "Everything is complete or undone; ttlsnap history shows whether a run was published."
             typer.echo(f"Stopped by SIGTERM. {told}", err=True)
             more.take()
         return _TERMINATED
@@ -81,7 +102,7 @@ def run(arguments: list[str], debug: bool = False, *, last: bool = False) -> int
 def _run(arguments: list[str], debug: bool) -> int:
     try:
         app(arguments, prog_name="ttlsnap")
-    except SystemExit as ended:  # how typer ends: help, wrong usage, --version, an answer of no, Ctrl-C
+    except SystemExit as ended:  # typer ends so after help, wrong usage, --version, an answer of no, and Ctrl-C
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except TtlsnapError as error:
         if debug:
@@ -89,12 +110,12 @@ def _run(arguments: list[str], debug: bool) -> int:
         print_error(error)
         return error.exit_code
     except BrokenPipeError:
-        # Whoever read our output has gone, as with | head; a second error at exit helps nobody.
+        # The reader of the output has ended, as with | head. A second error at exit would not help.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except MemoryError:
         words = "`ttlsnap history TARGET` shows whether a run was published before it ran out"
-        typer.echo(f"Error: there is not enough memory. {words}", err=True)
+        typer.echo(f"Error: out of memory. {words}", err=True)
         return 5
     except Exception as error:
         if debug:

@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 EXAMPLES = """[bold]Examples[/bold]
 
-ttlsnap check state.json new.json                 the contract that is committed, and that of the changed query
+ttlsnap check state.json new.json                 the committed contract, and that of the changed query
 
-ttlsnap check ck new.json                         production's checkpoint, and the changed query
+ttlsnap check ck new.json                         the production checkpoint, and the changed query
 
-ttlsnap check state.json new.json --renamed cnt=visits      a column has another name, and is the same
+ttlsnap check state.json new.json --renamed cnt=visits      a column was renamed
 
-ttlsnap check state.json new.json --fail-on incompatible    a setting or a migration to be made is no failure
+ttlsnap check state.json new.json --fail-on incompatible    pass if a setting or a migration makes it work
 
-ttlsnap check state.json new.json --ignore value-added:0.default     known and accepted, here
+ttlsnap check state.json new.json --ignore value-added:0.default     accept this finding in this place
 
 ttlsnap check state.json new.json --format github --report junit=check.xml --report sarif=check.sarif
 
 [bold]Exit codes[/bold]
 
-0 it goes on as it is (or passes --fail-on); 1 findings; 2 wrong usage; 3 undecided: what there is to look at does not
-tell; 5 damage or I/O. What each finding means, and what to do: docs/checks.md. In CI: docs/check.md.
+0 compatible as it is (or passes --fail-on); 1 findings; 2 wrong usage; 3 undecided: the contracts do not record enough;
+5 damage or a storage error. docs/checks.md explains each finding, and docs/check.md the use in CI.
 """
 
 
 class Direction(StrEnum):
-    """Who is to read whose state."""
+    """The direction of a check: which query has to read the other's state."""
 
     BACKWARD = "backward"
     FORWARD = "forward"
@@ -58,7 +58,7 @@ class CheckFormat(StrEnum):
 
 
 class FailOn(StrEnum):
-    """The verdicts that a check may be told to begin to fail at; ``unknown`` is none, since it always fails."""
+    """The verdicts from which a check fails; ``unknown`` is not among them, because it always fails."""
 
     RECONFIGURATION = "reconfiguration"
     AFTER_MIGRATION = "after_migration"
@@ -70,37 +70,44 @@ def register(app: typer.Typer) -> None:
 
 
 def check(
-    old: Annotated[str, typer.Argument(help="What the state is: a checkpoint, a table, or a contract's file.")],
-    new: Annotated[str, typer.Argument(help="What the query will make of it: a contract's file, or one of those.")],
+    old: Annotated[str, typer.Argument(help="The existing state: a checkpoint, a Delta table, or a contract file.")],
+    new: Annotated[str, typer.Argument(help="The new query: a contract file, a checkpoint, or a Delta table.")],
     direction: Annotated[
         Direction,
         typer.Option(
             "--direction",
-            help="backward: NEW goes on from OLD's state; forward: OLD from NEW's, as a rollback would; full: both.",
+            help="backward: can NEW restore from the state of OLD? forward: can OLD restore from the state of NEW, as "
+            "after a rollback of the deployment? full: both.",
         ),
     ] = Direction.BACKWARD,
     renamed: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--renamed", metavar="OLD=NEW", help="A column that is the same under another name; repeatable."),
+        typer.Option("--renamed", metavar="OLD=NEW", help="A column that was renamed. Can be repeated."),
     ] = None,
-    output_format: Annotated[CheckFormat, typer.Option("--format", help="What stdout gets.")] = CheckFormat.TEXT,
+    output_format: Annotated[
+        CheckFormat, typer.Option("--format", help="The format of the output.")
+    ] = CheckFormat.TEXT,
     reports: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--report", metavar="FORMAT=FILE", help="The same in other formats, in files; repeatable."),
+        typer.Option(
+            "--report",
+            metavar="FORMAT=FILE",
+            help="Also write the result to a file, in another format. Can be repeated.",
+        ),
     ] = None,
     fail_on: Annotated[
         FailOn,
-        typer.Option("--fail-on", help="Findings milder than this are shown, and pass. What is unknown never passes."),
+        typer.Option("--fail-on", help="Pass with findings that are milder than this. Unknown findings always fail."),
     ] = FailOn.RECONFIGURATION,
     strict: Annotated[
-        bool, typer.Option("--strict", help="What could not be compared fails, too, as undecided (exit 3).")
+        bool, typer.Option("--strict", help="Also fail if something could not be compared (exit code 3).")
     ] = False,
     ignored: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
             "--ignore",
             metavar="CODE[:WHERE]",
-            help="A finding that is accepted, everywhere or within a place, as in value-added:0.default; repeatable.",
+            help="Accept a finding, everywhere or in one place: value-added:0.default. Can be repeated.",
         ),
     ] = None,
     ignore_file: Annotated[
@@ -108,15 +115,15 @@ def check(
         typer.Option(
             "--ignore-file",
             metavar="FILE",
-            help="Accepted findings with reasons and dates; left out: .ttlsnap-ignore.toml, if it is here.",
+            help="A file of accepted findings, with reasons and dates. Default: .ttlsnap-ignore.toml, if it exists.",
         ),
     ] = None,
 ) -> None:
-    """Will the new version of a query go on from the state of the old one?
+    """Check whether the new version of a query can restore from the state of the old one.
 
-    OLD and NEW are checkpoints, Delta tables, or contracts that `ttlsnap contract` wrote. Needs no JVM. Each finding
-    says where it is, what Spark does about it, and what to do. What could not be compared is said, and passes unless
-    --strict is given: a checkpoint tells nothing of windows, aggregates and functions.
+    OLD and NEW are checkpoints, Delta tables, or contracts that `ttlsnap contract` wrote. check needs no JVM. Each
+    finding says where it is, what Spark does about it, and what to do. check also lists what it could not compare; that
+    passes unless you use --strict. A checkpoint, for example, does not record windows, aggregates and functions.
     """
     from ttlsnap.check import check as compare
     from ttlsnap.check.findings import Verdict
@@ -136,14 +143,14 @@ def check(
         _job_summary(report, threshold)
     code = exit_code(report, threshold)
     if not code and strict and report.unseen:
-        typer.echo(f"Error: --strict, and {len(report.unseen)} not compared (see the report)", err=True)
+        typer.echo(f"Error: --strict: {len(report.unseen)} things could not be compared (see the report)", err=True)
         code = 3
     if code:
         raise typer.Exit(code)
 
 
 def exit_code(report: CheckReport, fail_on: Verdict) -> int:
-    """0 for what passes, 3 where the worst that does not is unknown, 1 for the rest."""
+    """Return 0 if the check passes, 3 if the worst failing finding is unknown, and otherwise 1."""
     from ttlsnap.check.findings import Verdict, worst
     from ttlsnap.check.reports.levels import fails
 
@@ -161,7 +168,7 @@ def _report(text: str) -> tuple[CheckFormat, Path]:
         raise UsageError(f"--report is FORMAT=FILE, with one of {', '.join(CheckFormat)} for FORMAT, not {text!r}")
     path = Path(name)
     if path.is_dir():
-        raise UsageError(f"--report {text}: a report goes to a file, and {path} is a folder")
+        raise UsageError(f"--report {text}: {path} is a folder; name a file")
     if not path.parent.is_dir():
         raise UsageError(f"--report {text}: there is no folder {path.parent}; make it first")
     return CheckFormat(form), path
@@ -173,7 +180,7 @@ def _distinct(files: Sequence[tuple[CheckFormat, Path]]) -> None:
     paths = [path.resolve() for _, path in files]
     for path in paths:
         if paths.count(path) > 1 and not is_special(path):
-            raise UsageError(f"several reports are to be written to {path}: give each a file of its own")
+            raise UsageError(f"several reports have the same file, {path}; give each its own")
 
 
 def _ignores(options: Sequence[str], path: Path | None) -> list[Ignore]:
@@ -194,12 +201,12 @@ def _renames(options: Sequence[str]) -> dict[str, str]:
         if not found or not old or not new:
             raise UsageError(f"--renamed is OLD=NEW, the two names of a column, not {text!r}")
         if names.setdefault(old, new) != new:
-            raise UsageError(f"--renamed: {old} cannot have become both {names[old]} and {new}")
+            raise UsageError(f"--renamed: {old} is renamed to both {names[old]} and {new}")
     return names
 
 
 def _print(report: CheckReport, form: CheckFormat, fail_on: Verdict) -> None:
-    """To stdout. Whoever read it may have gone, as with | head: the reports and the exit code are as they would be."""
+    """Print to stdout. If its reader is gone, as with | head, reports and exit code stay the same."""
     try:
         _show(report, form, fail_on)
         sys.stdout.flush()
@@ -224,7 +231,7 @@ def _show(report: CheckReport, form: CheckFormat, fail_on: Verdict) -> None:
 
 
 def _write(report: CheckReport, files: Sequence[tuple[CheckFormat, Path]], fail_on: Verdict) -> None:
-    """All of them are made before the first is written, and each is written whole or not at all."""
+    """Write the reports. All are rendered before the first is written, and each is written completely or not at all."""
     from ttlsnap.check.reports import REPORTS
 
     made = [(path, REPORTS[form.value](report, fail_on)) for form, path in files]
@@ -233,7 +240,7 @@ def _write(report: CheckReport, files: Sequence[tuple[CheckFormat, Path]], fail_
 
 
 def _job_summary(report: CheckReport, fail_on: Verdict) -> None:
-    """Add to the summary of GitHub's job, if there is one. That it cannot be written must not hide the verdict."""
+    """Add to the summary of GitHub's job, if there is one. An error of writing must not hide the verdict."""
     from ttlsnap.check.reports.github import MAX_SUMMARY, job_summary
 
     name = os.environ.get("GITHUB_STEP_SUMMARY")
@@ -245,4 +252,4 @@ def _job_summary(report: CheckReport, fail_on: Verdict) -> None:
         with path.open("ab") as file:
             file.write(job_summary(report, fail_on, room).encode(errors="backslashreplace"))
     except OSError as error:
-        typer.echo(f"Warning: the job's summary {name} cannot be written: {error.strerror}", err=True)
+        typer.echo(f"Warning: cannot write the job summary {name}: {error.strerror}", err=True)

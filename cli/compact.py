@@ -1,16 +1,19 @@
-"""``ttlsnap compact``."""
+"""``ttlsnap compact``: parse the options, compact each target, and show the results."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 from typer.core import TyperCommand
 
+from ttlsnap.cli.compact_report import show_report
 from ttlsnap.cli.options import (
+    RUN,
     EngineName,
     Format,
     FormatOption,
@@ -23,43 +26,44 @@ from ttlsnap.cli.options import (
     StoppedOption,
     StoreOption,
 )
-from ttlsnap.cli.output import MISSING, console, named, number, print_error, print_json, print_warning, size, table
-from ttlsnap.cli.places import look_in_current_folder, place_given
+from ttlsnap.cli.output import console, print_error, print_json, print_warning
+from ttlsnap.cli.places import look_in_current_folder, parse_archive
 from ttlsnap.cli.progress import TerminalListener
 from ttlsnap.cli.tables import compact_one, refuse
 from ttlsnap.errors import TtlsnapError, UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from ttlsnap.engines import Engine
-    from ttlsnap.report import CompactionReport, StateReport
-    from ttlsnap.transform import StateSnapshotTransformerFactory
+    from ttlsnap.compaction.engine import Engine
+    from ttlsnap.compaction.options import CompactOptions
+    from ttlsnap.delta.planning import Limits
+    from ttlsnap.delta.run import Erase
+    from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
 EXAMPLES = """[bold]Examples[/bold]
 
-ttlsnap compact ck --ttl 7d --timestamp value.max --dry-run   what would go?
+ttlsnap compact ck --ttl 7d --timestamp value.max --dry-run      show what would be dropped
 
-ttlsnap compact ck --ttl 7d --timestamp value.max             drop it
+ttlsnap compact ck --ttl 7d --timestamp value.max                drop it
 
-ttlsnap compact ck                                            what Spark itself holds to be expired
+ttlsnap compact ck                                               drop what Spark itself considers expired
 
-ttlsnap compact ck --ttl 7d --timestamp value.max --output new   a new checkpoint, the old one left alone
+ttlsnap compact ck --ttl 7d --timestamp value.max --output new   write a new checkpoint; the old one stays as it is
 
-ttlsnap compact ck --transformer mymodule:keep_vip             your own rule
+ttlsnap compact ck --transformer mymodule:keep_vip               apply your own rule
 
 ttlsnap compact tables/sessions --key user_id --timestamp last_seen --ttl 30d      a Delta state table
 
-Stop the query first (a stream that writes a table may go on). Undo with: ttlsnap rollback ck
+Stop the query first. (The stream that writes a Delta table may keep running.) Undo with: ttlsnap rollback ck
 """
 
-
-_WAYS = {"full": "written whole", "tombstones": "written as tombstones over the old files", "untouched": "untouched"}
-_WIDE = 140  # columns that the table takes with field names of ordinary length
+_DROP = "What is dropped"
+_PUBLISH = "Publishing"
+_OPERATORS = "RocksDB, joins, timers"
+_TABLES = "Delta tables"
 
 
 class RewriteName(StrEnum):
-    """How a RocksDB partition is written."""
+    """The ways to write a RocksDB partition."""
 
     AUTO = "auto"
     FULL = "full"
@@ -67,21 +71,21 @@ class RewriteName(StrEnum):
 
 
 class TimerPolicyName(StrEnum):
-    """What becomes of the timers of a key."""
+    """The policies for the timers of a key."""
 
     KEEP = "keep"
     FOLLOW = "follow"
 
 
 class TimeName(StrEnum):
-    """The clock a timestamp is compared with."""
+    """The clocks that a timestamp can be compared with."""
 
     EVENT = "event"
     PROCESSING = "processing"
 
 
 class _OrderedOptions(TyperCommand):
-    """Ties each ``--set`` to the ``--transformer`` before it, which click's lists of values would lose."""
+    """A command that binds each ``--set`` to the ``--transformer`` before it; click's lists would lose that order."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         transformers, ordered, is_set = 0, [], False
@@ -104,20 +108,30 @@ def register(app: typer.Typer) -> None:
 def compact(
     targets: Annotated[
         list[str],
-        typer.Argument(metavar="TARGET...", help="Checkpoints or Delta tables: local paths or file: URIs."),
+        typer.Argument(
+            metavar="TARGET...",
+            help="Checkpoints or Delta tables: a local path, or for checkpoints a URI (file, s3, gs, abfss, hdfs).",
+            show_default=False,
+        ),
     ],
     ttl: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--ttl", metavar="DURATION", help="90s, 36h, 7d, P7D. An entry goes when timestamp + ttl <= now."),
+        typer.Option(
+            "--ttl",
+            metavar="DURATION",
+            help="How long an entry lives: 90s, 36h, 7d, P7D. It expires when timestamp + ttl <= now.",
+            rich_help_panel=_DROP,
+        ),
     ] = None,
     timestamp: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
             "--timestamp",
             metavar="FIELD",
-            help="The field that holds an entry's time, as inspect names it: value.last_seen, key.window.end, "
-            "value.seen:ms (a number needs its unit: s, ms, us, ns). Left out: what Spark stores for the operator. "
-            "The sides of a join may have one each: left:value.at and right:value.then.",
+            help="The field with the time of an entry, as inspect shows it: value.last_seen, key.window.end, or "
+            "value.seen:ms (a number needs its unit: s, ms, us, ns). Default: what Spark stores for the operator. Each "
+            "side of a join can have its own: left:value.at and right:value.then.",
+            rich_help_panel=_DROP,
         ),
     ] = None,
     old_ttl: Annotated[
@@ -125,87 +139,45 @@ def compact(
         typer.Option(
             "--old-ttl",
             metavar="DURATION",
-            help="What Spark stores is a moment of expiry: take this off, and --ttl counts from the moment of writing.",
+            help="Subtract this from the moment of expiry that Spark stores, so that --ttl counts from the moment of "
+            "writing.",
+            rich_help_panel=_DROP,
         ),
     ] = None,
     now: NowOption = "checkpoint",
     time: Annotated[
         Optional[TimeName],  # noqa: UP045
-        typer.Option("--time", help="Which of the two clocks; default from the operator."),
+        typer.Option(
+            "--time", help="The clock of the timestamp. Default: that of the operator.", rich_help_panel=_DROP
+        ),
     ] = None,
-    operator: OperatorOption = None,
-    store: StoreOption = None,
-    state: StateOption = None,
     transformer: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
             "--transformer",
             metavar="NAME",
-            help="Another transformer, by name or as module:attribute (which runs that code); repeatable, in order.",
+            help="Apply a transformer, by name or as module:attribute (this runs its code). Repeat the option to apply "
+            "several, in order.",
+            rich_help_panel=_DROP,
         ),
     ] = None,
     settings: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--set", metavar="K=V", help="An option of the --transformer before it; repeatable."),
-    ] = None,
-    schema: SchemaOption = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Plan, scan, transform and report; write nothing anywhere.")
-    ] = False,
-    output: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--output", metavar="DIR", help="Write a new checkpoint there; the source stays as it is."),
-    ] = None,
-    engine: Annotated[
-        EngineName, typer.Option("--engine", help="Spark, or workers on this machine without a JVM.")
-    ] = EngineName.SPARK,
-    master: MasterOption = None,
-    parallelism: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option("--parallelism", metavar="N", min=1, help="Partitions at a time. Default: the cores."),
-    ] = None,
-    rewrite: Annotated[
-        RewriteName,
         typer.Option(
-            "--rewrite",
-            help="RocksDB: write a partition whole, or only what changed over the files there are; auto goes by how "
-            "much that is.",
-        ),
-    ] = RewriteName.AUTO,
-    scratch: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            "--scratch",
-            metavar="DIR",
-            help="RocksDB: where the work is done. Default: beside the new files, for a dry run the temporary folder.",
+            "--set",
+            metavar="K=V",
+            help="An option of the --transformer before it. Can be repeated.",
+            rich_help_panel=_DROP,
         ),
     ] = None,
-    drop_unmatched: Annotated[
-        bool,
-        typer.Option("--drop-unmatched", help="Joins: drop rows, too, that an outer join has still to emit unmatched."),
-    ] = False,
-    timers: Annotated[
-        TimerPolicyName,
-        typer.Option(
-            "--timers", help="transformWithState: a key's timers stay, or follow when the last of its state goes."
-        ),
-    ] = TimerPolicyName.KEEP,
-    stopped: StoppedOption = False,
-    no_planned_batch: Annotated[
-        bool,
-        typer.Option(
-            "--no-planned-batch",
-            help="Leave out the batch without data that stops a query which is still running. Dangerous: such a query "
-            "then damages the state.",
-        ),
-    ] = False,
     max_drop: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
             "--max-drop",
             metavar="SHARE",
-            help="Refuse to drop more than this share of a state's entries, 30% or 0.3, when nobody can be asked (no "
-            "terminal, or --yes). Default: refuse only to drop all of them, which 100% allows.",
+            help="Refuse to drop more than this share of a state's entries (30% or 0.3) when nobody can be asked: "
+            "without a terminal, or with --yes. Default: refuse only to drop all of them; 100% allows that.",
+            rich_help_panel=_DROP,
         ),
     ] = None,
     expired_to: Annotated[
@@ -213,73 +185,200 @@ def compact(
         typer.Option(
             "--expired-to",
             metavar="PLACE",
-            help="Keep what is dropped: in a folder, as Parquet; in a Delta table, delta:PATH; or call "
-            "MODULE:FUNCTION(key, value) with each.",
+            help="Archive dropped entries: FOLDER writes Parquet, delta:PATH appends to a Delta table, and "
+            "MODULE:FUNCTION is called with the key and value of each.",
+            rich_help_panel=_DROP,
         ),
     ] = None,
+    operator: OperatorOption = None,
+    store: StoreOption = None,
+    state: StateOption = None,
+    schema: SchemaOption = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Scan and report, but change nothing.", rich_help_panel=_PUBLISH),
+    ] = False,
+    output: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--output",
+            metavar="DIR",
+            help="Write a new checkpoint there. The source stays as it is.",
+            rich_help_panel=_PUBLISH,
+        ),
+    ] = None,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes",
+            "-y",
+            help="Do not ask before publishing. See --max-drop and --retention.",
+            rich_help_panel=_PUBLISH,
+        ),
+    ] = False,
+    stopped: StoppedOption = False,
+    no_planned_batch: Annotated[
+        bool,
+        typer.Option(
+            "--no-planned-batch",
+            help="Do not plan the batch that stops a query which is still running. Dangerous: such a query then "
+            "damages the state.",
+            rich_help_panel=_PUBLISH,
+        ),
+    ] = False,
+    engine: Annotated[
+        EngineName,
+        typer.Option(
+            "--engine",
+            help="Run on Spark, or locally: on workers on this machine, without a JVM. auto uses Spark if --master is "
+            "given, under spark-submit, or if the state is larger than 16 GiB.",
+            rich_help_panel=RUN,
+        ),
+    ] = EngineName.AUTO,
+    master: MasterOption = None,
+    parallelism: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            "--parallelism",
+            metavar="N",
+            min=1,
+            help="How many partitions to work on at a time. Default: the number of cores.",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
+    rewrite: Annotated[
+        RewriteName,
+        typer.Option(
+            "--rewrite",
+            help="RocksDB: write the whole partition (full), or only the changes over the existing files (tombstones). "
+            "auto decides by how much changes.",
+            rich_help_panel=_OPERATORS,
+        ),
+    ] = RewriteName.AUTO,
+    scratch: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--scratch",
+            metavar="DIR",
+            help="RocksDB: a local folder for the work. Default: beside the new files; in a dry run, the temporary "
+            "folder.",
+            rich_help_panel=_OPERATORS,
+        ),
+    ] = None,
+    drop_unmatched: Annotated[
+        bool,
+        typer.Option(
+            "--drop-unmatched",
+            help="Joins: also drop rows that have not matched yet. An outer join then never emits them.",
+            rich_help_panel=_OPERATORS,
+        ),
+    ] = False,
+    timers: Annotated[
+        TimerPolicyName,
+        typer.Option(
+            "--timers",
+            help="transformWithState: keep the timers of a key, or drop them with the last of its state (follow).",
+            rich_help_panel=_OPERATORS,
+        ),
+    ] = TimerPolicyName.KEEP,
     key: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
-            "--key", metavar="COLUMN", help="Delta tables: a column that a row goes by; repeatable. Remembered."
+            "--key",
+            metavar="COLUMN",
+            help="A column of the table's key. Repeat the option for several. The table remembers them.",
+            rich_help_panel=_TABLES,
         ),
     ] = None,
     jars: JarsOption = None,
     max_files: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
-            "--max-files", metavar="N", min=1, help="Delta tables: files that one commit may touch; cold ones first."
+            "--max-files",
+            metavar="N",
+            min=1,
+            help="How many files one commit may change. The files that were written least recently come first.",
+            rich_help_panel=_TABLES,
         ),
     ] = None,
     max_bytes: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--max-bytes", metavar="SIZE", help="Delta tables: the same in bytes, 512MiB or 2GB."),
+        typer.Option(
+            "--max-bytes",
+            metavar="SIZE",
+            help="How many bytes one commit may change: 512MiB or 2GB.",
+            rich_help_panel=_TABLES,
+        ),
     ] = None,
     erase: Annotated[
         bool,
-        typer.Option("--erase", help="Delta tables: then purge deletion vectors, and VACUUM what is old enough."),
+        typer.Option(
+            "--erase",
+            help="Afterwards purge deletion vectors, and VACUUM the files that are old enough.",
+            rich_help_panel=_TABLES,
+        ),
     ] = False,
     retention: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
             "--retention",
             metavar="DURATION",
-            help="With --erase: how long old files stay. Less than the table says needs --yes, and ends rollback.",
+            help="With --erase: how long to keep old files. A time shorter than the table's own needs --yes, and makes "
+            "rollback impossible.",
+            rich_help_panel=_TABLES,
         ),
     ] = None,
-    yes: Annotated[
-        bool,
-        typer.Option("--yes", "-y", help="Do not ask on a terminal before publishing; see --max-drop and --retention."),
-    ] = False,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Scan a checkpoint's whole state, or a Delta table, drop what has expired, and publish the result.
+    """Scan the whole state of a checkpoint, or a Delta table, drop what has expired, and publish the result.
 
-    Stop the query first. The run ends with a planned batch without data, with which the query restarts. The old files
-    are kept until the next run, and [bold]ttlsnap rollback[/bold] puts them
-    back. What is not understood is refused, with nothing changed.
+    Stop the query first. The run ends with a planned batch without data, with which the query restarts. The replaced
+    files are kept until the next run, and [bold]ttlsnap rollback[/bold] restores them. What ttlsnap does not
+    understand, it refuses, and changes nothing.
     """
-    from ttlsnap.compaction import compact as run
-    from ttlsnap.delta import is_table
+    from ttlsnap.compaction.options import CompactOptions
     from ttlsnap.delta.planning import Limits
     from ttlsnap.delta.run import Erase
-    from ttlsnap.filesystem import open_directory
-    from ttlsnap.operators import Selection
+    from ttlsnap.operators.registry import Selection
     from ttlsnap.schema.ddl import parse_schemas
-    from ttlsnap.units import parse_retention, parse_share, parse_size
+    from ttlsnap.schema.units import parse_retention, parse_share, parse_size
 
     if output is not None and len(targets) > 1:
-        raise UsageError("--output takes one checkpoint at a time")
+        raise UsageError("--output works with one checkpoint at a time")
+    if retention is not None and not erase:
+        raise UsageError("--retention needs --erase")
     if any(":" in name for name in transformer or []):
         look_in_current_folder()
-    archive = place_given(expired_to)
-    factories = _factories(ttl, tuple(timestamp or ()), time, old_ttl, transformer or [], settings or [])
-    schemas = parse_schemas(schema)
-    ask = not yes and not dry_run and sys.stdin.isatty()
-    limits = Limits(max_files, None if max_bytes is None else parse_size(max_bytes))
-    most = None if max_drop is None else parse_share(max_drop)
     retention_ms = None if retention is None else parse_retention(retention)
-    if retention is not None and not erase:
-        raise UsageError("--retention goes with --erase")
+    options = CompactOptions(
+        now=now,
+        selection=Selection(operator, store, state),
+        schemas=parse_schemas(schema),
+        dry_run=dry_run,
+        output=output,
+        rewrite=rewrite.value,
+        scratch=scratch,
+        drop_unmatched=drop_unmatched,
+        timers=timers.value,
+        stopped=stopped,
+        planned_batch=not no_planned_batch,
+        max_drop=None if max_drop is None else parse_share(max_drop),
+        expired_to=parse_archive(expired_to),
+    )
+    job = _Job(
+        factories=_factories(ttl, tuple(timestamp or ()), time, old_ttl, transformer or [], settings or []),
+        options=options,
+        engine=engine,
+        master=master,
+        parallelism=parallelism,
+        key=tuple(key or ()),
+        jars=jars,
+        limits=Limits(max_files, None if max_bytes is None else parse_size(max_bytes)),
+        erasing=Erase(retention_ms, yes) if erase else None,
+        ask=not yes and not dry_run and sys.stdin.isatty(),
+        output_format=output_format,
+        several=len(targets) > 1,
+    )
     for_checkpoints = {
         "--operator": operator is not None,
         "--store": store,
@@ -295,78 +394,81 @@ def compact(
         "--timers": timers is not TimerPolicyName.KEEP,
     }
     for_tables = {"--key": key, "--jars": jars, "--max-files": max_files, "--max-bytes": max_bytes, "--erase": erase}
-    tables = {target for target in targets if is_table(open_directory(target))}
-    for target in targets:
-        refuse(target, *((for_checkpoints, "checkpoints") if target in tables else (for_tables, "Delta tables")))
-    documents: list[dict[str, Any]] = []
-    code, several = 0, len(targets) > 1
+    job.run(targets, for_checkpoints, for_tables)
 
-    def failed(target: str, error: TtlsnapError) -> int:
-        """One of several does not stop the others."""
-        if not several:
-            raise error
-        print_error(error, target)
-        documents.append({"target": target, "error": str(error), "exit_code": error.exit_code})
-        return error.exit_code
 
-    for target in targets:
-        if target in tables:
+@dataclass
+class _Job:
+    """The request of a command line, for each of its targets."""
+
+    factories: Sequence[StateSnapshotTransformerFactory]
+    options: CompactOptions
+    engine: EngineName
+    master: str | None
+    parallelism: int | None
+    key: tuple[str, ...]
+    jars: str | None
+    limits: Limits
+    erasing: Erase | None
+    ask: bool
+    output_format: Format
+    several: bool
+    documents: list[dict[str, Any]] = field(default_factory=list)
+
+    def run(self, targets: Sequence[str], for_checkpoints: dict[str, Any], for_tables: dict[str, Any]) -> None:
+        """Compact all targets. The failure of one of several does not stop the others."""
+        from ttlsnap.delta import is_table
+        from ttlsnap.storage.open import open_directory
+
+        tables = {target for target in targets if is_table(open_directory(target))}
+        for target in targets:
+            refuse(target, *((for_checkpoints, "checkpoints") if target in tables else (for_tables, "Delta tables")))
+        code = 0
+        for target in targets:
             try:
-                done = compact_one(
-                    target,
-                    factories,
-                    key=key or (),
-                    now=now,
-                    dry_run=dry_run,
-                    limits=limits,
-                    erasing=Erase(retention_ms, yes) if erase else None,
-                    expired_to=archive,
-                    jars=jars,
-                    master=master,
-                    max_drop=most,
-                    ask=ask,
-                    several=several,
-                    output_format=output_format,
-                )
+                (self._compact_table if target in tables else self._compact_checkpoint)(target)
             except TtlsnapError as error:
-                code = max(code, failed(target, error))
-            else:
-                documents.append(done.to_json())
-            continue
-        show = _show if output_format is Format.TEXT else None
-        with TerminalListener(show, ask=ask, max_drop=most, target=target if several else None) as listener:
-            try:
-                report = run(
-                    target,
-                    factories,
-                    now=now,
-                    selection=Selection(operator, store, state),
-                    schemas=schemas,
-                    dry_run=dry_run,
-                    output=output,
-                    engine=_engine(engine, master, parallelism),
-                    rewrite=rewrite.value,
-                    scratch=scratch,
-                    drop_unmatched=drop_unmatched,
-                    timers=timers.value,
-                    stopped=stopped,
-                    planned_batch=not no_planned_batch,
-                    max_drop=most,
-                    expired_to=archive,
-                    listener=listener,
-                )
-            except TtlsnapError as error:
-                code = max(code, failed(target, error))
-                continue
+                if not self.several:
+                    raise
+                print_error(error, target)
+                self.documents.append({"target": target, "error": str(error), "exit_code": error.exit_code})
+                code = max(code, error.exit_code)
+        if self.output_format is Format.JSON:
+            print_json(self.documents if self.several else self.documents[0])
+        if code:
+            raise typer.Exit(code)
+
+    def _compact_checkpoint(self, target: str) -> None:
+        from ttlsnap.compaction.run import compact as run
+
+        text, name = self.output_format is Format.TEXT, target if self.several else None
+        engine = _engine(self.engine, self.master, self.parallelism)
+        with TerminalListener(text, ask=self.ask, max_drop=self.options.max_drop, target=name) as listener:
+            report = run(target, self.factories, self.options, engine, listener)
         for warning in report.warnings:
-            print_warning(warning, target if several else None)
-        documents.append(report.to_json())
-        if output_format is Format.TEXT:
-            _show(console(), report, tables=not listener.shown, target=target if several else None)
-    if output_format is Format.JSON:
-        print_json(documents if several else documents[0])
-    if code:
-        raise typer.Exit(code)
+            print_warning(warning, name)
+        self.documents.append(report.to_json())
+        if text:
+            show_report(console(), report, tables=not listener.shown, target=name)
+
+    def _compact_table(self, target: str) -> None:
+        report = compact_one(
+            target,
+            self.factories,
+            key=self.key,
+            now=self.options.now,
+            dry_run=self.options.dry_run,
+            limits=self.limits,
+            erasing=self.erasing,
+            expired_to=self.options.expired_to,
+            jars=self.jars,
+            master=self.master,
+            max_drop=self.options.max_drop,
+            ask=self.ask,
+            several=self.several,
+            output_format=self.output_format,
+        )
+        self.documents.append(report.to_json())
 
 
 def _factories(
@@ -388,7 +490,9 @@ def _factories(
         if not equals or not key:
             raise UsageError(f"--set {pair!r}: write --set option=value")
         if place == "0":
-            raise UsageError(f"--set {pair!r} stands before any --transformer; it belongs after the one it is for")
+            raise UsageError(
+                f"--set {pair!r} comes before any --transformer; put it after the transformer that it configures"
+            )
         options[int(place) - 1][key] = value
     factories: list[StateSnapshotTransformerFactory] = []
     if ttl is not None or timestamps or old_ttl is not None or not names:
@@ -401,130 +505,16 @@ def _factories(
 
 
 def _engine(name: EngineName, master: str | None, parallelism: int | None) -> Engine:
+    if name is EngineName.LOCAL and master is not None:
+        raise UsageError("--master needs --engine spark or auto")
     if name is EngineName.LOCAL:
         from ttlsnap.engines.local import LocalEngine
 
-        if master is not None:
-            raise UsageError("--master goes with --engine spark")
         return LocalEngine(parallelism)
-    from ttlsnap.engines.spark import SparkEngine
+    if name is EngineName.SPARK:
+        from ttlsnap.engines.spark import SparkEngine
 
-    return SparkEngine(master=master, parallelism=parallelism)
+        return SparkEngine(master=master, parallelism=parallelism)
+    from ttlsnap.engines.automatic import AutoEngine
 
-
-def _show(out: Console, report: CompactionReport, *, tables: bool = True, target: str | None = None) -> None:
-    from ttlsnap.expired.receivers import place_told
-
-    if tables:
-        _show_counts(out, report)
-    lines = []
-    if report.dry_run:
-        lines.append("A dry run: nothing was written. Without --dry-run this is what will be published.")
-    elif not report.published:
-        lines.append("Nothing was changed.")
-    elif report.output is not None:
-        lines.append(f"A new checkpoint is at {report.output}; {report.target} is as it was.")
-        lines.append(f'Next: start the query with the checkpoint location "{report.output}".')
-    else:
-        lines.append(f"Published as run {report.run}. The replaced files are in {report.backup}")
-        if report.expired_to is not None and report.totals.dropped and not report.warnings:
-            lines.append(f"What was dropped is {place_told(report.expired_to, report.run)}")
-        lines.append(f"Next: restart the query. Undo, as long as it has not: ttlsnap rollback {report.target}")
-    lines[0] = named(lines[0], target)
-    out.print("\n".join(lines))
-
-
-def _show_counts(out: Console, report: CompactionReport) -> None:
-    from ttlsnap.clock import iso
-
-    title = f"{report.target}, batch {report.batch}, now {iso(report.now_us)} ({report.now_source})"
-    out.print(title)
-    if out.width < _WIDE:
-        _show_narrow(out, report)
-    else:
-        _show_table(out, report)
-    _show_notes(out, report)
-
-
-def _field(state: StateReport) -> str:
-    """The field and the clock it was compared with."""
-    if state.timestamp is None:
-        return MISSING
-    return f"{state.timestamp} ({state.time} time)" if state.time else state.timestamp
-
-
-def _looked_at(report: CompactionReport) -> list[StateReport]:
-    """All states but those that would have had something to follow, and had not."""
-    return [state for state in report.states if state.state.role == "primary" or state.counts.entries is not None]
-
-
-def _show_narrow(out: Console, report: CompactionReport) -> None:
-    """For a terminal that would cut the columns off, the oldest timestamp first."""
-    from ttlsnap.clock import iso
-
-    for state in _looked_at(report):
-        c = state.counts
-        out.print(f"{state.state}")
-        out.print(f"  timestamp {_field(state)}, oldest {(iso(state.oldest_us) or '-')[:19]}")
-        out.print(
-            f"  {number(c.entries)} entries: {number(c.kept)} kept, {number(c.dropped)} dropped, "
-            f"{number(c.rewritten)} rewritten"
-        )
-        if c.bytes_before is not None:
-            out.print(f"  {size(c.bytes_before)} before, {size(c.bytes_after)} after")
-
-
-def _show_table(out: Console, report: CompactionReport) -> None:
-    from ttlsnap.clock import iso
-
-    numbers = ("entries", "kept", "dropped", "rewritten", "before", "after")
-    counts = table("operator", "state", "timestamp", "oldest", *numbers, right=numbers)
-    for state in _looked_at(report):
-        c, name = state.counts, state.state
-        place = name.store if name.state == "default" else f"{name.store}.{name.state}"
-        operator = f"{name.operator} {name.operator_name or ''}".rstrip()
-        numbers_shown = (c.entries, c.kept, c.dropped, c.rewritten)
-        counts.add_row(
-            operator,
-            place,
-            _field(state),
-            (iso(state.oldest_us) or "-")[:19],
-            *(number(n) for n in numbers_shown),
-            size(c.bytes_before),
-            size(c.bytes_after),
-        )
-    out.print(counts)
-
-
-def _show_notes(out: Console, report: CompactionReport) -> None:
-    from ttlsnap.operators import group_state
-
-    for state in report.states:
-        place = state.state.state if state.state.state != "default" else state.state.store
-        name = "" if place == "default" else f", {place},"
-        if state.left_alone and state.state.role == "primary":
-            out.print(f"operator {state.state.operator}{name} is left as it is: {state.left_alone}")
-        if state.rewrites:
-            ways = ", ".join(f"{number(count)} {_WAYS[way]}" for way, count in state.rewrites.items() if count)
-            out.print(f"operator {state.state.operator}, partitions: {ways}")
-        if state.null_timestamps:
-            note = f"operator {state.state.operator}: {number(state.null_timestamps)} entries have no timestamp: kept"
-            out.print(note)
-        if state.unclosed:
-            what = (
-                "still had a timeout ahead, which will never fire"
-                if group_state.stored_timestamp(state.state.value_schema)
-                else "lie beyond the watermark; a query in append mode has not emitted them, and never will"
-            )
-            note = f"operator {state.state.operator}: {number(state.unclosed)} of the dropped groups {what}"
-            out.print(note)
-        if state.unmatched:
-            note = (
-                f"operator {state.state.operator}: {number(state.unmatched)} of the dropped rows of the "
-                f"{state.state.side} side had matched nothing yet; an outer join will never emit them"
-            )
-            out.print(note)
-        if state.counts.dropped and state.counts.dropped == state.counts.entries and state.state.role == "primary":
-            note = f"operator {state.state.operator}: every entry goes. Is it the right field, and the right unit?"
-            out.print(note)
-    out.print(f"{report.engine} engine, {report.seconds:.1f} s")
+    return AutoEngine.of(master, parallelism)

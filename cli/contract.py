@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 EXAMPLES = """[bold]Examples[/bold]
 
-ttlsnap contract ck > state.json                                        of a checkpoint: no JVM
+ttlsnap contract ck > state.json                                        from a checkpoint, without a JVM
 
-ttlsnap contract jobs.sessions:build --schema events.ddl                of the query itself: no data
+ttlsnap contract jobs.sessions:build --schema events.ddl                from the query itself, without data
 
 ttlsnap contract --script jobs/sessions.py --conf spark.sql.shuffle.partitions=64
 
-ttlsnap contract ck --with jobs.sessions:build --schema events.ddl      what production has, and what its code says
+ttlsnap contract ck --with jobs.sessions:build --schema events.ddl      from the checkpoint and its query
 
-ttlsnap contract tables/sessions --key user_id                          of a Delta state table: no JVM
+ttlsnap contract tables/sessions --key user_id                          from a Delta state table
 """
 _MAX_DDL_BYTES = 1 << 20
 _PROPERTY = re.compile(r"([^\s=:]+)[\s=:]\s*(.+)")
@@ -39,32 +39,36 @@ def contract(
     target: Annotated[
         Optional[str],  # noqa: UP045
         typer.Argument(
-            metavar="TARGET|MODULE:FUNCTION", help="A checkpoint or a Delta table, or the function that builds a query."
+            metavar="TARGET|MODULE:FUNCTION", help="A checkpoint, a Delta table, or the function that builds a query."
         ),
     ] = None,
     script: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option("--script", metavar="FILE", help="A script that opens its own sources and starts its query."),
+        typer.Option("--script", metavar="FILE", help="A script that opens its own sources and starts its own query."),
     ] = None,
     arguments: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--arg", metavar="TEXT", help="An argument for the script; repeatable."),
+        typer.Option("--arg", metavar="TEXT", help="An argument for the script. Can be repeated."),
     ] = None,
     joined_with: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--with", metavar="MODULE:FUNCTION", help="The query of the checkpoint, for what no file tells."),
+        typer.Option(
+            "--with",
+            metavar="MODULE:FUNCTION",
+            help="The query of the checkpoint. It adds what the checkpoint does not record.",
+        ),
     ] = None,
     schema: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
             "--schema",
             metavar="[NAME=]FILE|DDL",
-            help="The schema of the query's source, as DDL or a file of it; NAME= for each of several.",
+            help="The schema of a source, as DDL or a file with DDL. NAME= for each of several sources.",
         ),
     ] = None,
     conf: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--conf", metavar="NAME=VALUE", help="A setting of the query's session; repeatable."),
+        typer.Option("--conf", metavar="NAME=VALUE", help="A setting of the query's session. Can be repeated."),
     ] = None,
     properties_file: Annotated[
         Optional[Path],  # noqa: UP045
@@ -76,7 +80,7 @@ def contract(
     ] = None,
     query: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--query", metavar="NAME", help="Which of a script's queries."),
+        typer.Option("--query", metavar="NAME", help="The query to use, if the script starts several."),
     ] = None,
     batch: Annotated[
         Optional[int],  # noqa: UP045
@@ -84,48 +88,47 @@ def contract(
     ] = None,
     key: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--key", metavar="COLUMN", help="A column of a Delta table's key; repeatable."),
+        typer.Option("--key", metavar="COLUMN", help="A column of a Delta table's key. Can be repeated."),
     ] = None,
     output: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option("--output", "-o", metavar="FILE", help="Write it there, and not to stdout."),
+        typer.Option("--output", "-o", metavar="FILE", help="Write the contract to this file instead of stdout."),
     ] = None,
 ) -> None:
-    """Print the state contract: what a query's state is, to be committed beside its code and compared by check.
+    """Print the state contract of a query: a description of its state. Commit it beside the code, and compare it later.
 
-    A checkpoint is read without a JVM. A function or a script is run, on empty sources: its code is executed. See
-    docs/contract.md.
+    A checkpoint is read without a JVM. A function or a script is executed, on empty sources. See docs/contract.md.
     """
     from ttlsnap.contract import contract_of_checkpoint, contract_of_table
     from ttlsnap.delta import is_table
     from ttlsnap.errors import UsageError
-    from ttlsnap.filesystem import open_directory
+    from ttlsnap.storage.open import open_directory
     from ttlsnap.transformers.registry import is_function
 
     if (target is None) == (script is None):
-        raise UsageError("give a checkpoint or a table, a module:function, or --script FILE, and one of them")
+        raise UsageError("name one of these: a checkpoint or table, a module:function, or --script FILE")
     settings = {**_properties(properties_file), **dict(_pair("--conf", text) for text in conf or [])}
     schemas = dict(_schema(text) for text in schema or [])
     if target is None or is_function(target):
         if joined_with is not None or batch is not None or key:
-            raise UsageError("--with and --batch go with a checkpoint, and --key with a Delta table")
+            raise UsageError("--with and --batch need a checkpoint, and --key needs a Delta table")
         made: Contract | TableContract = _of_query(
             target, script, arguments or [], schemas, settings, output_mode, query
         )
     elif is_table(open_directory(target)):
         if joined_with is not None or batch is not None or schemas or settings or output_mode or query or arguments:
-            raise UsageError(f"{target} is a Delta table: of the options only --key and --output go with it")
+            raise UsageError(f"{target} is a Delta table; only --key and --output work with it")
         made = contract_of_table(target, key or ())
     else:
         if key:
-            raise UsageError(f"--key goes with a Delta table, and {target} is none")
+            raise UsageError(f"--key needs a Delta table, but {target} is not one")
         made = contract_of_checkpoint(target, batch=batch)
         if joined_with is not None:
-            from ttlsnap.contract.of_query import joined
+            from ttlsnap.contract.of_query import join_contracts
 
             for name in ("spark.sql.shuffle.partitions", *(n for n in made.conf if "stateStore" in n)):
                 settings.setdefault(name, made.conf.get(name, "200"))
-            made = joined(made, _of_query(joined_with, None, [], schemas, settings, output_mode, None))
+            made = join_contracts(made, _of_query(joined_with, None, [], schemas, settings, output_mode, None))
         elif schemas or settings or output_mode or query or arguments:
             raise UsageError(
                 "--schema, --conf, --output-mode, --arg and --query are for a query: module:function or --script"
@@ -151,20 +154,20 @@ def _of_query(
     from ttlsnap.contract.of_query import contract_of_query, contract_of_script
     from ttlsnap.errors import UsageError
 
-    # As python -m does: the user's modules are looked for where the command runs, by Spark's workers, too.
+    # As in python, modules are searched in the current folder, or beside the script; also by Spark's workers.
     here = str(Path.cwd() if script is None else script.resolve().parent)
     sys.path.insert(0, here)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
     if script is not None:
         if output_mode is not None:
-            raise UsageError("--output-mode goes with a function; a script says it itself")
+            raise UsageError("--output-mode needs a function; a script sets its own")
         return contract_of_script(str(script), arguments, schemas, conf=conf, query=query)
     assert function is not None
     return contract_of_query(function, schemas, conf=conf, output_mode=output_mode)
 
 
 def _schema(text: str) -> tuple[str, str]:
-    """``NAME=FILE``, ``FILE`` or either with DDL instead of a file."""
+    """Return the name, or "", and the DDL of ``NAME=FILE`` or ``FILE``. Both may have DDL instead of a file."""
     from ttlsnap.errors import UsageError
 
     name, found, rest = text.partition("=")
@@ -173,12 +176,10 @@ def _schema(text: str) -> tuple[str, str]:
     path = Path(rest)
     try:
         there = path.is_file()
-    except OSError:  # DDL may be longer than the name of a file
+    except OSError:  # DDL may be longer than a file name can be
         there = False
     if not there and " " not in rest.strip():
-        raise UsageError(
-            f"--schema {text}: there is no file {rest}, and it is no DDL such as 'user string, at timestamp'"
-        )
+        raise UsageError(f"--schema {text}: {rest} is neither a file nor DDL such as 'user string, at timestamp'")
     if not there:
         return name, rest
     if path.stat().st_size > _MAX_DDL_BYTES:
@@ -196,7 +197,7 @@ def _pair(option: str, text: str) -> tuple[str, str]:
 
 
 def _properties(path: Path | None) -> dict[str, str]:
-    """Settings as spark-submit reads them: a name and a value on a line, between them a space or an equals sign."""
+    """Return settings as spark-submit reads them: on each line a name and a value, with a space, = or : between."""
     from ttlsnap.errors import UsageError
 
     if path is None:

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 EXAMPLES = """[bold]Examples[/bold]
 
-ttlsnap doctor ck                              what is wrong, which versions can be restored, and the way out
+ttlsnap doctor ck                              what is damaged, which versions can be restored, what to do
 
-ttlsnap doctor ck --fix moved-schema-paths     repair what was found under that name; rollback takes it back
+ttlsnap doctor ck --fix moved-schema-paths     repair this problem; ttlsnap rollback undoes it
 
-[bold]Exit codes[/bold]: 0 nothing found; 1 a problem, damage included; 2 wrong usage, or not a checkpoint; 3 an unknown
-format or version, and nothing worse; 4 --fix was refused; 5 the disk kept doctor itself from reading.
+[bold]Exit codes[/bold]: 0 no problem; 1 a problem, such as damage; 2 wrong usage, or not a checkpoint; 3 an unknown
+format or version, and nothing worse; 4 --fix was refused; 5 a storage error kept doctor from reading.
 """
 
 
@@ -38,28 +38,28 @@ def doctor(
     target: Target,
     fix: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--fix", metavar="NAME", help="Repair the problem of this name, with a backup. Repeatable."),
+        typer.Option(
+            "--fix", metavar="NAME", help="Repair the problem with this name, and keep a backup. Can be repeated."
+        ),
     ] = None,
     parallelism: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(
-            "--parallelism", metavar="N", min=1, help="Processes that read; left out: as many as are worth it."
-        ),
+        typer.Option("--parallelism", metavar="N", min=1, help="How many processes read. Default: as many as pay off."),
     ] = None,
     scratch: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--scratch", metavar="DIR", help="A local folder for the work on RocksDB, rather than TMPDIR."),
+        typer.Option("--scratch", metavar="DIR", help="RocksDB: a local folder for the work. Default: TMPDIR."),
     ] = None,
     stopped: StoppedOption = False,
     yes: Annotated[
         bool,
-        typer.Option("--yes", help="Do not ask before --fix gives up committed batches. Needed without a terminal."),
+        typer.Option("--yes", help="Do not ask before --fix gives up committed batches. Required without a terminal."),
     ] = False,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Read all that a checkpoint retains: what is damaged, which versions can be restored, and the way out.
+    """Read everything in a checkpoint, and report what is damaged, which versions can be restored, and what to do.
 
-    Needs no JVM, and writes nothing without --fix.
+    doctor needs no JVM. Without --fix it changes nothing.
     """
     from ttlsnap.cli.progress import ReadingProgress
     from ttlsnap.diagnosis import doctor as look
@@ -88,7 +88,7 @@ def _agree(_: GoingBack) -> bool:
 
 def _ask(shown: ReadingProgress, going_back: GoingBack) -> bool:
     shown.stop()
-    typer.echo(f"{going_back}. The sink has already seen those batches.", err=True)
+    typer.echo(f"{going_back}. The sink has already received them.", err=True)
     if typer.confirm("Give them up?", err=True):
         return True
     typer.echo("Nothing was changed.", err=True)
@@ -97,12 +97,13 @@ def _ask(shown: ReadingProgress, going_back: GoingBack) -> bool:
 
 def _show(out: Console, report: DoctorReport) -> None:
     out.print(report.target)
-    out.print(
-        f"  query {report.query_id or 'unknown'}, batch {report.batch} committed, {number(report.entries)} entries"
-    )
+    entries = f"{number(report.entries)} {'entry' if report.entries == 1 else 'entries'}"
+    if report.versions and report.versions[0].restorable != "yes":
+        entries += " in the partitions that can be read"
+    out.print(f"  query {report.query_id or 'unknown'}, batch {report.batch} committed, {entries}")
     if report.fixed:
         out.print(f"  repaired by run {report.run}: {', '.join(report.fixed)}")
-        out.print(f"  ttlsnap rollback {report.target} takes it back, as long as no newer batch is committed")
+        out.print(f"  To undo this before a newer batch is committed: ttlsnap rollback {report.target}")
     out.print()
     rows = table("versions", "batches", "restorable", right=("versions", "batches"))
     for run in _runs(report.versions):
@@ -123,7 +124,7 @@ def _show_problem(out: Console, problem: Problem) -> None:
 
 
 def _runs(versions: Sequence[VersionReport]) -> list[list[VersionReport]]:
-    """Consecutive versions of which the same is to be said."""
+    """Return groups of consecutive versions with the same result."""
     runs: list[list[VersionReport]] = []
     for version in versions:
         if runs and runs[-1][0].restorable == version.restorable and runs[-1][-1].version - 1 == version.version:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ttlsnap.cli.options import Format, FormatOption, Target
-from ttlsnap.cli.output import console, number, print_json, table
+from ttlsnap.cli.output import MISSING, console, number, print_json, say, table
+from ttlsnap.cli.tabular import TextTable
+
+if TYPE_CHECKING:
+    from ttlsnap.publishing.history import HistoryEntry
+
+_SPARE = ("rule", "backup", "rewritten", "of", "batch", "version", "kind")
+"""Columns to leave out on a narrow terminal, first to last."""
 
 
 def register(app: typer.Typer) -> None:
@@ -16,16 +24,19 @@ def register(app: typer.Typer) -> None:
 
 def history(
     target: Target,
-    prune: Annotated[bool, typer.Option("--prune", help="Remove the backups; rollback is then not possible.")] = False,
+    prune: Annotated[
+        bool,
+        typer.Option("--prune", help="Remove the backups. Runs that replaced files can then no longer be rolled back."),
+    ] = False,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Show the runs made on a checkpoint, oldest first."""
+    """List the runs on a checkpoint or a Delta table, oldest first."""
     from ttlsnap.checkpoint.logs import read_logs
     from ttlsnap.delta import is_table
-    from ttlsnap.filesystem import open_directory
-    from ttlsnap.journal import planned_batch
-    from ttlsnap.recovery import prune as remove
-    from ttlsnap.run_history import history as read
+    from ttlsnap.publishing.cleanup import prune as remove
+    from ttlsnap.publishing.history import history as read
+    from ttlsnap.publishing.journal import planned_batch
+    from ttlsnap.storage.open import open_directory
 
     if is_table(open_directory(target)):
         _of_table(target, prune, output_format)
@@ -40,37 +51,24 @@ def history(
         print_json({"target": target, "runs": runs, "pruned": pruned})
         return
     if not entries:
-        typer.echo(f"{target}: no runs.")
+        say(f"{target}: no runs.")
         return
-    rows = table(
-        "run",
-        "kind",
-        "status",
-        "batch",
-        "dropped",
-        "rewritten",
-        "backup",
-        right=("batch", "dropped", "rewritten"),
-    )
-    for entry in entries:
-        totals = (entry.report or {}).get("totals", {})
-        rows.add_row(
-            entry.run,
-            entry.kind,
-            entry.status,
-            number(entry.batch),
-            number(totals.get("dropped")),
-            number(totals.get("rewritten")),
-            "yes" if entry.backup else "no",
-        )
-    console().print(rows)
+    _show([_row(entry) for entry in entries])
     if planned is not None:
-        typer.echo(f"Batch {planned} is planned, without data: the query restarts with it.")
+        say(f"Batch {planned} is planned, without data. The query restarts with it.")
     for entry in entries:
-        if entry.waiting:
-            typer.echo(f"What run {entry.run} dropped is not delivered yet; the next run will try.")
+        if entry.status == "open":
+            say(f"Run {entry.run} was interrupted. Run: ttlsnap recover {target}")
+        if entry.waiting and entry.status == "rolled back":
+            place = (entry.report or {}).get("expired_to")
+            say(
+                f"Run {entry.run} is rolled back, but its dropped entries are still in {place}. To remove them there: "
+                f"ttlsnap recover {target} --expired-to {place}"
+            )
+        elif entry.waiting:
+            say(f"The entries that run {entry.run} dropped are not archived yet. The next run will try again.")
     for run in pruned:
-        typer.echo(f"The backup of run {run} is removed.")
+        say(f"Removed the backup of run {run}.")
 
 
 def _of_table(target: str, prune: bool, output_format: Format) -> None:
@@ -84,9 +82,62 @@ def _of_table(target: str, prune: bool, output_format: Format) -> None:
         print_json({"target": target, "runs": [run.to_json() for run in runs], "pruned": []})
         return
     if not runs:
-        typer.echo(f"{target}: no runs.")
+        say(f"{target}: no runs.")
         return
-    rows = table("run", "kind", "version", "at", "dropped", right=("version", "dropped"))
-    for run in runs:
-        rows.add_row(run.run, run.kind, number(run.version), run.at or "-", number(run.dropped))
-    console().print(rows)
+    _show(
+        [
+            {
+                "run": run.run,
+                "when": (run.at or MISSING).replace("T", " ")[:19],
+                "kind": run.kind,
+                "version": number(run.version),
+                "dropped": number(run.dropped),
+                "rewritten": number(run.rewritten),
+                "rule": "; ".join(run.rules) or MISSING,
+            }
+            for run in runs
+        ]
+    )
+
+
+def _row(entry: HistoryEntry) -> dict[str, str]:
+    from ttlsnap.publishing.runs import started_at
+
+    report = entry.report or {}
+    totals = report.get("totals", {})
+    return {
+        "run": entry.run,
+        "when": started_at(entry.run),
+        "kind": entry.kind,
+        "status": entry.status,
+        "batch": number(entry.batch),
+        "dropped": number(totals.get("dropped")),
+        "of": number(totals.get("entries")),
+        "rewritten": number(totals.get("rewritten")),
+        "backup": "yes" if entry.backup else "no",
+        "rule": "; ".join(map(str, report.get("rules", ()))) or MISSING,
+    }
+
+
+def _show(rows: Sequence[dict[str, str]]) -> None:
+    """Print the table. On a narrow terminal it has fewer columns, and the rules below it."""
+    out = console()
+    names = [name for name in rows[0] if name != "rewritten" or any(row[name] not in ("0", MISSING) for row in rows)]
+    made = _table(rows, names)
+    for spared in _SPARE:
+        if made.width <= out.width:
+            break
+        names = [name for name in names if name != spared]
+        made = _table(rows, names)
+    out.print(made)
+    if "rule" not in names:
+        for row in rows:
+            if row["rule"] != MISSING:
+                out.print(f"{row['run']}: {row['rule']}")
+
+
+def _table(rows: Sequence[dict[str, str]], names: Sequence[str]) -> TextTable:
+    made = table(*names, right=("batch", "version", "dropped", "of", "rewritten"))
+    for row in rows:
+        made.add_row(*(row[name] for name in names))
+    return made

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -17,20 +16,19 @@ from ttlsnap.cli.options import (
     StoreOption,
     Target,
 )
-from ttlsnap.cli.output import console, number, print_json, size, table
+from ttlsnap.cli.output import MISSING, console, number, print_json, size, table
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from ttlsnap.inspection import Inspection, StateInspection
+    pass
+from ttlsnap.cli.inspection import show_inspection
 
 EXAMPLES = """[bold]Examples[/bold]
 
-ttlsnap inspect ck                             operators, states, the fields that --timestamp can name
+ttlsnap inspect ck                             show operators, states, and the fields for --timestamp
 
-ttlsnap inspect ck --age --timestamp value.max   how old are the entries?
+ttlsnap inspect ck --age --timestamp value.max   count the entries by age
 
-ttlsnap inspect ck --entries 5 --format json   a few of them
+ttlsnap inspect ck --entries 5 --format json   show 5 entries of each state
 
 ttlsnap inspect tables/sessions --age --timestamp last_seen      a Delta state table
 """
@@ -43,10 +41,10 @@ def register(app: typer.Typer) -> None:
 def inspect(
     target: Target,
     entries: Annotated[int, typer.Option("--entries", metavar="N", min=0, help="Show N entries of each state.")] = 0,
-    age: Annotated[bool, typer.Option("--age", help="Count all entries, by age.")] = False,
+    age: Annotated[bool, typer.Option("--age", help="Count all entries, grouped by age.")] = False,
     timestamp: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--timestamp", metavar="FIELD", help="The field for --age; left out: what Spark stores."),
+        typer.Option("--timestamp", metavar="FIELD", help="The field for --age. Default: what Spark stores."),
     ] = None,
     batch: Annotated[
         Optional[int],  # noqa: UP045
@@ -59,12 +57,12 @@ def inspect(
     schema: SchemaOption = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Show what the state in a checkpoint, or a Delta table, is: operators, stores, schemas, sizes, entries, age.
+    """Show the state in a checkpoint or a Delta table: operators, stores, schemas, sizes, entries, age.
 
-    Needs no JVM, and without --entries and --age opens no state file, so it answers at once.
+    inspect needs no JVM. Without --entries and --age it opens no state file, so it answers at once.
     """
     from ttlsnap.delta import is_table
-    from ttlsnap.filesystem import open_directory
+    from ttlsnap.storage.open import open_directory
 
     if is_table(open_directory(target)):
         from ttlsnap.cli.tables import inspect_one, refuse
@@ -73,8 +71,10 @@ def inspect(
         refuse(target, {**given, "--schema": schema}, "checkpoints")
         inspect_one(target, entries=entries, age=age, timestamp=timestamp, now=now, output_format=output_format)
         return
-    from ttlsnap.inspection import inspect as look
-    from ttlsnap.operators import Selection
+    if _list_checkpoints(target, output_format):
+        return
+    from ttlsnap.inspection.run import inspect as look
+    from ttlsnap.operators.registry import Selection
     from ttlsnap.schema.ddl import parse_schemas
 
     found = look(
@@ -90,92 +90,42 @@ def inspect(
     if output_format is Format.JSON:
         print_json(found.to_json())
     else:
-        _show(console(), found)
+        show_inspection(console(), found)
 
 
-def _show(out: Console, found: Inspection) -> None:
-    from ttlsnap.clock import iso
-    from ttlsnap.inspection import spark_version, uncommitted_batch
+def _list_checkpoints(target: str, output_format: Format) -> bool:
+    """List the checkpoints in a folder that is not one itself; return whether there are any."""
+    from ttlsnap.checkpoint import layout
+    from ttlsnap.checkpoint.recognize import find_checkpoints
+    from ttlsnap.storage.open import open_directory
 
-    checkpoint = found.checkpoint
-    batch = checkpoint.batch
-    lines = [
-        checkpoint.target,
-        f"  query {checkpoint.query_id or 'unknown'}, Spark {spark_version(batch.conf)}, "
-        f"provider {checkpoint.provider}, codec {checkpoint.codec}"
-        f"{', row checksums' if checkpoint.row_checksums else ''}",
-        f"  batch {batch.id} committed, begun {iso(batch.timestamp_ms * 1000)}, watermark "
-        f"{iso(batch.watermark_ms * 1000) if batch.watermark_ms else 'none'}",
-    ]
-    uncommitted = uncommitted_batch(checkpoint)
-    if uncommitted is not None and found.planned_by is not None:
-        lines.append(f"  batch {uncommitted} planned by ttlsnap run {found.planned_by}: the query restarts with it")
-    elif uncommitted is not None:
-        lines.append(f"  batch {uncommitted} was begun and not committed: it runs again when the query starts")
-    if checkpoint.logs.fence:
-        lines.append(f"  FENCED: {checkpoint.logs.fence}")
-    lines += [f"  Warning: {warning}" for warning in found.warnings]
-    out.print("\n".join(lines))
-    for operator, stores in found.operators:
-        out.print(f"\noperator {operator.id} {operator.name or '(name not recorded)'}")
-        rows = table("store", "state", "partitions", "entries", "size", right=("partitions", "entries", "size"))
-        for store, states in stores:
-            for state in states:
-                rows.add_row(
-                    store.name,
-                    state.name,
-                    number(len(store.partitions)),
-                    number(state.entries),
-                    size(state.bytes),
-                )
-        out.print(rows)
-        several = sum(len(states) for _, states in stores) > 1
-        for store, states in stores:
-            for state in states:
-                if several:
-                    out.print(f"  {store.name}.{state.name}:")
-                show_fields(out, state)
-                if state.problem:
-                    out.print(f"  {state.problem}")
-    for sample in found.samples or ():
-        place = f"{sample['operator']}.{sample['store']}.{sample['state']}[{sample['partition']}]"
-        show_sample(out, place, sample)
+    files = open_directory(target)
+    if files.stat(layout.OFFSETS) is not None or files.stat(layout.STATE) is not None:
+        return False
+    found = find_checkpoints(files)
+    if not found:
+        return False
+    if output_format is Format.JSON:
+        print_json({"target": target, "kind": "folder", "checkpoints": [f"{files.root}/{name}" for name in found]})
+        return True
+    rows = table("checkpoint", "last batch", "size", right=("last batch", "size"))
+    for name in found:
+        rows.add_row(name, *_summary(f"{files.root}/{name}"))
+    console().print(rows)
+    console().print(f"{target} contains {number(len(found))} checkpoints. Next: ttlsnap inspect {target}/NAME")
+    return True
 
 
-def show_sample(out: Console, place: str, sample: dict[str, Any]) -> None:
-    """An entry on a line."""
-    key, value = _compact(sample["key"]), _compact(sample["value"])
-    if "map_key" in sample:
-        key += f" {_compact(sample['map_key'])}"
-    if "time" in sample:
-        value = sample["time"]
-    if "matched" in sample:
-        value += "  matched" if sample["matched"] else "  not matched"
-    out.print(f"{place}  {key} -> {value}")
+def _summary(target: str) -> tuple[str, str]:
+    """Return the last batch of a checkpoint and the size of its state, or what is wrong with it."""
+    from ttlsnap.errors import CorruptionError, NotACheckpointError, TtlsnapError
+    from ttlsnap.inspection.run import inspect as look
 
-
-def _compact(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def show_fields(out: Console, state: StateInspection) -> None:
-    """The fields of a state, and its ages if they were counted."""
-    if state.descriptor is None:
-        out.print("  no schema is recorded (Spark before 3.1); --schema gives one")
-        return
-    for field in state.fields:
-        stored = state.descriptor.stored_timestamp or ""
-        mark = "   <- Spark's own timestamp" if stored.partition(":")[0] == field.name else ""
-        out.print(f"  {field.name}  {field.type.simple_string}{mark}")
-    if state.age is None:
-        return
-    age = state.age
-    out.print(f"  age of {age['timestamp']} at {age['now']}:")
-    rows = [("in the future", age["future"])]
-    rows += [(f"up to {bucket['up_to']}", bucket["entries"]) for bucket in age["buckets"]]
-    rows += [("older", age["older"]), ("no timestamp", age["null"])]
-    most = max(count for _, count in rows) or 1
-    for label, count in rows:
-        if count:
-            bar = "#" * max(1, round(40 * count / most))
-            out.print(f"    {label:14} {number(count):>14}  {bar}")
+    try:
+        found = look(target)
+    except NotACheckpointError:
+        return "no batch", MISSING
+    except TtlsnapError as error:
+        return "damaged" if isinstance(error, CorruptionError) else "unknown", MISSING
+    sizes = [state.bytes for state in found.states() if state.bytes is not None]
+    return number(found.checkpoint.batch.id), size(sum(sizes))

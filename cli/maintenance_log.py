@@ -1,4 +1,4 @@
-"""What ``maintain`` says while it goes on, on stderr: a line for each target, for people or for programs."""
+"""The log of ``maintain`` on stderr: a line for each target, for people or for programs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class LogFormat(StrEnum):
-    """How the lines look."""
+    """The formats of the log."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class Log:
-    """Tells of each target as it ends; without a format only a terminal is told."""
+    """A listener that logs each target when it ends. Without a format, it logs only to a terminal."""
 
     def __init__(self, log_format: LogFormat | None, plan: bool = False) -> None:
         self._plan = plan

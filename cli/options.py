@@ -9,33 +9,47 @@ import typer
 
 
 class Format(StrEnum):
-    """How a result is printed."""
+    """The formats of a result."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class EngineName(StrEnum):
-    """Who runs the partitions."""
+    """The engines that run the partitions."""
 
+    AUTO = "auto"
     SPARK = "spark"
     LOCAL = "local"
 
 
+STATES = "Which states"
+RUN = "How it runs"
+
 Target = Annotated[
     str, typer.Argument(help="A checkpoint: a local path, or a URI (file, s3, gs, abfss, hdfs).", show_default=False)
 ]
-FormatOption = Annotated[Format, typer.Option("--format", help="A table for people, or one JSON document.")]
-OperatorOption = Annotated[Optional[int], typer.Option("--operator", metavar="N", help="Only this operator.")]  # noqa: UP045
-StoreOption = Annotated[Optional[str], typer.Option("--store", metavar="NAME", help="Only this store.")]  # noqa: UP045
-StateOption = Annotated[Optional[str], typer.Option("--state", metavar="NAME", help="Only this state.")]  # noqa: UP045
+FormatOption = Annotated[Format, typer.Option("--format", help="Print a table for people, or one JSON document.")]
+OperatorOption = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option("--operator", metavar="N", help="Only this operator.", rich_help_panel=STATES),
+]
+StoreOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--store", metavar="NAME", help="Only this store.", rich_help_panel=STATES),
+]
+StateOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--state", metavar="NAME", help="Only this state.", rich_help_panel=STATES),
+]
 SchemaOption = Annotated[
     Optional[list[str]],  # noqa: UP045
     typer.Option(
         "--schema",
         metavar="OP.STORE='KEY | VALUE'",
-        help="Schemas for a checkpoint from before Spark 3.1, which records none: "
-        "0.default='user STRING | count BIGINT, last TIMESTAMP'. Checked against the bytes.",
+        help="The schemas of a store whose checkpoint records none (Spark before 3.1): "
+        "0.default='user STRING | count BIGINT, last TIMESTAMP'. ttlsnap checks them against the bytes.",
+        rich_help_panel=STATES,
     ),
 ]
 NowOption = Annotated[
@@ -43,23 +57,33 @@ NowOption = Annotated[
     typer.Option(
         "--now",
         metavar="TIME",
-        help="What time it is: 'checkpoint' (the last committed batch's watermark for event time, its timestamp for "
-        "processing time), 'wall', or ISO 8601.",
+        help="The current time: 'checkpoint' (the watermark of the last committed batch for event time, its timestamp "
+        "for processing time), 'wall', or ISO 8601.",
     ),
 ]
 MasterOption = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--master", metavar="URL", help="Spark master, or sc://... for Spark Connect. Default: local[*]."),
+    typer.Option(
+        "--master",
+        metavar="URL",
+        help="The Spark master, or sc://... for Spark Connect. Default: local[*].",
+        rich_help_panel=RUN,
+    ),
 ]
 JarsOption = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--jars", metavar="PATHS", help="Delta tables: Delta's jars, where Maven cannot be reached."),
+    typer.Option(
+        "--jars",
+        metavar="PATHS",
+        help="Delta's jars, for machines that cannot reach Maven.",
+        rich_help_panel="Delta tables",
+    ),
 ]
 StoppedOption = Annotated[
     bool,
     typer.Option(
         "--stopped",
         envvar="TTLSNAP_STOPPED",
-        help="The query is known to be stopped: do not refuse because its logs changed a short time ago.",
+        help="State that the query is stopped. Otherwise ttlsnap refuses a checkpoint whose logs changed recently.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""Printing results: JSON documents and tables."""
+"""The output of results: JSON documents and tables."""
 
 from __future__ import annotations
 
@@ -7,72 +7,100 @@ import os
 import stat
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
+from ttlsnap.cli.tabular import TextTable
 from ttlsnap.errors import StorageError, TtlsnapError
 
 MISSING = "-"
 
 
+@dataclass
+class Verbosity:
+    """The amount of output: ``quiet`` only errors, warnings, questions and JSON; ``verbose`` also the plan."""
+
+    quiet: bool = False
+    verbose: bool = False
+
+
+verbosity = Verbosity()
+
+
+def say(text: str) -> None:
+    """Print a line for people on stdout."""
+    if not verbosity.quiet:
+        typer.echo(text)
+
+
 def print_json(document: Any) -> None:
-    """One document on stdout."""
-    # What stdout cannot say has to be escaped as JSON does it.
+    """Print one document on stdout."""
+    # Characters that stdout cannot encode are escaped as in JSON.
     plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
     sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=plain) + "\n")
 
 
 def print_error(error: TtlsnapError, target: str | None = None) -> None:
-    """What went wrong, on stderr, with the advice of its kind; of one ``target`` among several, with its name."""
-    typer.echo(f"Error: {named(str(error), target)}" + (f"\n{error.advice}" if error.advice else ""), err=True)
+    """Print an error on stderr with the advice of its kind, and the name of its ``target`` if there are several."""
+    typer.echo(f"Error: {name_target(str(error), target)}" + (f"\n{error.advice}" if error.advice else ""), err=True)
 
 
 def print_warning(text: str, target: str | None = None) -> None:
-    """Print a warning on stderr; of one ``target`` among several, with its name."""
-    typer.echo(f"Warning: {named(text, target)}", err=True)
+    """Print a warning on stderr, with the name of its ``target`` if there are several."""
+    typer.echo(f"Warning: {name_target(text, target)}", err=True)
 
 
-def named(text: str, target: str | None) -> str:
-    """Return a message that begins with the target's name; as it is if it does already, or has no target."""
+def name_target(text: str, target: str | None) -> str:
+    """Return a message that begins with the target's name, unless it does already or has no target."""
     if target is None:
         return text
-    from ttlsnap.filesystem import open_directory
+    from ttlsnap.storage.open import open_directory
 
     root = open_directory(target).root
     return text if text.startswith((f"{target}:", f"{root}:", f"{root} ", f"{root}/")) else f"{target}: {text}"
 
 
-def console(*, stderr: bool = False) -> Console:
-    """A console that neither guesses at markup nor folds paths; as wide as it takes when it is no terminal."""
+def console(*, stderr: bool = False, always: bool = False) -> Console:
+    """Return a console that interprets no markup and folds no paths. It is wide if it is not a terminal.
+
+    With ``--quiet`` it prints nothing, except with ``stderr`` or ``always``.
+    """
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else 200
-    return Console(file=stream, highlight=False, markup=False, soft_wrap=True, emoji=False, width=width)
+    quiet = verbosity.quiet and not stderr and not always
+    return Console(quiet=quiet, file=stream, highlight=False, markup=False, soft_wrap=True, emoji=False, width=width)
 
 
-def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
-    """An empty table with these columns, those in ``right`` aligned to the right."""
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", no_wrap=column in right)
-    return made
+def table(*columns: str, right: tuple[str, ...] = ()) -> TextTable:
+    """Return an empty table with these columns, those in ``right`` aligned to the right."""
+    return TextTable(columns, right)
 
 
 def place(target: str) -> str:
-    """A path for people: from the current folder on, if it is within; a URI and any other as it is."""
+    """Return a path relative to the current folder if it is within; other paths and URIs stay as they are."""
     return target.removeprefix(f"{Path.cwd()}{os.sep}")
 
 
+def share(part: int, whole: int | None) -> str:
+    """Return ``77 %``; a dash if the whole is unknown or nothing. Only the whole is 100 %, and only nothing is 0 %."""
+    if not whole:
+        return MISSING
+    if 0 < part < whole:
+        return f"{min(max(100 * part / whole, 1), 99):.0f} %"
+    return f"{100 * part / whole:.0f} %"
+
+
 def number(value: int | None) -> str:
-    """``1,234,567``; a dash for what is not known."""
+    """Return ``1,234,567``; a dash if it is unknown."""
     return MISSING if value is None else f"{value:,}"
 
 
 def size(value: int | None) -> str:
-    """Bytes for people: ``512 B``, ``3.4 MB``."""
+    """Return bytes for people: ``512 B``, ``3.4 MB``; a dash if unknown."""
     if value is None:
         return MISSING
     amount = float(value)
@@ -84,8 +112,8 @@ def size(value: int | None) -> str:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file beside its place and rename it there; a pipe or a terminal is written to as it is."""
-    from ttlsnap.filesystem import scratch_name
+    """Write a file beside its place and rename it; write to a pipe or a terminal directly. Raise StorageError."""
+    from ttlsnap.storage.directory import scratch_name
 
     try:
         path = path.resolve()
@@ -108,7 +136,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def is_special(path: Path) -> bool:
-    """Whether there is something that is no file."""
+    """Return whether a path is something other than a file, such as a pipe."""
     try:
         return not stat.S_ISREG(path.stat().st_mode)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Where dropped entries go, as the command line names it."""
+"""The archive of dropped entries, as the command line names it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ ArchiveOption = Annotated[
     typer.Option(
         "--expired-to",
         metavar="PLACE",
-        help="The place that runs on this target got with --expired-to. What waits for it is delivered there, and what "
-        "a rolled back run put there is taken back. Other places that the target names are left alone.",
+        help="The archive that earlier runs on this target used. Entries that wait for it are archived there, and "
+        "entries of a run that is rolled back are removed from it. Other archives that the target names are not "
+        "touched.",
     ),
 ]
 
 
-def place_given(expired_to: str | None) -> str | ExpiredCallback | None:
-    """Return what ``--expired-to`` means; importing a function runs its author's code."""
+def parse_archive(expired_to: str | None) -> str | ExpiredCallback | None:
+    """Return the receiver of ``--expired-to``. Importing a function runs its author's code."""
     from ttlsnap.transformers.registry import is_function, load_callback
 
     if expired_to is None or not is_function(expired_to):
@@ -36,13 +37,13 @@ def place_given(expired_to: str | None) -> str | ExpiredCallback | None:
 def look_in_current_folder() -> None:
     """Let ``module:attribute`` name a module in the current folder.
 
-    What is installed comes first, since that folder may be the checkpoint itself, whose files are never run.
+    Installed modules have precedence: that folder may be the checkpoint itself, whose files must never run.
     """
     sys.path.append(os.getcwd())  # noqa: PTH109 - sys.path takes text
 
 
 def confirm_on_terminal() -> Confirm | None:
-    """Return what asks a person; None if there is no terminal."""
+    """Return a function that asks a person; None without a terminal."""
     if not sys.stdin.isatty():
         return None
     return lambda question: typer.confirm(question, err=True)

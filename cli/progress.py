@@ -1,41 +1,40 @@
-"""What a run shows while it goes on: on stderr, and only on a terminal."""
+"""The progress of a run: on stderr, and only on a terminal."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from ttlsnap.cli.output import console, number, place, print_warning
+from ttlsnap.cli.compact_report import show_counts
+from ttlsnap.cli.output import console, number, place, print_warning, share, size, verbosity
 
 if TYPE_CHECKING:
-    from ttlsnap.drop_limit import StateDrop
-    from ttlsnap.plan import Plan
-    from ttlsnap.report import CompactionReport
+    from ttlsnap.compaction.drop_limit import StateDrop
+    from ttlsnap.compaction.plan import Plan
+    from ttlsnap.compaction.report import CompactionReport
 
 
 class TerminalListener:
-    """Shows a run's progress and, when ``ask`` is set, its result and a question before it is published.
+    """The listener that shows a run's progress and, if ``ask`` is set, its result and a question before publishing.
 
-    ``show`` prints a report; ``shown`` says whether it has been, so that it is not shown twice. ``target`` is named
-    where it is one of several.
+    With ``text`` it prints the result before the question, and sets ``shown``. ``target`` is named if it is one of
+    several.
     """
 
-    def __init__(
-        self, show: Callable[..., None] | None, *, ask: bool, max_drop: float | None = None, target: str | None = None
-    ) -> None:
-        self._show, self._max_drop, self._target = show, max_drop, target
+    def __init__(self, text: bool, *, ask: bool, max_drop: float | None = None, target: str | None = None) -> None:
+        self._text, self._max_drop, self._target = text, max_drop, target
         self.asks = ask
         self.shown = False
         self._started = time.monotonic()
         self._entries = self._dropped = 0
         self._task: TaskID | None = None
         self._progress: Progress | None = None
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and not verbosity.quiet:
             columns = (
                 TextColumn("{task.description}"),
                 BarColumn(),
@@ -51,6 +50,8 @@ class TerminalListener:
         self._stop()
 
     def planned(self, plan: Plan) -> None:
+        if verbosity.verbose:
+            _show_plan(plan)
         if self._progress is not None:
             partitions = sum(len(store.partitions) for store in plan.stores if store.offered)
             self._progress.start()
@@ -70,10 +71,8 @@ class TerminalListener:
         self._stop()
         if not self.asks:
             return True
-        if self._show is not None:
-            from ttlsnap.cli.compact import _show_counts
-
-            _show_counts(console(), report)
+        if self._text:
+            show_counts(console(always=True), report)
             self.shown = True
         warn_of_excess(report.drops, self._max_drop, self._target)
         return typer.confirm(_question(report), err=True)
@@ -89,30 +88,42 @@ class TerminalListener:
             self._progress.stop()
 
 
-def warn_of_excess(drops: Sequence[StateDrop], max_drop: float | None, target: str | None) -> None:
-    """Say before the question that more is dropped than a run drops unasked."""
-    from ttlsnap.drop_limit import tell_excess
+def _show_plan(plan: Plan) -> None:
+    """Print the plan on stderr: the files of each store, and the states that a transformer sees."""
+    out = console(stderr=True)
+    out.print(f"plan: run {plan.run}, batch {plan.checkpoint.batch.id} of {plan.checkpoint.target}")
+    for store in plan.stores:
+        files = sum(len(partition.lineage.files) for partition in store.partitions)
+        where = f"{number(len(store.partitions))} partitions, {number(files)} files, {size(store.size)}"
+        out.print(f"plan: operator {store.operator}, store {store.store}: {where}")
+        for state in store.states:
+            out.print(f"plan:   state {state.state.state}: {state.left_alone or 'is scanned'}")
 
-    told = tell_excess(drops, max_drop)
+
+def warn_of_excess(drops: Sequence[StateDrop], max_drop: float | None, target: str | None) -> None:
+    """Print a warning before the question if a run without a question would refuse this."""
+    from ttlsnap.compaction.drop_limit import describe_excess
+
+    told = describe_excess(drops, max_drop)
     if told is not None:
         print_warning(told, target)
 
 
 def _question(report: CompactionReport) -> str:
     counts = report.totals
-    share = f" ({counts.dropped / counts.entries:.0%})" if counts.entries else ""
-    what = f"Drop {number(counts.dropped)} of {number(counts.entries)} entries{share} from {report.target}"
+    part = f" ({share(counts.dropped, counts.entries)})" if counts.entries else ""
+    what = f"Drop {number(counts.dropped)} of {number(counts.entries)} entries{part} from {report.target}"
     return f"{what} in the new checkpoint {report.output}?" if report.output else f"{what}? Stop the query first."
 
 
 class ReadingProgress:
-    """Shows how far a reading has come; see ``DoctorListener``."""
+    """The progress of reading; see ``DoctorListener``."""
 
     def __init__(self) -> None:
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         self._entries = 0
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and not verbosity.quiet:
             columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[counts]}"))
             self._progress = Progress(*columns, console=console(stderr=True), transient=True)
 
@@ -123,7 +134,7 @@ class ReadingProgress:
         self.stop()
 
     def stop(self) -> None:
-        """Leave the terminal to a question."""
+        """Hide the progress for a question."""
         if self._progress is not None:
             self._progress.stop()
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from ttlsnap.cli.options import Format, FormatOption, Target
-from ttlsnap.cli.output import print_json
-from ttlsnap.cli.places import ArchiveOption, confirm_on_terminal, place_given
+from ttlsnap.cli.output import print_json, say
+from ttlsnap.cli.places import ArchiveOption, confirm_on_terminal, parse_archive
 
 
 def register(app: typer.Typer) -> None:
@@ -18,27 +18,29 @@ def register(app: typer.Typer) -> None:
 
 def recover(
     target: Target,
-    undo: Annotated[bool, typer.Option("--undo", help="Undo the run rather than finish it.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Undo the run instead of finishing it.")] = False,
     expired_to: ArchiveOption = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Finish or undo a run that was cut off while it published.
+    """Finish or undo a run that was interrupted while it published.
 
-    Such a checkpoint is fenced: Spark refuses to start on it and quotes this command. The run is finished when all its
-    files are there, and undone otherwise.
+    Such a checkpoint is fenced: Spark refuses to start on it, and its error quotes this command. If no
+    file was moved yet, or a file is missing, ttlsnap undoes the run. Otherwise it finishes the run.
     """
-    from ttlsnap.recovery import recover as run
+    from ttlsnap.publishing.recover import recover as run
 
-    report = run(target, prefer_undo=undo, expired_to=place_given(expired_to), confirm=confirm_on_terminal())
+    report = run(target, prefer_undo=undo, expired_to=parse_archive(expired_to), confirm=confirm_on_terminal())
     if output_format is Format.JSON:
         print_json(asdict(report))
         return
     match report.outcome:
         case "nothing":
-            typer.echo(f"{report.target}: no run was cut off; there is nothing to recover.")
+            say(f"{report.target}: no run was interrupted. There is nothing to recover.")
         case "finished":
-            typer.echo(f"{report.target}: run {report.run} is finished. Next: restart the query.")
+            say(f"{report.target}: finished run {report.run}. Next: restart the query.")
         case "undone":
-            typer.echo(f"{report.target}: run {report.run} is undone; the old state is back. Next: restart the query.")
+            say(f"{report.target}: undid run {report.run}; the old state is restored. Next: restart the query.")
+    for run_name in report.settled:
+        say(f"{report.target}: archived, or took back, the dropped entries of run {run_name}.")
     for warning in report.warnings:
         typer.echo(f"Warning: {warning}", err=True)

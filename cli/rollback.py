@@ -7,8 +7,8 @@ from dataclasses import asdict
 import typer
 
 from ttlsnap.cli.options import Format, FormatOption, JarsOption, StoppedOption, Target
-from ttlsnap.cli.output import print_json
-from ttlsnap.cli.places import ArchiveOption, confirm_on_terminal, place_given
+from ttlsnap.cli.output import print_json, say
+from ttlsnap.cli.places import ArchiveOption, confirm_on_terminal, parse_archive
 
 
 def register(app: typer.Typer) -> None:
@@ -22,29 +22,30 @@ def rollback(
     jars: JarsOption = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Put back what the last run replaced, byte for byte, while no newer batch is committed.
+    """Restore what the last run replaced, byte for byte, as long as no newer batch is committed.
 
-    Of a Delta table: restore the version before it, while nobody has written since.
+    For a Delta table: restore the version before the run, as long as nobody has written to the table since.
     """
     from ttlsnap.delta import is_table
-    from ttlsnap.filesystem import open_directory
-    from ttlsnap.recovery import rollback as run
+    from ttlsnap.publishing.rollback import rollback as run
+    from ttlsnap.storage.open import open_directory
 
     if is_table(open_directory(target)):
         _of_table(target, expired_to, jars, output_format)
         return
 
-    report = run(target, stopped=stopped, expired_to=place_given(expired_to), confirm=confirm_on_terminal())
+    report = run(target, stopped=stopped, expired_to=parse_archive(expired_to), confirm=confirm_on_terminal())
     if output_format is Format.JSON:
         print_json(asdict(report))
         return
-    back = f", and the {report.restored} that it had replaced are back" if report.restored else ""
-    typer.echo(
-        f"{report.target}: run {report.undone} is rolled back, as run {report.run}: its new files are set aside{back}."
-    )
+    back = f". Restored files: {report.restored}" if report.restored else ""
+    say(f"{report.target}: rolled back run {report.undone} (as run {report.run}){back}.")
     for warning in report.warnings:
         typer.echo(f"Warning: {warning}", err=True)
-    typer.echo("Next: restart the query; its state is what it was before that run.")
+    if report.kind == "repair":
+        say(f"The checkpoint is as it was before the repair. Next: ttlsnap doctor {report.target}")
+    else:
+        say("Next: restart the query. Its state is the one from before the run.")
 
 
 def _of_table(target: str, expired_to: str | None, jars: str | None, output_format: Format) -> None:
@@ -52,11 +53,14 @@ def _of_table(target: str, expired_to: str | None, jars: str | None, output_form
 
     warnings: list[str] = []
     undone, version = rollback_table(
-        target, jars=jars, expired_to=place_given(expired_to), confirm=confirm_on_terminal(), warnings=warnings
+        target, jars=jars, expired_to=parse_archive(expired_to), confirm=confirm_on_terminal(), warnings=warnings
     )
     if output_format is Format.JSON:
         print_json({"target": target, "undone": undone.run, "version": version, "warnings": warnings})
         return
     for warning in warnings:
         typer.echo(f"Warning: {warning}", err=True)
-    typer.echo(f"{target}: run {undone.run} is undone: version {version} is what version {undone.versions[0] - 1} was.")
+    say(
+        f"{target}: rolled back run {undone.run}. Version {version} has the content of version "
+        f"{undone.versions[0] - 1}."
+    )

@@ -1,4 +1,4 @@
-"""What the commands say of Delta tables."""
+"""The commands on Delta tables, and their results for people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ttlsnap.cli.options import Format
-from ttlsnap.cli.output import console, named, number, print_json, print_warning, size, table
+from ttlsnap.cli.output import console, name_target, number, print_json, print_warning, size, table
 from ttlsnap.cli.progress import warn_of_excess
 from ttlsnap.errors import UsageError
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from ttlsnap.delta.report import TableReport
     from ttlsnap.delta.run import Erase
     from ttlsnap.expired.receivers import ExpiredCallback
-    from ttlsnap.transform import StateSnapshotTransformerFactory
+    from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
 
 def refuse(target: str, options: Mapping[str, Any], meant: str) -> None:
-    """Raises UsageError for one of ``options`` that was given, where ``target`` is none of the ``meant``."""
+    """Raise UsageError for one of ``options`` that does not apply to ``target``."""
     for name, value in options.items():
         if value:
-            raise UsageError(f"{name} is for {meant}, and {target} is none")
+            raise UsageError(f"{name} is for {meant}, but {target} is not one")
 
 
 def compact_one(
@@ -47,7 +47,7 @@ def compact_one(
     several: bool,
     output_format: Format,
 ) -> TableReport:
-    """Compact one table, and show what was done."""
+    """Compact one table, and print the report. Return it."""
     from ttlsnap.delta.run import compact_table
 
     name = target if several else None
@@ -100,7 +100,7 @@ def _show_counts(out: Console, report: TableReport) -> None:
 
 
 def _show(out: Console, report: TableReport, target: str | None) -> None:
-    from ttlsnap.expired.receivers import place_told
+    from ttlsnap.expired.receivers import describe_place
 
     _show_counts(out, report)
     read = f"{number(report.files)} files"
@@ -109,40 +109,40 @@ def _show(out: Console, report: TableReport, target: str | None) -> None:
     lines = [f"{read}, {report.seconds:.1f} s"]
     if report.overtaken:
         lines.append(
-            f"{number(report.overtaken)} rows were written by somebody else meanwhile, and are as they want them."
+            f"{number(report.overtaken)} rows were changed by another writer during the run, and were left alone."
         )
     if report.dry_run:
-        lines.append("A dry run: nothing was written. Without --dry-run this is what will be done.")
+        lines.append("Dry run: nothing was changed. Without --dry-run, ttlsnap does this.")
     elif not report.versions:
         lines.append("Nothing was changed.")
     else:
         versions = " to ".join(dict.fromkeys(f"{version}" for version in (report.versions[0], report.versions[-1])))
         lines.append(f"Done as run {report.run}, version {versions}. Undo: ttlsnap rollback {report.target}")
         if report.expired_to is not None and report.counts.dropped and not report.warnings:
-            lines.append(f"What was dropped is {place_told(report.expired_to, report.run)}")
+            lines.append(f"The dropped rows are archived {describe_place(report.expired_to, report.run)}")
     gone = report.physically_gone_by
     if report.erased is not None and report.erased.left is None:
-        lines.append("Old files were removed; the table has some elsewhere, so whether all are gone cannot be told.")
+        lines.append("Old files were removed. The table has files elsewhere, which ttlsnap cannot check.")
     elif report.erased is not None and report.erased.left:
-        when = f"from {gone:%Y-%m-%d %H:%M} UTC on" if gone else "when the table's retention is over"
-        lines.append(f"{number(report.erased.left)} old files are left; VACUUM may remove the last of them {when}.")
+        when = f"after {gone:%Y-%m-%d %H:%M} UTC" if gone else "after the table's retention time"
+        lines.append(f"{number(report.erased.left)} old files are left; VACUUM can remove the last of them {when}.")
     elif report.erased is not None:
-        lines.append("Nothing is left of what went, but the least and greatest values of columns that the log has.")
+        lines.append("No dropped row is left on disk. The log still has the minimum and maximum of its columns.")
     elif report.versions and gone:
-        lines.append(f"The old files may be removed from {gone:%Y-%m-%d %H:%M} UTC on, by VACUUM.")
+        lines.append(f"VACUUM can remove the old files after {gone:%Y-%m-%d %H:%M} UTC.")
     elif report.versions:
         lines.append(
-            "Rows are marked as deleted, and stay in the files until these are written anew: --erase, or "
+            "The rows are marked as deleted. They stay in the files until these are rewritten, by --erase or by "
             "REORG TABLE ... APPLY (PURGE)."
         )
-    lines[0] = named(lines[0], target)
+    lines[0] = name_target(lines[0], target)
     out.print("\n".join(lines))
 
 
 def inspect_one(
     target: str, *, entries: int, age: bool, timestamp: str | None, now: str, output_format: Format
 ) -> None:
-    """Show what a table is."""
+    """Print the facts of a table."""
     from ttlsnap.delta.inspecting import inspect_table
 
     found = inspect_table(target, entries=entries, age=age, timestamp=timestamp, now=now)
@@ -153,15 +153,15 @@ def inspect_one(
 
 
 def _show_inspection(out: Console, found: TableInspection) -> None:
-    from ttlsnap.cli.inspect import show_fields, show_sample
-    from ttlsnap.delta.inspecting import written_at
+    from ttlsnap.cli.inspection import show_fields, show_sample
+    from ttlsnap.delta.inspecting import describe_last_write
 
     metadata, protocol = found.table.metadata, found.table.protocol
     features = sorted({*protocol.reader_features, *protocol.writer_features})
-    key = ", ".join(metadata.key) or "not said yet (--key of compact)"
+    key = ", ".join(metadata.key) or "unknown (name it with compact --key)"
     if metadata.partition_columns:
         key += f", partitioned by {', '.join(metadata.partition_columns)}"
-    written = f"last written {written_at(found)}, {number(found.runs)} runs of ttlsnap"
+    written = f"last written {describe_last_write(found)}, {number(found.runs)} runs of ttlsnap"
     lines = [
         found.target,
         f"  Delta table, version {found.table.version}, {written}",

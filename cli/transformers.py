@@ -15,14 +15,19 @@ def register(app: typer.Typer) -> None:
 
 
 def transformers(output_format: FormatOption = Format.TEXT) -> None:
-    """Show the transformers that are installed, each with its options for --set."""
-    from ttlsnap.transformers.registry import installed
+    """List the installed transformers, with their options for --set."""
+    from ttlsnap.transformers.registry import list_installed
 
-    found = installed()
+    found = list_installed()
     if output_format is Format.JSON:
         print_json([asdict(info) for info in found])
         return
     rows = table("name", "what it does", "options", "from")
     for info in found:
-        rows.add_row(info.name, info.summary, info.options, info.location)
+        rows.add_row(info.name, _plain(info.summary), _plain(info.options), info.location)
     console().print(rows)
+
+
+def _plain(docstring: str) -> str:
+    """Return a docstring without the marks of code."""
+    return docstring.replace("``", "")

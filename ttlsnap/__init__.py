@@ -10,8 +10,8 @@
     )
     print(report.totals.dropped)
 
-What the commands do is in this package as typed functions that return dataclasses; see ``docs/library.md``. Names
-are loaded when they are first used, so that ``import ttlsnap`` costs nothing.
+Each command is a typed function that returns a dataclass; see ``docs/library.md``. A name is imported at its first
+use, so ``import ttlsnap`` is fast.
 """
 
 from __future__ import annotations
@@ -22,22 +22,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ttlsnap.checkpoint import Checkpoint, open_checkpoint
     from ttlsnap.clock import Clock, TimeCharacteristic, clock_at
-    from ttlsnap.compaction import Listener, SilentListener, compact
+    from ttlsnap.compaction.engine import Engine
+    from ttlsnap.compaction.listener import Listener, SilentListener
+    from ttlsnap.compaction.options import CompactOptions
+    from ttlsnap.compaction.plan import Plan, plan_compaction
+    from ttlsnap.compaction.report import CompactionReport, Counts, StateReport
     from ttlsnap.diagnosis import DoctorReport, doctor
-    from ttlsnap.engines import Engine
     from ttlsnap.engines.local import LocalEngine
     from ttlsnap.engines.spark import SparkEngine
-    from ttlsnap.entries import StateEntries
+    from ttlsnap.entries.batch import StateEntries
+    from ttlsnap.entries.descriptor import StateDescriptor
     from ttlsnap.errors import TtlsnapError
     from ttlsnap.expired.receivers import ExpiredCallback
-    from ttlsnap.inspection import Inspection, inspect
-    from ttlsnap.operators import Selection
-    from ttlsnap.plan import Plan, plan_compaction
-    from ttlsnap.recovery import RecoverReport, RollbackReport, prune, recover, rollback
-    from ttlsnap.report import CompactionReport, Counts, StateReport
-    from ttlsnap.run_history import HistoryEntry, history
-    from ttlsnap.state import StateDescriptor
-    from ttlsnap.transform import (
+    from ttlsnap.inspection.model import Inspection
+    from ttlsnap.inspection.run import inspect
+    from ttlsnap.library import compact
+    from ttlsnap.operators.registry import Selection
+    from ttlsnap.publishing.cleanup import prune
+    from ttlsnap.publishing.history import HistoryEntry, history
+    from ttlsnap.publishing.recover import RecoverReport, recover
+    from ttlsnap.publishing.rollback import RollbackReport, rollback
+    from ttlsnap.transform.protocols import (
         CollectionStrategy,
         Drop,
         EntryTransformerFactory,
@@ -50,22 +55,26 @@ if TYPE_CHECKING:
 _HOMES = {
     "checkpoint": ("Checkpoint", "open_checkpoint"),
     "clock": ("Clock", "TimeCharacteristic", "clock_at"),
-    "compaction": ("Listener", "SilentListener", "compact"),
+    "compaction.listener": ("Listener", "SilentListener"),
+    "compaction.options": ("CompactOptions",),
+    "library": ("compact",),
     "diagnosis": ("DoctorReport", "doctor"),
-    "engines": ("Engine",),
+    "compaction.engine": ("Engine",),
     "engines.local": ("LocalEngine",),
     "engines.spark": ("SparkEngine",),
-    "entries": ("StateEntries",),
+    "entries.batch": ("StateEntries",),
     "errors": ("TtlsnapError",),
     "expired.receivers": ("ExpiredCallback",),
-    "run_history": ("HistoryEntry", "history"),
-    "inspection": ("Inspection", "inspect"),
-    "operators": ("Selection",),
-    "plan": ("Plan", "plan_compaction"),
-    "recovery": ("RecoverReport", "RollbackReport", "prune", "recover", "rollback"),
-    "report": ("CompactionReport", "Counts", "StateReport"),
-    "state": ("StateDescriptor",),
-    "transform": (
+    "publishing.history": ("HistoryEntry", "history"),
+    "inspection.run": ("Inspection", "inspect"),
+    "operators.registry": ("Selection",),
+    "compaction.plan": ("Plan", "plan_compaction"),
+    "publishing.cleanup": ("prune",),
+    "publishing.recover": ("RecoverReport", "recover"),
+    "publishing.rollback": ("RollbackReport", "rollback"),
+    "compaction.report": ("CompactionReport", "Counts", "StateReport"),
+    "entries.descriptor": ("StateDescriptor",),
+    "transform.protocols": (
         "Drop",
         "CollectionStrategy",
         "EntryTransformerFactory",
@@ -81,6 +90,7 @@ __all__ = [
     "Checkpoint",
     "Clock",
     "CollectionStrategy",
+    "CompactOptions",
     "CompactionReport",
     "Counts",
     "DoctorReport",
@@ -125,6 +135,6 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module 'ttlsnap' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"ttlsnap.{home}"), name)
-    # No submodule has the name of anything here, or importing that would put the module in its place.
+    # No submodule may have one of these names: its import would replace the object by the module.
     globals()[name] = value
     return value

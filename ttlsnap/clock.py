@@ -1,9 +1,10 @@
-"""When it is: one frozen clock per run.
+"""One frozen clock for each run.
 
-The default time comes from the checkpoint and not from the wall: the last committed batch's timestamp for
-processing time, the watermark that batch ran with for event time. (A wall clock would expire everything while
-a job is stopped; and an append-mode window is dropped by Spark itself once the watermark of a batch has passed
-it, but emitted first, so nothing that Spark has still to emit is older than that watermark.)
+By default the time comes from the checkpoint, not from the wall clock. Processing time is the timestamp of the last
+committed batch. Event time is the watermark with which that batch ran.
+
+A wall clock would expire everything while a job is stopped. In append mode Spark emits a window and then drops it, once
+the watermark of a batch has passed it. So an entry that Spark must still emit is never older than that watermark.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Protocol
 
-from ttlsnap.checkpoint.logs import Batch
 from ttlsnap.errors import UsageError
 
 MICROS = 1_000
@@ -21,20 +22,29 @@ MIN_INT64, MAX_INT64 = -(1 << 63), (1 << 63) - 1
 
 
 class TimeCharacteristic(StrEnum):
-    """Which of the two clocks a timestamp is compared with."""
+    """The clock with which a timestamp is compared."""
 
     EVENT = "event"
     PROCESSING = "processing"
 
 
+class BatchTimes(Protocol):
+    """The times that the log of a batch records, in milliseconds since the epoch; a query may have no watermark."""
+
+    @property
+    def watermark_ms(self) -> int | None: ...
+    @property
+    def timestamp_ms(self) -> int: ...
+
+
 @dataclass(frozen=True)
 class Clock:
-    """The moment a run takes for now, in microseconds since the epoch, on each of the two clocks.
+    """The current time of a run, in microseconds since the epoch, on each of the two clocks.
 
-    ``event_us`` is None when the query has no watermark yet. ``source`` says where the times come from:
-    ``checkpoint``, ``wall`` or ``given``. ``watermark_us`` is the checkpoint's own watermark, whatever the source:
-    what lies beyond it, Spark has not closed yet. ``no_event_time`` says why ``event_us`` is None. ``behind_join`` are
-    the operators that go by a watermark of their own, which is not recorded.
+    ``event_us`` is None if the query has no watermark yet, and ``no_event_time`` says why. ``source`` says where the
+    times come from: ``checkpoint``, ``wall`` or ``given``. ``watermark_us`` is the checkpoint's own watermark for every
+    source; Spark has not yet closed what is later. ``behind_join`` has the operators with a watermark of their own,
+    which the checkpoint does not record.
     """
 
     event_us: int | None
@@ -45,7 +55,7 @@ class Clock:
     behind_join: frozenset[int] = frozenset()
 
     def of(self, operator: int) -> Clock:
-        """The clock that an operator goes by."""
+        """Return the clock of an operator."""
         if operator not in self.behind_join:
             return self
         return replace(
@@ -56,7 +66,7 @@ class Clock:
         )
 
     def now(self, time: TimeCharacteristic) -> int:
-        """Microseconds since the epoch; raises UsageError for event time without a watermark."""
+        """Return the time in microseconds since the epoch. Raise UsageError for event time without a watermark."""
         if time is TimeCharacteristic.PROCESSING:
             return self.processing_us
         if self.event_us is None:
@@ -64,10 +74,10 @@ class Clock:
         return self.event_us
 
 
-def clock_at(now: str, batch: Batch) -> Clock:
-    """The clock that ``--now`` names: ``checkpoint``, ``wall``, or an ISO 8601 time (UTC if it has no offset).
+def clock_at(now: str, batch: BatchTimes) -> Clock:
+    """Return the clock that ``--now`` names: ``checkpoint``, ``wall``, or an ISO 8601 time (UTC if it has no offset).
 
-    Raises UsageError for anything else.
+    Raise UsageError for anything else.
     """
     watermark = None if batch.watermark_ms is None else batch.watermark_ms * MICROS
     if now == "checkpoint":
@@ -77,26 +87,29 @@ def clock_at(now: str, batch: Batch) -> Clock:
 
 
 def moment_of(now: str) -> int:
-    """The moment that ``--now`` names without a checkpoint: ``wall`` or an ISO 8601 time, in microseconds."""
+    """Return the time that ``--now`` names without a checkpoint, in microseconds since the epoch.
+
+    ``now`` is ``wall``, or an ISO 8601 time (UTC if it has no offset). Raise UsageError for anything else.
+    """
     if now == "wall":
         return to_micros(datetime.now(UTC))
     try:
         given = datetime.fromisoformat(now)
     except ValueError as error:
         raise UsageError(
-            f"--now {now!r} is neither 'checkpoint' nor 'wall' nor an ISO 8601 time such as 2026-01-31T12:00:00Z"
+            f"--now {now!r} is not valid; use checkpoint, wall, or an ISO 8601 time such as 2026-01-31T12:00:00Z"
         ) from error
     return to_micros(given if given.tzinfo else given.replace(tzinfo=UTC))
 
 
 def to_micros(moment: datetime) -> int:
-    """Microseconds since the epoch."""
+    """Return a time in microseconds since the epoch."""
     delta = moment - EPOCH
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
 def iso(micros: int | None) -> str | None:
-    """ISO 8601 in UTC, for reports; a moment outside the years 1 to 9999 is given as microseconds."""
+    """Return a time as ISO 8601 in UTC, for reports; outside the years 1 to 9999 in microseconds. None for None."""
     if micros is None:
         return None
     seconds, rest = divmod(micros, 1_000_000)

@@ -1,9 +1,9 @@
-"""Signals that end the process: SIGTERM works like Ctrl-C, and neither cuts a critical step in two.
+"""Signals that end the process: SIGTERM works like Ctrl-C, and neither interrupts a critical step.
 
-Python runs signal handlers in the main thread, between two instructions, and an exception that a handler raises may
-come anywhere. Steps that must be finished once they are begun (publishing, undoing, removing what was staged) run
-within ``deferred``: a signal that arrives there is delivered when they have ended. ``terminable`` makes SIGTERM raise
-``Terminated``, a ``KeyboardInterrupt``, so that everything that cleans up after Ctrl-C does so after SIGTERM.
+Python runs signal handlers in the main thread, between two instructions. So the exception of a handler may arrive
+anywhere. Some steps must finish once they have begun: publishing, undoing, removing staged files. They run within
+``defer_signals``, which delivers a signal only after the step. ``catch_sigterm`` makes SIGTERM raise ``Terminated``.
+This is a ``KeyboardInterrupt``, so all code that cleans up after Ctrl-C also cleans up after SIGTERM.
 
 Docker, Kubernetes, systemd and Airflow send SIGTERM, and SIGKILL some time later. After SIGKILL only ``recover`` helps.
 """
@@ -24,37 +24,37 @@ _Handlers = Sequence[tuple[signal.Signals, Any]]
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM was received."""
+    """The exception that SIGTERM raises."""
 
 
 @dataclass
 class Received:
-    """The first signal that was received; None as long as there was none."""
+    """The first signal that the process received; None if it has received none."""
 
     signum: int | None = None
 
     def note(self, signum: int, frame: FrameType | None) -> None:
-        """Remember a signal; a handler that does nothing else."""
+        """Remember a signal. This is a signal handler that does nothing else."""
         self.signum = self.signum or signum
         if signum == signal.SIGTERM and _command is not None:
             _command.signum = signum
 
     def take(self) -> int | None:
-        """Return the signal, and forget it: it is not delivered again."""
+        """Return the signal and forget it, so that it is not delivered."""
         signum, self.signum = self.signum, None
         return signum
 
 
 _command: Received | None = None
-"""What the command that runs has received of SIGTERM, whoever handled it."""
+"""The SIGTERM that the running command has received, independent of the handler that got it."""
 
 
 @contextmanager
-def terminable(*, last: bool = False) -> Iterator[Received]:
-    """Raise ``Terminated`` on SIGTERM within the block; gives what was received, also while it was deferred.
+def catch_sigterm(*, last: bool = False) -> Iterator[Received]:
+    """Raise ``Terminated`` on SIGTERM within the block. Yield the received signal, also while it is deferred.
 
-    A parent that wants SIGTERM to be ignored is obeyed. If the block is the ``last`` thing that the process does, a
-    second SIGTERM that comes behind it is ignored, so that the exit code stays what it is.
+    If the parent process ignores SIGTERM, so does this one. ``last`` says that the process ends after the block. Then
+    a second SIGTERM after the block is ignored, so that the exit code does not change.
     """
     global _command
     received = Received()
@@ -78,17 +78,17 @@ def terminable(*, last: bool = False) -> Iterator[Received]:
 
 
 def raise_received() -> None:
-    """Raise ``Terminated`` if SIGTERM was received and its exception was lost, as in a destructor."""
+    """Raise ``Terminated`` if SIGTERM was received but its exception was lost, for example in a destructor."""
     if _command is not None and _command.signum is not None:
         raise Terminated
 
 
 @contextmanager
-def deferred() -> Iterator[Received]:
-    """Deliver SIGINT and SIGTERM that arrive within the block when it has ended; also a decorator.
+def defer_signals() -> Iterator[Received]:
+    """Delay SIGINT and SIGTERM that arrive within the block until it has ended. Also usable as a decorator.
 
-    If the block raises, its exception goes first: a signal is then only delivered if it ends the process. ``take`` of
-    what is given has a signal not delivered. In other threads than the main one there is nothing to do.
+    If the block raises, its exception has priority: then a signal is delivered only if it ends the process. ``take`` of
+    the yielded object prevents the delivery. Outside the main thread this does nothing.
     """
     received = Received()
     if not _is_main_thread():
@@ -112,7 +112,7 @@ def deferred() -> Iterator[Received]:
 
 
 def _restore(handlers: _Handlers) -> None:
-    """Give signals back their handlers, each of which may raise at once."""
+    """Restore the handlers of signals. Each restored handler may raise at once; the others are restored anyway."""
     if handlers:
         try:
             signal.signal(*handlers[0])

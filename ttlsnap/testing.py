@@ -1,10 +1,12 @@
-"""For the tests of a repository that has streaming queries: pytest finds this module by itself.
+"""Test helpers for repositories with streaming queries.
 
-from ttlsnap.testing import assert_restorable
+    from ttlsnap.testing import assert_restorable
 
-def test_production_restores(state_contract):
-    new = state_contract("jobs.sessions:build", "user string, at timestamp", output_mode="append")
-    assert_restorable("contracts/sessions.json", new)
+    def test_production_restores(state_contract):
+        new = state_contract("jobs.sessions:build", "user string, at timestamp", output_mode="append")
+        assert_restorable("contracts/sessions.json", new)
+
+pytest loads this module as a plugin.
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def state_contract() -> Iterator[Callable[..., Contract]]:
-    """Makes contracts of queries: ``state_contract(build, schemas, conf=..., output_mode=...)``.
+    """Provide a function that creates contracts of queries: ``state_contract(build, schemas, conf=..., ...)``.
 
-    See ``ttlsnap.contract.of_query.contract_of_query``. All are made in one Spark session, the active one if any.
+    It takes the arguments of ``ttlsnap.contract.of_query.contract_of_query``. All contracts are created in one Spark
+    session, which is the active one if there is one.
     """
     from pyspark.sql import SparkSession
 
@@ -46,10 +49,10 @@ def assert_restorable(
     renamed: Mapping[str, str] | None = None,
     ignore: tuple[str, ...] | str = (),
 ) -> None:
-    """Raise AssertionError, with the report, unless the query of ``new`` goes on with the state of ``old`` as it is.
+    """Raise AssertionError with the report unless the query of ``new`` can restore from the state of ``old`` as it is.
 
-    Each is a contract, the path of one, or that of a checkpoint or a Delta table. ``ignore`` are codes whose findings
-    do not count, or ``code:where``, as ``check --ignore`` takes them.
+    ``old`` and ``new`` are each a contract, or the path of a contract, a checkpoint or a Delta table. ``ignore`` has
+    ``code`` or ``code:where`` of findings that do not count, as in ``check --ignore``.
     """
     from ttlsnap.check import Verdict, check
     from ttlsnap.check.ignores import apply, parse_ignore

@@ -1,7 +1,8 @@
-"""``Cursor``: how far n values have been read, each in its own entry, and the ways of reading on.
+"""``Cursor``: positions of n values that are being read, each in its own entry.
 
-All entries are read in step: every method reads one thing at each place and gives the cursor behind it. Whatever
-would end behind its entry is a CorruptionError that names the entry, and so is a number in more bytes than it needs.
+All entries are read in step. Every method reads one thing at each position, and returns the cursor after it. It raises
+a CorruptionError that names the entry if a value would end after its entry. It does the same for a number that has more
+bytes than it needs.
 
 Speed: about 20 ns for a varint, in batches that fit into a processor's cache.
 """
@@ -14,28 +15,34 @@ import numpy as np
 
 from ttlsnap.avro.types import NULL, VALUE
 from ttlsnap.unsaferow.check import Trail, first
-from ttlsnap.unsaferow.gather import Bytes, Int64s, Mask, at
+from ttlsnap.unsaferow.gather import Bytes, Int64s, Mask, read_at
 from ttlsnap.unsaferow.rows import Rows
 
-_PADDING = 16  # bytes that can be read behind the last entry, so that a word at a time can be taken
-_MORE = np.uint64(0x8080808080808080)  # the bits that say that a byte is not a number's last
+_PADDING = 16  # bytes after the last entry, so that a whole word can be read there
+_MORE = np.uint64(0x8080808080808080)  # the high bit of each byte: set if the number continues
 _LARGEST_INT = 2**31 - 1
-# A power of two that is a whole number of bytes times this has the number of that byte, from 1, on top.
+# Multiplied with 2 ** (8 * k), this has k + 1 in its highest byte.
 _PLACES = np.uint64(0x0102030405060708)
 LONGEST = 10  # bytes of a number of 64 bits
 LEAST = np.array([0, 0, *(1 << 7 * (size - 1) for size in range(2, LONGEST + 1))], np.uint64)
-"""The least number that takes so many bytes."""
+"""The least zigzag number that takes n bytes, by n."""
 RANKS = (
     (0x007F007F007F007F, 0x7F007F007F007F00, 1),
     (0x00003FFF00003FFF, 0x3FFF00003FFF0000, 2),
     (0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
 )
-"""How 7 bits of each of 8 bytes come to lie side by side: the bits that stay, those that move, and how far."""
+"""Steps that pack the low 7 bits of 8 bytes side by side: the bits that stay, those that move, and how far."""
 
 
 @dataclass(frozen=True, eq=False)
 class Cursor:
-    """``at`` and ``end``, both int64[n]: where in ``data`` the next byte of each value is, and its entry's end."""
+    """Positions of n values in one buffer, each in its own entry.
+
+    ``data``   the buffer of all entries
+    ``at``     int64[n], index in ``data`` of the next byte of each value
+    ``end``    int64[n], index in ``data`` of the byte after each value's entry
+    ``trail``  the origin of the values, for errors
+    """
 
     data: Bytes
     at: Int64s
@@ -44,7 +51,7 @@ class Cursor:
 
     @classmethod
     def of(cls, rows: Rows, trail: Trail | None = None) -> Cursor:
-        """At the beginning of each row."""
+        """Return a cursor at the first byte of each row."""
         data, end = rows.data, rows.start + rows.size
         if len(rows) and int(end.max()) > len(data) - _PADDING:
             data = np.concatenate([data, np.zeros(_PADDING, np.uint8)])
@@ -54,34 +61,37 @@ class Cursor:
         return len(self.at)
 
     def moved(self, to: Int64s) -> Cursor:
-        """The same values, read up to there."""
+        """Return a cursor of the same values at the positions ``to``."""
         return Cursor(self.data, to, self.end, self.trail)
 
     def named(self, name: str) -> Cursor:
-        """The same places, as those of the field ``name``."""
+        """Return a cursor at the same positions, which errors name as those of the field ``name``."""
         return Cursor(self.data, self.at, self.end, self.trail.step(name))
 
     def take(self, which: Int64s) -> Cursor:
-        """Some of the values."""
+        """Return a cursor of some of the values."""
         return Cursor(self.data, self.at[which], self.end[which], self.trail.step("", which))
 
     def skipped(self, size: Int64s | int) -> Cursor:
-        """Behind as many bytes."""
+        """Return the cursor ``size`` bytes later; raises CorruptionError if an entry ends before."""
         to = self.at + size
         short = to > self.end
         if short.any():
             i = first(short)
             missing, left = int(to[i] - self.at[i]), int(self.end[i] - self.at[i])
-            self.trail.fail(i, f"it is cut off: {missing} bytes should follow, and {left} do")
+            self.trail.fail(i, f"it is truncated: {missing} bytes should follow, but {left} do")
         return self.moved(to)
 
     def bytes(self) -> tuple[Bytes, Cursor]:
-        """One byte of each."""
+        """Read one byte of each value."""
         behind = self.skipped(1)
         return self.data[self.at], behind
 
     def branches(self) -> tuple[Mask | None, Cursor]:
-        """The byte of a union with null: where it says null (None: nowhere)."""
+        """Read the union byte of each value, and return where it means null (None: nowhere).
+
+        Raises CorruptionError if the byte means neither null nor a value.
+        """
         branch, behind = self.bytes()
         nulls: Mask = branch != VALUE
         if not nulls.any():
@@ -93,8 +103,8 @@ class Cursor:
         return nulls, behind
 
     def longs(self) -> tuple[Int64s, Cursor]:
-        """One varint of each."""
-        word = at(self.data, self.at, "<u8")
+        """Read one varint of each value."""
+        word = read_at(self.data, self.at, "<u8")
         lowest = ~word & _MORE
         lowest &= -lowest  # the high bit of the last byte; 0 where that is not among the first 8
         word &= lowest - np.uint64(1)
@@ -109,7 +119,7 @@ class Cursor:
         behind = self.at + size
         short = behind > self.end
         if short.any():
-            self.trail.fail(first(short), "it is cut off within a number")
+            self.trail.fail(first(short), "it is truncated within a number")
         wasteful = word < LEAST[size]
         if wasteful.any():
             i = first(wasteful)
@@ -120,8 +130,8 @@ class Cursor:
         return word.view(np.int64), self.moved(behind)
 
     def _longest(self, which: Int64s, word: np.ndarray[tuple[int], np.dtype[np.uint64]], size: Int64s) -> None:
-        """Fill in numbers of 9 and 10 bytes, of which ``word`` has the first 8."""
-        ninth, tenth = (at(self.data, self.at[which] + place, "u1").astype(np.uint64) for place in (8, 9))
+        """Complete the numbers of 9 and 10 bytes in ``word``, which has their first 8 bytes, and set their ``size``."""
+        ninth, tenth = (read_at(self.data, self.at[which] + place, "u1").astype(np.uint64) for place in (8, 9))
         more = ninth > 0x7F
         bad = more & (tenth > 1) & (self.at[which] + LONGEST <= self.end[which])
         if bad.any():
@@ -132,7 +142,7 @@ class Cursor:
         size[which] = 9 + more
 
     def ints(self) -> tuple[Int64s, Cursor]:
-        """One varint of each, of 32 bits."""
+        """Read one varint of each value; raises CorruptionError if it has more than 32 bits."""
         numbers, behind = self.longs()
         bad = (numbers > _LARGEST_INT) | (numbers < -_LARGEST_INT - 1)
         if bad.any():
@@ -140,7 +150,7 @@ class Cursor:
         return numbers, behind
 
     def pieces(self) -> tuple[Rows, Cursor]:
-        """A length and as many bytes of each."""
+        """Read a length of each value and as many bytes."""
         size, start = self.longs()
         bad = (size < 0) | (size > start.end - start.at)
         if bad.any():
@@ -149,7 +159,10 @@ class Cursor:
         return Rows(self.data, start.at, size), start.moved(start.at + size)
 
     def counts(self, least_size: int) -> tuple[Int64s, Cursor]:
-        """How many elements follow, each of at least so many bytes."""
+        """Read the number of elements that follow, each of at least ``least_size`` bytes.
+
+        Raises CorruptionError if an entry has no room for so many elements.
+        """
         counts, behind = self.longs()
         left = behind.end - behind.at
         bad = (counts < 0) | (counts > left // least_size)
@@ -159,17 +172,20 @@ class Cursor:
         return counts, behind
 
     def closed(self, counts: Int64s) -> Cursor:
-        """Behind the byte that ends those arrays and maps that have elements."""
+        """Return the cursor after the end byte of each array or map that has elements; an empty one has no end byte.
+
+        Raises CorruptionError if the end byte is missing.
+        """
         some = counts > 0
         behind = self.skipped(some.astype(np.int64))
-        bad = some & (at(self.data, self.at, "u1") != 0)
+        bad = some & (read_at(self.data, self.at, "u1") != 0)
         if bad.any():
             self.trail.fail(first(bad), "an array or a map does not end where it should")
         return behind
 
 
 def _close_ranks(word: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> None:
-    """Put the low 7 bits of all 8 bytes side by side."""
+    """Pack the low 7 bits of all 8 bytes side by side, in place."""
     word &= ~_MORE
     for low, high, shift in RANKS:
         moved = word & np.uint64(high)

@@ -1,14 +1,14 @@
-"""Avro to Arrow, a whole batch at once.
+"""Decoding of Avro rows to Arrow, a whole batch at once.
 
-``decode(rows, schema)``  all fields of every row, as ``unsaferow.decode.decode`` gives them for the same state
+``decode(rows, schema)``  all fields of every row, as ``unsaferow.decode.decode`` returns them for the same state
 
-How it goes: a cursor stands at each row's first byte; every field takes it one value further, those that are null one
-byte. Elements of arrays and maps are found first (``walk``) and then read as so many more values. There is a Python
-loop over fields and levels, never over rows.
+Method: a cursor starts at the first byte of each row, and every field moves it one value forward. A null moves it by
+one byte. ``walk`` finds the elements of arrays and maps; then they are read like other values. Python loops over fields
+and levels, never over rows.
 
-Dangers: rows are untrusted. Whatever does not lie within its row, is no value of its type, or is written otherwise
-than Spark writes it is a CorruptionError naming the row, and so are bytes behind the last field. Entries of a map come
-in the order of the bytes: that of a Java HashMap, where an UnsafeRow of the same state has them as they were put in.
+Dangers: rows are untrusted. A CorruptionError names the row if a value ends after its row, is invalid for its type, or
+is encoded differently than Spark encodes it. The same is true of bytes after the last field. Map entries keep the order
+of the bytes, which is that of a Java HashMap. An UnsafeRow of the same state has them in insertion order.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.unsaferow import decode_values as values
 from ttlsnap.unsaferow.check import Trail, first
 from ttlsnap.unsaferow.decimals import check_digits
-from ttlsnap.unsaferow.gather import Int64s, at, offsets_of
+from ttlsnap.unsaferow.gather import Int64s, offsets_of, read_at
 from ttlsnap.unsaferow.nulls import spread
 from ttlsnap.unsaferow.rows import Rows
 
 
 def decode(rows: Rows, schema: T.StructType, trail: Trail | None = None) -> pa.StructArray:
-    """All fields of every row, as n structs without nulls; CorruptionError if the rows are damaged.
+    """Return all fields of every row as n structs without nulls; raises CorruptionError if the rows are damaged.
 
-    ``trail`` leads from these rows to those that a message shall name.
+    ``trail`` leads from these rows to the rows that an error names.
     """
     structs, behind = _structs(Cursor.of(rows, trail), schema)
     left = behind.end - behind.at
@@ -56,12 +56,12 @@ def _structs(cursor: Cursor, struct: T.StructType) -> tuple[pa.StructArray, Curs
 
 
 def _slots(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
-    """Elements, which are unions or not."""
+    """Decode elements of arrays or values of maps, which are unions only if their type is nested."""
     return _union(cursor, data_type) if types.is_nested(data_type) else _values(cursor, data_type)
 
 
 def _union(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
-    """Nulls and values."""
+    """Decode values that may be null."""
     if isinstance(T.physical(data_type), T.NullType):
         return pa.nulls(len(cursor)), cursor
     nulls, cursor = cursor.branches()
@@ -75,7 +75,7 @@ def _union(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
 
 
 def _values(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
-    """Values of which none is null."""
+    """Decode values that are not null."""
     data_type = T.physical(data_type)
     if types.is_varint(data_type):
         is_int = isinstance(data_type, types.INT_LIKE)
@@ -92,7 +92,7 @@ def _values(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
         case T.FloatType() | T.DoubleType():
             dtype = values.dtype_of(data_type)
             behind = cursor.skipped(np.dtype(dtype).itemsize)
-            return values.from_numpy(at(cursor.data, cursor.at, dtype), data_type, cursor.trail), behind
+            return values.from_numpy(read_at(cursor.data, cursor.at, dtype), data_type, cursor.trail), behind
         case T.DecimalType():
             return _decimals(cursor, data_type)
         case T.StringType():
@@ -111,16 +111,16 @@ def _values(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
 
 
 def _decimals(cursor: Cursor, data_type: T.DecimalType) -> tuple[pa.Array, Cursor]:
-    """Two big-endian words of each, the bytes that are not its own shifted out."""
+    """Decode big-endian decimals: read one or two words of each, and shift out the bytes that are not its own."""
     size = types.decimal_size(data_type.precision)
     behind = cursor.skipped(size)
     halves = np.empty((len(cursor), 2), np.int64)
     if size <= 8:
-        halves[:, 0] = at(cursor.data, cursor.at, ">i8") >> (64 - 8 * size)
+        halves[:, 0] = read_at(cursor.data, cursor.at, ">i8") >> (64 - 8 * size)
         halves[:, 1] = halves[:, 0] >> 63
     else:
-        halves[:, 0] = at(cursor.data, cursor.at + (size - 8), ">i8")
-        halves[:, 1] = at(cursor.data, cursor.at, ">i8") >> (128 - 8 * size)
+        halves[:, 0] = read_at(cursor.data, cursor.at + (size - 8), ">i8")
+        halves[:, 1] = read_at(cursor.data, cursor.at, ">i8") >> (128 - 8 * size)
     check_digits(halves, data_type.precision, cursor.trail)
     buffers: list[Any] = [None, pa.py_buffer(halves)]
     return pa.Array.from_buffers(arrow_type(data_type), len(cursor), buffers), behind

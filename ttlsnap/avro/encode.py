@@ -1,13 +1,13 @@
-"""Arrow to Avro, byte for byte what Spark writes, a whole batch at once.
+"""Encoding of Arrow to Avro rows, byte for byte as Spark writes them, a whole batch at once.
 
 ``encode(values, schema)``        rows of all fields
-``columns_of(values, schema)``    the same as columns of pieces, for whoever puts something in front
+``columns_of(values, schema)``    the same as columns of pieces, for callers that put bytes before them
 
-Every field becomes one or two columns of pieces, an array or a map three: its count, the bytes of all its elements,
-which are rows themselves, and the byte that ends it. ``pieces`` puts the columns together.
+Every field becomes one or two columns of pieces. An array or a map becomes three: its count, the bytes of all its
+elements, and the byte that ends it. ``pieces`` joins the columns.
 
-Dangers: the entries of a map are written in the order that they have in Arrow. That is what Spark wrote where they
-were read from Avro; of others Spark itself would make an order of its own (that of a Java HashMap). It reads any.
+Dangers: map entries are written in their Arrow order. If they were read from Avro, that is the order that Spark wrote.
+For other maps Spark would choose its own order, that of a Java HashMap. Spark reads any order.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ from ttlsnap.unsaferow.rows import Rows
 
 
 def encode(values: pa.StructArray, schema: T.StructType) -> Rows:
-    """Rows of ``schema`` holding ``values``, whose fields are taken by ordinal and may be of any Arrow
-    type that casts to the schema's without loss.
+    """Return rows of ``schema`` that hold ``values``.
 
-    Raises UsageError for a null row, a null in a field that is not nullable or where Avro has none, or a type that
-    does not fit; UnsupportedError for a type that Spark does not write in Avro.
+    The fields are matched by ordinal. They may be of any Arrow type that casts to the schema's type without loss.
+
+    Raises UsageError for a null row, and for a type that does not fit. Raises UsageError for a null in a field that is
+    not nullable or has no nulls in Avro. Raises UnsupportedError for a type that Spark does not write in Avro.
     """
     return pieces.side_by_side(columns_of(values, schema), len(values))
 
 
 def columns_of(values: pa.StructArray, schema: T.StructType) -> list[Rows]:
-    """The pieces of all fields; errors as ``encode``."""
+    """Return the columns of pieces of all fields; raises as ``encode`` does."""
     if values.null_count:
         raise UsageError("a row cannot be null, only its fields can")
     return _fields(values, schema, "")
@@ -48,7 +49,7 @@ def columns_of(values: pa.StructArray, schema: T.StructType) -> list[Rows]:
 
 def _fields(values: pa.StructArray, struct: T.StructType, path: str) -> list[Rows]:
     if not pa.types.is_struct(values.type) or values.type.num_fields != len(struct):
-        raise UsageError(f"field {path or '(row)'}: {values.type} is no {struct.simple_string}")
+        raise UsageError(f"field {path or '(row)'}: {values.type} is not a {struct.simple_string}")
     columns: list[Rows] = []
     for ordinal, f in enumerate(struct):
         if isinstance(T.physical(f.type), T.NullType):
@@ -59,7 +60,7 @@ def _fields(values: pa.StructArray, struct: T.StructType, path: str) -> list[Row
 
 
 def _column(values: pa.Array, data_type: T.DataType, nullable: bool, path: str, union: bool) -> list[Rows]:
-    """The pieces of values, and of nulls where there is a ``union`` to tell them."""
+    """Return the columns of values, which can have nulls only in a ``union``."""
     data_type = T.physical(data_type)
     nulls: Mask | None = None
     if values.null_count:
@@ -85,14 +86,14 @@ def _column(values: pa.Array, data_type: T.DataType, nullable: bool, path: str, 
 
 
 def _present(values: pa.Array, nulls: Mask | None, data_type: T.DataType, path: str) -> pa.Array:
-    """The values that are not null, in the Arrow type that they are encoded from."""
+    """Return the values that are not null, in the Arrow type that they are encoded from."""
     if nulls is not None:
         values = values.filter(pa.array(~nulls))
     return conform(values, data_type, path) if len(values) else pa.array([], arrow_type(data_type))
 
 
 def _filled(raw: npt.NDArray[Any], nulls: Mask | None) -> npt.NDArray[Any]:
-    """Values in their places, and zeros between them."""
+    """Return the values in their places, with zeros for nulls."""
     if nulls is None:
         return raw
     filled = np.zeros((len(nulls), *raw.shape[1:]), raw.dtype)
@@ -107,7 +108,7 @@ def _big_endian(values: pa.Array, data_type: T.DecimalType, path: str) -> Bytes:
 
 
 def _binary(values: pa.Array, nulls: Mask | None, union: bool) -> list[Rows]:
-    """Lengths, and the bytes where Arrow has them."""
+    """Return the lengths, and the bytes as they lie in Arrow's buffer."""
     n = len(values)
     offsets = np.frombuffer(values.buffers()[1] or bytes(8), np.int64)[values.offset : values.offset + n + 1]
     content = np.frombuffer(values.buffers()[2] or b"", np.uint8)
@@ -119,7 +120,7 @@ def _binary(values: pa.Array, nulls: Mask | None, union: bool) -> list[Rows]:
 
 
 def _nested(values: pa.Array, data_type: T.DataType, path: str) -> list[Rows]:
-    """Structs, arrays and maps, none of them null."""
+    """Return the columns of structs, arrays or maps that are not null."""
     match data_type:
         case T.StructType():
             return _fields(values, data_type, path)
@@ -136,7 +137,7 @@ def _nested(values: pa.Array, data_type: T.DataType, path: str) -> list[Rows]:
 
 
 def _listed(counts: Int64s, inner: list[Rows], n: int) -> list[Rows]:
-    """Counts, elements and the bytes behind them; ``inner`` are the columns of all ``n`` elements."""
+    """Return the counts, the elements and the end bytes of lists; ``inner`` has the columns of all ``n`` elements."""
     elements = pieces.side_by_side(inner, n)
     bounds = np.append(elements.start, len(elements.data))[offsets_of(counts)]
     end = np.zeros((len(counts), 1), np.uint8)
@@ -148,7 +149,7 @@ def _listed(counts: Int64s, inner: list[Rows], n: int) -> list[Rows]:
 
 
 def _flattened(values: pa.Array, path: str, fits: Any = None) -> tuple[Int64s, pa.Array]:
-    """The lengths of lists, and the elements of all of them."""
+    """Return the lengths of lists, and the elements of all lists."""
     kind = values.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     if not (fits(kind) if fits else is_list):
@@ -160,10 +161,10 @@ def _flattened(values: pa.Array, path: str, fits: Any = None) -> tuple[Int64s, p
 
 
 def _spread(column: Rows, live: Int64s, n: int) -> Rows:
-    """The pieces in the places ``live`` of n rows, and none in the others."""
+    """Return a column of n pieces, with the given ones at the indices ``live`` and empty ones elsewhere."""
     size = np.zeros(n, np.int64)
     size[live] = column.size
-    # Pieces without bytes stand where the one before ends, so that the places go on rising.
+    # An empty piece starts where the piece before it ends, because starts must rise.
     start = np.zeros(n, np.int64)
     start[live] = column.start
     end = start + size

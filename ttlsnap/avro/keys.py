@@ -1,14 +1,14 @@
-"""What the store has as a key, behind the column family's id.
+"""Stored keys, after the id of the column family.
 
-    plain     00 id Avro                                  of the whole key
-    prefix    size: int32 LE, 00 Avro, 00 id Avro         of the prefix columns, of the others
-    ordered   0e 00 00 00, 00 ordered, 00 id Avro         the prefix is one bigint; of the others
-    ordered   02 02 sign 02 10 moment: int64 BE           sign is 01, 00 before a negative one, 02 (and zeros) for null
+    plain     00 id Avro                                  the whole key
+    prefix    size: int32 LE, 00 Avro, 00 id Avro         the prefix columns, then the other columns
+    ordered   0e 00 00 00, 00 number, 00 id Avro          the prefix is one bigint; then the other columns
+    number    02 02 sign 02 10 moment: int64 BE           sign: 01, or 00 if negative, or 02 (and zeros) for null
 
-The prefix has no id of a schema. What is ordered is an Avro record of two binary fields, its bytes in the order of the
-numbers. A map variable's prefix is the grouping key; a key is ordered in the index of a TTL and in that of timers.
+The prefix has no schema id. An ordered number is an Avro record of two binary fields, whose bytes sort like the
+numbers. The prefix of a map variable is the grouping key. The keys of TTL indexes and timer indexes are ordered.
 
-The id on a key is 0 in all that Spark writes: schemas of keys do not change. Spark itself does not look at it.
+Spark writes the schema id 0 on every key, because key schemas do not change. Spark itself does not check the id.
 
 Source: apache/spark ``RocksDBStateEncoder.scala`` (``AvroStateEncoder``, ``PrefixKeyScanStateEncoder``,
 ``RangeKeyScanStateEncoder``) and ``StateStoreColumnFamilySchemaUtils.convertForRangeScan``.
@@ -29,18 +29,21 @@ from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.schema import types as T
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.unsaferow.check import Trail, first
-from ttlsnap.unsaferow.gather import at
+from ttlsnap.unsaferow.gather import read_at
 from ttlsnap.unsaferow.rows import Rows
 
-_SIZE = 4  # bytes that tell a prefix's size
+_SIZE = 4  # bytes of the size of a prefix
 _ORDERED = np.dtype([("head", ">u2"), ("sign", "u1"), ("middle", ">u2"), ("moment", ">i8")])
-_HEAD, _MIDDLE = 0x0202, 0x0210  # of a binary field: it is not null, it has 1 byte, 8 bytes
+_HEAD, _MIDDLE = 0x0202, 0x0210  # of a binary field: it is not null, and has 1 byte or 8 bytes
 _NEGATIVE, _POSITIVE, _NULL = 0, 1, 2
 
 
 @dataclass(frozen=True)
 class KeyLayout:
-    """How the keys of a state are laid out: the first ``prefix_columns`` apart, ``ordered`` if they are one number."""
+    """Layout of a state's keys: the first ``prefix_columns`` are stored apart, as one ``ordered`` number if set.
+
+    Raises UnsupportedError if ``ordered`` keys have a prefix other than one bigint.
+    """
 
     schema: T.StructType
     schema_id: int = 0
@@ -61,7 +64,7 @@ class KeyLayout:
 
 
 def decode_keys(raw: Rows, layout: KeyLayout) -> pa.StructArray:
-    """Keys as the store has them, as structs of the whole key; CorruptionError if they are damaged."""
+    """Return stored keys as structs of the whole key; raises CorruptionError if they are damaged."""
     if not layout.prefix_columns:
         return decode(_of_schema(raw, layout), layout.schema)
     prefix, rest = split_prefix(raw)
@@ -71,7 +74,7 @@ def decode_keys(raw: Rows, layout: KeyLayout) -> pa.StructArray:
 
 
 def encode_keys(keys: pa.StructArray, layout: KeyLayout) -> Rows:
-    """Keys as the store has them; errors as ``encode``."""
+    """Return keys as the store has them; raises as ``encode`` does."""
     n = len(keys)
     head = pieces.constant(header(layout.schema_id), n)
     if not layout.prefix_columns:
@@ -89,12 +92,15 @@ def encode_keys(keys: pa.StructArray, layout: KeyLayout) -> Rows:
 
 
 def split_prefix(raw: Rows) -> tuple[Rows, Rows]:
-    """The prefixes, without what tells their size and version, and the rests of the keys as they are stored."""
+    """Return the prefixes without their size and version, and the rest of each key as it is stored.
+
+    Raises CorruptionError if a key has no prefix.
+    """
     room = raw.size - _SIZE
     bad = room < 0
     size = room
     if not bad.any():
-        size = at(raw.data, raw.start, "<i4").astype(np.int64)
+        size = read_at(raw.data, raw.start, "<i4").astype(np.int64)
         bad = (size < 1) | (size > room)
     if bad.any():
         Trail().fail(first(bad), "there is no prefix of a key and no rest where they should be")
@@ -113,10 +119,10 @@ def _of_schema(raw: Rows, layout: KeyLayout) -> Rows:
 
 
 def _moments(prefix: Rows) -> list[pa.Array]:
-    """The numbers of ordered prefixes."""
+    """Return the numbers of ordered prefixes."""
     bad = prefix.size != _ORDERED.itemsize
     if not bad.any():
-        found = at(prefix.data, prefix.start, f"V{_ORDERED.itemsize}").view(_ORDERED)
+        found = read_at(prefix.data, prefix.start, f"V{_ORDERED.itemsize}").view(_ORDERED)
         moments, sign = found["moment"].astype(np.int64), found["sign"]
         expected = np.where(moments < 0, _NEGATIVE, _POSITIVE)
         null = (sign == _NULL) & (moments == 0)

@@ -1,11 +1,11 @@
-"""Bytes to be written, as columns of pieces: what the first field has in each row, then the next field, and so on.
+"""Columns of pieces, which are the bytes that each field writes into each row.
 
-A column is ``Rows``: n pieces that lie anywhere in a buffer of their own, in rising order, with or without gaps.
-``side_by_side`` puts columns together, so that the pieces of each row follow each other.
+A column is ``Rows``: n pieces in a buffer of its own, in rising order, with or without gaps. ``side_by_side`` joins
+columns, so that the pieces of each row follow each other.
 
-Pieces with the byte of a union have it in front: ``00`` and nothing else where ``nulls`` is true, else ``02``.
+A piece of a union begins with the union byte: ``00`` and nothing else where ``nulls`` is true, else ``02``.
 
-Speed: about 15 ns for a piece, besides what it takes to make it.
+Speed: about 15 ns for a piece, in addition to the time to make it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from ttlsnap.unsaferow.rows import Rows
 
 _MORE_LOW = np.array([0, *(0x8080808080808080 & (1 << 8 * (size - 1)) - 1 for size in range(1, 11))], np.uint64)
 _MORE_HIGH = np.array([0x80 if size == LONGEST else 0 for size in range(LONGEST + 1)], np.uint64)
-"""The high bits of the first eight bytes of a varint of so many, and of the other two."""
+"""Continuation bits of a varint of n bytes, by n: those of its first eight bytes, and those of the other two."""
 
 
 def side_by_side(columns: Sequence[Rows], n: int) -> Rows:
-    """Rows of the pieces of all columns, one row after the other."""
+    """Return the rows that the pieces of all columns form."""
     if not columns or n == 0:
         zeros = np.zeros(n, np.int64)
         return Rows(np.empty(0, np.uint8), zeros, zeros)
     sizes = np.stack([column.size for column in columns])
-    # Every second value of one binary array is a piece: those of the first column, then those of the next one.
+    # One binary array holds the pieces of all columns, column by column. Every second value is a gap.
     bounds = np.empty((len(columns), n, 2), np.int64)
     bases = np.cumsum([0, *(len(column.data) for column in columns[:-1])])
     for bound, column, base, size in zip(bounds, columns, bases, sizes, strict=True):
@@ -52,18 +52,18 @@ def side_by_side(columns: Sequence[Rows], n: int) -> Rows:
 
 
 def constant(piece: bytes, n: int) -> Rows:
-    """The same bytes in every row."""
+    """Return a column with the same bytes in every row."""
     return matrix(np.tile(np.frombuffer(piece, np.uint8), (n, 1)), np.full(n, len(piece), np.int64))
 
 
 def matrix(content: npt.NDArray[np.uint8], size: Int64s) -> Rows:
-    """The first ``size`` bytes of each row of a matrix."""
+    """Return a column with the first ``size`` bytes of each row of a matrix."""
     start = np.arange(len(content), dtype=np.int64) * content.shape[1]
     return Rows(np.ascontiguousarray(content).reshape(-1), start, size)
 
 
 def branches(nulls: Mask | None, n: int) -> Rows:
-    """The byte of a union, alone."""
+    """Return a column of union bytes alone."""
     content = np.full((n, 1), VALUE, np.uint8)
     if nulls is not None:
         content[nulls] = 0
@@ -71,7 +71,7 @@ def branches(nulls: Mask | None, n: int) -> Rows:
 
 
 def fixed(content: npt.NDArray[np.uint8], nulls: Mask | None, union: bool) -> Rows:
-    """Values of one size, uint8[n, size]."""
+    """Return a column of values of one size, given as uint8[n, size]."""
     n, size = content.shape
     if not union:
         return matrix(content, np.full(n, size, np.int64))
@@ -85,14 +85,14 @@ def fixed(content: npt.NDArray[np.uint8], nulls: Mask | None, union: bool) -> Ro
 
 
 def numbers(values: Int64s, nulls: Mask | None, union: bool) -> Rows:
-    """Varints."""
+    """Return a column of varints."""
     zigzag = (values << 1 ^ values >> 63).view(np.uint64)
     size = np.ones(len(values), np.int64)
     for length in range(2, _last_size(zigzag) + 1):
         size += zigzag >= LEAST[length]
     low = _spread(zigzag & np.uint64((1 << 56) - 1))
     low |= _MORE_LOW[size]
-    high = zigzag >> np.uint64(56)  # what 8 bytes of 7 bits leave
+    high = zigzag >> np.uint64(56)  # the bits that 8 bytes of 7 bits cannot hold
     high = (high & np.uint64(0x7F)) | (high >> np.uint64(7) << np.uint64(8)) | _MORE_HIGH[size]
     words = np.empty((len(values), 2), "<u8")
     if union:
@@ -108,12 +108,12 @@ def numbers(values: Int64s, nulls: Mask | None, union: bool) -> Rows:
 
 
 def _last_size(zigzag: npt.NDArray[np.uint64]) -> int:
-    """Bytes of the longest number."""
+    """Return the size in bytes of the longest number."""
     return int(np.searchsorted(LEAST[2:], zigzag.max(initial=0), "right")) + 1
 
 
 def _spread(word: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """56 bits, 7 to each byte."""
+    """Spread the low 56 bits of each word over its bytes, 7 bits to each."""
     for low, high, shift in reversed(RANKS):
         moved = word << np.uint64(shift)
         moved &= np.uint64(high)

@@ -1,15 +1,15 @@
-"""Values that were written with an older schema, as the current one has them: what Spark does when it reads them.
+"""Conversion of values of an older schema to the current schema, as Spark does it when it reads them.
 
-Avro's rules, by which Spark also decides whether it takes the new schema at all: fields are matched by their names; one
-that was not written is null, one that is no longer there is left out; int becomes bigint, float or double, bigint
-float or double, float double, string and binary each other.
+Avro's rules apply. Spark also uses them to decide whether it accepts the new schema. Fields are matched by name. A
+field that was not written becomes null, and a removed field is dropped. int becomes bigint, float or double; bigint
+becomes float or double; float becomes double. String and binary become each other.
 
-Dangers: Avro looks at how a value is written and at nothing else. A bigint becomes a timestamp of as many microseconds,
-and a decimal keeps its digits where its scale changes, if only its size stays. So it does here: the values are those
-that Spark goes on with.
+Dangers: Avro considers only how a value is encoded. A bigint becomes a timestamp of as many microseconds. A decimal
+whose scale changes keeps its digits if its size in bytes stays the same. This module does the same, so its values are
+those that Spark continues with.
 
 Source: Avro's ``SchemaCompatibility`` and ``ResolvingGrammarGenerator`` (1.12), apache/spark
-``StateSchemaCompatibilityChecker``, ``AvroStateEncoder.decodeValue``; tried on Spark 4.2.
+``StateSchemaCompatibilityChecker``, ``AvroStateEncoder.decodeValue``; tested with Spark 4.2.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _FLOATS = (T.FloatType, T.DoubleType)
 
 
 def resolve(values: pa.StructArray, written: T.StructType, wanted: T.StructType) -> pa.StructArray:
-    """``values`` of the schema ``written``, just decoded, as those of ``wanted``.
+    """Return ``values``, just decoded with the schema ``written``, as values of the schema ``wanted``.
 
-    Raises UnsupportedError where Spark would not have taken the new schema.
+    Raises UnsupportedError if Spark would have rejected the new schema.
     """
     return _resolve(values, written, wanted, "")
 
@@ -74,7 +74,7 @@ def _resolve(values: pa.Array, written: T.DataType, wanted: T.DataType, path: st
 
 
 def _rebuilt(values: pa.Array, target: pa.DataType, own: int, children: list[pa.Array]) -> pa.Array:
-    """The same array around other children; what is decoded has no offset."""
+    """Return the same array with other children; decoded arrays have no offset."""
     assert values.offset == 0
     return pa.Array.from_buffers(target, len(values), values.buffers()[:own], values.null_count, children=children)
 

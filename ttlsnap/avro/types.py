@@ -1,10 +1,10 @@
-"""Which Avro type Spark writes a column as. Reader and writer both take it from here.
+"""The Avro encoding of each Spark type, shared by reader and writer.
 
-Every field of a struct is a union of null and its type, whatever its nullability: one byte, ``00`` for null or ``02``.
-So are elements of arrays and values of maps, where they are structs, arrays or maps themselves; those of any other
-type stand alone, and Spark fails on a null among them.
+Every field of a struct is a union of null and its type, even if it is not nullable. The union byte is ``00`` for null,
+else ``02``. Elements of arrays and values of maps are unions only if they are structs, arrays or maps. Other elements
+have no union byte, and Spark fails if one of them is null.
 
-    void                                  nothing, not even a union's byte
+    void                                  nothing, not even a union byte
     boolean                               1 byte, 00 or 01
     int, date                             varint
     bigint, timestamp, timestamp_ntz      varint
@@ -12,13 +12,14 @@ type stand alone, and Spark fails on a null among them.
     decimal(p,s)                          unscaled value, big-endian, in as many bytes as p digits need
     string, binary                        varint length, bytes
     struct                                its fields, one after the other
-    array                                 varint count, elements, 00; of none just 00
+    array                                 varint count, elements, 00; an empty array is just 00
     map                                   the same; an entry is its key, a string, and its value
 
-A varint is the number in zigzag (0, -1, 1, -2, ...), 7 bits a byte, the lowest first, the high bit where more follow.
+A varint is the number in zigzag (0, -1, 1, -2, ...), 7 bits per byte, the lowest bits first. The high bit of a byte is
+set if more bytes follow.
 
-Spark does not take other types in Avro: tinyint, smallint, intervals, variant, time, maps of other keys. Arrays
-of void exist, but their elements have no bytes to be counted by, and they are refused here.
+Spark does not write other types in Avro: tinyint, smallint, intervals, variant, time, maps with other keys. Arrays of
+void exist. They are refused here, because their elements have no bytes to count them by.
 
 Source: apache/spark ``SchemaConverters.toAvroTypeWithDefaults``, ``AvroSerializer`` and ``AvroDeserializer``, the same
 in 4.0 to 4.2.
@@ -30,7 +31,7 @@ from ttlsnap.errors import UnsupportedError
 from ttlsnap.schema import types as T
 
 NULL, VALUE = 0x00, 0x02
-"""A union's byte: the number of the branch, as a varint."""
+"""The union byte: the number of the branch, as a varint."""
 
 INT_LIKE = (T.IntegerType, T.DateType)
 LONG_LIKE = (T.LongType, T.TimestampType, T.TimestampNTZType)
@@ -38,7 +39,7 @@ _FIXED = {T.BooleanType: 1, T.FloatType: 4, T.DoubleType: 8}
 
 
 def fixed_size(data_type: T.DataType) -> int | None:
-    """Bytes of a value whose type alone says how many; None where the value does."""
+    """Return the size of a value in bytes if its type determines it, else None."""
     data_type = T.physical(data_type)
     if isinstance(data_type, T.DecimalType):
         return decimal_size(data_type.precision)
@@ -46,7 +47,7 @@ def fixed_size(data_type: T.DataType) -> int | None:
 
 
 def decimal_size(precision: int) -> int:
-    """The least number of bytes that holds all decimals of so many digits, with a sign."""
+    """Return the least number of bytes that holds every decimal of ``precision`` digits, with its sign."""
     size = 1
     while 2 ** (8 * size - 1) < 10**precision:
         size += 1
@@ -54,17 +55,20 @@ def decimal_size(precision: int) -> int:
 
 
 def is_varint(data_type: T.DataType) -> bool:
-    """Whether a value is one varint."""
+    """Return whether a value of this type is one varint."""
     return isinstance(T.physical(data_type), INT_LIKE + LONG_LIKE)
 
 
 def is_nested(data_type: T.DataType) -> bool:
-    """Whether elements of this type are unions."""
+    """Return whether array elements and map values of this type are unions."""
     return isinstance(T.physical(data_type), T.StructType | T.ArrayType | T.MapType)
 
 
 def unsupported(data_type: T.DataType, path: str = "") -> str | None:
-    """Why values of this type cannot be read and written in Avro, if so; for a schema, which column is at fault."""
+    """Return why values of this type cannot be read and written in Avro, or None if they can.
+
+    For a struct, the reason names the column.
+    """
     data_type = T.physical(data_type)
     match data_type:
         case T.StructType(fields):
@@ -78,14 +82,14 @@ def unsupported(data_type: T.DataType, path: str = "") -> str | None:
             return None
     if fixed_size(data_type) is not None or is_varint(data_type):
         return None
-    return f"field {path or '(row)'}: {data_type.simple_string} is no type that can be read in Avro"
+    return f"field {path or '(row)'}: the type {data_type.simple_string} is unknown in Avro"
 
 
 def is_text(data_type: T.DataType) -> bool:
-    """Whether a type is what keys of maps are."""
+    """Return whether a type is a string, the only type of map keys in Avro."""
     return isinstance(T.physical(data_type), T.StringType)
 
 
 def refuse(data_type: T.DataType, path: str) -> UnsupportedError:
-    """The error for a type that ``unsupported`` tells of."""
+    """Return the error for a type that ``unsupported`` rejects."""
     return UnsupportedError(unsupported(data_type, path) or f"field {path}: {data_type.simple_string}")

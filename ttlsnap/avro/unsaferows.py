@@ -1,8 +1,8 @@
-"""What the store has in Avro as UnsafeRows, and back: the rest of ttlsnap works with those.
+"""Conversion of stored Avro rows to UnsafeRows and back; the rest of ttlsnap uses UnsafeRows.
 
-They are the rows that Spark would have with ``encodingFormat`` unsaferow, but for the order of a map's entries. A value
-that is kept must keep its bytes: written again it would have the current schema, which Spark does only when it
-writes it.
+They are the rows that Spark would have with ``encodingFormat`` unsaferow, except for the order of map entries. A kept
+value must keep its stored bytes. Encoding it again would convert it to the current schema, and Spark does that only
+when it writes the value.
 """
 
 from __future__ import annotations
@@ -20,29 +20,32 @@ from ttlsnap.unsaferow.rows import Rows
 
 
 def key_rows(raw: Rows, layout: KeyLayout) -> Rows:
-    """The whole keys' UnsafeRows; CorruptionError for damage."""
+    """Return the UnsafeRows of the whole keys; raises CorruptionError for damage."""
     return encode(decode_keys(raw, layout), nullable(layout.schema))
 
 
 def value_rows(raw: Rows, schemas: ValueSchemas) -> Rows:
-    """The values' UnsafeRows, of the current schema; CorruptionError for damage."""
+    """Return the UnsafeRows of the values, in the current schema; raises CorruptionError for damage."""
     return encode(decode_values(raw, schemas), nullable(schemas.current))
 
 
 def stored_keys(rows: Rows, layout: KeyLayout) -> Rows:
-    """Keys as the store has them."""
+    """Return keys as the store has them."""
     return encode_keys(decode(rows, layout.schema), replace(layout, schema=nullable(layout.schema)))
 
 
 def stored_values(rows: Rows, schemas: ValueSchemas) -> Rows:
-    """Values as the store has them, of the current schema; UsageError for a null that Avro cannot have."""
+    """Return values as the store has them, in the current schema.
+
+    Raises UsageError for a null that Avro cannot have.
+    """
     current = nullable(schemas.current)
     return encode_values(decode(rows, current), ValueSchemas({schemas.current_id: current}, schemas.current_id))
 
 
 @cache
 def nullable(schema: T.StructType) -> T.StructType:
-    """The schema with nulls allowed everywhere: in Avro there is room for them whatever it says."""
+    """Return the schema with nulls allowed everywhere: Avro has room for them even where the schema forbids them."""
     relaxed = _nullable(schema)
     assert isinstance(relaxed, T.StructType)
     return relaxed
@@ -63,14 +66,14 @@ def _nullable(data_type: T.DataType) -> T.DataType:
 
 @dataclass(frozen=True)
 class AvroRows:
-    """The entries of one state: how their keys are laid out, and which schemas their values may have."""
+    """Conversion of one state's entries, by the layout of its keys and the schemas that its values may have."""
 
     key_layout: KeyLayout
     value_schemas: ValueSchemas
 
     @property
     def unsupported(self) -> str | None:
-        """Why they cannot be read, if so."""
+        """The reason why the entries cannot be read, or None."""
         return types.unsupported(self.key_layout.schema) or self.value_schemas.unsupported
 
     def keys(self, raw: Rows) -> Rows:

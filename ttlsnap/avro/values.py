@@ -1,9 +1,9 @@
-"""What the store has as a value: ``00``, the version of the encoding, an int16, the id of a schema, and Avro.
+"""Stored values: ``00`` for the version of the encoding, the schema id as an int16, and Avro.
 
-When a query goes on with another schema of a variable, new values have a new id, and old ones stay as they are. All
-schema files that the operator's metadata lists count, not the last one alone. Spark reads a value with the schema that
-it names and makes of it one of the current schema; it writes with the current one. Elements of a list are such values,
-each with an id of its own.
+When a query restarts with another schema of a variable, new values get a new id, and old values stay as they are. All
+schema files that the operator's metadata lists are needed, not only the last one. Spark reads a value with the schema
+that it names, and converts it to the current schema. Spark writes with the current schema. Each element of a list is a
+value like this, with its own id.
 
 Source: apache/spark ``RocksDBStateEncoder.scala`` (``AvroStateEncoder.encodeValue``, ``decodeValue``) and
 ``StateSchemaMetadata``.
@@ -24,27 +24,27 @@ from ttlsnap.avro.encode import columns_of
 from ttlsnap.avro.resolve import resolve
 from ttlsnap.schema.types import StructType
 from ttlsnap.unsaferow.check import Trail, first
-from ttlsnap.unsaferow.gather import Int64s, at
+from ttlsnap.unsaferow.gather import Int64s, read_at
 from ttlsnap.unsaferow.rows import Rows
 
 if TYPE_CHECKING:
     from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 
 VERSION = 0
-"""The first byte of whatever is stored: the version of the encoding."""
+"""The first byte of every stored row: the version of the encoding."""
 _VERSION_SIZE, _ID_SIZE = 1, 2
 
 
 @dataclass(frozen=True)
 class ValueSchemas:
-    """The schemas that the values of one state may have, by their ids; ``current`` is the one that Spark writes."""
+    """Schemas that the values of one state may have, by their ids; Spark writes with ``current``."""
 
     by_id: Mapping[int, StructType]
     current_id: int
 
     @classmethod
     def of(cls, versions: Sequence[ColumnFamilySchema]) -> ValueSchemas:
-        """Of a column family as each of the listed schema files describes it, the oldest first."""
+        """Return the schemas of a column family from its versions in the listed schema files, the oldest first."""
         return cls({version.value_id: version.value for version in versions}, versions[-1].value_id)
 
     @property
@@ -53,12 +53,15 @@ class ValueSchemas:
 
     @property
     def unsupported(self) -> str | None:
-        """Why values cannot be read, if so."""
+        """The reason why values cannot be read, or None."""
         return next((reason for schema in self.by_id.values() if (reason := types.unsupported(schema))), None)
 
 
 def decode_values(raw: Rows, schemas: ValueSchemas) -> pa.StructArray:
-    """Values as the store has them, as structs of the current schema; CorruptionError if they are damaged."""
+    """Return stored values as structs of the current schema; raises CorruptionError if they are damaged.
+
+    Raises UnsupportedError as ``resolve`` does.
+    """
     ids, rows = split_id(without_version(raw))
     if bool((ids == schemas.current_id).all()):
         return decode(rows, schemas.current)
@@ -78,30 +81,36 @@ def decode_values(raw: Rows, schemas: ValueSchemas) -> pa.StructArray:
 
 
 def encode_values(values: pa.StructArray, schemas: ValueSchemas) -> Rows:
-    """Values as the store has them, written with the current schema as Spark would; errors as ``encode``."""
+    """Return values as the store has them, in the current schema, as Spark would write them.
+
+    Raises as ``encode`` does.
+    """
     head = pieces.constant(header(schemas.current_id), len(values))
     return pieces.side_by_side([head, *columns_of(values, schemas.current)], len(values))
 
 
 def header(schema_id: int) -> bytes:
-    """The bytes before the Avro ones."""
+    """Return the bytes before the Avro bytes: the version and the schema id."""
     return VERSION.to_bytes(_VERSION_SIZE) + schema_id.to_bytes(_ID_SIZE, "little", signed=True)
 
 
 def without_version(raw: Rows) -> Rows:
-    """The rows behind the byte of the encoding's version, which must be there."""
+    """Return the rows after the version byte; raises CorruptionError if that byte is missing or unknown."""
     bad = raw.size < _VERSION_SIZE
     if not bad.any():
-        bad = at(raw.data, raw.start, "u1") != VERSION
+        bad = read_at(raw.data, raw.start, "u1") != VERSION
     if bad.any():
         Trail().fail(first(bad), "no row of a known version of the encoding begins where it should")
     return Rows(raw.data, raw.start + _VERSION_SIZE, raw.size - _VERSION_SIZE)
 
 
 def split_id(rows: Rows) -> tuple[Int64s, Rows]:
-    """The ids of the rows' schemas, and the Avro bytes behind them."""
+    """Return the schema ids of the rows (int64[n]), and the Avro bytes after them.
+
+    Raises CorruptionError if a row is too short for an id.
+    """
     bad = rows.size < _ID_SIZE
     if bad.any():
         Trail().fail(first(bad), "it is too short to name a schema")
-    ids: Int64s = at(rows.data, rows.start, "<i2").astype(np.int64)
+    ids: Int64s = read_at(rows.data, rows.start, "<i2").astype(np.int64)
     return ids, Rows(rows.data, rows.start + _ID_SIZE, rows.size - _ID_SIZE)

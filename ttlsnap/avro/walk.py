@@ -1,13 +1,13 @@
-"""Where the elements of arrays and maps begin, which nothing but their own bytes tells.
+"""Positions of the elements of arrays and maps, which only their own bytes determine.
 
-``elements(cursor, counts, data_type)``  a cursor at each element, array by array, and one behind each array's last
+``elements(cursor, counts, data_type)``  a cursor at each element, array by array, and one after each array's last
 ``entries(cursor, counts, value_type)``  the same for the entries of maps
-``skip(cursor, data_type)``              a cursor behind a value
+``skip(cursor, data_type)``              a cursor after a value
 
-Elements of a fixed size lie at known places, and varints end at bytes without a high bit; to look for those pays where
-there is little else between them. Other elements are walked over in step: the first one of all arrays, then the second
-one of those that have one, and so on. What is left where few arrays have so many is walked over one by one: for a text,
-a step takes NumPy 40 us however few there are, and Python 0.25 us for each.
+Elements of a fixed size are at known positions. A varint ends at a byte without a high bit. Searching for such bytes
+pays if there is little else between the varints. Other elements are found in step: the first one of all arrays, then
+the second one of the arrays that have one, and so on. When only a few arrays have further elements, those are found one
+by one. For a text, a step takes NumPy 40 us for any number of arrays, and Python 0.25 us for each.
 """
 
 from __future__ import annotations
@@ -21,19 +21,22 @@ from ttlsnap.avro.cursor import Cursor
 from ttlsnap.avro.types import NULL, VALUE
 from ttlsnap.schema import types as T
 from ttlsnap.unsaferow.check import first
-from ttlsnap.unsaferow.gather import Int64s, offsets_of, ragged_indices
+from ttlsnap.unsaferow.gather import Int64s, expand_ranges, offsets_of
 
 _FEW = 128  # arrays
-_NEAR = 64  # bytes to be looked at for each number
+_NEAR = 64  # bytes to search for each number
 _MOST_BITS = 63
 Skip = Callable[[Cursor], Cursor]
-"""Gives the places behind the values at a cursor."""
+"""Function that returns the cursor after the values at a cursor."""
 Step = Callable[[memoryview, int], int]
-"""The same for one value: the place behind the one that begins there. Raises IndexError for what cannot be."""
+"""Function that returns the position after the value at a position. Raises IndexError for an impossible value."""
 
 
 def elements(cursor: Cursor, counts: Int64s, data_type: T.DataType) -> tuple[Cursor, Cursor]:
-    """Elements of ``data_type``; Cursor.counts has found ``counts`` to be possible."""
+    """Return a cursor at each element of ``data_type``, and a cursor after each array's last element.
+
+    ``counts`` must come from ``Cursor.counts``, which has checked that they are possible.
+    """
     size = types.fixed_size(data_type)
     if size is not None:
         before = offsets_of(counts)
@@ -45,7 +48,7 @@ def elements(cursor: Cursor, counts: Int64s, data_type: T.DataType) -> tuple[Cur
 
 
 def entries(cursor: Cursor, counts: Int64s, value_type: T.DataType) -> tuple[Cursor, Cursor]:
-    """Entries of maps from text to ``value_type``."""
+    """Return the same for the entries of maps from text to ``value_type``."""
     return _walk(
         cursor,
         counts,
@@ -55,7 +58,7 @@ def entries(cursor: Cursor, counts: Int64s, value_type: T.DataType) -> tuple[Cur
 
 
 def skip(cursor: Cursor, data_type: T.DataType) -> Cursor:
-    """A cursor behind values of ``data_type``, of which none is null."""
+    """Return the cursor after values of ``data_type`` that are not null."""
     data_type = T.physical(data_type)
     size = types.fixed_size(data_type)
     if size is not None:
@@ -79,7 +82,7 @@ def skip(cursor: Cursor, data_type: T.DataType) -> Cursor:
 
 
 def _skip_slot(cursor: Cursor, data_type: T.DataType) -> Cursor:
-    """Behind elements, which are unions or not."""
+    """Return the cursor after array elements or map values, which are unions only if their type is nested."""
     return _skip_union(cursor, data_type) if types.is_nested(data_type) else skip(cursor, data_type)
 
 
@@ -96,29 +99,29 @@ def _skip_union(cursor: Cursor, data_type: T.DataType) -> Cursor:
 
 
 def _inside(cursor: Cursor, counts: Int64s, starts: Int64s) -> Cursor:
-    """A cursor at places that lie in these arrays, as many in each."""
+    """Return a cursor at ``starts``, which are ``counts`` positions in each array."""
     owner = np.repeat(np.arange(len(counts)), counts)
     return Cursor(cursor.data, starts, cursor.end[owner], cursor.trail.step("", owner))
 
 
 def _close_together(cursor: Cursor, counts: Int64s) -> bool:
-    """Whether to look at all bytes from the first array to the last one is worth while."""
+    """Return whether it pays to search all bytes from the first array to the last one."""
     return len(cursor) > 0 and int(cursor.end.max() - cursor.at.min()) <= _NEAR * int(counts.sum())
 
 
 def _numbers(cursor: Cursor, counts: Int64s) -> tuple[Cursor, Cursor]:
-    """Varints, found by their last bytes."""
+    """Return the same as ``elements`` for varints, which are found by their last bytes."""
     some = counts > 0
     low, high = int(cursor.at.min()), int(cursor.end.max())
     lasts = np.flatnonzero(cursor.data[low:high] < 0x80) + low
     mine = np.searchsorted(lasts, cursor.at)
     short = mine + counts > len(lasts)
     if short.any():
-        cursor.trail.fail(first(short), f"{counts[first(short)]} numbers are cut off")
+        cursor.trail.fail(first(short), f"{counts[first(short)]} numbers are truncated")
     behind = cursor.at.copy()
-    behind[some] = lasts[(mine + counts - 1)[some]] + 1  # behind the entry's end, too: then reading them fails
+    behind[some] = lasts[(mine + counts - 1)[some]] + 1  # maybe after the entry's end: then reading them fails
     starts = np.empty(int(counts.sum()), np.int64)
-    starts[1:] = lasts[ragged_indices(mine, counts)[:-1]] + 1
+    starts[1:] = lasts[expand_ranges(mine, counts)[:-1]] + 1
     starts[offsets_of(counts)[:-1][some]] = cursor.at[some]
     return _inside(cursor, counts, starts), cursor.moved(behind)
 
@@ -126,7 +129,7 @@ def _numbers(cursor: Cursor, counts: Int64s) -> tuple[Cursor, Cursor]:
 def _walk(cursor: Cursor, counts: Int64s, skip_one: Skip, step: Step) -> tuple[Cursor, Cursor]:
     offsets = offsets_of(counts)
     starts = np.empty(int(offsets[-1]), np.int64)
-    order = np.argsort(-counts, kind="stable")  # the longest arrays first: those with one more element lead
+    order = np.argsort(-counts, kind="stable")  # longest first, so that arrays with a further element lead
     here, slots, fewer = cursor.take(order), offsets[order], -counts[order]
     to = here.at
     done, active = 0, int(np.count_nonzero(counts))
@@ -141,7 +144,7 @@ def _walk(cursor: Cursor, counts: Int64s, skip_one: Skip, step: Step) -> tuple[C
         base = int(to[i])
         places = _places(view[base : int(here.end[i])], int(-fewer[i]) - done, step)
         if places is None:
-            here.trail.fail(i, "its elements are cut off, or damaged")
+            here.trail.fail(i, "its elements are truncated or damaged")
         starts[slots[i] + done : slots[i] - fewer[i]] = np.array(places[:-1], np.int64) + base
         to[i] = base + places[-1]
     behind = np.empty_like(to)
@@ -150,7 +153,7 @@ def _walk(cursor: Cursor, counts: Int64s, skip_one: Skip, step: Step) -> tuple[C
 
 
 def _places(view: memoryview, count: int, step: Step) -> list[int] | None:
-    """Where as many values begin that follow each other, and where the last one ends; None where they do not fit."""
+    """Return where ``count`` consecutive values begin, and where the last one ends; None if they do not fit."""
     places = [0]
     try:
         for _ in range(count):
@@ -213,7 +216,7 @@ def _repeated(step: Step) -> Step:
         count, at = _number(view, at)
         if count == 0:
             return at
-        # Each takes a byte at least: a count that cannot be ends at the end of the entry.
+        # Each element takes at least one byte, so an impossible count fails at the end of the entry.
         for _ in range(count):
             at = step(view, at)
         return at + 1
@@ -223,7 +226,7 @@ def _repeated(step: Step) -> Step:
 
 def _fixed_step(size: int) -> Step:
     def fixed(view: memoryview, at: int) -> int:
-        view[at + size - 1]  # a count that cannot be must end
+        view[at + size - 1]  # raises IndexError, which ends an impossible count
         return at + size
 
     return fixed
@@ -237,7 +240,7 @@ def _piece_step(view: memoryview, at: int) -> int:
 
 
 def _number(view: memoryview, at: int) -> tuple[int, int]:
-    """The varint there, and the place behind it."""
+    """Return the varint at a position, and the position after it."""
     byte = view[at]
     number, bits = byte & 0x7F, 7
     while byte > 0x7F:

@@ -1,7 +1,7 @@
-"""``check``: will a new query restore from the state of an old one? See ``docs/checks.md``.
+"""``check``: can a new query restore from the state of an old one? See ``docs/checks.md``.
 
-Two contracts are compared by the rules of ``ttlsnap.check.rules``, and the verdict is the worst of what is found. What
-cannot be compared is said, and never taken for fine.
+It compares two contracts by the rules of ``ttlsnap.check.rules``. The verdict is the worst of the findings. The report
+lists what could not be compared.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from ttlsnap.check.collecting import Comparison
+from ttlsnap.check.comparison import Comparison
 from ttlsnap.check.findings import CheckReport, Finding, Ignored, Place, Verdict, worst
 from ttlsnap.check.operators import compare_operators
 from ttlsnap.check.settings import compare_settings
@@ -33,17 +33,16 @@ def check(
     renamed: Mapping[str, str] = _NO_NAMES,
     names: tuple[str, str] = ("old", "new"),
 ) -> CheckReport:
-    """Whether the query of ``new`` restores from the state of ``old``.
+    """Compare two contracts: can the query of ``new`` restore from the state of ``old``?
 
-    ``direction`` is ``backward``, ``forward`` (whether ``old`` restores from the state of ``new``: may the deployment
-    be rolled back?) or ``full``, both. ``renamed`` tells new names of columns and variables by their old ones.
-    ``names`` say in the report what was compared. Both are contracts of queries, or both of Delta tables. Raises
-    UsageError for one of each, and for another direction.
+    ``direction`` is ``backward``, ``forward`` (can ``old`` restore from the state of ``new``, to undo the deployment?)
+    or ``full`` for both. ``renamed`` maps old names of columns and variables to new ones. ``names`` are the names of
+    the two contracts in the report. Raise UsageError for a query and a Delta table, and for another direction.
     """
     if direction not in DIRECTIONS:
-        raise UsageError(f"--direction is {', '.join(DIRECTIONS)}, not {direction!r}")
+        raise UsageError(f"unknown --direction {direction!r}; use one of {', '.join(DIRECTIONS)}")
     if len(set(renamed.values())) != len(renamed):
-        raise UsageError("--renamed gives two names the same new one: what was in one of them would be lost")
+        raise UsageError("--renamed maps two columns to one name, so one of them would be lost")
     findings: list[Finding] = []
     unseen: list[str] = []
     if direction in ("backward", "full"):
@@ -56,7 +55,9 @@ def check(
         unseen += [line for line in back.unseen if line not in unseen]
     for was, now in renamed.items():
         if not all(_mentions(side, name) for side, name in ((old, was), (new, now))):
-            unseen.append(f"--renamed {was}={now}: the old contract has no {was}, or the new one no {now}")
+            unseen.append(
+                f"--renamed {was}={now}: the old contract does not have {was}, or the new one does not have {now}"
+            )
     findings.sort(key=lambda finding: (-finding.verdict.rank, str(finding.place), finding.code))
     return CheckReport(*names, direction, tuple(findings), tuple(unseen))
 
@@ -71,8 +72,8 @@ def _compare(
     if isinstance(old, TableContract) and isinstance(new, TableContract):
         return compare_tables(old, new, renamed)
     if isinstance(old, TableContract) or isinstance(new, TableContract):
-        raise UsageError("one of the two is a Delta table, and the other a query's state: they cannot be compared")
-    both = Comparison(old, new, renamed)
+        raise UsageError("a Delta table and the state of a query cannot be compared")
+    both = Comparison(old=old, new=new, renamed=renamed)
     compare_settings(both)
     compare_operators(both)
     return both

@@ -1,4 +1,4 @@
-"""What a check finds: verdicts, findings, and the report they make."""
+"""The results of a check: verdicts, findings and the report."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 
 
 class Verdict(StrEnum):
-    """What becomes of the old state under the new query, from the best to the worst."""
+    """Whether the new query can use the existing state, from the best answer to the worst."""
 
     AS_IS = "as_is"
-    """It goes on with it."""
+    """The query continues with it."""
 
     RECONFIGURATION = "reconfiguration"
-    """It goes on with it once a setting is as it was, or another is made."""
+    """The query continues with it after a change of a setting."""
 
     AFTER_MIGRATION = "after_migration"
-    """It goes on once the state has been rewritten."""
+    """The query continues after the state has been rewritten."""
 
     UNKNOWN = "unknown"
-    """What there is to look at does not decide it."""
+    """The contracts do not decide it."""
 
     INCOMPATIBLE = "incompatible"
-    """Spark refuses it, or goes on with wrong results."""
+    """Spark refuses the state, or continues with wrong results."""
 
     @property
     def rank(self) -> int:
@@ -32,13 +32,13 @@ class Verdict(StrEnum):
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The worst of them; ``as_is`` where there is none."""
+    """Return the worst verdict; ``as_is`` if there is none."""
     return max(verdicts, key=lambda verdict: verdict.rank, default=Verdict.AS_IS)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a contract: as far down as is known."""
+    """A place in a contract, down to the level that is known."""
 
     operator: int | None = None
     store: str | None = None
@@ -47,12 +47,12 @@ class Place:
     operator_name: str | None = None
 
     def __str__(self) -> str:
-        """``0.default.visits.value.count``; ``query`` for what is of no operator."""
+        """Return the place as ``0.default.visits.value.count``, or ``query`` if it belongs to no operator."""
         names = [None if self.operator is None else str(self.operator), self.store, self.state, self.field]
         return ".".join(name for name in names if name is not None) or "query"
 
     def at(self, **parts: Any) -> Place:
-        """A place within this one."""
+        """Return a place within this one."""
         return replace(self, **parts)
 
 
@@ -60,8 +60,8 @@ class Place:
 class Finding:
     """One difference, and what it means. ``code`` is that of a rule (``ttlsnap.check.rules``).
 
-    ``old`` and ``new`` are what is there, as text, None for what is not. ``spark`` is what Spark itself does: an error
-    class, or the word ``silent`` where it starts and says nothing. ``fix`` is what to do, empty where nothing is.
+    ``old`` and ``new`` are the two sides as text, None for a side that lacks it. ``spark`` is what Spark itself does:
+    an error class, or text that begins with ``silent`` if it starts. ``fix`` is what to do, empty if nothing.
     """
 
     code: str
@@ -95,7 +95,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Ignored:
-    """A finding that was told to be ignored, and why."""
+    """A finding that the user ignores, and the reason."""
 
     finding: Finding
     reason: str
@@ -103,10 +103,10 @@ class Ignored:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What a check found, worst first.
+    """The findings of a check, worst first.
 
-    ``unseen`` says, a line each, what could not be compared. ``ignored`` does not count for the verdict; ``unused`` are
-    the ignores that fitted nothing.
+    ``unseen`` has a line for each thing that could not be compared. ``ignored`` does not count for the verdict.
+    ``unused`` are the ignores that matched no finding.
     """
 
     old: str
@@ -119,11 +119,11 @@ class CheckReport:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of all findings."""
+        """The worst verdict of all findings."""
         return worst(finding.verdict for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        """The document of ``check --format json``."""
+        """Return the document of ``check --format json``."""
         return {
             "verdict": self.verdict.value,
             "old": self.old,

@@ -1,12 +1,12 @@
-"""Findings that are known and accepted: ``--ignore CODE[:where]``, and a file of them with reasons and dates.
+"""Accepted findings: ``--ignore CODE[:where]``, and a file of them with reasons and dates.
 
     [[ignore]]
     code = "value-added"
-    where = "0.default"            # left out: everywhere
+    where = "0.default"            # optional; without it, everywhere
     reason = "rolled out with the migration of May"
-    until = 2027-01-31             # the last day on which it holds; left out: for good
+    until = 2027-01-31             # optional; the last day on which it applies
 
-An ignore that fits nothing, or has expired, is reported, so that a list of them does not outlive its reasons.
+The report lists ignores that match nothing or have expired, so that users can remove them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 
 from ttlsnap.check.findings import CheckReport, Finding, Ignored
 from ttlsnap.check.rules import RULES
-from ttlsnap.errors import StorageError, UsageError
-from ttlsnap.filesystem import read_given
+from ttlsnap.errors import UsageError
+from ttlsnap.storage.open import read_given
 
 DEFAULT_FILE = ".ttlsnap-ignore.toml"
 _MAX_BYTES = 1 << 20
@@ -31,7 +31,7 @@ _KEYS = ("code", "where", "reason", "until")
 
 @dataclass(frozen=True)
 class Ignore:
-    """One of them. ``where`` is the beginning of a place, by whole parts; ``source`` is what wrote it."""
+    """One accepted finding. ``where`` is the beginning of a place, in whole parts, and ``source`` what contains it."""
 
     code: str
     where: str | None
@@ -39,7 +39,7 @@ class Ignore:
     until: date | None
     source: str
 
-    def fits(self, finding: Finding) -> bool:
+    def matches(self, finding: Finding) -> bool:
         place = str(finding.place)
         within = self.where is None or place == self.where or place.startswith(f"{self.where}.")
         return within and finding.code == self.code
@@ -52,21 +52,21 @@ class Ignore:
 
 
 def apply(report: CheckReport, ignores: Iterable[Ignore], today: date | None = None) -> CheckReport:
-    """The report with the findings that are ignored apart from the others. ``today`` is that of UTC if left out."""
+    """Return the report with the ignored findings apart from the others. ``today`` is by default the date in UTC."""
     today = today or datetime.now(UTC).date()
     ignores = list(ignores)
     live = [ignore for ignore in ignores if not ignore.expired(today)]
     kept, ignored = [], []
     for finding in report.findings:
-        by = next((ignore for ignore in live if ignore.fits(finding)), None)
+        by = next((ignore for ignore in live if ignore.matches(finding)), None)
         if by is None:
             kept.append(finding)
         else:
             ignored.append(Ignored(finding, by.reason))
     unused = [
-        f"{ignore}: expired on {ignore.until}" if ignore.expired(today) else f"{ignore}: fits nothing"
+        f"{ignore}: expired on {ignore.until}" if ignore.expired(today) else f"{ignore}: matches nothing"
         for ignore in ignores
-        if ignore.expired(today) or not any(ignore.fits(finding) for finding in report.findings)
+        if ignore.expired(today) or not any(ignore.matches(finding) for finding in report.findings)
     ]
     return replace(
         report,
@@ -77,50 +77,49 @@ def apply(report: CheckReport, ignores: Iterable[Ignore], today: date | None = N
 
 
 def parse_ignore(text: str, codes: Collection[str] = RULES) -> Ignore:
-    """``CODE`` or ``CODE:where``; raises UsageError where there is no such code."""
+    """Parse ``CODE`` or ``CODE:where``. Raise UsageError for an unknown code."""
     code, colon, where = (part.strip() for part in text.partition(":"))
     _known(code, codes, f"--ignore {text}")
     if colon and not where:
-        raise UsageError(f"--ignore {text}: after the colon comes a place, such as 0.default; leave both out for all")
+        raise UsageError(
+            f"--ignore {text}: the place after the colon is missing, such as 0.default; "
+            f"--ignore {code} applies everywhere"
+        )
     return Ignore(code, where or None, "--ignore on the command line", None, "--ignore")
 
 
 def read_ignores(path: Path, codes: Collection[str] = RULES) -> list[Ignore]:
-    """The ignores in a file; raises UsageError for what cannot be meant."""
+    """Read the ignores in a file. Raise UsageError for a file with mistakes."""
     try:
         document = tomllib.loads(read_given(path, _MAX_BYTES, "an ignore file").decode())
-    except StorageError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            raise UsageError(f"there is no ignore file {path}") from error
-        raise
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is no TOML: {error}") from error
+        raise UsageError(f"{path} is not TOML: {error}") from error
     entries = document.pop("ignore", [])
     if document or not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         other = f", not {next(iter(document))!r}" if document else ""
-        raise UsageError(f"{path}: it has [[ignore]] tables and nothing else{other}")
+        raise UsageError(f"{path}: only [[ignore]] tables are allowed{other}")
     return [_entry(entry, f"{path}, ignore {number}", codes) for number, entry in enumerate(entries, 1)]
 
 
 def _entry(entry: dict[str, Any], source: str, codes: Collection[str]) -> Ignore:
     for key in entry.keys() - set(_KEYS):
-        raise UsageError(f"{source}: there is no {key!r}{_near(key, _KEYS)}; there are {', '.join(_KEYS)}")
+        raise UsageError(f"{source}: unknown key {key!r}{_near(key, _KEYS)}; the keys are {', '.join(_KEYS)}")
     for key in ("code", "reason"):
         if key not in entry:
             raise UsageError(f"{source}: it needs a {key}")
     for key in ("code", "where", "reason"):
         if key in entry and not (isinstance(entry[key], str) and entry[key].strip()):
-            raise UsageError(f"{source}: {key} is text that is not empty, not {entry[key]!r}")
+            raise UsageError(f"{source}: {key} is {entry[key]!r}; it must be text")
     until = entry.get("until")
     if until is not None and (not isinstance(until, date) or isinstance(until, datetime)):
-        raise UsageError(f"{source}: until is a date without quotes, such as 2027-01-31, not {until!r}")
+        raise UsageError(f"{source}: until is {until!r}; write a date without quotes, such as 2027-01-31")
     _known(entry["code"], codes, source)
     return Ignore(entry["code"], entry.get("where"), entry["reason"].strip(), until, source)
 
 
 def _known(code: str, codes: Collection[str], where: str) -> None:
     if code not in codes:
-        raise UsageError(f"{where}: there is no rule {code!r}{_near(code, codes)}")
+        raise UsageError(f"{where}: unknown rule {code!r}{_near(code, codes)}")
 
 
 def _near(word: str, words: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a check is given: a checkpoint, a Delta table, or a contract in a file."""
+"""The targets of a check: a checkpoint, a Delta table, or a contract in a file."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from ttlsnap.contract import Contract, TableContract, contract_of_checkpoint, co
 from ttlsnap.contract.model import MAX_BYTES
 from ttlsnap.delta import is_table
 from ttlsnap.errors import UsageError
-from ttlsnap.filesystem import open_directory, read_given
+from ttlsnap.storage.open import open_directory, read_given
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 def load_contract(target: str) -> Contract | TableContract:
-    """The contract in the file ``target``, or that of the checkpoint or the Delta table in the folder ``target``."""
+    """Return the contract in the file ``target``, or that of the checkpoint or Delta table in the folder ``target``."""
     path = Path(target)
     try:
         folder = path.is_dir()
-    except OSError as error:  # a name that is too long, for one
-        raise UsageError(f"{target[:80]} cannot be looked at: {error.strerror}") from error
+    except OSError as error:  # for example a name that is too long
+        raise UsageError(f"cannot read {target[:80]}: {error.strerror}") from error
     if "://" in target or target.startswith("file:") or folder:
         return contract_of_table(target) if is_table(open_directory(target)) else contract_of_checkpoint(target)
     if not path.exists():
         raise UsageError(
-            f"{target} does not exist: the folder of a checkpoint or a table is wanted, or a file that "
+            f"{target} does not exist. Name the folder of a checkpoint or table, or a file that "
             f"`ttlsnap contract{f' {target}' if _FUNCTION.fullmatch(target) else ''}` wrote"
         )
     return parse_contract(read_given(target, MAX_BYTES, "a contract"), target)

@@ -1,7 +1,7 @@
 """A checkpoint, read without a JVM: its batches, operators, stores and schemas.
 
-``open_checkpoint`` reads the logs, the operator metadata and the state schemas, and lists folders; it does not
-open a single state file, so that it answers at once on a checkpoint of any size. It never writes.
+``open_checkpoint`` reads the logs, the operator metadata and the state schemas, and lists folders. It opens no state
+file, so it is fast on a checkpoint of any size. It never writes.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from uuid import UUID
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import read_checked
-from ttlsnap.checkpoint.logs import Batch, Logs, read_batch, read_conf, read_logs, shuffle_partitions
+from ttlsnap.checkpoint.logs import Logs, MicroBatch, read_batch, read_conf, read_logs, shuffle_partitions
 from ttlsnap.checkpoint.metadata import OperatorMetadata, StateVariable, StoreMetadata, read_operator_metadata
+from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema, read_state_schema
 from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError, UsageError
-from ttlsnap.filesystem import Directory
+from ttlsnap.schema.strict_json import parse_json, require_type
 from ttlsnap.schema.types import NullType, StructType, physical
-from ttlsnap.strict_json import parse_json, typed
+from ttlsnap.storage.directory import Directory
 
 HDFS_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 PROVIDERS = {
@@ -34,7 +35,7 @@ _MAX_METADATA_BYTES = 1 << 20
 class Store:
     """One store of an operator over all its partitions.
 
-    ``families`` is empty where the checkpoint has no state schema (Spark before 3.1).
+    ``families`` is empty if the checkpoint has no state schema (Spark before 3.1).
     """
 
     operator: int
@@ -44,15 +45,15 @@ class Store:
     num_cols_prefix_key: int = 0
 
     def directory(self, partition: int) -> str:
-        """The folder of a partition, relative to the checkpoint."""
+        """Return the folder of a partition, relative to the checkpoint."""
         return layout.store_directory(self.operator, partition, self.name)
 
 
 @dataclass(frozen=True)
 class Operator:
-    """A stateful operator; ``name`` is None where it is not recorded (Spark before 4.0).
+    """A stateful operator; ``name`` is None if it is not recorded (Spark before 4.0).
 
-    ``variables``, ``time_mode`` and ``output_mode`` are those of transformWithState.
+    Only transformWithState has ``variables``, ``time_mode`` and ``output_mode``.
     """
 
     id: int
@@ -65,12 +66,12 @@ class Operator:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint says of itself as of ``batch``, its last committed batch unless another was asked for."""
+    """The records of a checkpoint as of ``batch``: its last committed batch, unless another one was requested."""
 
     files: Directory
     query_id: str | None
     logs: Logs
-    batch: Batch
+    batch: MicroBatch
     operators: tuple[Operator, ...]
 
     @property
@@ -80,7 +81,7 @@ class Checkpoint:
 
     @property
     def version(self) -> int:
-        """The state version that belongs to ``batch``."""
+        """The version of the state after ``batch``."""
         return self.batch.id + 1
 
     @property
@@ -91,16 +92,19 @@ class Checkpoint:
 
     @property
     def codec(self) -> str:
-        """The compression codec the state is written with; lz4 where the checkpoint predates the setting."""
+        """The compression codec of the state; lz4 if the checkpoint predates the setting."""
         return self.batch.conf.get("spark.sql.streaming.stateStore.compression.codec", "lz4")
 
     @property
     def encoding(self) -> str:
-        """How transformWithState's rows are encoded: ``unsaferow`` or ``avro``."""
+        """The encoding of transformWithState's rows: ``unsaferow`` or ``avro``."""
         return self.batch.conf.get(ENCODING, "unsaferow")
 
     def unique_id(self, store: Store, partition: int) -> str | None:
-        """The id in the name of a partition's state file (checkpoint format 2); None where files have no ids."""
+        """Return the id in the name of a partition's state file (checkpoint format 2), or None if files have no ids.
+
+        Raises CorruptionError if the commit log has no id for the partition.
+        """
         partitions = self.batch.unique_ids.get(store.operator)
         if partitions is None:
             return None
@@ -115,39 +119,36 @@ class Checkpoint:
 
     @property
     def row_checksums(self) -> bool:
-        """Whether every state row carries a checksum (Spark 4.2 on); UnsupportedError if the setting is neither."""
+        """True if every state row carries a checksum (Spark 4.2 on).
+
+        Raises UnsupportedError if the setting is neither true nor false.
+        """
         setting = self.batch.conf.get(ROW_CHECKSUM, "false")
         if setting.lower() not in ("true", "false"):
             where = f"{self.target}/{layout.offset_file(self.batch.id)}"
-            raise UnsupportedError(f"{where}: {ROW_CHECKSUM} is {setting!r}, neither true nor false")
+            raise UnsupportedError(f"{where}: {ROW_CHECKSUM} is {setting!r}; it must be true or false")
         return setting.lower() == "true"
 
 
 Schemas = Mapping[tuple[int, str], tuple[StructType, StructType]]
-"""Schemas a user gives where a checkpoint has none: (operator, store) to (key, value)."""
+"""Schemas that a user gives for a checkpoint without any: (operator, store) to (key, value)."""
 
 
 def open_checkpoint(
-    files: Directory, batch: int | None = None, schemas: Schemas | None = None, *, spare: bool = False
+    files: Directory, batch: int | None = None, schemas: Schemas | None = None, *, tolerate_damage: bool = False
 ) -> Checkpoint:
     """Read the checkpoint in ``files`` as of its last committed batch, or as of the retained ``batch``.
 
-    With ``spare``, for who looks into damage, partitions beyond the number there should be are passed over, and the
-    query's id is not asked for.
+    ``tolerate_damage`` is for code that examines damage: partitions beyond the expected number are ignored, and the
+    query's id is not read.
 
-    Raises NotACheckpointError, CorruptionError or UnsupportedError; UsageError when ``batch`` is not retained
-    or ``schemas`` names a store that does not exist.
+    Raises NotACheckpointError, CorruptionError or UnsupportedError. Raises UsageError if ``batch`` is not retained, or
+    if ``schemas`` names a store that does not exist or has a recorded schema.
     """
-    if files.stat("") is None:
-        raise NotACheckpointError(f"{files.root} does not exist")
-    missing = [name for name in (layout.OFFSETS, layout.STATE) if files.stat(name) is None]
-    if missing:
-        raise NotACheckpointError(
-            f"{files.root} is not the checkpoint of a stateful query: it has no {' and no '.join(missing)} folder"
-        )
+    require_checkpoint(files)
     logs = read_logs(files)
     if not logs.commits:
-        raise NotACheckpointError(f"{files.root}: no batch was committed yet, so there is no state to look at")
+        raise NotACheckpointError(f"{files.root}: no batch is committed yet, so there is no state")
     wanted = logs.commits[-1] if batch is None else batch
     if wanted not in logs.commits:
         raise UsageError(
@@ -155,18 +156,23 @@ def open_checkpoint(
         )
     facts = read_batch(files, wanted)
     operators = tuple(
-        _operator(files, operator, facts, logs, spare)
+        _operator(files, operator, facts, logs, tolerate_damage)
         for info in files.list(layout.STATE)
         if info.is_dir and (operator := layout.parse_number(info.name)) is not None
     )
     operators = tuple(sorted(operators, key=lambda operator: operator.id))
     if not operators:
-        raise NotACheckpointError(f"{files.root}/{layout.STATE} holds no operator; the query keeps no state")
-    return Checkpoint(files, None if spare else query_id(files), logs, facts, _with_schemas(operators, schemas or {}))
+        raise NotACheckpointError(f"{files.root}/{layout.STATE} has no operator folder; the query has no state")
+    return Checkpoint(
+        files, None if tolerate_damage else query_id(files), logs, facts, _with_schemas(operators, schemas or {})
+    )
 
 
 def query_id(files: Directory) -> str | None:
-    """The id of the query that the checkpoint belongs to; None where it is not recorded."""
+    """Return the id of the query that the checkpoint belongs to, or None if it is not recorded.
+
+    Raises CorruptionError if the file is damaged.
+    """
     info = files.stat("metadata")
     if info is None:
         return None
@@ -174,7 +180,7 @@ def query_id(files: Directory) -> str | None:
         raise CorruptionError(f"{files.root}/metadata is a folder, not a file")
     try:
         document = parse_json(read_checked(files, "metadata", _MAX_METADATA_BYTES))
-        text: str = typed(document["id"], str)
+        text: str = require_type(document["id"], str)
         if str(UUID(text)) != text.lower():
             raise ValueError(f"id is {text[:40]!r}")
         return text
@@ -182,7 +188,7 @@ def query_id(files: Directory) -> str | None:
         raise CorruptionError(f"{files.root}/metadata: not the query metadata Spark writes ({error!r})") from error
 
 
-def _operator(files: Directory, operator: int, batch: Batch, logs: Logs, spare: bool) -> Operator:
+def _operator(files: Directory, operator: int, batch: MicroBatch, logs: Logs, tolerate_damage: bool) -> Operator:
     directory = layout.operator_directory(operator)
     partitions = partition_folders(files, operator)
     if not partitions:
@@ -191,7 +197,9 @@ def _operator(files: Directory, operator: int, batch: Batch, logs: Logs, spare: 
     count = _partition_count(metadata, batch)
     if count is not None and len(partitions) > count > 0 and partitions[0] == 0:
         within = tuple(p for p in partitions if p < count)
-        if spare or all(_is_left_over(files, operator, p, count, batch, logs) for p in partitions[len(within) :]):
+        if tolerate_damage or all(
+            _is_left_over(files, operator, p, count, batch, logs) for p in partitions[len(within) :]
+        ):
             partitions = within
     if metadata is None:
         listed = _listed_stores(files, operator, batch)
@@ -202,21 +210,24 @@ def _operator(files: Directory, operator: int, batch: Batch, logs: Logs, spare: 
 
 
 def partition_folders(files: Directory, operator: int) -> tuple[int, ...]:
-    """The partitions that an operator has folders of."""
+    """Return the partitions of an operator that have a folder."""
     found = (layout.parse_number(info.name) for info in files.list(layout.operator_directory(operator)) if info.is_dir)
     return tuple(sorted(p for p in found if p is not None))
 
 
-def _partition_count(metadata: OperatorMetadata | None, batch: Batch) -> int | None:
-    """How many partitions there should be. Operator metadata v1 is not written anew when Spark repartitions."""
+def _partition_count(metadata: OperatorMetadata | None, batch: MicroBatch) -> int | None:
+    """Return the expected number of partitions, or None if it is not recorded.
+
+    Spark does not rewrite operator metadata v1 when it repartitions.
+    """
     if metadata is None or metadata.version == 1:
         pinned = shuffle_partitions(batch.conf)
         return pinned if pinned or metadata is None else metadata.stores[0].num_partitions if metadata.stores else None
     return metadata.stores[0].num_partitions if metadata.stores else None
 
 
-def _is_left_over(files: Directory, operator: int, partition: int, count: int, batch: Batch, logs: Logs) -> bool:
-    """Whether a partition is one of before a repartition to fewer, which Spark leaves where they are."""
+def _is_left_over(files: Directory, operator: int, partition: int, count: int, batch: MicroBatch, logs: Logs) -> bool:
+    """Return whether a partition is left from before a repartition to fewer partitions, which does not remove it."""
     since = batch.id
     for earlier in reversed([b for b in logs.offsets if b < batch.id]):
         if shuffle_partitions(read_conf(files, earlier)) != count:
@@ -226,7 +237,7 @@ def _is_left_over(files: Directory, operator: int, partition: int, count: int, b
 
 
 def state_files(files: Directory, operator: int, partition: int) -> list[tuple[str, layout.StateFileName]]:
-    """The paths of all state files of a partition, of whatever store and version."""
+    """Return the paths of a partition's state files, for every store and version, with the parts of their names."""
     folder = layout.store_directory(operator, partition, layout.DEFAULT_STORE)
     listed = files.list(folder)
     found = [(f"{folder}/{info.name}", info) for info in listed]
@@ -240,11 +251,11 @@ def state_files(files: Directory, operator: int, partition: int) -> list[tuple[s
     ]
 
 
-def _listed_stores(files: Directory, operator: int, batch: Batch) -> list[StoreMetadata]:
-    """The stores of a checkpoint without operator metadata, from the folders of partition 0."""
+def _listed_stores(files: Directory, operator: int, batch: MicroBatch) -> list[StoreMetadata]:
+    """Return the stores of a checkpoint without operator metadata, from the folders of partition 0."""
     default = layout.store_directory(operator, 0, layout.DEFAULT_STORE)
     folders = [info.name for info in files.list(default) if info.is_dir]
-    # A folder that holds no state file is no store: somebody's copy, or what RocksDB keeps its own files in.
+    # A folder without state files is not a store. It may be a user's copy, or have RocksDB's own files.
     names = [name for name in folders if _holds_state(files, f"{default}/{name}")]
     if _holds_state(files, default) or not names:
         names.append(layout.DEFAULT_STORE)
@@ -262,7 +273,7 @@ def _store(
     store: StoreMetadata,
     partitions: tuple[int, ...],
     metadata: OperatorMetadata | None,
-    batch: Batch,
+    batch: MicroBatch,
     avro: bool = False,
 ) -> Store:
     base = layout.store_directory(operator, 0, store.name)
@@ -289,29 +300,31 @@ def _check_partitions(
     partitions: tuple[int, ...],
     families: tuple[ColumnFamilySchema, ...],
     metadata: OperatorMetadata | None,
-    batch: Batch,
+    batch: MicroBatch,
 ) -> None:
-    """Every partition must be there, or the rewritten state would be a part of the state."""
+    """Raise CorruptionError unless exactly the expected partitions exist: the rewritten state must be complete."""
     pinned = metadata.version == 1 and shuffle_partitions(batch.conf) if metadata else None
     expected = pinned or store.num_partitions or len(partitions)
     # Without grouping columns, and under a global limit, Spark runs the operator in one partition.
-    # A global limit's key is one void field, by which it is known before Spark 4.0 too.
-    void = any(all(isinstance(physical(field.type), NullType) for field in family.key.fields) for family in families)
-    single = void or (metadata is not None and metadata.name == "globalLimit")
+    # The key of a global limit is one void field.
+    single = any(all(isinstance(physical(field.type), NullType) for field in family.key.fields) for family in families)
     if single and partitions == (0,):
         return
     first = next((number for number, partition in enumerate(partitions) if number != partition), len(partitions))
     if not first == len(partitions) == expected:
         lost = first if first < expected else partitions[expected]
         raise CorruptionError(
-            f"{files.root}/{layout.operator_directory(operator)}: {expected} partitions expected, "
-            f"{len(partitions)} found; partition {lost} is the first that does not fit. ttlsnap doctor tells "
-            "whether a repartition left it so"
+            f"{files.root}/{layout.operator_directory(operator)}: {expected} partitions expected, {len(partitions)} "
+            f"found; partition {lost} is the first wrong one. Run ttlsnap doctor, which recognizes an interrupted "
+            "repartition"
         )
 
 
 def _with_schemas(operators: tuple[Operator, ...], schemas: Schemas) -> tuple[Operator, ...]:
-    """Fill in the schemas a user gave; one that a checkpoint records is not replaced."""
+    """Return the operators with the schemas that a user gave; a recorded schema is never replaced.
+
+    Raises UsageError for a store that does not exist or has a recorded schema.
+    """
     unused = dict(schemas)
     result = []
     for operator in operators:
@@ -320,8 +333,8 @@ def _with_schemas(operators: tuple[Operator, ...], schemas: Schemas) -> tuple[Op
             given = unused.pop((store.operator, store.name), None)
             if given is not None and store.families:
                 raise UsageError(
-                    f"operator {store.operator}, store {store.name}: the checkpoint records its schema already; "
-                    "leave --schema out"
+                    f"operator {store.operator}, store {store.name}: the checkpoint already records its schema; omit "
+                    "--schema"
                 )
             if given is not None:
                 store = replace(store, families=(ColumnFamilySchema("default", *given),))

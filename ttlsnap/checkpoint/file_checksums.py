@@ -1,9 +1,10 @@
-"""The checksum files that may lie beside a file of a checkpoint, verified before the file is believed.
+"""Checksum files beside the files of a checkpoint, verified before a file is used.
 
     .name.crc  "crc" 00, bytes per sum:i32be, CRC32:u32be of each such piece          Hadoop, local disks
     name.crc   {"algorithm":"CRC32C","value":i32,"mainFileSize":n,...}                Spark 4.1
 
-A missing one means unchecked. A wrong or stale one makes Spark fail, so it is damage here too.
+A file without a checksum file is not verified. A wrong or stale checksum file makes Spark fail, so it is damage here,
+too.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import google_crc32c
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import CorruptionError, UnsupportedError
-from ttlsnap.filesystem import Directory
-from ttlsnap.strict_json import parse_json
+from ttlsnap.schema.strict_json import parse_json
+from ttlsnap.storage.directory import Directory
 
 _MAGIC = b"crc\0"
 _head = struct.Struct(">4si")
@@ -27,16 +28,19 @@ _MAX_STEP = 16 << 20  # bytes per checksum; Hadoop's default is 512
 
 
 def open_checked(files: Directory, path: str) -> BinaryIO:
-    """Open ``path`` after its checksum files, where there are any, were found to match.
+    """Open ``path`` after verifying its checksum files, if there are any.
 
-    Raises CorruptionError naming the checksum file and the place.
+    Raises CorruptionError naming the checksum file and the position.
     """
     _verify(files, path)
     return files.open(path)
 
 
 def read_checked(files: Directory, path: str, limit: int) -> bytes:
-    """The whole of a small file, like ``open_checked``; raises StorageError when it is longer than ``limit`` bytes."""
+    """Return the content of a small file, verified like ``open_checked``.
+
+    Raises StorageError if it is longer than ``limit`` bytes.
+    """
     _verify(files, path)
     return files.read(path, limit)
 
@@ -60,9 +64,11 @@ def _verify_hadoop(files: Directory, path: str, checksum_path: str, checksum_siz
             raise CorruptionError(f"{where} is not a Hadoop checksum file; remove it if {path} is known to be good")
         _, step = _head.unpack(head)
         if step <= 0 or checksum_size != _head.size + 4 * -(-size // step):
-            raise CorruptionError(f"{where} does not fit {path} ({size} bytes): one of the two is stale or cut off")
+            raise CorruptionError(
+                f"{where} does not match the size of {path} ({size} bytes): one of the two is stale or truncated"
+            )
         if step > _MAX_STEP:
-            raise CorruptionError(f"{where}: checksums of {step:,} bytes each, which is not what Hadoop writes")
+            raise CorruptionError(f"{where}: it has a checksum for each {step:,} bytes, which Hadoop does not write")
         start, piece_size = 0, max(1, _PIECE // step) * step
         while piece := memoryview(file.read(piece_size)):
             found = [zlib.crc32(piece[at : at + step]) for at in range(0, len(piece), step)]
@@ -77,7 +83,7 @@ def _verify_hadoop(files: Directory, path: str, checksum_path: str, checksum_siz
 
 
 def _first_wrong(expected: bytes, found: Sequence[int]) -> int:
-    """Return which sum of ``found`` is the first that differs from those in ``expected``, or is not there."""
+    """Return the index of the first sum of ``found`` that differs from its sum in ``expected`` or has none there."""
     pieces = (expected[at : at + 4] for at in range(0, 4 * len(found), 4))
     same = [piece == one.to_bytes(4, "big") for one, piece in zip(found, pieces, strict=True)]
     return same.index(False)
@@ -89,7 +95,7 @@ def _verify_spark(files: Directory, path: str, checksum_path: str, size: int) ->
         document = parse_json(read_checked(files, checksum_path, 1 << 20))
         algorithm, value, expected = document["algorithm"], int(document["value"]), document["mainFileSize"]
     except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise CorruptionError(f"{where} is not a checksum file of Spark's ({error!r})") from error
+        raise CorruptionError(f"{where} is not a checksum file that Spark wrote ({error!r})") from error
     if algorithm != "CRC32C":
         raise UnsupportedError(f"{where}: the checksum algorithm {algorithm!r} is unknown (known: CRC32C)")
     found = 0

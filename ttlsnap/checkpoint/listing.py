@@ -1,11 +1,11 @@
-"""What a query changes as it works: its logs, and the files in the folders of its state's partitions."""
+"""The files that a running query changes: its logs, and the files in the folders of its partitions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.filesystem import Directory, FileInfo, each
+from ttlsnap.storage.directory import Directory, FileInfo, each
 
 Listing = Mapping[str, FileInfo]
 """Files by their paths."""
@@ -14,23 +14,24 @@ Listing = Mapping[str, FileInfo]
 def list_activity(files: Directory) -> dict[str, FileInfo]:
     """Return the files of both logs, and those in the folder of every partition and store.
 
-    Temporary files, which Spark renames when they are complete, are among them; what RocksDB's snapshots share is not.
+    Temporary files, which Spark renames when they are complete, are included. Files that RocksDB's snapshots share are
+    not.
     """
     logs = _list_all(files, (layout.OFFSETS, layout.COMMITS))
     partitions = _list_all(files, _partition_folders(files))
-    # A store that has a name has a folder of its own in the partition's.
+    # A named store has its own folder in the partition's folder.
     stores = [path for path, info in partitions.items() if info.is_dir and info.name not in layout.SHARED]
     found = {**logs, **partitions, **_list_all(files, stores)}
     return {path: info for path, info in found.items() if not info.is_dir}
 
 
 def is_temporary(path: str) -> bool:
-    """Whether Spark is writing this file, or has left it behind."""
+    """Return whether Spark is writing this file, or has left it behind."""
     return path.endswith(".tmp")
 
 
 def difference(before: Listing, after: Listing) -> str | None:
-    """The first file that is not in both listings with the same size and time."""
+    """Return the first path that is not in both listings with the same size and time, or None."""
     return min((path for path in before.keys() | after.keys() if before.get(path) != after.get(path)), default=None)
 
 

@@ -1,12 +1,13 @@
-"""The offset log and the commit log: which batches there are, and what each pinned.
+"""The offset log and the commit log: the batches of a query, and the settings that each batch pinned.
 
     offsets/<batch>:  "v1" LF  metadata JSON  (LF source offset JSON | "-")*
                       "v2" LF  metadata JSON  (LF source id ":" offset)*
     commits/<batch>:  "v1" LF  {"nextBatchWatermarkMs": n}
                       "v2" LF  {"nextBatchWatermarkMs": n, "stateUniqueIds": {operator: [[id per store]...]}}
 
-The state after batch N is version N+1. A batch whose offsets were written but not its commit was cut off
-and runs again when the query restarts. Source: Spark's ``OffsetSeqLog`` and ``CommitLog``.
+The state after batch N is version N+1. A batch that is planned but not committed runs again when the query restarts.
+
+Source: Spark's ``OffsetSeqLog`` and ``CommitLog``.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import read_checked
 from ttlsnap.checkpoint.layout import is_unique_id
 from ttlsnap.errors import CorruptionError, UnsupportedError
-from ttlsnap.filesystem import Directory
-from ttlsnap.strict_json import parse_json
+from ttlsnap.schema.strict_json import parse_json
+from ttlsnap.storage.directory import Directory
 
 FENCE_MARK = "ttlsnap fence"
 MAX_LOG_BYTES = 64 << 20
@@ -31,17 +32,19 @@ _DIGITS = re.compile(r"0*([0-9]+)")
 _MAX_OFFSET = 1 << 16  # characters of a source's offset
 _LOG_OFFSET = re.compile(r'\{\s*"logOffset"\s*:\s*(0|[1-9][0-9]{0,18})\s*\}')
 _OBJECT = re.compile(r'\{\s*("|$)')
-_MAX_MILLIS = ((1 << 63) - 1) // 1000  # what is still an int64 in microseconds
+_MAX_MILLIS = ((1 << 63) - 1) // 1000  # the most that is still an int64 in microseconds
 
 
 @dataclass(frozen=True)
-class Batch:
-    """What the logs say of one committed batch; times in milliseconds since the epoch.
+class MicroBatch:
+    """The log entries of one committed batch; times in milliseconds since the epoch.
 
-    ``watermark_ms`` is the watermark the batch ran with (None before the first one: Spark writes 0),
-    ``next_watermark_ms`` the one the following batch will run with. ``conf`` are the pinned settings. ``unique_ids``
-    (checkpoint format 2) are those of the state files, for each operator and partition one id per store.
-    ``log_version`` is that of the offset log, ``sources`` how many sources it has offsets of.
+    ``watermark_ms`` is the watermark that the batch ran with. It is None before the first watermark, for which Spark
+    writes 0. ``next_watermark_ms`` is the watermark of the following batch. ``conf`` has the pinned settings.
+
+    ``unique_ids`` (checkpoint format 2) has the ids of the state files: one id per store, for each operator and
+    partition. ``log_version`` is the version of the offset log. ``sources`` is the number of sources that have offsets
+    in it.
     """
 
     id: int
@@ -56,7 +59,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Logs:
-    """The batches a checkpoint has: ``offsets`` and ``commits`` sorted, and the fence if one stands."""
+    """The batches of a checkpoint: ``offsets`` and ``commits``, sorted, and the first line of a ``fence`` or None."""
 
     offsets: tuple[int, ...]
     commits: tuple[int, ...]
@@ -64,7 +67,7 @@ class Logs:
 
 
 def read_logs(files: Directory) -> Logs:
-    """List both logs. A fence is the newest offset file whose first line is ttlsnap's."""
+    """List both logs. The newest offset file is a fence if its first line begins with ttlsnap's mark."""
     offsets, commits = _numbers(files, layout.OFFSETS), _numbers(files, layout.COMMITS)
     fence = None
     if offsets:
@@ -75,17 +78,17 @@ def read_logs(files: Directory) -> Logs:
     return Logs(offsets, commits, fence)
 
 
-def read_batch(files: Directory, batch: int) -> Batch:
-    """Read what the logs hold of a committed batch.
+def read_batch(files: Directory, batch: int) -> MicroBatch:
+    """Read the log entries of a committed batch.
 
-    Raises CorruptionError for a torn or malformed file, UnsupportedError for an unknown log version.
+    Raises CorruptionError for a truncated or malformed file, UnsupportedError for an unknown log version.
     """
     offset_path, commit_path = layout.offset_file(batch), layout.commit_file(batch)
     lines = _offset_lines(files, offset_path)
     metadata = _offset_metadata(files, offset_path, lines)
     commit = _lines(files, commit_path)
     committed = _json_object(files, commit_path, commit[1]) if len(commit) > 1 and commit[1] else {}
-    return Batch(
+    return MicroBatch(
         id=batch,
         watermark_ms=_millis(files, offset_path, metadata, "batchWatermarkMs") or None,
         timestamp_ms=_millis(files, offset_path, metadata, "batchTimestampMs"),
@@ -97,12 +100,12 @@ def read_batch(files: Directory, batch: int) -> Batch:
     )
 
 
-def plan_next(files: Directory, batch: Batch) -> str:
+def plan_next(files: Directory, batch: MicroBatch) -> str:
     """Return the offset log entry of a batch after ``batch`` that has no data.
 
     Spark itself plans such a batch when the watermark moved. The sources' offsets, the settings and the timestamp are
-    those of ``batch``: nothing is read, and no timer fires that has not fired. The watermark is the one that the
-    commit of ``batch`` names as next.
+    those of ``batch``: the batch reads nothing, and fires no timer that has not fired yet. The watermark is the one
+    that the commit of ``batch`` names as next.
     """
     path = layout.offset_file(batch.id)
     lines = _offset_lines(files, path)
@@ -114,13 +117,15 @@ def plan_next(files: Directory, batch: Batch) -> str:
 
 
 def read_file_logs(files: Directory, batch: int, before: Mapping[int, int]) -> dict[int, int]:
-    """Of sources that read files, by their number, how far their own logs had come; ``before`` at an earlier batch.
+    """Return the positions of sources that read files, in the sources' own logs, by the number of the source.
 
-    Raises as ``read_batch`` does, and CorruptionError for an offset that broke off or that its source did not write.
+    ``before`` has the positions at an earlier batch. Raises as ``read_batch`` does. Raises CorruptionError for an
+    offset that is truncated or that its source did not write. The same is true of a position that is missing or lower
+    than in ``before``.
     """
     path = layout.offset_file(batch)
     lines = _offset_lines(files, path)
-    if lines[0].strip() != "v1":  # later ones go by names
+    if lines[0].strip() != "v1":  # later versions identify sources by name
         return {}
     found = {}
     for source, line in enumerate(lines[2:]):
@@ -141,49 +146,50 @@ def read_file_logs(files: Directory, batch: int, before: Mapping[int, int]) -> d
 
 
 def _log_offset(text: str) -> int | None:
-    """How far the log of a source that reads files had come; None for the offset of any other source.
+    """Return the log position in the offset of a source that reads files; None for the offset of any other source.
 
-    That may be of any form: of it is only said, by a ValueError, when what begins as a JSON object does not end as one.
+    An offset of another source may have any form. Raises ValueError if an offset begins as a JSON object and does not
+    end as one, or if the position is impossible.
     """
     if known := _LOG_OFFSET.fullmatch(text):
         return int(known[1])
     if not _OBJECT.match(text):
         return None
-    if len(text) > _MAX_OFFSET:  # parsed, it could take thirty times as much memory
+    if len(text) > _MAX_OFFSET:  # its parsed form could take thirty times as much memory
         if not text.endswith("}") or text.startswith('{"logOffset"'):
-            raise ValueError(f"({text[:20]}...) broke off, or is not what Spark writes")
+            raise ValueError(f"({text[:20]}...) is truncated, or not written by Spark")
         return None
     try:
-        # As lenient as a source's own parser may be; a whole number may have any number of digits.
+        # A source's own parser may be as lenient. Floats, because int() limits the number of digits.
         offset = json.loads(text, strict=False, parse_int=float)
     except RecursionError:
         return None
     except ValueError as error:
-        raise ValueError(f"is not whole ({error})") from error
+        raise ValueError(f"is incomplete ({error})") from error
     if offset.keys() != {"logOffset"}:
         return None
     number = offset["logOffset"]
     if not isinstance(number, float) or not 0 <= number < 1 << 63:
-        raise ValueError(f"is {text[:40]}, which is no place in a log")
-    return int(number)  # Spark takes 5.0 for 5
+        raise ValueError(f"is {text[:40]}, which is not an offset")
+    return int(number)  # Spark reads 5.0 as 5
 
 
 def read_conf(files: Directory, batch: int) -> Mapping[str, str]:
-    """The settings that a batch pinned, be it committed or not; raises as ``read_batch`` does."""
+    """Return the settings that a planned or committed batch pinned; raises as ``read_batch`` does."""
     path = layout.offset_file(batch)
     conf: Mapping[str, str] = _offset_metadata(files, path, _offset_lines(files, path)).get("conf", {})
     return conf
 
 
 def shuffle_partitions(conf: Mapping[str, str]) -> int | None:
-    """How many partitions a batch's state has; None where it is not pinned."""
+    """Return the number of partitions that a batch's settings pin, or None."""
     return layout.parse_number(conf.get(_SHUFFLE_PARTITIONS, ""))
 
 
 def _offset_lines(files: Directory, path: str) -> list[str]:
     lines = _lines(files, path)
     if len(lines) < 2 or (len(lines) == 2 and not lines[1]):
-        raise CorruptionError(f"{files.root}/{path} is torn: it ends after its first line")
+        raise CorruptionError(f"{files.root}/{path} is truncated: it ends after its first line")
     return lines
 
 
@@ -194,7 +200,7 @@ def _offset_metadata(files: Directory, path: str, lines: list[str]) -> dict[str,
         raise CorruptionError(f"{files.root}/{path}: 'conf' is not an object of strings")
     count = _DIGITS.fullmatch(conf.get(_SHUFFLE_PARTITIONS, "1"))
     if count and not (len(count[1]) < 10 and 0 < int(count[1]) <= layout.MAX_PARTITIONS):
-        raise CorruptionError(f"{files.root}/{path}: {_SHUFFLE_PARTITIONS} is {count[1][:40]}, which no query has")
+        raise CorruptionError(f"{files.root}/{path}: {_SHUFFLE_PARTITIONS} is {count[1][:40]}, which is impossible")
     return metadata
 
 
@@ -205,7 +211,7 @@ def _unique_ids(files: Directory, path: str, found: Any) -> dict[int, tuple[tupl
     except (ValueError, TypeError, AttributeError) as error:
         raise CorruptionError(f"{files.root}/{path}: stateUniqueIds is not what Spark writes ({error})") from error
     if wrong:
-        raise CorruptionError(f"{files.root}/{path}: {wrong[0]!r} in stateUniqueIds is no id of a state file")
+        raise CorruptionError(f"{files.root}/{path}: {wrong[0]!r} in stateUniqueIds is not the id of a state file")
     return ids
 
 
@@ -217,9 +223,9 @@ def _numbers(files: Directory, folder: str) -> tuple[int, ...]:
 def _lines(files: Directory, path: str) -> list[str]:
     info = files.stat(path)
     if info is None or info.is_dir:
-        raise CorruptionError(f"{files.root}/{path} is missing; without it the batch cannot be understood")
+        raise CorruptionError(f"{files.root}/{path} is missing; ttlsnap cannot read the batch without it")
     if info.size == 0:
-        raise CorruptionError(f"{files.root}/{path} is empty: its bytes never reached the disk, or were cut off")
+        raise CorruptionError(f"{files.root}/{path} is empty: its content never reached the disk, or was truncated")
     try:
         lines = read_checked(files, path, MAX_LOG_BYTES).decode("utf-8").split("\n")
     except UnicodeDecodeError as error:

@@ -1,11 +1,13 @@
-"""Operator metadata: which operator a state folder belongs to, and which stores it has.
+"""Operator metadata: the operator that a state folder belongs to, and its stores.
 
     state/<operator>/_metadata/metadata     "v1" LF JSON {operatorInfo, stateStoreInfo: [...]}
     state/<operator>/_metadata/v2/<batch>   "v2" LF JSON, each store also with its state schema files;
-                                            the newest one not after the batch counts
+                                            the newest file that is not after the batch applies
 
-Checkpoints from before Spark 4.0 have neither: their stores are found by listing folders, and the operator's
-name stays unknown. Source: Spark's ``OperatorStateMetadata``.
+Checkpoints from before Spark 4.0 have neither. Their stores are found by listing folders, and the operator's name is
+unknown.
+
+Source: Spark's ``OperatorStateMetadata``.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from typing import Any, TypeVar
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import read_checked
 from ttlsnap.errors import CorruptionError, UnsupportedError
-from ttlsnap.filesystem import Directory, hadoop_uri
-from ttlsnap.strict_json import parse_json, typed
+from ttlsnap.schema.strict_json import parse_json, require_type
+from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.uris import hadoop_uri
 
 _MAX_METADATA_BYTES = 64 << 20
 _MAX_COLUMNS = 1 << 16
@@ -30,7 +33,7 @@ _MAX_COLUMNS = 1 << 16
 
 @dataclass(frozen=True)
 class StoreMetadata:
-    """One store as the operator metadata lists it; ``schema_files`` relative to the checkpoint."""
+    """One store in the operator metadata; the paths in ``schema_files`` are relative to the checkpoint."""
 
     name: str
     num_cols_prefix_key: int
@@ -49,9 +52,9 @@ class StateVariable:
 
 @dataclass(frozen=True)
 class OperatorMetadata:
-    """Name and stores of an operator, ``version`` being that of the metadata format.
+    """Name and stores of an operator; ``version`` is that of the metadata format.
 
-    ``time_mode`` and ``output_mode`` are recorded of transformWithState.
+    ``time_mode`` and ``output_mode`` are recorded only for transformWithState.
     """
 
     version: int
@@ -63,12 +66,15 @@ class OperatorMetadata:
 
 
 def read_operator_metadata(files: Directory, operator: int, batch: int) -> OperatorMetadata | None:
-    """The metadata in force at ``batch``; None for a checkpoint from before Spark 4.0."""
+    """Return the metadata that applies at ``batch``, or None for a checkpoint from before Spark 4.0.
+
+    Raises CorruptionError for damage, UnsupportedError for an unknown version.
+    """
     base = f"{layout.operator_directory(operator)}/_metadata"
     folders = [info.name for info in files.list(base) if info.is_dir]
     unknown = [name for name in folders if name != "v2" and re.fullmatch(r"v[0-9]+", name)]
     if unknown:
-        raise UnsupportedError(f"{files.root}/{base}/{unknown[0]}: an unknown version of the operator metadata")
+        raise UnsupportedError(f"{files.root}/{base}/{unknown[0]}: this version of the operator metadata is unknown")
     batches = (layout.parse_number(info.name) for info in files.list(f"{base}/v2") if not info.is_dir)
     versions = [b for b in batches if b is not None and b <= batch]
     if versions:
@@ -76,20 +82,22 @@ def read_operator_metadata(files: Directory, operator: int, batch: int) -> Opera
     if files.stat(f"{base}/metadata") is not None:
         return _parse(files, f"{base}/metadata", 1)
     if "v2" in folders:
-        raise CorruptionError(f"{files.root}/{base}/v2: no operator metadata of batch {batch} or before it is there")
+        raise CorruptionError(
+            f"{files.root}/{base}/v2: it has no operator metadata for batch {batch} or an earlier one"
+        )
     return None
 
 
-def relocated(files: Directory, path: str, home: str) -> bytes:
-    """The operator metadata file ``path`` for a copy at ``home``: Spark opens the very schema files that it names.
+def with_schema_paths_under(files: Directory, path: str, home: str) -> bytes:
+    """Return the operator metadata file ``path`` for a copy of the checkpoint at ``home``.
 
-    Raises CorruptionError for what Spark does not write.
+    Spark opens exactly the schema files that it names. Raises CorruptionError for content that Spark does not write.
     """
     head, _, body = read_checked(files, path, _MAX_METADATA_BYTES).partition(b"\n")
     uri = hadoop_uri(home)
     with _as_spark_writes(f"{files.root}/{path}"):
         document = parse_json(body)
-        for store in typed(document["stateStoreInfo"], list):
+        for store in require_type(document["stateStoreInfo"], list):
             if "stateSchemaFilePaths" in store:
                 store["stateSchemaFilePaths"] = [f"{uri}/{old}" for old in _schema_files(store)]
             elif "stateSchemaFilePath" in store:
@@ -98,10 +106,10 @@ def relocated(files: Directory, path: str, home: str) -> bytes:
 
 
 def schema_paths(files: Directory, path: str) -> list[str]:
-    """The state schema files that an operator metadata file v2 names, as it names them."""
+    """Return the paths of state schema files as an operator metadata file v2 records them."""
     _, _, body = read_checked(files, path, _MAX_METADATA_BYTES).partition(b"\n")
     with _as_spark_writes(f"{files.root}/{path}"):
-        stores = typed(parse_json(body)["stateStoreInfo"], list)
+        stores = require_type(parse_json(body)["stateStoreInfo"], list)
         return [old for store in stores for old in _recorded(store)]
 
 
@@ -122,11 +130,11 @@ def _parse(files: Directory, path: str, version: int) -> OperatorMetadata:
     with _as_spark_writes(where):
         document = parse_json(body)
         info, stores = document["operatorInfo"], document["stateStoreInfo"]
-        properties = typed(parse_json(document.get("operatorPropertiesJson") or "{}"), dict)
+        properties = require_type(parse_json(document.get("operatorPropertiesJson") or "{}"), dict)
         return OperatorMetadata(
             version=version,
-            name=typed(info["operatorName"], str),
-            stores=_distinct([_store(files, store) for store in typed(stores, list)]),
+            name=require_type(info["operatorName"], str),
+            stores=_distinct([_store(files, store) for store in require_type(stores, list)]),
             variables=_variables(properties),
             time_mode=_text(properties, "timeMode"),
             output_mode=_text(properties, "outputMode"),
@@ -134,11 +142,15 @@ def _parse(files: Directory, path: str, version: int) -> OperatorMetadata:
 
 
 def _variables(properties: dict[str, Any]) -> tuple[StateVariable, ...]:
-    """The state variables among the operator's properties, which are JSON within JSON."""
-    found = typed(properties.get("stateVariables", []), list)
+    """Return the state variables among the operator's properties, which are JSON within JSON."""
+    found = require_type(properties.get("stateVariables", []), list)
     return _distinct(
         [
-            StateVariable(typed(v["stateName"], str), typed(v["stateVariableType"], str), v.get("ttlEnabled") is True)
+            StateVariable(
+                require_type(v["stateName"], str),
+                require_type(v["stateVariableType"], str),
+                v.get("ttlEnabled") is True,
+            )
             for v in found
         ]
     )
@@ -157,12 +169,12 @@ def _distinct(found: list[_Named]) -> tuple[_Named, ...]:
 
 
 def _text(properties: dict[str, Any], name: str) -> str | None:
-    return typed(properties[name], str) if name in properties else None
+    return require_type(properties[name], str) if name in properties else None
 
 
 def _store(files: Directory, document: dict[str, Any]) -> StoreMetadata:
     partitions = _number(document, "numPartitions", 1, layout.MAX_PARTITIONS)
-    name = typed(document["storeName"], str)
+    name = require_type(document["storeName"], str)
     if not name or "/" in name or "\0" in name or name in (".", ".."):
         raise ValueError(f"storeName is {name!r}")
     return StoreMetadata(
@@ -187,12 +199,15 @@ def _schema_files(store: dict[str, Any]) -> list[str]:
 def _recorded(store: dict[str, Any]) -> list[str]:
     # Spark 4.0.0 wrote one path, later versions a list.
     paths = store.get("stateSchemaFilePaths") or [store.get("stateSchemaFilePath")]
-    return [typed(path, str) for path in paths if path is not None]
+    return [require_type(path, str) for path in paths if path is not None]
 
 
 def _relative(path: str) -> str:
-    """Spark records absolute paths of where the checkpoint once lay: only the part from state/ on counts."""
+    """Return a recorded path relative to the checkpoint; raise ValueError if it is not in a state folder.
+
+    Spark records absolute paths of the checkpoint's original place, so only the part from state/ on counts.
+    """
     _, found, rest = path.rpartition(f"/{layout.STATE}/")
     if not found or "\0" in path:
-        raise ValueError(f"state schema file {path!r} does not lie in a state folder")
+        raise ValueError(f"state schema file {path!r} is not in a state folder")
     return f"{layout.STATE}/{rest}"

@@ -8,8 +8,7 @@
     text    := int32 chunks, utf*
     utf     := uint16 length, bytes in Java's modified UTF-8        (all integers big-endian)
 
-Before Spark 3.1 there are no such files. Source: Spark's ``SchemaHelper``; the bytes of v3 were read off
-files of Spark 4.0 to 4.2.
+Before Spark 3.1 there are no such files. Source: Spark's ``SchemaHelper``; for v3, files of Spark 4.0 to 4.2.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from typing import Any
 
 from ttlsnap.checkpoint.file_checksums import read_checked
 from ttlsnap.errors import CorruptionError, UnsupportedError
-from ttlsnap.filesystem import Directory
 from ttlsnap.schema.json import parse_struct
+from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.schema.types import StructType
-from ttlsnap.strict_json import parse_json
+from ttlsnap.storage.directory import Directory
 
 DEFAULT_FAMILY = "default"
 _MAX_SCHEMA_BYTES = 64 << 20
@@ -33,7 +32,7 @@ _MAX_SCHEMA_BYTES = 64 << 20
 class ColumnFamilySchema:
     """Schemas of one column family; ``key_encoder`` is Spark's JSON object, None before v3.
 
-    Rows in Avro name the schema that they were written with by its id; ``older`` are those before this one.
+    An Avro row names, by id, the schema that it was written with. ``older`` has the earlier versions of this schema.
     """
 
     name: str
@@ -47,7 +46,7 @@ class ColumnFamilySchema:
 
 
 def read_state_schema(files: Directory, path: str) -> tuple[ColumnFamilySchema, ...] | None:
-    """The column families that ``path`` describes; None when there is no such file.
+    """Return the column families that ``path`` describes, or None if there is no such file.
 
     Raises CorruptionError for damage, UnsupportedError for an unknown version or type.
     """
@@ -65,7 +64,7 @@ def read_state_schema(files: Directory, path: str) -> tuple[ColumnFamilySchema, 
         case _ if version.startswith("v") and version[1:].isdigit():
             raise UnsupportedError(f"{reader.where}: state schema version {version!r} is unknown (known: v1 to v3)")
         case _:
-            raise CorruptionError(f"{reader.where}: not a state schema file (it begins {version[:20]!r})")
+            raise CorruptionError(f"{reader.where}: not a state schema file (it begins with {version[:20]!r})")
     reader.end()
     return tuple(families)
 
@@ -80,7 +79,7 @@ def _family(reader: _Reader) -> ColumnFamilySchema:
 
 
 class _Reader:
-    """Java's DataInput over bytes; every length is checked against the bytes there are."""
+    """Java's DataInput over bytes; every length is checked against the remaining bytes."""
 
     def __init__(self, data: bytes, where: str) -> None:
         self.data, self.where, self.position = data, where, 0
@@ -89,7 +88,7 @@ class _Reader:
         end = self.position + size
         if end > len(self.data):
             raise CorruptionError(
-                f"{self.where} is cut off: {size} bytes wanted at byte {self.position} of {len(self.data)}"
+                f"{self.where} is truncated: {size} bytes expected at byte {self.position} of {len(self.data)}"
             )
         piece, self.position = self.data[self.position : end], end
         return piece
@@ -97,7 +96,7 @@ class _Reader:
     def count(self, least_size: int) -> int:
         (value,) = struct.unpack(">i", self.take(4))
         if not 0 <= value <= (len(self.data) - self.position) // least_size:
-            raise CorruptionError(f"{self.where}: absurd count {value} at byte {self.position - 4}")
+            raise CorruptionError(f"{self.where}: impossible count {value} at byte {self.position - 4}")
         return int(value)
 
     def short(self) -> int:
@@ -133,9 +132,12 @@ class _Reader:
 
 
 def decode_modified_utf8(data: bytes, where: str) -> str:
-    """Java's ``readUTF``: like UTF-8, but NUL takes two bytes and the astral planes go as surrogate pairs."""
+    """Return the text that Java's ``readUTF`` would return; raises CorruptionError for other bytes.
+
+    Modified UTF-8 is like UTF-8, but NUL takes two bytes and characters of the astral planes are surrogate pairs.
+    """
     try:
         text = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError as error:
-        raise CorruptionError(f"{where}: text that is not modified UTF-8 (byte {error.start})") from error
+        raise CorruptionError(f"{where}: a text is not modified UTF-8 (byte {error.start})") from error

@@ -1,4 +1,4 @@
-"""State contracts: what a query's state is, to be compared before the next deployment. See ``docs/contract.md``."""
+"""State contracts: descriptions of a query's state, to compare before a deployment. See ``docs/contract.md``."""
 
 from ttlsnap.contract.model import Contract, OperatorContract, StateContract, StoreContract, parse_contract
 from ttlsnap.contract.of_checkpoint import contract_of_checkpoint

@@ -1,4 +1,4 @@
-"""What the code of a function says, whatever its layout, and what it names."""
+"""The code of a function as text, independent of its layout, and the values that the code names."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 UNSEEN = object()
-"""What code names that was not to be had."""
+"""The value of a name in code if it was not available."""
 DYNAMIC = (__import__, importlib.import_module, eval, exec, globals)
-"""With these code names what its text does not tell."""
+"""Functions through which code can reach names that its text does not show."""
 Tree = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _Library = Callable[[str], bool]
-# What Python itself knows by another name, or not at all: a function may be called what one likes.
+# Fields of a function's tree that do not count here: a function may have any name, for example.
 _OUTSIDE = ("name", "returns", "decorator_list")
 
 
 def tree_of(function: types.FunctionType) -> Tree | None:
-    """The syntax tree of a function, taken out of that of its file: a lambda alone may not be whole lines."""
+    """Return the syntax tree of a function, found in the tree of its file; None if it cannot be found for certain.
+
+    The lines of a lambda alone may not be valid code, so the whole file is parsed.
+    """
     code = function.__code__
     linecache.checkcache(code.co_filename)
     lines = linecache.getlines(code.co_filename, function.__globals__)
@@ -34,21 +37,22 @@ def tree_of(function: types.FunctionType) -> Tree | None:
         found = _functions("".join(lines)).get((code.co_firstlineno, code.co_name), [])
     except (SyntaxError, ValueError, RecursionError):
         return None
-    if len(found) > 1:  # lambdas in a line
+    if len(found) > 1:  # several lambdas in one line
         positions = set(code.co_positions())
         found = [node for node in found if isinstance(node, ast.Lambda) and _position(node.body) in positions]
     return found[0] if len(found) == 1 else None
 
 
 def text_of(function: types.FunctionType, tree: Tree | None) -> str:
-    """The syntax tree of a function as text; of one whose source is not to be had, its byte code."""
+    """Return the syntax tree of a function as text, or its byte code if there is no tree."""
     return _code(function.__code__) if tree is None else _dump(tree)
 
 
-def named(function: types.FunctionType, tree: Tree | None, is_library: _Library) -> Iterator[tuple[str, Any]]:
-    """The globals, the imports and the closure that a function, or one within it, names.
+def find_names(function: types.FunctionType, tree: Tree | None, is_library: _Library) -> Iterator[tuple[str, Any]]:
+    """Yield the globals, the imports and the closure variables that a function, or one within it, names.
 
-    Of a module of the user's own only what the function takes from it, unless it does something else with the module.
+    For a module of the user's own, yield only the attributes that the function uses. If it uses the module in another
+    way, yield the module.
     """
     uses = {} if tree is None else _uses(tree)
     for name, value in (*_globals(function), *closure(function), *_imports(function, tree, is_library)):
@@ -60,7 +64,7 @@ def named(function: types.FunctionType, tree: Tree | None, is_library: _Library)
 
 
 def constant(value: Any) -> str:
-    """A constant as text, the same in every process."""
+    """Return a constant as text that is the same in every process."""
     kind = type(value)
     if kind is types.CodeType:
         return _code(value)
@@ -68,7 +72,7 @@ def constant(value: Any) -> str:
         return f"frozenset({sorted(map(constant, value))})"
     if kind is tuple:
         return f"({', '.join(map(constant, value))},)"
-    # Python does not write integers of thousands of digits in tens.
+    # Python refuses to write integers of thousands of digits in decimal.
     return hex(value) if kind is int else repr(value)
 
 
@@ -81,7 +85,7 @@ def _code(code: types.CodeType) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _functions(text: str) -> dict[tuple[int, str], list[Tree]]:
-    """The functions of a file, without docstrings, by the lines at which their code begins and their names."""
+    """Return the functions of a file, without docstrings, by the first line of their code and their name."""
     found: dict[tuple[int, str], list[Tree]] = defaultdict(list)
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -105,13 +109,16 @@ def _without_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassD
 
 @functools.lru_cache(maxsize=1024)
 def _dump(function: Tree) -> str:
-    """A syntax tree as text: ast.dump goes less deep than code does, and is not the same in all versions of Python."""
+    """Return a syntax tree as text.
+
+    ``ast.dump`` fails on trees that are nested too deeply, and its text differs between versions of Python.
+    """
     written: list[str] = []
     pending: list[Any] = [function]
     while pending:
         node = pending.pop()
         if isinstance(node, ast.AST):
-            # What is empty is left out: some versions have more of it than others.
+            # Empty fields are left out, because some versions of Python have more of them.
             fields = {name: value for name, value in ast.iter_fields(node) if value is not None and value != []}
             if node is function:
                 fields = {name: value for name, value in fields.items() if name not in _OUTSIDE}
@@ -139,7 +146,7 @@ def _globals(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def closure(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function has from the functions that it was made in."""
+    """Yield the variables that a function has from the functions in which it was defined."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
@@ -148,7 +155,10 @@ def closure(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _imports(function: types.FunctionType, tree: Tree | None, is_library: _Library) -> Iterator[tuple[str, Any]]:
-    """What code imports of the user's own when it runs; of what is not to be had, that it is not."""
+    """Yield what code imports from the user's own modules when it runs; ``UNSEEN`` for a failed import.
+
+    Without a tree, yield one ``UNSEEN`` if the code has any import.
+    """
     if tree is None:
         steps = (step.opname for code in _codes(function.__code__) for step in dis.get_instructions(code))
         if "IMPORT_NAME" in steps:
@@ -165,7 +175,7 @@ def _imports(function: types.FunctionType, tree: Tree | None, is_library: _Libra
                 elif not is_library(alias.name):
                     module, top = importlib.import_module(alias.name), alias.name.partition(".")[0]
                     yield (alias.asname, module) if alias.asname else (top, sys.modules[top])
-            except (Exception, SystemExit):  # a module of the user's own may raise what it likes
+            except (Exception, SystemExit):  # a module of the user's own may raise anything
                 yield alias.name, UNSEEN
 
 
@@ -176,10 +186,13 @@ def _from(module: str, name: str) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def _uses(tree: Tree) -> dict[str, set[tuple[str, ...]]]:
-    """What is taken of each name: of ``a.b.c`` the path ``b``, ``c``; of ``a`` by itself an empty one."""
+    """Return the attribute paths that code uses of each name.
+
+    For ``a.b.c`` the name ``a`` has the path ``b``, ``c``. For ``a`` alone it has an empty path.
+    """
     found: dict[str, set[tuple[str, ...]]] = defaultdict(set)
     within: set[ast.AST] = set()
-    for node in ast.walk(tree):  # what is outside comes first
+    for node in ast.walk(tree):  # outer nodes come first
         if node in within:
             continue
         path: list[str] = []
@@ -192,7 +205,7 @@ def _uses(tree: Tree) -> dict[str, set[tuple[str, ...]]]:
 
 
 def _attribute(value: Any, path: Iterable[str], is_library: _Library) -> Any:
-    """What a path leads to, as far as it leads through modules of the user's own."""
+    """Follow a path of attributes as far as it goes through modules of the user's own, and return the value there."""
     for name in path:
         if not _is_own(value, is_library):
             break

@@ -1,8 +1,8 @@
-"""What a transformWithState processor declares in ``init``: its state variables and their TTLs.
+"""The declarations of a transformWithState processor in ``init``: its state variables and their TTLs.
 
-Spark records of a TTL only that there is one. ``init`` is called on a copy of the processor, as Spark's own driver does
-before a query starts, with a handle that notes down what is asked of it. What ``init`` has left in the processor's
-attributes then says what it did, however it is written.
+Spark records whether a variable has a TTL, but not its length. So ttlsnap calls ``init`` on a copy of the processor, as
+Spark's driver does before a query starts. The handle that it passes records each variable. Afterwards the attributes of
+the processor show what ``init`` did, independent of how it is written.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Declared:
-    """``named`` is the processor after its ``init``, where each variable is a tuple of its kind and its name.
+    """The declarations of one processor.
 
-    ``nameless`` is the same without the variables' names. ``ttls`` are in milliseconds, by the variables' names; None
-    for one without a TTL.
+    ``named`` is the processor after ``init``, in which a tuple of kind and name replaces each variable. ``nameless`` is
+    the same without the names. ``ttls`` has the TTLs in milliseconds by the names of the variables; None for no TTL.
     """
 
     named: Any
@@ -24,8 +24,11 @@ class Declared:
     ttls: dict[str, int | None]
 
 
-def declared(processor: Any) -> Declared | None:
-    """What ``processor`` declares; None for what is no processor, or whose ``init`` does not run without Spark."""
+def read_declaration(processor: Any) -> Declared | None:
+    """Return what ``processor`` declares.
+
+    None if the object is not a processor, or if its ``init`` does not run without Spark.
+    """
     from pyspark import cloudpickle
     from pyspark.sql.streaming import StatefulProcessor
 
@@ -36,20 +39,20 @@ def declared(processor: Any) -> Declared | None:
         named, nameless = (cloudpickle.loads(cloudpickle.dumps(processor)) for _ in range(2))
         named.init(_handle(ttls, True))
         nameless.init(_handle(ttls, False))
-    except Exception:  # it is the user's code, and may do anything
+    except Exception:  # the user's code may raise anything
         return None
     return Declared(named, nameless, ttls)
 
 
 def _handle(ttls: dict[str, int | None], named: bool) -> Any:
-    """A ``StatefulProcessorHandle`` without Spark."""
+    """Return a ``StatefulProcessorHandle`` that works without Spark."""
 
     def declare(kind: str, name: str, ttl: int | None) -> tuple[str, ...]:
         ttls[name] = ttl
         return ("state variable", kind, name) if named else ("state variable", kind)
 
     class Handle:
-        """Without attributes of its own: a processor keeps it, and everything in a processor counts."""
+        """A handle without attributes: a processor keeps it, and everything in a processor counts for its digest."""
 
         __slots__ = ()
 

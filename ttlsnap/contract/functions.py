@@ -1,9 +1,9 @@
-"""Digests of Python functions and classes, by which a change of what they do is seen.
+"""Digests of Python functions and classes, which show that their code changed.
 
-What counts is the syntax tree: not comments, docstrings nor layout, which change nothing. A function's digest takes
-in what it names: functions and classes of the same project, those of libraries by their names, and constants whole. Of
-a class each method has a digest of its own. What a constructor does, and ``init`` of a transformWithState processor, is
-seen in the attributes that it leaves.
+The syntax tree counts. Comments, docstrings and layout do not. The digest of a function includes everything that it
+names: functions and classes of the same project, names of those in libraries, and whole constants. Each method of a
+class has its own digest. The code of a constructor, and of a transformWithState processor's ``init``, does not count;
+the attributes that it sets do.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
-from ttlsnap.contract.code import DYNAMIC, UNSEEN, closure, constant, named, text_of, tree_of
+from ttlsnap.contract.code import DYNAMIC, UNSEEN, closure, constant, find_names, text_of, tree_of
 from ttlsnap.contract.declared import Declared
 from ttlsnap.contract.parts import Part, digest_of
 
 BODY, ATTRIBUTES, NAMES, BASES = "body", "attributes", "names", "bases"
 NOT_WHOLE = "?"
-"""How a digest ends of what names, imports or holds something that was not to be had where the digest was made."""
+"""The end of a digest that is not complete: the code names, imports or holds something that was not available."""
 _FRAMES = ("builtins", "abc", "typing", "collections", "pyspark", "ttlsnap")
 _PLAIN = (str, bytes, bool, int, float, complex, type(None))
-# What these hold differs from one process to the next, or is not in the process at all.
+# The content of these objects differs between processes, or is not in the process at all.
 _OPAQUE = (
     *("random.", "numpy.random.", "secrets.", "os._Environ", "_thread.", "weakref."),
     *("pyspark.core.", "pyspark.context.", "pyspark.sql.session.", "py4j."),
 )
 _DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 _DYNAMIC = frozenset(map(id, DYNAMIC))
-# What Python and libraries note down of a class or a module, each time anew; what of it counts is seen elsewhere.
+# Attributes that Python and libraries generate for a class or a module in each process. Facts in them that count are
+# read elsewhere.
 _NOTED = frozenset(
     {
         *("__module__", "__qualname__", "__name__", "__doc__", "__dict__", "__weakref__", "__abstractmethods__"),
@@ -46,7 +47,7 @@ _NOTED = frozenset(
         *("__pydantic_setattr_handlers__", "__pydantic_complete__"),
     }
 )
-_MOST = 1_000_000  # parts: an object may make new ones without end
+_MOST = 1_000_000  # parts; an object may create new ones without end
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _LIBRARIES = tuple(
     {f"{Path(path).resolve()}/" for name, path in sysconfig.get_paths().items() if name in ("stdlib", "platstdlib")}
@@ -55,10 +56,11 @@ _ADDRESS = re.compile(r"\d{9,}")
 
 
 def digests(subject: Any, declared: Declared | None = None) -> dict[str, str]:
-    """A digest of each part: ``body`` of a function, every method and constant of a class, ``attributes`` of an object.
+    """Return a digest for each part of a function, a class or an object.
 
-    Of a processor with what it has ``declared``, ``attributes`` are those after ``init`` but for the names of its
-    state variables; ``names`` takes these in. ``bases`` are what a class gets from libraries, if it does.
+    A function has ``body``. A class has a part for every method and constant, and ``bases`` if it has library classes
+    as bases. An object also has ``attributes``. For a processor with its ``declared`` variables, ``attributes`` are
+    those after ``init``, without the names of the variables. ``names`` are the same with these names.
     """
     own = _own(subject)
     kind = subject if isinstance(subject, type) else type(subject)
@@ -81,13 +83,16 @@ def digests(subject: Any, declared: Declared | None = None) -> dict[str, str]:
 
 
 def name_of(subject: Any) -> str:
-    """What a function or a class is called."""
+    """Return the name of a function or a class, or of an object's class."""
     named = subject if isinstance(subject, types.FunctionType | types.MethodType | type) else type(subject)
     return str(named.__qualname__).replace("<locals>.", "")
 
 
 def _bases(kind: type, own: frozenset[str]) -> tuple[type, ...]:
-    """What a class gets from libraries, but for what processors have in common."""
+    """Return the library classes from which a class is derived, and its metaclass.
+
+    Classes of ``abc`` and PySpark are left out, because all processors have them.
+    """
     outside = [ancestor for ancestor in kind.__mro__ if _is_library(ancestor.__module__, own)]
     return tuple(
         base
@@ -97,15 +102,15 @@ def _bases(kind: type, own: frozenset[str]) -> tuple[type, ...]:
 
 
 class _Walk:
-    """Collects what something is made of; ``own`` are the packages that are the user's own.
+    """A walk over everything that a value consists of. ``own`` are the packages of the user.
 
-    ``only_attributes`` leaves out the class of what is given, and the order of its attributes.
+    ``only_attributes`` leaves out the class of the value, and the order of its attributes.
     """
 
     def __init__(self, own: frozenset[str], only_attributes: bool = False) -> None:
         self._own = own
         self._only_attributes = only_attributes
-        self._values: list[Any] = []  # kept, so that no id is given twice
+        self._values: list[Any] = []  # keeps the values alive, so that Python uses no id twice
         self._numbers: dict[int, int] = {}
         self._tuples: dict[int, tuple[Any, Any]] = {}
         self._firsts: dict[Any, Any] = {}
@@ -114,7 +119,7 @@ class _Walk:
 
     def digest(self, subject: Any) -> str:
         parts = [Part("", [("", self._target(subject))])]
-        for value in self._values:  # more come while this goes on
+        for value in self._values:  # the loop appends to the list
             if len(parts) > _MOST:
                 self._unseen = True
             parts.append(Part("", []) if len(parts) > _MOST else self._part(value))
@@ -125,13 +130,13 @@ class _Walk:
         kind = type(value)
         found = list(self._within(value))
         self._unseen |= any(inner is UNSEEN for _, inner in found)
-        # The user's own may be called what one likes.
+        # The name of a class of the user's own does not count.
         label = _full_name(kind) if self._is_library(kind) else "own"
         inner = [(name, self._target(inner)) for name, inner in found if inner is not UNSEEN]
         return Part(label, inner, not issubclass(kind, set | frozenset))
 
     def _target(self, value: Any) -> int | str:
-        """A constant as text; of all else the number of its part."""
+        """Return a constant as text, and for any other value the number of its part."""
         kind = type(value)
         if kind in _PLAIN:
             return constant(value)
@@ -145,7 +150,7 @@ class _Walk:
         return self._numbers[id(value)]
 
     def _first(self, value: tuple[Any, ...]) -> Any:
-        """One for all tuples that are equal: of two, Python itself may make one."""
+        """Return one tuple for all equal tuples, because Python itself may merge two equal ones."""
         pending = [value]
         while pending:
             top = pending[-1]
@@ -159,7 +164,7 @@ class _Walk:
         return self._tuples[id(value)][1]
 
     def _within(self, value: Any) -> Iterator[tuple[str, Any]]:
-        """What a value consists of."""
+        """Yield the contents of a value with their names."""
         kind = type(value)
         if not self._is_library(kind):
             yield "class", kind
@@ -207,7 +212,10 @@ class _Walk:
             yield from _by_name((name, value) for name, value in vars(module).items() if name not in _NOTED)
 
     def _of_function(self, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-        """Its source, and then all that it names; of one that a library made, what it was made with."""
+        """Yield the source of a function, and everything that it names.
+
+        For a library's function, yield its name. If it is a local function, also yield the variables it was made with.
+        """
         module = function.__globals__.get("__name__") or function.__module__
         if _is_library(module, self._own):
             yield "name", f"{module}.{function.__code__.co_qualname}"
@@ -218,21 +226,21 @@ class _Walk:
             self._roots |= _roots(function.__globals__)
             tree = tree_of(function)
             yield "source", hashlib.sha256(text_of(function, tree).encode()).hexdigest()
-            yield from _by_name(named(function, tree, lambda name: _is_library(name, self._own)))
+            yield from _by_name(find_names(function, tree, lambda name: _is_library(name, self._own)))
         yield "defaults", function.__defaults__
         yield "keywords", function.__kwdefaults__
         yield from _by_name(vars(function).items())
 
     def _pickled(self, value: Any) -> Iterator[tuple[str, Any]]:
-        """What pickle would keep of an object: it can be made anew from that, so that there is nothing else to it."""
+        """Yield what pickle would store of an object. This is everything, because pickle can recreate the object."""
         try:
             reduce = copyreg.dispatch_table.get(type(value))
             made = reduce(value) if reduce else value.__reduce_ex__(4)
             name, parts = (made, ()) if isinstance(made, str) else ("", tuple(made))
-        except Exception:  # it is asked of any class, and means that there is no way
+        except Exception:  # any class may raise here: the object cannot be pickled
             yield "state", UNSEEN
             name, parts = "", (None, None, getattr(value, "__dict__", None))
-        if name and "__wrapped__" in getattr(value, "__dict__", {}):  # what functools.lru_cache makes
+        if name and "__wrapped__" in getattr(value, "__dict__", {}):  # a function with functools.lru_cache
             parts = None, None, vars(value)
         elif name:
             yield "name", f"{getattr(value, '__module__', None)}.{name}"
@@ -243,8 +251,8 @@ class _Walk:
                 yield part, list(inner) if isinstance(inner, Iterator) else inner
 
     def _state(self, value: Any, state: Any) -> Any:
-        """Attributes but for what is only noted down, and for what a property keeps once it was asked for."""
-        if type(state) is tuple:  # with those in slots
+        """Return an object's attributes, without copied metadata of functions and cached properties."""
+        if type(state) is tuple:  # the attributes, and those in slots
             return tuple(self._state(value, inner) for inner in state)
         if type(state) is not dict:
             return state
@@ -253,7 +261,7 @@ class _Walk:
         return dict(_by_name(kept) if self._only_attributes and value is self._values[0] else kept) or None
 
     def _settle(self, parts: list[Part]) -> None:
-        """Take out of texts where the user's modules are on this machine, and addresses in this process."""
+        """Remove two things from texts: the folders of the user's modules, and addresses in this process."""
         roots = "|".join(re.escape(root) for root in sorted(self._roots, key=len, reverse=True))
         root = re.compile(rf"(?<![\w.-])(?:{roots})(?![\w.-])")
         for part in parts:
@@ -268,7 +276,7 @@ class _Walk:
 
 
 def _is_library(module: Any, own: frozenset[str]) -> bool:
-    """Whether a module belongs to Python or to an installed package that is not the user's own."""
+    """Return whether a module belongs to Python, or to an installed package that is not the user's own."""
     if not isinstance(module, str):
         return False
     package = module.partition(".")[0]
@@ -284,7 +292,7 @@ def _is_library(module: Any, own: frozenset[str]) -> bool:
 
 
 def _place(name: str, package: str) -> str | None:
-    """The file or folder of a module, or of the package that it would be found in; None if it is nowhere."""
+    """Return the file or folder of a module, or else of the package in which it would be; None if there is neither."""
     for module in filter(None, (sys.modules.get(name), sys.modules.get(package))):
         if place := getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None):
             return str(place)
@@ -300,9 +308,9 @@ def _resolved(place: str) -> str:
 
 
 def _own(subject: Any) -> frozenset[str]:
-    """The packages that what is given to Spark is of; they may be installed like any other."""
+    """Return the packages of the code that Spark receives. They are the user's own even if they are installed."""
     pending, found = [subject], set()
-    for value in pending:  # more come while this goes on
+    for value in pending:  # the loop appends to the list
         found.add(str(getattr(value, "__module__", None) or type(value).__module__).partition(".")[0])
         if isinstance(value, functools.partial):
             pending.append(value.func)
@@ -314,7 +322,7 @@ def _own(subject: Any) -> frozenset[str]:
 
 
 def _roots(variables: Mapping[str, Any]) -> set[str]:
-    """The folder from which a module is imported, as it is named and as it is."""
+    """Return the folder from which a module is imported: its path as given, and with symbolic links resolved."""
     file = variables.get("__file__")
     if not isinstance(file, str):
         return set()
@@ -325,7 +333,7 @@ def _roots(variables: Mapping[str, Any]) -> set[str]:
 
 @functools.lru_cache(maxsize=4096)
 def _kept_once(ancestors: tuple[type, ...]) -> frozenset[str]:
-    """The names of properties that an object keeps as attributes once it was asked for them."""
+    """Return the names of cached properties, which an object stores as attributes after their first use."""
     members = [pair for ancestor in ancestors for pair in vars(ancestor).items()]
     return frozenset(name for name, member in members if isinstance(member, functools.cached_property))
 

@@ -1,8 +1,8 @@
-"""The state contract: what a query's state is, in a small JSON document that is committed beside its code.
+"""The state contract: a small JSON document that describes a query's state, and is committed beside the query's code.
 
-A contract is made from a checkpoint, from a query without data, or from both, and two of them are what ``check``
-compares. ``schema.json`` beside this module describes the document; ``docs/contract.md`` explains it. What a source
-cannot tell is null, never guessed. Of a Delta table it is another document (``table.py``, ``table_schema.json``).
+A contract is created from a checkpoint, from a query without data, or from both. ``check`` compares two contracts.
+``schema.json`` beside this module describes the document; ``docs/contract.md`` explains it. A value that the source
+does not have is null, and never guessed. A Delta table has another document (``table.py``, ``table_schema.json``).
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ import fastjsonschema
 from ttlsnap.contract.table import MADE_FROM, VERSION, TableContract
 from ttlsnap.errors import TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.schema.json import from_value, to_value
+from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.schema.types import StructType
-from ttlsnap.strict_json import parse_json
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 SCHEMA_CHECK = "spark.sql.streaming.stateStore.stateSchemaCheck"
 TIME_ZONE = "spark.sql.session.timeZone"
-# What depends on it: of a function of times that is no cast, the plan's text has the zone itself.
+# Casts that depend on the time zone. For other functions of times, the plan's text contains the zone.
 ZONED = re.compile(r" as (?:date|timestamp)\)")
-# The same, where there are times to begin with.
+# Casts that depend on the time zone if the sources have times.
 ZONED_OF_TIMES = re.compile(r" as (?:date|timestamp|string)\)")
 MAX_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class StateContract:
-    """One state: a column family, a state variable, or the one state that a store has.
+    """One state: a column family, a state variable, or the only state of a store.
 
-    ``ttl`` is whether a variable of transformWithState has one, ``key_encoder`` Spark's name for how keys are laid out,
-    both None where the state has no such thing. ``ttl_ms`` is the TTL in milliseconds, which only the query tells.
+    ``ttl`` is whether a variable of transformWithState has a TTL. ``key_encoder`` is Spark's name for the layout of
+    keys. Both are None if the state does not have them. ``ttl_ms`` is the TTL in milliseconds, known only from a query.
     """
 
     name: str
@@ -70,7 +70,7 @@ class StateContract:
 
 @dataclass(frozen=True)
 class StoreContract:
-    """One store; ``states`` is None where the checkpoint records no schema (Spark before 3.1)."""
+    """One store; ``states`` is None if the checkpoint records no schema (Spark before 3.1)."""
 
     name: str
     prefix_key_columns: int
@@ -89,11 +89,11 @@ class StoreContract:
 
 @dataclass(frozen=True)
 class OperatorContract:
-    """One stateful operator. ``name`` is None where it is not recorded (Spark before 4.0).
+    """One stateful operator. ``name`` is None if it is not recorded (Spark before 4.0).
 
-    ``time_mode`` and ``output_mode`` are those that transformWithState records. ``plan`` is the analyzed plan from this
-    operator down to the sources, a line for each node, and ``functions`` has for each Python function or class that
-    it runs a digest for each of its parts; None where the contract does not come from a query.
+    ``time_mode`` and ``output_mode`` are those that transformWithState records. ``plan`` has the lines of
+    ``ttlsnap.contract.plan``, from this operator down to the sources. ``functions`` has a digest for each part of each
+    Python function or class that the operator runs. Both are None if the contract does not come from a query.
     """
 
     id: int
@@ -130,13 +130,13 @@ class OperatorContract:
 
 @dataclass(frozen=True)
 class Contract:
-    """What the state of a query is.
+    """The description of a query's state.
 
-    ``made_from`` is ``checkpoint``, ``query`` or ``checkpoint and query``. ``spark`` is a version, or, of a checkpoint,
-    which does not record it, a range such as ``>=4.0,<4.2``; ``planned_by`` is the version that made the plans.
-    ``changelog`` (RocksDB) is None where no file tells. ``conf`` are the settings that Spark pins in the checkpoint.
-    ``output_mode`` is the query's, which no checkpoint records, and ``reads`` has its sources in Spark's order, each
-    with its name, where it has one, and its columns.
+    ``made_from`` is ``checkpoint``, ``query`` or ``checkpoint and query``. ``spark`` is a version; for a checkpoint,
+    which does not record it, a range such as ``>=4.0,<4.2``. ``planned_by`` is the version that wrote the plans.
+    ``changelog`` (RocksDB) is None if no file shows it. ``conf`` has the settings that Spark pins in the checkpoint.
+    ``output_mode`` is the mode of the query, which no checkpoint records. ``reads`` has the query's sources in Spark's
+    order, each with its name, if any, and its columns.
     """
 
     made_from: str
@@ -156,7 +156,7 @@ class Contract:
     reads: tuple[str, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The document, in the order in which a reviewer wants to read it."""
+        """Return the document, with its keys in an order for reviewers."""
         return {
             "version": VERSION,
             "made_from": self.made_from,
@@ -177,23 +177,24 @@ class Contract:
         }
 
     def dumps(self) -> str:
-        """The document as text, the same for the same contract."""
+        """Return the document as text. Equal contracts have equal texts."""
         return json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n"
 
 
 def parse_contract(text: str | bytes, where: str) -> Contract | TableContract:
-    """The contract that ``text`` spells; ``where`` names it in errors.
+    """Parse a contract. ``where`` names it in errors.
 
-    Raises UnsupportedError for one of another version, UsageError for what is no contract.
+    Raise UnsupportedError for a newer version of the format or an unknown type, and UsageError for a text that is not a
+    contract.
     """
     try:
         document = parse_json(text)
     except ValueError as error:
-        raise UsageError(f"{where} is no contract: it is not JSON ({error})") from error
+        raise UsageError(f"{where} is not a contract: it is not JSON ({error})") from error
     version = document.get("version") if isinstance(document, dict) else None
     if isinstance(version, int) and not isinstance(version, bool) and version > VERSION:
         raise UnsupportedError(
-            f"{where} is a contract of version {version}, and this ttlsnap knows version {VERSION}: use a newer ttlsnap"
+            f"{where} is a contract of version {version}; this ttlsnap knows version {VERSION}. Use a newer ttlsnap"
         )
     table = isinstance(document, dict) and document.get("made_from") == MADE_FROM
     _validate(document, where, "table_schema.json" if table else "schema.json")
@@ -204,10 +205,10 @@ def parse_contract(text: str | bytes, where: str) -> Contract | TableContract:
         operators = tuple(OperatorContract.from_json(operator) for operator in document["operators"])
         reads = document.get("reads")
         return Contract(**{**document, "operators": operators, "reads": None if reads is None else tuple(reads)})
-    except UnsupportedError as error:  # a type of a later Spark
+    except UnsupportedError as error:  # a type of a newer Spark
         raise UnsupportedError(f"{where}: {error}") from error
-    except TtlsnapError as error:  # a type that is none
-        raise UsageError(f"{where} is no contract: {error}") from error
+    except TtlsnapError as error:  # not a valid type
+        raise UsageError(f"{where} is not a contract: {error}") from error
 
 
 def _validate(document: Any, where: str, schema: str) -> None:
@@ -215,7 +216,7 @@ def _validate(document: Any, where: str, schema: str) -> None:
         _validator(schema)(document)
     except fastjsonschema.JsonSchemaException as error:
         message = str(error) if len(str(error)) < 300 else f"{str(error)[:300]}..."
-        raise UsageError(f"{where} is no contract: {message}. Make one with `ttlsnap contract`") from error
+        raise UsageError(f"{where} is not a contract: {message}. Make one with `ttlsnap contract`") from error
 
 
 @cache

@@ -1,19 +1,19 @@
-"""A contract from a checkpoint, without a JVM: no state file is opened."""
+"""Contracts from checkpoints. This needs no JVM, and opens no state file."""
 
 from __future__ import annotations
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store, layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.contract.model import Contract, OperatorContract, StateContract, StoreContract
-from ttlsnap.filesystem import open_for_reading
-from ttlsnap.inspection import spark_version
-from ttlsnap.operators import states_of
+from ttlsnap.inspection.model import spark_version
+from ttlsnap.operators.registry import states_of
+from ttlsnap.storage.open import open_for_reading
 
 
 def contract_of_checkpoint(target: str, *, batch: int | None = None, schemas: Schemas | None = None) -> Contract:
-    """The contract of the checkpoint ``target`` as of its last committed batch, or of the retained ``batch``.
+    """Return the contract of the checkpoint ``target`` at its last committed batch, or at the retained ``batch``.
 
-    ``schemas`` are those of a checkpoint that records none. Raises what ``open_checkpoint`` does.
+    ``schemas`` are for a checkpoint that records none. Raise the errors of ``open_checkpoint``.
     """
     checkpoint = open_checkpoint(open_for_reading(target), batch, schemas)
     facts = checkpoint.batch
@@ -34,7 +34,7 @@ def contract_of_checkpoint(target: str, *, batch: int | None = None, schemas: Sc
 
 
 def _changelog(checkpoint: Checkpoint) -> bool | None:
-    """Whether the newest version is a changelog; None where a snapshot may stand for it."""
+    """Return whether the newest version has a changelog. None without RocksDB, or if no file of that version exists."""
     if checkpoint.provider != "rocksdb":
         return None
     newest: set[str] = set()
@@ -75,5 +75,5 @@ def _store(checkpoint: Checkpoint, operator: Operator, store: Store) -> StoreCon
         )
         for state in states_of(checkpoint, operator, store)
     ]
-    # Spark keeps them in no order.
+    # Spark does not keep states in a fixed order.
     return StoreContract(store.name, store.num_cols_prefix_key, tuple(sorted(states, key=lambda state: state.name)))

@@ -1,8 +1,8 @@
-"""A contract from a query itself, without its data: real Spark plans it on empty sources and writes a checkpoint.
+"""Contracts from queries, without their data: real Spark plans a query on empty sources and writes a checkpoint.
 
-The user's code runs here: what builds the query, at import and when called. No UDF is called, nor a function of
-``applyInPandasWithState``; of a transformWithState processor, ``init`` and ``close`` are. A static table that the code
-reads is read for real.
+The user's code that builds the query runs here, at import and when called. Spark calls no UDF, and no function of
+``applyInPandasWithState``. It calls ``init`` and ``close`` of a transformWithState processor. A static table that the
+code reads is really read.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from ttlsnap.contract.model import (
 )
 from ttlsnap.contract.of_checkpoint import contract_of_checkpoint
 from ttlsnap.contract.plan import SOURCE, PlannedOperator, sources, stateful_operators
-from ttlsnap.contract.recording import Empty, Recording, Started, intercepted, recorded, tag
-from ttlsnap.engines.launch import first_lines, launched, own_session, set_for_now
+from ttlsnap.contract.recording import Empty, Recording, Started, intercept_queries, record_functions, tag
+from ttlsnap.engines.launch import build_session, first_lines, launch_session, set_temporarily
 from ttlsnap.errors import NotACheckpointError, TtlsnapError, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Build = Callable[..., Any]
-"""``build(df)`` or ``build(spark, sources)``; gives a streaming DataFrame, or a DataStreamWriter of one."""
+"""``build(df)`` or ``build(spark, sources)``, which returns a streaming DataFrame, or a DataStreamWriter of one."""
 
 Ttls = Mapping[str, int | None]
-"""The TTLs of state variables in milliseconds, None for one without, by the variables' names."""
+"""The TTLs of state variables in milliseconds by the variables' names, None for a variable without a TTL."""
 
-_FEW = "2"  # partitions that a dry run has: enough to tell an operator that always has one
+_FEW = "2"  # partitions of the run without data: enough to recognize an operator that always has one
 _UNENDING = re.compile("transformWithState|flatMapGroupsWithState|applyInPandasWithState")
 _TIMEOUT_S = 300
 
@@ -60,18 +60,19 @@ def contract_of_query(
     output_mode: str | None = None,
     session: SparkSession | None = None,
 ) -> Contract:
-    """The contract of the query that ``build`` (a function, or ``module:function``) makes of empty streaming sources.
+    """Return the contract of the query that ``build`` (a function, or ``module:function``) makes of empty sources.
 
-    ``schemas`` is the DDL of its one source, or that of each by its name, which ``build(spark, sources)`` gets as a
-    mapping to DataFrames. ``conf`` are the settings of production, ``output_mode`` that of the query where ``build``
-    gives a DataFrame. Without ``session`` the active one is used, or one is started.
+    ``schemas`` is the DDL of the only source, or maps the name of each source to its DDL. ``build(spark, sources)``
+    gets a mapping of the same names to streaming DataFrames. ``conf`` has the settings of production. ``output_mode``
+    is the query's output mode if ``build`` returns a DataFrame. Without ``session``, the active session is used, or a
+    new one is started.
 
-    Raises UsageError, in a sentence, for what cannot be imported, raises, or is no stateful streaming query.
+    Raise UsageError if ``build`` cannot be imported, raises an error, or does not return a stateful streaming query.
     """
     named = {"": schemas} if isinstance(schemas, str) else dict(schemas)
     with _session(session, conf or {}) as spark, tempfile.TemporaryDirectory(prefix="ttlsnap-") as folder:
         empty = _empty_sources(spark, Path(folder))
-        with recorded() as recording:
+        with record_functions() as recording:
             found = _call(_load(build) if isinstance(build, str) else build, spark, named, empty)
         frame, mode = _streaming(found, output_mode)
         return _contract(spark, Started(frame, mode, None), recording, Path(folder))
@@ -86,14 +87,16 @@ def contract_of_script(
     query: str | None = None,
     session: SparkSession | None = None,
 ) -> Contract:
-    """The contract of the query that a script starts, or of the one named ``query`` if there are several.
+    """Return the contract of the query that a script starts, or of the query named ``query`` if it starts several.
 
-    Its streaming sources are replaced by empty ones, and no query is started. ``schemas``, by path, table or format,
-    is for those whose schema only their data tell.
+    ttlsnap replaces the script's streaming sources by empty ones, and records its queries instead of starting them.
+    ``schemas`` maps a path, table or format to the DDL of a source, for sources whose schema depends on their data.
+
+    Raise UsageError if the script fails, or does not start exactly one such query.
     """
     with _session(session, conf or {}) as spark, tempfile.TemporaryDirectory(prefix="ttlsnap-") as folder:
         empty = _empty_sources(spark, Path(folder))
-        with recorded() as recording, intercepted(recording, schemas or {}, empty):
+        with record_functions() as recording, intercept_queries(recording, schemas or {}, empty):
             _run(script, arguments)
         started = recording.started
         if query is not None:
@@ -105,22 +108,24 @@ def contract_of_script(
         return _contract(spark, started[0], recording, Path(folder))
 
 
-def joined(checkpoint: Contract, query: Contract) -> Contract:
-    """What a checkpoint tells, and of its query what no checkpoint does.
+def join_contracts(checkpoint: Contract, query: Contract) -> Contract:
+    """Return the contract of a checkpoint, completed by what only its query shows.
 
-    Raises UsageError where they are not of the same operators.
+    Raise UsageError if the two have different operators or state types.
     """
     names = [[operator.name for operator in contract.operators] for contract in (checkpoint, query)]
     # Spark before 4.0 records no names.
     if len(names[0]) != len(names[1]) or any(a not in (None, b) for a, b in zip(*names, strict=True)):
         told = [", ".join(name or "unnamed" for name in found) for found in names]
         raise UsageError(
-            f"the checkpoint has the operators {told[0]}, and the query {told[1]}: they do not belong together"
+            f"the checkpoint has the operators {told[0]}, but the query has {told[1]}: they do not belong together"
         )
     for old, new in zip(checkpoint.operators, query.operators, strict=True):
         for was, now in zip(_types(old), _types(new), strict=False):
             if was != now:
-                raise UsageError(f"{old} keeps {was[1]}, and in the query {now[1]}: they do not belong together")
+                raise UsageError(
+                    f"{old} has {was[1]} in the checkpoint, but {now[1]} in the query: they do not belong together"
+                )
     operators = tuple(
         replace(
             old,
@@ -143,7 +148,7 @@ def joined(checkpoint: Contract, query: Contract) -> Contract:
 
 
 def _types(operator: OperatorContract) -> list[tuple[str, str]]:
-    """The types of its states, but for names and what may be null, each with its words for a message."""
+    """Return the types of an operator's primary states, without names and nullability. Each has a text for messages."""
     found = []
     for store in sorted(operator.stores, key=lambda store: store.name):
         for state in store.states or ():
@@ -154,14 +159,14 @@ def _types(operator: OperatorContract) -> list[tuple[str, str]]:
 
 
 def _joined_stores(old: Sequence[StoreContract], new: Sequence[StoreContract]) -> tuple[StoreContract, ...]:
-    """The stores of a checkpoint with the TTLs that its query declares."""
+    """Return the stores of a checkpoint with the TTLs that its query declares."""
     ttls = {state.name: state.ttl_ms for store in new for state in store.states or () if state.ttl}
     return tuple(_with_ttls(store, ttls) for store in old)
 
 
 @contextlib.contextmanager
 def _session(session: SparkSession | None, conf: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A session with these settings; what is changed of one that was there is put back."""
+    """Provide a session with these settings. Restore the settings of a session that existed before."""
     from pyspark.sql import SparkSession
 
     session = session or SparkSession.getActiveSession()
@@ -175,11 +180,11 @@ def _session(session: SparkSession | None, conf: Mapping[str, str]) -> Iterator[
 
 @contextlib.contextmanager
 def started_session(conf: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A session of our own on this machine, stopped when the block ends."""
-    builder = own_session()
+    """Start a session on this machine, and stop it when the block ends."""
+    builder = build_session()
     for name, value in {"spark.master": "local[2]", **conf}.items():
         builder = builder.config(name, value)
-    with launched(builder, lambda told: f"Spark could not be started. Is there a Java 17?\n{told}") as session:
+    with launch_session(builder, lambda told: f"Spark could not be started. Is there a Java 17?\n{told}") as session:
         yield session
 
 
@@ -188,19 +193,22 @@ def _settings(session: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name, value in {"spark.sql.debug.maxToStringFields": "100000", **conf}.items():
             try:
-                stack.enter_context(set_for_now(session, {name: value}))
+                stack.enter_context(set_temporarily(session, {name: value}))
             except Exception as error:
-                raise UsageError(f"Spark does not take --conf {name}={value}: {first_lines(error, 1)}") from error
+                raise UsageError(f"Spark rejects --conf {name}={value}: {first_lines(error, 1)}") from error
         yield
 
 
 def _empty_sources(spark: SparkSession, folder: Path) -> Empty:
-    """Makes streaming DataFrames of a schema over one file of no bytes: a batch runs, and has no row."""
+    """Return a function that makes a streaming DataFrame of a schema.
+
+    The DataFrame reads one file of 0 bytes, so a batch runs, but without rows.
+    """
     read, json = type(spark.readStream).schema, type(spark.readStream).json
     folders: dict[str, str] = {}
 
     def empty(schema: Any, name: str = "") -> DataFrame:
-        # The plan shows the folder's name, by which sources of one schema are told apart.
+        # The plan shows the folder's name, which distinguishes sources with the same schema.
         plain = re.sub(r"[^A-Za-z0-9_.-]", "-", name)
         if folders.setdefault(plain, name) != name:
             plain += f"-{xxhash.xxh32_hexdigest(name.encode())}"
@@ -210,7 +218,7 @@ def _empty_sources(spark: SparkSession, folder: Path) -> Empty:
         try:
             return json(read(spark.readStream, schema), str(source))
         except Exception as error:
-            raise UsageError(f"the schema {schema!r} is none: {first_lines(error, 1)}") from error
+            raise UsageError(f"{schema!r} is not a schema: {first_lines(error, 1)}") from error
 
     return empty
 
@@ -221,13 +229,13 @@ def _load(name: str) -> Build:
         found: Any = importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except Exception as error:  # its author's code runs here
+    except Exception as error:  # the user's code may raise anything
         hint = ""
         if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
             hint = "; it is looked for among what is installed, and in the current folder"
         raise UsageError(f"{name} cannot be loaded: {type(error).__name__}: {error}{hint}") from error
     if not callable(found):
-        raise UsageError(f"{name} is {type(found).__name__}, and no function")
+        raise UsageError(f"{name} is {type(found).__name__}, not a function")
     loaded: Build = found
     return loaded
 
@@ -242,14 +250,14 @@ def _call(build: Build, spark: SparkSession, schemas: Mapping[str, str], empty: 
         p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]
     if len(required) not in (1, 2):
-        raise UsageError(f"{name} takes {len(required)} arguments: build(df) or build(spark, sources) is wanted")
+        raise UsageError(f"{name} takes {len(required)} arguments; write build(df) or build(spark, sources)")
     if not schemas:
         raise UsageError(
             f"{name} needs the schema of its source: --schema FILE, or --schema NAME=FILE for each of several"
         )
     sources = {source: empty(schema, source) for source, schema in schemas.items()}
     if len(required) == 1 and len(sources) != 1:
-        raise UsageError(f"{name} takes one DataFrame, and {len(sources)} schemas were given: {', '.join(sources)}")
+        raise UsageError(f"{name} takes one DataFrame, but {len(sources)} schemas were given: {', '.join(sources)}")
     try:
         return build(*sources.values()) if len(required) == 1 else build(spark, sources)
     except TtlsnapError:
@@ -260,7 +268,7 @@ def _call(build: Build, spark: SparkSession, schemas: Mapping[str, str], empty: 
 
 
 def _last_place(error: BaseException) -> str:
-    """Where in the user's code an error came from."""
+    """Return where in the user's code an error was raised, as `` at FILE:LINE``; empty if it was not raised there."""
     trace, place = error.__traceback__, ""
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
@@ -272,7 +280,7 @@ def _last_place(error: BaseException) -> str:
 
 def _run(script: str, arguments: Sequence[str]) -> None:
     if not Path(script).is_file():
-        raise UsageError(f"there is no script {script}")
+        raise UsageError(f"the script {script} does not exist")
     saved, path = sys.argv, list(sys.path)
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(Path(script).resolve().parent))
@@ -290,26 +298,29 @@ def _run(script: str, arguments: Sequence[str]) -> None:
 
 
 def _streaming(found: Any, output_mode: str | None) -> tuple[DataFrame, str | None]:
-    """The streaming DataFrame that a function gave, and its output mode."""
+    """Return the streaming DataFrame that a function returned, and its output mode.
+
+    Raise UsageError for any other object, and for two different output modes.
+    """
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import DataStreamWriter
 
     if isinstance(found, DataStreamWriter):
         mode = getattr(found, "_ttlsnap_output_mode", None)
         if output_mode and mode and output_mode != mode:
-            raise UsageError(f"--output-mode is {output_mode}, and the query's own {mode}")
+            raise UsageError(f"--output-mode is {output_mode}, but the query sets {mode}")
         found, output_mode = found._df, output_mode or mode
     if not isinstance(found, DataFrame):
         raise UsageError(
-            f"the function returned {type(found).__name__}: a streaming DataFrame, or its writeStream, is wanted"
+            f"the function returned {type(found).__name__}; return a streaming DataFrame, or its writeStream"
         )
     if not found.isStreaming:
-        raise UsageError("the function returned a DataFrame that does not stream; build it from what it was given")
+        raise UsageError("the function returned a DataFrame that does not stream; build it from its arguments")
     return found, output_mode
 
 
 def _contract(spark: SparkSession, query: Started, recording: Recording, folder: Path) -> Contract:
-    """Run the query once into a checkpoint of its own, and read that."""
+    """Run the query once with a temporary checkpoint, and return the contract of both."""
     plan = query.frame._jdf.queryExecution().analyzed()
     planned = stateful_operators(plan)
     mode = query.output_mode or "append"
@@ -321,7 +332,7 @@ def _contract(spark: SparkSession, query: Started, recording: Recording, folder:
     try:
         found = contract_of_checkpoint(str(checkpoint))
     except NotACheckpointError as error:
-        raise UsageError("the query keeps no state, so there is nothing that could fail to restore") from error
+        raise UsageError("the query has no state, so there is nothing to restore") from error
     operators = _operators(found.operators, planned, recording, few, int(str(wanted)))
     return replace(
         found,
@@ -336,7 +347,7 @@ def _contract(spark: SparkSession, query: Started, recording: Recording, folder:
 
 
 def _cause(error: Exception) -> str:
-    """Why a query ended, without what Spark says of it in every case."""
+    """Return why a query failed, without the text that Spark adds to every such error."""
     text = first_lines(error, 60).partition("=== Streaming Query ===")[0].strip()
     text = re.sub(r"^\[STREAM_FAILED\] .*? terminated with exception: ", "", text)
     hint = "\nGive the settings of production by --conf" if "NOT_SUPPORTED" in text else ""
@@ -344,14 +355,20 @@ def _cause(error: Exception) -> str:
 
 
 def _unchecked(spark: SparkSession) -> dict[str, str]:
-    """That Spark shall not compare schemas, which it does not pin, but which decides what it refuses."""
+    """Return the setting that switches off Spark's comparison of schemas, if it is switched off.
+
+    Spark does not pin this setting, but it decides which queries Spark refuses.
+    """
     value = str(spark.conf.get(SCHEMA_CHECK, "true")).lower()
     return {} if value == "true" else {SCHEMA_CHECK: value}
 
 
 def _time_zone(spark: SparkSession, operators: Sequence[OperatorContract]) -> dict[str, str]:
-    """The session's time zone, if the state may depend on it: by a cast to a date or a time, or, where there are times
-    to begin with, to a text, or in a Python function."""
+    """Return the setting of the session's time zone, if the state may depend on it.
+
+    It may if an operator casts to a date or a time. If the sources have times, it also may with a cast to text, or a
+    Python function.
+    """
     lines = [line for operator in operators for line in operator.plan or ()]
     timed = any(line.partition("from ")[1] and re.search(r"\b(?:timestamp|date)\b", line) for line in lines)
     of_times = any(operator.functions for operator in operators) or any(map(ZONED_OF_TIMES.search, lines))
@@ -360,7 +377,7 @@ def _time_zone(spark: SparkSession, operators: Sequence[OperatorContract]) -> di
 
 
 def _run_once(frame: DataFrame, mode: str, checkpoint: Path, once: bool) -> None:
-    # With a TTL or a timeout in processing time a query has always more to do, and never ends under availableNow.
+    # A query with a TTL or a processing-time timeout always has more to do, so it never ends under availableNow.
     trigger: dict[str, Any] = {"once": True} if once else {"availableNow": True}
     try:
         writer = frame.writeStream.format("noop").outputMode(mode).option("checkpointLocation", str(checkpoint))
@@ -384,7 +401,10 @@ def _operators(
     few: str,
     partitions: int,
 ) -> tuple[OperatorContract, ...]:
-    """The operators with what their plan and their functions say, where it is certain which is which."""
+    """Return the operators with their partitions in production.
+
+    If ``planned`` has the same operators, also add their plans, functions and TTLs.
+    """
     fits = len(found) == len(planned) and all(o.name in p.names for o, p in zip(found, planned, strict=True))
     functions = _functions(planned, recording)
     result = []
@@ -404,7 +424,7 @@ def _with_ttls(store: StoreContract, ttls: Ttls) -> StoreContract:
 
 
 def _functions(planned: Sequence[PlannedOperator], recording: Recording) -> list[tuple[Digests, Ttls]]:
-    """The functions of each operator, and the TTLs of its variables, by the names that the plan has for them."""
+    """Return the digests of the functions that the plan of each operator names, and the TTLs of its variables."""
     stateful = {tag(number): one for number, one in enumerate(recording.stateful)}
     found: list[tuple[Digests, Ttls]] = []
     for operator in planned:

@@ -1,8 +1,8 @@
-"""One text for all that is reached from something, whatever the order in which it was come upon.
+"""A digest of a value and everything that it refers to, independent of the order in which that was found.
 
-Values are parts that name one another by numbers, so that what holds itself has an end. What is written depends on the
-first part and on what it reaches alone: parts are numbered anew as they are reached, and the elements of sets, which
-have another order in each process, are put into one by what they consist of.
+Values are parts that refer to one another by number, so that a value may contain itself. The digest depends only on the
+first part and on the parts that it reaches. Parts get new numbers as they are reached. Sets have another order in each
+process, so their elements are sorted by their content.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from typing import Any
 
 @dataclass(slots=True)
 class Part:
-    """What a value is, and by names what is within: the number of another part, or a constant as text."""
+    """One value. ``label`` is its kind, ``inner`` its contents with names: a part's number, or a constant as text.
+
+    ``ordered`` is False for a set, whose contents have no order.
+    """
 
     label: str
     inner: list[tuple[str, int | str]]
@@ -27,11 +30,11 @@ class Part:
 
 
 def digest_of(parts: Sequence[Part]) -> str:
-    """The digest of the first part, and of all that it reaches."""
+    """Return the digest (16 hexadecimal digits) of the first part and of everything that it reaches."""
     ranks = _ranks(parts)
     numbers, order = {0: 0}, [0]
     digest = hashlib.sha256()
-    for at in order:  # more come while this goes on
+    for at in order:  # the loop appends to the list
         part = parts[at]
         inner = part.inner if part.ordered else sorted(part.inner, key=lambda pair: _place(pair, ranks, numbers))
         written = []
@@ -47,7 +50,7 @@ def digest_of(parts: Sequence[Part]) -> str:
 
 
 def _place(pair: tuple[str, int | str], ranks: Sequence[int], numbers: dict[int, int]) -> tuple[Any, ...]:
-    """Where an element of a set is; of two that are alike first what was reached before."""
+    """Return the sort key of a set's element. Of two elements that look alike, the one reached earlier comes first."""
     name, target = pair
     if isinstance(target, str):
         return name, target, 0, 0
@@ -55,9 +58,10 @@ def _place(pair: tuple[str, int | str], ranks: Sequence[int], numbers: dict[int,
 
 
 def _ranks(parts: Sequence[Part]) -> list[int]:
-    """A number for each part by what it consists of, told apart as far as needed to order the elements of sets.
+    """Return a number for each part by its content, as fine as needed to order the elements of sets.
 
-    Parts that look alike are told apart by what is within, and what is within that, until nothing more is.
+    Parts that look alike are distinguished by their contents, then by the contents of these, and so on, as long as that
+    distinguishes more parts.
     """
     sets = [part.numbers for part in parts if not part.ordered and len(part.numbers) > 1]
     if not sets:

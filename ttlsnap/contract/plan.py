@@ -1,25 +1,25 @@
-"""What each stateful operator of a query computes, read off the analyzed plan that Spark has made of it.
+"""The computation of each stateful operator of a query, read from Spark's analyzed plan.
 
-A line for each fact, in terms of the sources' own columns: what names a query gives on the way does not matter, nor
-does what it does with the results. No file of a checkpoint tells any of this.
+There is one line for each fact, in terms of the columns of the sources. Aliases on the way do not matter, and neither
+does what the query does with the results. No file of a checkpoint contains these facts.
 
     group by user                               aggregate sum((amount * 2))
     group by window(ts, 5 minutes)              key user                      (of a deduplication)
-    join LeftOuter                              on user = other               (by what rows are found, left and right)
+    join LeftOuter                              on user = other               (equal columns, left and right)
     where (left.ts >= right.ts)                 left total = (amount * 2)     (a column of a join's side)
     input total = (amount * 2)                  timeout ProcessingTimeTimeout
     limit 10
     watermark ts, 10 seconds                    filter (amount > 3)
-    after dedupe                                through Union                 (any other node that rows come through)
-    union amount = (price * 2)                  (a later branch of a union, where its column means another thing)
+    after dedupe                                through Union                 (any other node on the way of the rows)
+    union amount = (price * 2)                  (a column of a later branch of a union that has another meaning)
     through Join LeftOuter where (user = id)    through Generate explode(tags)
-    through MapInPandas f of user, (amount * 2) (a Python function on the way, and what it is given)
-    subquery: through LogicalRelation prices    (what a subquery on the way reads)
-    from clicks: user string, amount bigint     (a source, with its name where it has one)
-    left: filter (amount > 3)                   (of a join, what the rows of a side come through)
+    through MapInPandas f of user, (amount * 2) (a Python function on the way, and the columns that it receives)
+    subquery: through LogicalRelation prices    (a step within a subquery)
+    from clicks: user string, amount bigint     (a source, with its name if it has one)
+    left: filter (amount > 3)                   (a step on one side of a join)
 
-Behind a join, columns of one name are told by its sides: ``left.amount``. Of two functions of one name the second is
-``f~2``. The plan's text differs between versions of Spark; within one it is stable.
+After a join, a column that both sides have is named by its side: ``left.amount``. If two functions have one name, the
+second is ``f~2``. The text of a plan differs between versions of Spark, and is stable within a version.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 SOURCE = "source-"
-"""How the folders of empty sources begin; the source's name follows."""
+"""The beginning of the folder names of empty sources; the source's name follows."""
 
 _SOURCE_NAME = re.compile(rf"/{SOURCE}([A-Za-z0-9_.-]+)[\],]")
 _STATEFUL = {
@@ -57,13 +57,13 @@ _SILENT = frozenset(
         "CollectMetrics",
     }
 )
-# What gives the rows that it was given, so that its name tells enough.
+# Nodes that pass on the rows that they receive, so that their name is enough.
 _PLAIN = frozenset(
     {"View", "Union", "Repartition", "RepartitionByExpression", "Sort", "ResolvedHint", "Deduplicate", "Distinct"}
 )
 _UNITS = ((86_400_000_000, "day"), (3_600_000_000, "hour"), (60_000_000, "minute"), (1_000_000, "second"), (1000, "ms"))
 
-_NUMBER_SIGN = "\\u0023"  # of a text, which is not to be taken for the number of an attribute
+_NUMBER_SIGN = "\\u0023"  # a # in a text, so that it does not look like the number of an attribute
 _SEED = re.compile(r"\b(randn?|uuid)\((?:Some\()?-?\d+\)?\)")
 _WINDOW_HEAD = "named_struct('start', "
 _TIME = r"precisetimestampconversion\(((?:[^()]|\([^()]*\))+), TimestampType, LongType\)"
@@ -73,9 +73,9 @@ _SESSION = re.compile(r"\(cast\((.+?) \+ (?:cast\((.+) as interval\)|(.+?)) as t
 
 @dataclass(frozen=True)
 class PlannedOperator:
-    """A stateful operator of a query: the names it may be recorded by, and what it computes.
+    """A stateful operator of a query: the ``names`` that Spark may record for it, and the ``lines`` of its plan.
 
-    ``function`` is the name in the plan of the Python function that works on its state, None where there is none.
+    ``function`` is the plan's name of the Python function that works on its state, None if there is none.
     """
 
     names: tuple[str, ...]
@@ -85,9 +85,9 @@ class PlannedOperator:
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows that a node gives: what they have come through, and the stateful operators on their way.
+    """The output rows of a node: the lines of the nodes that they passed, and the stateful operators among these.
 
-    Both begin at the node and go on to the sources.
+    Both begin at the node and end at the sources.
     """
 
     lines: tuple[str, ...] = ()
@@ -105,16 +105,16 @@ class _Rows:
 
 
 def stateful_operators(plan: Any) -> list[PlannedOperator]:
-    """The stateful operators of an analyzed plan (a JVM object), in the order in which Spark numbers them."""
+    """Return the stateful operators of an analyzed plan (a JVM object), in the order in which Spark numbers them."""
     return list(_Walk().read(plan).operators)
 
 
 @dataclass
 class _Walk:
-    """Reads a plan from its sources up.
+    """A walk over a plan, from its sources up.
 
-    ``meanings`` is what each attribute means at the node that is read, by its id, ``names`` the names they go by,
-    ``shared`` what a query names to use it in several places, by its number: its rows and its attributes.
+    ``meanings`` and ``names`` have the meaning and the name of each attribute at the current node, by its id.
+    ``shared`` has the rows and the attributes of each common table expression, by its id.
     """
 
     meanings: dict[int, str] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class _Walk:
     shared: dict[int, tuple[_Rows, list[Any]]] = field(default_factory=dict)
 
     def read(self, node: Any) -> _Rows:
-        """What a node's rows come through; its attributes are known afterwards."""
+        """Return the rows of a node, and record the meanings of its attributes."""
         kind = _kind(node)
         if kind == "WithCTE":
             for shared in _items(node.cteDefs()):
@@ -157,7 +157,10 @@ class _Walk:
         return _Rows.of([rows, below])
 
     def text(self, expression: Any, sides: Mapping[int, str] | None = None) -> str:
-        """An expression with each attribute replaced by what it means; ``sides`` says which side of a join it is of."""
+        """Return an expression as text, with each attribute replaced by its meaning.
+
+        ``sides`` has the side of a join for each attribute, by its id; then the side precedes the meaning.
+        """
         text = _quoted(expression).toString()
         numbers = sorted({int(n) for n in re.findall(r"#(\d+)", text)} & self.names.keys())
         if numbers:
@@ -169,8 +172,8 @@ class _Walk:
                 return f"{side}.{self.meanings[number]}" if side else self.meanings[number]
 
             text = re.sub(rf"(?:{either})(?!\d)L?(?:-T\d+ms)?", meaning, text)
-        text = re.sub(r"(?<=[\w)>~])#\d+L?", "", text)  # a result of a function has a number, too
-        text = _SEED.sub(r"\1()", text)  # which is another one each time
+        text = re.sub(r"(?<=[\w)>~])#\d+L?", "", text)  # the result of a function has a number, too
+        text = _SEED.sub(r"\1()", text)  # a seed is different each time
         return text.replace(_NUMBER_SIGN, "#")
 
     def _define(self, attribute: Any, meaning: str | None = None) -> None:
@@ -180,7 +183,7 @@ class _Walk:
             self.meanings[number] = attribute.name() if meaning is None else meaning
 
     def _learn(self, node: Any, kind: str) -> None:
-        """What the attributes mean that a node makes."""
+        """Record the meanings of the attributes that a node creates."""
         if kind in ("Project", "Aggregate"):
             expressions = node.projectList() if kind == "Project" else node.aggregateExpressions()
             for expression in _items(expressions):
@@ -190,7 +193,7 @@ class _Walk:
         elif kind == "Expand":
             for attribute, ways in _expanded(node):
                 window = self.text(ways[0])
-                if window.startswith(_WINDOW_HEAD):  # of sliding windows, which differ in where they begin
+                if window.startswith(_WINDOW_HEAD):  # sliding windows, which differ in their start
                     self._define(attribute, _window(window))
         elif kind == "Generate":
             for attribute in _items(node.generatorOutput()):
@@ -199,7 +202,7 @@ class _Walk:
             self._define(attribute)
 
     def _tell_sides_apart(self, join: Any) -> None:
-        """Behind a join, what is on both of its sides under one meaning is told by the side."""
+        """Add the side to each meaning that both sides of a join have."""
         sides = [{a.exprId().id() for a in _items(child.output())} for child in _items(join.children())]
         common = {self.meanings[n] for n in sides[0]} & {self.meanings[n] for n in sides[1]}
         for side, numbers in zip(("left", "right"), sides, strict=True):
@@ -209,7 +212,10 @@ class _Walk:
 
 
 def _expanded(expand: Any) -> Iterator[tuple[Any, list[Any]]]:
-    """The attributes that differ among the rows which an ``Expand`` makes of one, each with what it is in those."""
+    """Yield the attributes that differ among the rows that an ``Expand`` makes of one row.
+
+    Each comes with its expressions in these rows.
+    """
     projections = [list(_items(projection)) for projection in _items(expand.projections())]
     for attribute, *ways in zip(_items(expand.output()), *projections, strict=True):
         if any(way.toString() != attribute.toString() for way in ways):
@@ -217,7 +223,7 @@ def _expanded(expand: Any) -> Iterator[tuple[Any, list[Any]]]:
 
 
 def _quoted(expression: Any) -> Any:
-    """The expression with its texts in quotes, which Spark leaves out: one is not to be taken for a column."""
+    """Return the expression with its texts in quotes. Spark omits these, so that a text would look like a column."""
     if _kind(expression) == "Literal":
         value = expression.value()
         if value is None or not expression.dataType().simpleString().startswith("string"):
@@ -243,7 +249,7 @@ def _runs_python(kind: str) -> bool:
 
 
 def _function(node: Any) -> str:
-    """The name of the Python function that a node runs."""
+    """Return the name of the Python function that a node runs."""
     return str(node.functionExpr().toString()).partition("(")[0]
 
 
@@ -258,7 +264,7 @@ def _is_stateful(node: Any, kind: str) -> bool:
 
 
 def _window(text: str) -> str:
-    """A window as one would write it; the analyzed plan has an expression of a page."""
+    """Return a window as a user would write it, made from the long expression in the analyzed plan."""
     if (session := _SESSION.search(text)) and "%" not in text:
         gap = (session[2] or session[3]).strip("'")
         return f"session_window({session[1]}, {gap})"
@@ -278,7 +284,7 @@ def _span(us: int) -> str:
 
 
 def _own(node: Any, kind: str, walk: _Walk) -> Iterator[str]:
-    """What an operator itself does."""
+    """Yield the lines of an operator itself, without the nodes below it."""
     children = list(_items(node.children()))
     match kind:
         case "Aggregate":
@@ -321,7 +327,7 @@ def _columns(side: str, attributes: Iterable[Any], walk: _Walk) -> Iterator[str]
 
 
 def _condition(expression: Any, sides: Mapping[int, str], walk: _Walk) -> Iterator[str]:
-    """The parts of a join's condition; those by which Spark finds rows with the left side first."""
+    """Yield the parts of a join's condition. An equation between both sides has the left side first."""
     if _kind(expression) == "And":
         for child in _items(expression.children()):
             yield from _condition(child, sides, walk)
@@ -337,7 +343,7 @@ def _condition(expression: Any, sides: Mapping[int, str], walk: _Walk) -> Iterat
 
 
 def _side(expression: Any, sides: Mapping[int, str]) -> str | None:
-    """The one side of a join whose columns an expression has."""
+    """Return the side of a join whose columns an expression has; None if it has columns of both, or none."""
     found = {sides.get(int(n)) for n in re.findall(r"#(\d+)", expression.toString())}
     return found.pop() if len(found) == 1 else None
 
@@ -351,12 +357,12 @@ def _aggregates(expression: Any) -> Iterator[Any]:
 
 
 def _through(node: Any, kind: str, walk: _Walk) -> Iterator[str]:
-    """What a node that keeps no state does to the rows that come through."""
+    """Yield the lines of a node that has no state."""
     if kind == "EventTimeWatermark":
         yield f"watermark {walk.text(node.eventTime())}, {node.delay().toString()}"
     elif kind == "Filter":
         text = walk.text(node.condition())
-        if text != "true" and not text.startswith("isnotnull("):  # Spark's own, before a window
+        if text != "true" and not text.startswith("isnotnull("):  # Spark itself adds it before a window
             yield f"filter {text}"
     elif kind.startswith("StreamingRelation"):
         yield f"from {_source(node)}"
@@ -369,7 +375,7 @@ def _through(node: Any, kind: str, walk: _Walk) -> Iterator[str]:
 
 
 def _how(node: Any, kind: str, walk: _Walk) -> str | None:
-    """What a node that keeps no state does with the rows, as far as its name does not tell; None for nothing."""
+    """Return what a node without state does with the rows, beyond its name; None if it does nothing."""
     if kind in _PLAIN:
         return ""
     if kind == "Join":
@@ -391,7 +397,7 @@ def _how(node: Any, kind: str, walk: _Walk) -> str | None:
 
 
 def _table(relation: Any) -> str:
-    """The name of a static table, or the end of its path; empty where it has neither."""
+    """Return the name of a static table, or the end of its path; empty if it has neither."""
     if _kind(relation) == "Range":
         return str(relation.toString()).removeprefix("Range ")
     try:
@@ -399,23 +405,23 @@ def _table(relation: Any) -> str:
         if table.isDefined():
             return str(table.get().identifier().unquotedString())
         return ", ".join(path.getName() for path in _items(relation.relation().location().rootPaths()))
-    except Exception:  # of another kind, which has no such methods
+    except Exception:  # another kind of relation, without these methods
         return ""
 
 
 def _branches(union: Any, walk: _Walk) -> Iterator[str]:
-    """What the columns of a union are in its later branches, if they are not what they are in the first one."""
+    """Yield a line for each column that has another meaning in a later branch of a union than in the first."""
     first, *others = ([walk.text(column) for column in _items(branch.output())] for branch in _items(union.children()))
     for other in others:
         yield from (f"union {name} = {meaning}" for name, meaning in zip(first, other, strict=True) if name != meaning)
 
 
 def sources(plan: Any) -> list[str]:
-    """The streaming sources of an analyzed plan in the order in which Spark numbers them, each as in ``from``."""
+    """Return the streaming sources of an analyzed plan, in the order in which Spark numbers them, as after ``from``."""
     found: dict[tuple[int, ...], str] = {}
     for leaf in _items(plan.collectLeaves()):
         if _kind(leaf).startswith("StreamingRelation"):
-            # One that is read twice is one source.
+            # A source that is read twice is one source.
             found.setdefault(tuple(a.exprId().id() for a in _items(leaf.output())), _source(leaf))
     return list(found.values())
 

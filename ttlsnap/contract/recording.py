@@ -1,7 +1,7 @@
-"""What the user's code hands to Spark while it builds a query: functions, output modes; of scripts sources and sinks.
+"""A recording of what the user's code gives to Spark while it builds a query: functions, output modes, started queries.
 
-PySpark's own methods are wrapped while the code runs, and put back. Nothing is changed of what they do but in
-``intercepted``, where sources are empty ones and a query that is started is only noted down.
+PySpark's methods are wrapped while the code runs, and restored afterwards. They still do what they did, except in
+``intercept_queries``: there each source is empty, and a query is recorded instead of started.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from ttlsnap.contract.declared import declared
+from ttlsnap.contract.declared import read_declaration
 from ttlsnap.contract.functions import digests, name_of
 from ttlsnap.errors import UsageError
 
@@ -33,12 +33,12 @@ _FILES = ("json", "csv", "parquet", "orc", "text", "xml")
 
 
 Empty = Callable[..., Any]
-"""``empty(schema, name)``: a streaming DataFrame of the schema, without a row."""
+"""``empty(schema, name)``, which returns a streaming DataFrame with this schema and without rows."""
 
 
 @dataclass
 class Started:
-    """A query that a script started: what it would have written, and how."""
+    """A query that a script started: its DataFrame, its output mode and its name."""
 
     frame: DataFrame
     output_mode: str | None
@@ -56,15 +56,21 @@ class Given:
 
 @dataclass
 class Recording:
-    """``stateful`` are those of stateful operators, which plans call by ``tag`` and their number here; ``others`` go by
-    the names that they have in plans."""
+    """The functions that Spark received, and the queries that a script ``started``.
+
+    ``stateful`` has the functions of stateful operators. Plans call each by the ``tag`` of its index here. ``others``
+    has the digests of all other functions by their names in plans.
+    """
 
     stateful: list[Given] = field(default_factory=list)
     others: dict[str, dict[str, str]] = field(default_factory=dict)
     started: list[Started] = field(default_factory=list)
 
     def note_other(self, name: str, subject: Any) -> str:
-        """One that goes by a name; of several that have it the later ones get a number. Gives the name it goes by."""
+        """Record a function that has a name, and return its name in plans.
+
+        If several different functions have the name, the later ones get a number.
+        """
         found, number = digests(subject), 1
         while self.others.get(_numbered(name, number), found) != found:
             number += 1
@@ -72,14 +78,14 @@ class Recording:
         return _numbered(name, number)
 
     def note(self, subject: Any) -> str:
-        """One of a stateful operator. Gives its tag."""
-        found = declared(subject)
+        """Record the function of a stateful operator, and return its tag."""
+        found = read_declaration(subject)
         self.stateful.append(Given(name_of(subject), digests(subject, found), found.ttls if found else {}))
         return tag(len(self.stateful) - 1)
 
 
 def tag(number: int) -> str:
-    """What plans call the function of a stateful operator, which was given as the one of this number."""
+    """Return the name that plans use for the stateful operators' function with this number."""
     return f"ttlsnap_{number}"
 
 
@@ -88,8 +94,8 @@ def _numbered(name: str, number: int) -> str:
 
 
 @contextlib.contextmanager
-def recorded() -> Iterator[Recording]:
-    """Note down the functions that are given to Spark."""
+def record_functions() -> Iterator[Recording]:
+    """Record the functions that Spark receives within the block."""
     from pyspark.sql.pandas.group_ops import PandasGroupedOpsMixin
     from pyspark.sql.streaming import DataStreamWriter
     from pyspark.sql.udf import UDFRegistration, UserDefinedFunction
@@ -112,9 +118,9 @@ def recorded() -> Iterator[Recording]:
     def note_called(method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
         def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
-            # A stateful operator's function is called by PySpark itself, which wraps it.
+            # PySpark wraps the function of a stateful operator, and calls the wrapper itself.
             name = tags[-1] if tags else recording.note_other(self._name, self.func)
-            # Spark's own object has the name, and is made once.
+            # Spark's own object contains the name, and PySpark creates it only once.
             with patch.multiple(self, _name=name, _judf_placeholder=None):
                 return method(self, *args, **kwargs)
 
@@ -157,15 +163,18 @@ def recorded() -> Iterator[Recording]:
 
 
 @contextlib.contextmanager
-def intercepted(recording: Recording, schemas: Mapping[str, str], empty: Empty) -> Iterator[None]:
-    """Give a script ``empty(schema, name)`` for each of its sources, and note down the queries that it starts."""
+def intercept_queries(recording: Recording, schemas: Mapping[str, str], empty: Empty) -> Iterator[None]:
+    """Replace each source of a script by ``empty(schema, name)``, and record the queries that it starts.
+
+    ``schemas`` maps a path, table or format to the schema of a source.
+    """
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import DataStreamReader, DataStreamWriter, StreamingQueryManager
 
     names: dict[str, str] = {}
 
     def given(*keys: str | None) -> str | None:
-        """The schema that the user gave for a source, by any of its names."""
+        """Return the schema that the user gave for a source, by any of its names; None if there is none."""
         return next((schemas[key] for key in keys if key is not None and key in schemas), schemas.get(""))
 
     def note_format(self: Any, source: str) -> Any:
@@ -197,13 +206,14 @@ def intercepted(recording: Recording, schemas: Mapping[str, str], empty: Empty) 
         if known is None:
             names = f"{path}=FILE or --schema {kind}" if path else kind
             raise UsageError(
-                f"the script reads a {kind} source whose schema only its data tell: give --schema {names}=FILE"
+                f"the script reads a {kind} source, whose schema depends on its data; describe it with --schema "
+                f"{names}=FILE"
             )
         topics = next((str(noted[n]) for n in ("subscribe", "subscribepattern", "assign") if n in noted), None)
         return empty(known, name_of_source(topics or path or kind))
 
     def name_of_source(where: str) -> str:
-        """The end of a path, or all of it where another path has that end."""
+        """Return the end of a path, or the whole path if another path has the same end."""
         end = where.rstrip("/").rpartition("/")[2]
         same = [other for other, name in names.items() if name == end]
         return names.setdefault(where, where if same and where not in same else end)
@@ -211,7 +221,7 @@ def intercepted(recording: Recording, schemas: Mapping[str, str], empty: Empty) 
     def table(self: Any, name: str) -> Any:
         known = given(name, name.rpartition(".")[2])
         if known is None:
-            raise UsageError(f"the script reads the table {name}: give its schema by --schema {name}=FILE")
+            raise UsageError(f"the script reads the table {name}; describe its schema with --schema {name}=FILE")
         return empty(known, name)
 
     def start(self: Any, *args: Any, queryName: str | None = None, outputMode: str | None = None, **kw: Any) -> Any:
@@ -256,7 +266,7 @@ def intercepted(recording: Recording, schemas: Mapping[str, str], empty: Empty) 
 
 
 class _NotRunning:
-    """What a script holds for a query that was not started: it has ended already."""
+    """The query that a script gets instead of a started one. It has already ended."""
 
     id = runId = "00000000-0000-0000-0000-000000000000"
     name = None

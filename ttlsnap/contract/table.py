@@ -1,4 +1,4 @@
-"""The contract of a Delta state table: its columns, its key, and what a reader and a writer have to know."""
+"""The contract of a Delta state table: its columns, its key, and what readers and writers must support."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _MAPPING = "delta.columnMapping."
 
 @dataclass(frozen=True)
 class TableContract:
-    """``key`` are the columns of a row's key, empty where nobody has said; ``properties`` those of the table."""
+    """The description of a Delta table.
+
+    ``key`` has the columns of a row's key; it is empty if they are not known. ``properties`` are those of the table.
+    """
 
     protocol: Protocol
     key: tuple[str, ...]
@@ -29,7 +32,7 @@ class TableContract:
     made_from = MADE_FROM
 
     def to_json(self) -> dict[str, Any]:
-        """The document, in the order in which a reviewer wants to read it."""
+        """Return the document, with its keys in an order for reviewers."""
         return {
             "version": VERSION,
             "made_from": MADE_FROM,
@@ -47,7 +50,7 @@ class TableContract:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> TableContract:
-        """What a document that fits the JSON Schema says."""
+        """Return the contract in a document that is valid for the JSON Schema."""
         protocol = document["protocol"]
         return cls(
             protocol=Protocol(
@@ -63,14 +66,16 @@ class TableContract:
         )
 
     def dumps(self) -> str:
-        """The document as text, the same for the same contract."""
+        """Return the document as text. Equal contracts have equal texts."""
         return json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n"
 
 
 def contract_of_table(target: str, key: Sequence[str] = ()) -> TableContract:
-    """The contract of the table ``target``, whose rows go by ``key``, or by what the table remembers.
+    """Return the contract of the table ``target``.
 
-    Raises UsageError for a key that is no column, and what ``read_table`` does.
+    ``key`` has the columns of a row's key; by default they are those that the table records.
+
+    Raise UsageError for a key that is not a column, and the errors of ``read_table``.
     """
     table = read_table(open_table(target))
     metadata = table.metadata
@@ -90,7 +95,7 @@ def _struct(fields: list[Any]) -> StructType:
 
 
 def _plain(field: StructField) -> StructField:
-    """A column without the names and numbers that its files have for it, which are the table's own business."""
+    """Return a column without the names and numbers that it has in files, because they only matter within the table."""
     metadata = {name: value for name, value in field.metadata.items() if not name.startswith(_MAPPING)}
     return replace(field, type=_plain_type(field.type), metadata=metadata)
 

@@ -1,4 +1,4 @@
-"""Delta state tables: rows by a key that a stream keeps up to date with ``MERGE``."""
+"""Delta state tables: rows with a key, which a stream updates with ``MERGE``."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""What a run drops of a table is kept: staged before it is committed, delivered behind that.
+"""The archive of the rows that a run drops from a table: staged before the commit, delivered after it.
 
-    _ttlsnap/runs/<run>/archive.json   the version that was looked at, and who gets what goes
-    _ttlsnap/runs/<run>/staged/...     rows that are about to go
-    _ttlsnap/runs/<run>/expired/...    rows that have gone, until they are delivered
+    _ttlsnap/runs/<run>/archive.json   the version that the run has read, and the receiver of the dropped rows
+    _ttlsnap/runs/<run>/staged/...     rows that the run is about to drop
+    _ttlsnap/runs/<run>/expired/...    dropped rows, until they are delivered
     _ttlsnap/runs/<run>/rollback.json  the run is about to be rolled back
 
-Delta's ``VACUUM`` leaves a folder alone whose name begins so. It is there only while something has to be delivered.
+Delta's ``VACUUM`` ignores a folder with such a name. The folder exists only while rows have to be delivered.
 
-Between the scan and the commit others may write. Where somebody did, or where the commit tells of another number, what
-has gone is found once more: the rows of the version before the commit whose key the commit's own has not.
+Others may write between the scan and the commit. If they did, or if the commit reports another number of rows, the
+dropped rows are computed again: those of the version before the commit whose key is missing in the commit's version.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ttlsnap.access import access_of_new
 from ttlsnap.checkpoint import layout
 from ttlsnap.clock import Clock
-from ttlsnap.delta.committing import changes_rows, rows_changed, table_path, told, words_of
-from ttlsnap.delta.cutoff import quoted
+from ttlsnap.delta.committing import changes_rows, count_changed_rows, read_run_metadata, table_path, translate_errors
+from ttlsnap.delta.cutoff import quote_identifier
 from ttlsnap.delta.entries import TableEntries
 from ttlsnap.delta.log import LOG, Commit, commits, read_table
 from ttlsnap.delta.planning import TablePlan, describe
+from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError
 from ttlsnap.expired.delivery import deliver
-from ttlsnap.expired.places import PlaceNotNamedError, Places, shown
-from ttlsnap.expired.receivers import Receiver, receiver_named
+from ttlsnap.expired.places import AllowedPlaces, PlaceNotNamedError, quote_name
+from ttlsnap.expired.receivers import Receiver, find_receiver
 from ttlsnap.expired.writing import SUFFIX, ExpiredWriter, folder_of, rows_in
-from ttlsnap.filesystem import OWN, LocalDirectory, scratch_name
-from ttlsnap.state import StateDescriptor
-from ttlsnap.strict_json import parse_json, typed
-from ttlsnap.transform import StateSnapshotTransformerFactory
-from ttlsnap.transforming import StateTransformers
+from ttlsnap.schema.strict_json import parse_json, require_type
+from ttlsnap.storage.directory import OWN, scratch_name
+from ttlsnap.storage.local import LocalDirectory
+from ttlsnap.storage.new_access import access_of_new
+from ttlsnap.transform.chain import StateTransformers
+from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +56,7 @@ _NEVER = Clock(0, 0, "given")
 
 @dataclass(frozen=True)
 class _Note:
-    """Of a run: the version that it looked at, and the name of who gets what it drops."""
+    """The facts of a run: the version that it has read, and the name of the receiver of its dropped rows."""
 
     version: int
     expired_to: str
@@ -63,7 +64,7 @@ class _Note:
 
 @dataclass(frozen=True)
 class _Rows:
-    """What rows are: the table's columns, in their order, and what says by which moment a row was judged."""
+    """The form of the rows: the table's columns in their order, and the fields that decided about a row."""
 
     names: Sequence[str]
     state: StateDescriptor
@@ -76,45 +77,45 @@ class _Rows:
 
 
 class TableArchive:
-    """Gets the rows that one run drops."""
+    """The archive of the rows that one run drops."""
 
     def __init__(self, plan: TablePlan, run: str, receiver: Receiver) -> None:
         self._plan, self._run, self._receiver = plan, run, receiver
         self._note = _Note(plan.table.version, receiver.name)
 
     def begin(self) -> None:
-        """Note down what is about to be done."""
+        """Record what the run is about to do."""
         files = self._plan.files
         files.mkdirs(_staged(self._run))
         _write_note(files, _note_of(self._run), self._note)
 
     def stage(self, part: int, frame: DataFrame) -> None:
-        """Write down the rows that the ``part``-th commit will drop; columns go by their places, ``c0`` and so on."""
+        """Stage the rows that the ``part``-th commit will drop. Columns have names by position: ``c0`` and so on."""
         _write(frame, self._plan.files, self._run, part, _Rows.of(self._plan))
         self._plan.files.sync(_staged(self._run))
 
     def deliver(self, spark: SparkSession) -> None:
-        """Deliver what has gone, now that it is committed."""
+        """Deliver the dropped rows after the commit."""
         files = self._plan.files
         if _settle(lambda: spark, files, self._run, self._note, _Rows.of(self._plan)):
             _deliver(files, self._run, self._receiver)
 
     def discard(self) -> None:
-        """Remove what was staged: nothing was committed."""
+        """Remove the staged rows, because nothing was committed."""
         self._plan.files.remove_tree(layout.run_directory(self._run))
         _tidy(self._plan.files)
 
 
-def waits(files: LocalDirectory) -> bool:
-    """Whether a run has left something that is to be delivered, or taken back."""
+def has_waiting(files: LocalDirectory) -> bool:
+    """Return whether a run has left rows to deliver, or to remove from an archive."""
     return files.stat(layout.RUNS) is not None
 
 
-def deliver_waiting(files: LocalDirectory, places: Places, spark: Sparks) -> list[str]:
-    """Deliver what runs that were cut off have left, and take back what a rollback had to; what could not be, in words.
+def deliver_waiting(files: LocalDirectory, places: AllowedPlaces, spark: Sparks) -> list[str]:
+    """Deliver the rows that interrupted runs have left, and remove those of rolled back runs. Return the failures.
 
-    What is for somebody that ``places`` do not allow stays where it is. ``spark`` is asked for a session where one is
-    needed. The table is locked.
+    Rows for a receiver that ``places`` do not allow stay in their folder. ``spark`` returns a session if one is needed.
+    The table is locked.
     """
     told_of = []
     for run in [info.name for info in files.list(layout.RUNS) if layout.is_run(info.name)]:
@@ -124,56 +125,62 @@ def deliver_waiting(files: LocalDirectory, places: Places, spark: Sparks) -> lis
             told_of.append(str(error))
         except TtlsnapError as error:
             told_of.append(
-                f"what run {run} dropped waits in {files.root}/{layout.run_directory(run)} for the next run: {error}"
+                f"the rows that run {run} dropped wait in {files.root}/{layout.run_directory(run)} for the next run: "
+                f"{error}"
             )
     _tidy(files)
     return told_of
 
 
-def _deliver_one(files: LocalDirectory, run: str, places: Places, spark: Sparks) -> None:
+def _deliver_one(files: LocalDirectory, run: str, places: AllowedPlaces, spark: Sparks) -> None:
     if not _taken_back(files, run, places):
         note = _read_note(files, _note_of(run))
         if note is not None and _settle(spark, files, run, note, None):
             found = places.find(note.expired_to, run, "deliver")
             if found is None:
                 raise PlaceNotNamedError(
-                    f"what run {run} dropped waits in {files.root}/{layout.run_directory(run)}: the table says that it "
-                    f"is for {shown(note.expired_to)}, which this command does not name. To deliver it, repeat compact "
-                    f"with --expired-to {shown(note.expired_to)}. To give it up, remove that folder"
+                    f"the rows that run {run} dropped are still in {files.root}/{layout.run_directory(run)}. The table "
+                    f"names {quote_name(note.expired_to)} as their archive, which this command does not name. To "
+                    f"archive them, repeat compact with --expired-to {quote_name(note.expired_to)}. To discard them, "
+                    "remove that folder"
                 )
             deliver(files, run, found)
     files.remove_tree(layout.run_directory(run))
 
 
 def begin_to_take_back(files: LocalDirectory, run: str, version: int, target: str) -> None:
-    """Note down that ``run``, whose rows ``target`` got, is about to be rolled back; ``version`` is the newest."""
+    """Record that ``run``, whose rows ``target`` received, will be rolled back; ``version`` is the newest one."""
     files.mkdirs(layout.run_directory(run))
     _write_note(files, _rollback_of(run), _Note(version, target))
 
 
-def take_back(files: LocalDirectory, run: str, target: str, places: Places) -> None:
-    """Take back what a run that was rolled back has delivered.
+def take_back(files: LocalDirectory, run: str, target: str, places: AllowedPlaces) -> None:
+    """Remove the rows of a rolled back run from its archive.
 
-    Raises PlaceNotNamedError where ``places`` do not allow that; the note of ``begin_to_take_back`` stays then.
+    Raise PlaceNotNamedError if ``places`` do not allow that; the record of ``begin_to_take_back`` then stays.
     """
-    if receiver_named(target) is not None:
+    if find_receiver(target) is not None:
         found = places.find(target, run, "take back")
         if found is None:
             raise PlaceNotNamedError(
-                f"what run {run} dropped is in the table again. It stays in {shown(target)} as well, which this "
-                f"command does not name. To remove it there, repeat compact with --expired-to {shown(target)}"
+                f"the rows that run {run} dropped are restored. They also stay in {quote_name(target)}, which this "
+                f"command does not name. To remove them there, repeat compact with --expired-to {quote_name(target)}"
             )
         found.take_back(run)
     files.remove_tree(layout.run_directory(run))
     _tidy(files)
 
 
-def _taken_back(files: LocalDirectory, run: str, places: Places) -> bool:
-    """Whether the run was rolled back: what it had delivered then is taken back."""
+def _taken_back(files: LocalDirectory, run: str, places: AllowedPlaces) -> bool:
+    """Return whether the run was rolled back, after removing its rows from the archive."""
     note = _read_note(files, _rollback_of(run))
     if note is None:
         return False
-    undone = [(words.get("undoes"), _run_of(made)) for made in _since(files, note.version) if (words := words_of(made))]
+    undone = [
+        (words.get("undoes"), _run_of(made))
+        for made in _since(files, note.version)
+        if (words := read_run_metadata(made))
+    ]
     undoings = {undoes for undoes, _ in undone}  # a rollback that was too late is undone itself
     if any(undoes == run and by not in undoings for undoes, by in undone):
         take_back(files, run, note.expired_to, places)
@@ -197,9 +204,9 @@ def _tidy(files: LocalDirectory) -> None:
 
 
 def _settle(spark: Sparks, files: LocalDirectory, run: str, note: _Note, rows: _Rows | None) -> bool:
-    """Make of what was staged what has gone, with a file or more of each commit; False where nothing was committed.
+    """Turn staged rows into dropped rows, with at least one file for each commit. Return False if there is no commit.
 
-    Raises what reading older versions raises, and CorruptionError where what has gone is not found.
+    Raise the errors of reading older versions, and CorruptionError if the dropped rows are not found.
     """
     if files.stat(folder_of(run)) is not None:
         return True
@@ -215,8 +222,8 @@ def _settle(spark: Sparks, files: LocalDirectory, run: str, note: _Note, rows: _
         made = mine.get(part)
         if made is not None:
             before = [each for each in newer if each.version < made.version]
-            undisturbed = all(words_of(each) is not None and _run_of(each) in (run, None) for each in before)
-            dropped = rows_changed([made])[0] if _counts(made) else None
+            undisturbed = all(read_run_metadata(each) is not None and _run_of(each) in (run, None) for each in before)
+            dropped = count_changed_rows([made])[0] if _counts(made) else None
             if undisturbed and dropped in (None, rows_in(files, paths)):
                 continue
         for path in paths:
@@ -227,8 +234,8 @@ def _settle(spark: Sparks, files: LocalDirectory, run: str, note: _Note, rows: _
             if dropped is not None and dropped != found:
                 key = ", ".join(known.state.key_schema.names)
                 raise CorruptionError(
-                    f"{files.root}: version {made.version} has dropped {dropped:,} rows, and by the key {key} "
-                    f"{found:,} are found: is it the key? They are in version {made.version - 1}; to give them up, "
+                    f"{files.root}: the commit of version {made.version} dropped {dropped:,} rows, but {found:,} match "
+                    f"key {key}; {key} may not be unique. The rows are in version {made.version - 1}; to discard them, "
                     f"remove {files.root}/{layout.run_directory(run)}"
                 )
     files.rename(_staged(run), folder_of(run))
@@ -237,34 +244,34 @@ def _settle(spark: Sparks, files: LocalDirectory, run: str, note: _Note, rows: _
 
 
 def _rows(files: LocalDirectory, made: Commit) -> _Rows:
-    """The same of a commit of another run, whose transformers nobody has."""
-    schema, key = read_table(files).metadata.schema, (words_of(made) or {}).get("key", [])
+    """Return the form of the rows for a commit of another run, whose transformers are not known."""
+    schema, key = read_table(files).metadata.schema, (read_run_metadata(made) or {}).get("key", [])
     return _Rows(schema.names, describe(schema, [str(name) for name in key]))
 
 
 def _gone(spark: SparkSession, files: LocalDirectory, made: Commit, rows: _Rows) -> DataFrame:
-    """What a commit has dropped: the rows that are there before it, and whose key is not behind it."""
+    """Return the rows that a commit has dropped: those before it whose key is missing after it."""
     from pyspark.sql import functions as F
 
     key = rows.state.key_schema.names
-    with told(files):
+    with translate_errors(files):
         old, new = (
             spark.read.format("delta").option("versionAsOf", version).load(table_path(files))
             for version in (made.version - 1, made.version)
         )
         if old.columns != list(rows.names):
             raise RefusedError(
-                f"{files.root} has got other columns since version {made.version}, whose rows cannot be told by now. "
-                f"They are in version {made.version - 1}; to give them up, remove {files.root}/{OWN}"
+                f"the columns of {files.root} changed after version {made.version}, so the dropped rows cannot be "
+                f"archived. They are in version {made.version - 1}; to discard them, remove {files.root}/{OWN}"
             )
-        left = old.select(*(F.col(quoted(name)).alias(f"c{place}") for place, name in enumerate(rows.names)))
-        right = new.select(*(F.col(quoted(name)).alias(f"k{place}") for place, name in enumerate(key)))
+        left = old.select(*(F.col(quote_identifier(name)).alias(f"c{place}") for place, name in enumerate(rows.names)))
+        right = new.select(*(F.col(quote_identifier(name)).alias(f"k{place}") for place, name in enumerate(key)))
         same = [left[f"c{rows.names.index(name)}"].eqNullSafe(right[f"k{place}"]) for place, name in enumerate(key)]
         return left.join(right, functools.reduce(operator.and_, same), "left_anti")
 
 
 def _write(frame: DataFrame, files: LocalDirectory, run: str, part: int, rows: _Rows) -> int:
-    """Write the rows of ``frame`` into the run's folder, a file for each task that has some; how many there were."""
+    """Write the rows of ``frame`` into the run's folder, a file for each task that has some. Return their number."""
     names, state, factories, clock = rows.names, rows.state, rows.factories, rows.clock
 
     def work(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -282,7 +289,7 @@ def _write(frame: DataFrame, files: LocalDirectory, run: str, part: int, rows: _
             files.rename(scratch, path)
         yield pa.RecordBatch.from_pydict({"rows": [writer.written]})
 
-    with told(files):
+    with translate_errors(files):
         found: int = sum(row[0] for row in frame.mapInArrow(work, "rows long").collect())
     access = access_of_new(files, f"{LOG}/new")  # who may read the table may read these
     if access is not None:
@@ -292,28 +299,28 @@ def _write(frame: DataFrame, files: LocalDirectory, run: str, part: int, rows: _
 
 
 def _since(files: LocalDirectory, version: int) -> list[Commit]:
-    """The commits after a version; raises RefusedError where the log has not got them all any more."""
+    """Return the commits after a version. Raise RefusedError if the log no longer has all of them."""
     newer = list(itertools.takewhile(lambda made: made.version > version, commits(files)))
     if newer and newer[-1].version != version + 1:
         raise RefusedError(
-            f"{files.root}: its log begins with version {newer[-1].version} by now, so that what became of the run "
-            f"that was cut off at version {version} cannot be told. What it was to drop is in "
-            f"{files.root}/{layout.RUNS}; when it is not needed any more, remove that"
+            f"{files.root}: its log now begins with version {newer[-1].version}, so ttlsnap cannot tell whether the "
+            f"run that was interrupted at version {version} was committed. The rows that it was to drop are in "
+            f"{files.root}/{layout.RUNS}; remove that folder when you do not need them any more"
         )
     return newer
 
 
 def _run_of(made: Commit) -> Any:
-    return (words_of(made) or {}).get("run")
+    return (read_run_metadata(made) or {}).get("run")
 
 
 def _part(made: Commit) -> int:
-    """Which of its run's commits it is, from 0 on."""
-    return int((words_of(made) or {}).get("part", [1])[0]) - 1
+    """Return the number of the commit within its run, from 0 on."""
+    return int((read_run_metadata(made) or {}).get("part", [1])[0]) - 1
 
 
 def _counts(made: Commit) -> bool:
-    """Whether Delta has counted the rows: of partitions that go whole it does not always, and may be told not to."""
+    """Return whether Delta has counted the rows. It need not count those of partitions that it deletes as a whole."""
     return any(name in made.metrics for name in ("numDeletedRows", "numTargetRowsDeleted"))
 
 
@@ -337,7 +344,7 @@ def _read_note(files: LocalDirectory, path: str) -> _Note | None:
     if files.stat(path) is None:
         return None
     try:
-        found = typed(parse_json(files.read(path, _MAX_NOTE)), dict)
-        return _Note(typed(found["version"], int), typed(found["expired_to"], str))
+        found = require_type(parse_json(files.read(path, _MAX_NOTE)), dict)
+        return _Note(require_type(found["version"], int), require_type(found["expired_to"], str))
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptionError(f"{files.root}/{path} is no note of a run: {error}") from error
+        raise CorruptionError(f"{files.root}/{path} is not a note of a run: {error}") from error

@@ -1,4 +1,4 @@
-"""Committing to a table: under a run's name, once more where another writer was faster, errors in our own words."""
+"""Commits to a table: with the run's name, repeated if another writer was faster, with errors of ttlsnap's own."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ttlsnap.delta.cutoff import quoted
+from ttlsnap.delta.cutoff import quote_identifier
 from ttlsnap.delta.log import Commit, commits, newest_version
-from ttlsnap.engines.launch import first_lines, set_for_now
+from ttlsnap.engines.launch import first_lines, set_temporarily
 from ttlsnap.errors import BusyError, TtlsnapError, UnsupportedError
-from ttlsnap.filesystem import Directory
+from ttlsnap.storage.directory import Directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,15 +28,15 @@ _PAUSE_S = 0.5
 
 
 class ConflictError(TtlsnapError):
-    """Another writer has committed what this transaction had read."""
+    """Another writer has committed a change to the rows that this transaction has read."""
 
 
 class UnsureError(TtlsnapError):
-    """Delta raised, for whatever reason."""
+    """Delta raised an unexpected error, so it is not known whether it committed."""
 
 
-def words_of(commit: Commit) -> Mapping[str, Any] | None:
-    """What a run has left in its commit; None for a commit that is no run's."""
+def read_run_metadata(commit: Commit) -> Mapping[str, Any] | None:
+    """Return the metadata that a run has left in its commit; None for a commit that is not of a run."""
     try:
         found = json.loads(commit.user_metadata or "")
     except ValueError:
@@ -45,15 +45,15 @@ def words_of(commit: Commit) -> Mapping[str, Any] | None:
     return mine if isinstance(mine, dict) else None
 
 
-def rows_changed(made: Sequence[Commit]) -> tuple[int, int]:
-    """How many rows these commits dropped and rewrote, as their ``operationMetrics`` say; 0 where they do not."""
+def count_changed_rows(made: Sequence[Commit]) -> tuple[int, int]:
+    """Return the numbers of rows that these commits dropped and rewrote, from their ``operationMetrics``; 0 without."""
     kinds = (("numDeletedRows", "numTargetRowsDeleted"), ("numTargetRowsUpdated",))
     dropped, rewritten = (sum(_first(commit.metrics, names) for commit in made) for names in kinds)
     return dropped, rewritten
 
 
 def changes_rows(made: Commit) -> bool:
-    """Whether a run's commit drops or rewrites rows, and does not only purge or remember."""
+    """Return whether a run's commit drops or rewrites rows; a purge and a new property do not."""
     return made.operation in ("DELETE", "MERGE")
 
 
@@ -62,51 +62,51 @@ def _first(metrics: Mapping[str, Any], names: Sequence[str]) -> int:
 
 
 def table_path(files: Directory) -> str:
-    """The table's path for Spark: on this machine's own file system, whichever Spark's default is."""
+    """Return the table's path for Spark, on this machine's file system whatever Spark's default is."""
     return f"file://{files.root}"
 
 
 def sql_name(files: Directory) -> str:
-    """The table's name in SQL."""
-    return f"delta.{quoted(table_path(files))}"
+    """Return the table's name in SQL."""
+    return f"delta.{quote_identifier(table_path(files))}"
 
 
 def commit(spark: SparkSession, files: Directory, statement: str | Callable[[], str], words: Mapping[str, Any]) -> None:
     """Run ``statement`` as one commit with ``words`` in its ``userMetadata``, which no other commit has.
 
-    Where another writer was faster it is run again, after a pause that grows; BusyError when it was so every time.
+    If another writer was faster, run it again after a growing pause. Raise BusyError if that happened every time.
     """
     before = newest_version(files)
     for attempt in range(1, _TRIES + 1):
         try:
-            with named(spark, words), told(files):
+            with set_run_metadata(spark, words), translate_errors(files):
                 spark.sql(statement if isinstance(statement, str) else statement())
             return
         except ConflictError as conflict:
             if attempt == _TRIES:
                 raise BusyError(
-                    f"{files.root}: another writer was faster {_TRIES} times; this statement has changed nothing. Run "
-                    "again when the stream that writes is less busy, or is stopped; less at a time (--max-files, "
-                    f"--max-bytes) meets it less often.\n{conflict}"
+                    f"{files.root}: another writer committed first, {_TRIES} times; this statement changed nothing. "
+                    "Run again when that stream is less busy, or stopped. Smaller commits (--max-files, --max-bytes) "
+                    f"conflict less often.\n{conflict}"
                 ) from conflict
             time.sleep(_PAUSE_S * 2**attempt * (0.5 + random.random()))
         except UnsureError:
             # It may fail behind the commit, as in a hook: the log has the last word.
-            if any(words_of(made) == words for made in commits(files) if made.version > before):
+            if any(read_run_metadata(made) == words for made in commits(files) if made.version > before):
                 return
             raise
 
 
 @contextmanager
-def named(spark: SparkSession, words: Mapping[str, Any]) -> Iterator[None]:
-    """What is committed within has ``words`` as its user metadata."""
-    with set_for_now(spark, {_USER_METADATA: json.dumps({METADATA: words})}):
+def set_run_metadata(spark: SparkSession, words: Mapping[str, Any]) -> Iterator[None]:
+    """Give commits within the block ``words`` as their user metadata."""
+    with set_temporarily(spark, {_USER_METADATA: json.dumps({METADATA: words})}):
         yield
 
 
 @contextmanager
-def told(files: Directory) -> Iterator[None]:
-    """What Delta raises, as errors of our own."""
+def translate_errors(files: Directory) -> Iterator[None]:
+    """Turn the errors of Delta into errors of ttlsnap."""
     try:
         yield
     except TtlsnapError:
@@ -117,4 +117,6 @@ def told(files: Directory) -> Iterator[None]:
             raise ConflictError(text) from error
         unsupported = "DELTA_UNSUPPORTED_FEATURES" in text or "DELTA_INVALID_PROTOCOL" in text
         kind = UnsupportedError if unsupported else UnsureError
-        raise kind(f"{files.root}: Delta refuses it: {text}\n`ttlsnap history` tells what was committed") from error
+        raise kind(
+            f"{files.root}: Delta refuses the statement: {text}\n`ttlsnap history` shows what was committed"
+        ) from error

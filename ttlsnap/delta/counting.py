@@ -1,4 +1,4 @@
-"""What a run that deletes would drop: by the files' statistics and, where these do not decide, by reading a column."""
+"""The number of rows that a ``DELETE`` would drop, from the files' statistics, or from a column of the other files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ttlsnap.delta.reading import read_rows
 from ttlsnap.delta.report import TableReport
 
 
-def counted(plan: TablePlan, report: TableReport) -> TableReport:
-    """The report with the counts, and with how many files had to be opened for them."""
+def count_rows(plan: TablePlan, report: TableReport) -> TableReport:
+    """Return the report with the counts, and with the number of files that had to be opened."""
     entries, dropped, opened = 0, 0, 0
     for file, decision in zip(plan.live, plan.decided, strict=True):
         rows = file.rows
@@ -28,7 +28,7 @@ def counted(plan: TablePlan, report: TableReport) -> TableReport:
 
 
 def _read(plan: TablePlan, file: DataFile) -> tuple[int, int]:
-    """How many rows of a file would go, and how many it has."""
+    """Return how many rows of a file would be dropped, and how many it has."""
     assert plan.cutoffs is not None
     columns = {cutoff.column.names[0]: cutoff.column for _, cutoff in plan.cutoffs}
     fields = [field for field in plan.table.metadata.schema if field.name in columns]

@@ -1,10 +1,10 @@
-"""What is older than a moment, in a table: as SQL, and decided by the statistics of a file or by its column.
+"""The rows of a table that are older than a given time: as SQL, and decided by a file's statistics or by its column.
 
-The log has for the first columns of a table the least and the greatest value of each file, and how many are null. With
-these a file goes whole, stays whole, or has to be read. They are bounds, also where rows are marked as deleted.
+For the first columns of a table, the log has the minimum and maximum of each file, and the number of nulls. They show
+that a file is dropped completely, kept completely, or must be read. They are bounds even if rows are marked as deleted.
 
-Dangers: a timestamp's bounds are cut off to milliseconds, so that the greatest value may lie up to one behind its
-bound; a column goes by another, physical name where column mapping is on; a partition column has but its one value.
+Dangers: a timestamp's bounds are truncated to milliseconds, so the greatest value can be up to one millisecond above
+its bound. With column mapping, a column has another, physical name. A partition column has only one value in a file.
 
 Source: delta-io/delta, PROTOCOL.md (Per-file Statistics, Partition Value Serialization, Column Mapping).
 """
@@ -25,7 +25,7 @@ from ttlsnap.clock import EPOCH, MAX_INT64, MIN_INT64, to_micros
 from ttlsnap.delta.log import DataFile
 from ttlsnap.schema import types as T
 from ttlsnap.schema.types import StructField, StructType
-from ttlsnap.transform import Cutoff
+from ttlsnap.transform.protocols import Cutoff
 
 Mask = npt.NDArray[np.bool_]
 
@@ -39,7 +39,7 @@ PHYSICAL = "delta.columnMapping.physicalName"
 
 @dataclass(frozen=True)
 class Column:
-    """A column, or a field within one: its names from the top, as they are called and as the files call them."""
+    """A column, or a field within one: its names from the top, in the table and in the files."""
 
     names: tuple[str, ...]
     physical: tuple[str, ...]
@@ -47,12 +47,12 @@ class Column:
 
     @property
     def sql(self) -> str:
-        """As SQL names it."""
-        return ".".join(quoted(name) for name in self.names)
+        """The column's name in SQL."""
+        return ".".join(quote_identifier(name) for name in self.names)
 
 
 def column_at(schema: StructType, names: Sequence[str]) -> Column:
-    """The column of these names; they are known to be there."""
+    """Return the column with these names, which must exist."""
     physical: list[str] = []
     found: T.DataType = schema
     for name in names:
@@ -63,16 +63,16 @@ def column_at(schema: StructType, names: Sequence[str]) -> Column:
     return Column(tuple(names), tuple(physical), found)
 
 
-def quoted(name: str) -> str:
-    """A name as SQL takes it, whatever is in it."""
+def quote_identifier(name: str) -> str:
+    """Return a name quoted for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 @dataclass(frozen=True)
 class TableCutoff:
-    """Rows go where ``column`` is at most ``most``, a number in the column's own unit, and not null.
+    """The rule that drops rows whose ``column`` is at most ``most`` and not null.
 
-    ``most`` is microseconds for a timestamp and days for a date.
+    ``most`` is in the column's unit: microseconds for a timestamp, days for a date.
     """
 
     column: Column
@@ -80,13 +80,13 @@ class TableCutoff:
 
     @classmethod
     def of(cls, cutoff: Cutoff, column: Column) -> TableCutoff:
-        """The same in the column's unit: whatever is read as at most ``cutoff.at_us``, and nothing else."""
+        """Return the rule in the column's unit, for exactly the values that are read as at most ``cutoff.at_us``."""
         scale = cutoff.timestamp.scale
         return cls(column, cutoff.at_us // scale if scale > 0 else cutoff.at_us * -scale)
 
     @property
     def sql(self) -> str:
-        """The condition, with a literal of the column's own type, as Delta wants it to skip files."""
+        """The condition, with a literal of the column's own type, which Delta needs to skip files."""
         kind, name = self.column.type, self.column.sql
         if _is_time(kind):
             micros = self.most * _DAY_US if isinstance(kind, T.DateType) else self.most
@@ -110,7 +110,7 @@ class TableCutoff:
         return f"{name} IS NOT NULL" if self.most >= most else f"{name} <= {self.most}{_SUFFIXES[bits]}"
 
     def decide(self, file: DataFile) -> bool | None:
-        """Whether all rows of a file go (True), or none (False); None where it has to be read."""
+        """Return whether all rows of a file are dropped (True), or none (False); None if the file must be read."""
         if self.column.physical[0] in file.partition:
             value = self._parsed(file.partition[self.column.physical[0]], exact=True)
             return None if value is None else value.known and value.most <= self.most
@@ -126,7 +126,7 @@ class TableCutoff:
         return None
 
     def bounds(self, file: DataFile) -> tuple[int, int]:
-        """The least and the greatest value that a file may have, in the column's unit; where unknown, any number."""
+        """Return the minimum and maximum that a file can have, in the column's unit; the limits of int64 if unknown."""
         if self.column.physical[0] in file.partition:
             value = self._parsed(file.partition[self.column.physical[0]], exact=True)
             return (MIN_INT64, MAX_INT64) if value is None else (value.least, value.most)
@@ -136,9 +136,9 @@ class TableCutoff:
         return MIN_INT64 if low is None else low.least, MAX_INT64 if high is None else high.most
 
     def range_us(self, files: Sequence[DataFile], scale: int) -> tuple[int | None, int | None]:
-        """Return the oldest and the newest time that the files may have, in microseconds; None where unknown.
+        """Return the oldest and newest time that the files can have, in microseconds; None if unknown.
 
-        ``scale`` multiplies (or, negative, divides) a number of the column to give microseconds.
+        ``scale`` is the factor from the column's unit to microseconds; a negative one divides.
         """
         bounds = [self.bounds(file) for file in files if file.rows]
         least, most = min((low for low, _ in bounds), default=MIN_INT64), max((h for _, h in bounds), default=MAX_INT64)
@@ -149,7 +149,7 @@ class TableCutoff:
         return None if least == MIN_INT64 else micros(least), None if most == MAX_INT64 else micros(most)
 
     def mask(self, rows: pa.RecordBatch) -> Mask:
-        """Which rows go."""
+        """Return which rows are dropped."""
         kind = self.column.type
         column = rows.column(self.column.names[0])
         for name in self.column.names[1:]:
@@ -162,7 +162,7 @@ class TableCutoff:
         return found if self.most >= -(1 << 63) else np.zeros(len(found), np.bool_)
 
     def _bound(self, values: Any) -> Any:
-        """A bound, or the count of nulls, among those of all columns."""
+        """Return a bound or the number of nulls of the column, from those of all columns."""
         for name in self.column.physical:
             if not isinstance(values, Mapping):
                 return None
@@ -170,7 +170,7 @@ class TableCutoff:
         return values
 
     def _parsed(self, value: Any, exact: bool) -> _Range | None:
-        """What a value in the log says of values in the file; None where that is nothing."""
+        """Return a value of the log in the column's unit; None if it says nothing about the file."""
         kind = self.column.type
         if exact and value is None:
             return _Range(0, 0, known=False)

@@ -1,4 +1,4 @@
-"""The rows of a table as entries: columns of Arrow batches, cast when asked for, taken when something was dropped."""
+"""The rows of a table as entries: columns of Arrow batches, cast when they are read."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ttlsnap.entries import Int64, Mask, StateEntries
+from ttlsnap.entries.batch import Int64, Mask, StateEntries
+from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UnsupportedError, UsageError
-from ttlsnap.fields import Field
 from ttlsnap.schema.arrow import arrow_type
+from ttlsnap.schema.fields import Field
 from ttlsnap.schema.types import StructType
-from ttlsnap.state import StateDescriptor
 
 _LONG_DIGITS = 18
 _LONG = (pa.types.is_timestamp, pa.types.is_duration, pa.types.is_time64, pa.types.is_float64)
@@ -26,8 +26,8 @@ _LONG = (pa.types.is_timestamp, pa.types.is_duration, pa.types.is_time64, pa.typ
 class TableEntries(StateEntries):
     """Rows of a table.
 
-    ``batch`` has all columns of all rows of the batch, by their names; ``index`` tells which of them these are. The new
-    value of entry i, if it is ``rewritten``, is ``new[source[i]]``.
+    ``batch`` has all columns of all rows of the batch, by name. ``index`` has the positions of these rows in it. The
+    new value of entry i, if it is ``rewritten``, is ``new[source[i]]``.
     """
 
     batch: pa.RecordBatch
@@ -36,7 +36,7 @@ class TableEntries(StateEntries):
 
     @classmethod
     def of_batch(cls, state: StateDescriptor, batch: pa.RecordBatch) -> TableEntries:
-        """A batch as it comes from a table."""
+        """Return a batch as a table gives it."""
         size = batch.num_rows
         new = pa.array([], arrow_type(state.value_schema))
         return cls(state, np.arange(size), np.zeros(size, np.bool_), batch, new, np.zeros(size, np.int64))
@@ -68,7 +68,7 @@ class TableEntries(StateEntries):
 
     @property
     def new_values(self) -> pa.StructArray:
-        """The new values of the rewritten entries, one struct each."""
+        """Return the new values of the rewritten entries, one struct each."""
         return self.new.take(pa.array(self.source[self.rewritten]))
 
     def _taken(self, kept: Int64) -> TableEntries:
@@ -82,10 +82,10 @@ class TableEntries(StateEntries):
         except (pa.ArrowException, IndexError, TypeError, ValueError) as error:
             raise UsageError(f"replace_values: {values.type} is not {schema.simple_string}: {error}") from error
         if values.type.num_fields != len(schema) or values.null_count:
-            raise UsageError(f"replace_values wants structs of {len(schema)} fields, none of them null")
+            raise UsageError(f"replace_values needs structs of {len(schema)} fields, none of them null")
         for column, field in zip(columns, schema, strict=True):
             if column.null_count and not field.nullable:
-                raise UsageError(f"replace_values: {field.name} takes no null")
+                raise UsageError(f"replace_values: {field.name} cannot be null")
         new = pa.StructArray.from_arrays(columns, fields=list(arrow_type(schema)))
         source = self.source.copy()
         source[mask] = len(self.new) + np.arange(len(new))
@@ -117,7 +117,7 @@ def _cast(column: Any, kind: pa.DataType) -> pa.Array:
 
 
 def _words(column: pa.Array) -> Int64:
-    """What an UnsafeRow's word of the value has, as a number; 0 where it is null."""
+    """Return the numbers that the words of an UnsafeRow would have; 0 for null."""
     kind = column.type
     if pa.types.is_decimal(kind) and kind.precision <= _LONG_DIGITS:
         low = np.frombuffer(column.buffers()[1], "<i8")[::2]
@@ -127,5 +127,5 @@ def _words(column: pa.Array) -> Int64:
     elif any(is_kind(kind) for is_kind in _LONG):
         column = column.view(pa.int64())
     elif not (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
-        raise UnsupportedError(f"{kind} is of no fixed width")
+        raise UnsupportedError(f"{kind} has no fixed width")
     return np.asarray(column.cast(pa.int64()).fill_null(0))

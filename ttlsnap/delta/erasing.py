@@ -1,7 +1,7 @@
-"""Making what is logically gone physically gone: deletion vectors are purged, then old files vacuumed.
+"""Remove dropped rows from the disk: purge deletion vectors, then vacuum old files.
 
-Up to then a row that was deleted is in files that older versions still have, or in one that is still part of the table
-with a vector that marks it. The order matters: what the purge replaces is only old when it has been replaced.
+Before that, a dropped row is in files of older versions, or in a file of the table with a vector that marks it. The
+order matters: a file becomes old only when the purge replaces it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ttlsnap.delta.committing import commit, named, sql_name, told, words_of
+from ttlsnap.delta.committing import commit, read_run_metadata, set_run_metadata, sql_name, translate_errors
 from ttlsnap.delta.log import TableMetadata, commits, live_files, read_table
 from ttlsnap.delta.reading import place_of
 from ttlsnap.delta.report import Erasure
 from ttlsnap.delta.vectors import vector_path
-from ttlsnap.engines.launch import set_for_now
+from ttlsnap.engines.launch import set_temporarily
 from ttlsnap.errors import UsageError
-from ttlsnap.filesystem import LocalDirectory
+from ttlsnap.storage.local import LocalDirectory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,8 +32,8 @@ _HOUR_MS = 3_600_000
 _UNITS = {"week": 604_800.0, "day": 86_400.0, "hour": 3_600.0, "minute": 60.0, "second": 1.0, "millisecond": 1e-3}
 
 
-def retention_of(metadata: TableMetadata) -> timedelta | None:
-    """How long the table wants old files to be kept; None where that is not understood."""
+def read_retention(metadata: TableMetadata) -> timedelta | None:
+    """Return how long the table keeps old files; None if the property is not understood."""
     words = metadata.properties.get(_RETENTION, "interval 1 week").lower().removeprefix("interval").split()
     numbers, units = words[::2], [_UNITS.get(word.removesuffix("s")) for word in words[1::2]]
     if not words or len(words) % 2 or None in units or not all(n.removeprefix("+").isdigit() for n in numbers):
@@ -44,41 +44,45 @@ def retention_of(metadata: TableMetadata) -> timedelta | None:
 def check_retention(
     files: LocalDirectory, metadata: TableMetadata, retention_ms: int | None, yes: bool
 ) -> tuple[str, ...]:
-    """What a retention below the table's breaks, as a warning; raises UsageError for one without ``yes``."""
+    """Return a warning for a retention below the table's. Raise UsageError for one without ``yes``."""
     if retention_ms is None:
         return ()
-    least = retention_of(metadata)
+    least = read_retention(metadata)
     if least is not None and retention_ms >= least / timedelta(milliseconds=1):
         return ()
     broken = (
-        f"{files.root} wants old files to be kept for {metadata.properties.get(_RETENTION, 'interval 1 week')}: "
-        "with less, older versions cannot be read any more, nor be restored (ttlsnap rollback), readers and "
-        "streams that are at one of them fail, and a write that is under way may lose its files"
+        f"{files.root} keeps old files for {metadata.properties.get(_RETENTION, 'interval 1 week')}. With a shorter "
+        "time, older versions cannot be read or restored (ttlsnap rollback), readers and streams that use one of them "
+        "fail, and a write that is in progress may lose its files"
     )
     if not yes:
-        raise UsageError(f"{broken}. If that may be: --yes")
+        raise UsageError(f"{broken}. To accept that: --yes")
     return (broken,)
 
 
 def erase(
     spark: SparkSession, files: LocalDirectory, words: Mapping[str, Any], retention_ms: int | None
 ) -> tuple[Erasure, datetime | None]:
-    """Purge and vacuum. Also when the rest of the old files may go; None where none is left, or it cannot be told."""
+    """Purge and vacuum. Return the results, and when the remaining old files may go (None: none, or unknown)."""
     table = read_table(files)
     purged = None
     if any(file.vector is not None for file in live_files(files, table.version)):
         mine = {**words, "part": "purge"}
         commit(spark, files, f"REORG TABLE {sql_name(files)} APPLY (PURGE)", mine)
-        purged = next((made.version for made in commits(files) if words_of(made) == mine), None)
+        purged = next((made.version for made in commits(files) if read_run_metadata(made) == mine), None)
     statement = f"VACUUM {sql_name(files)}"
     settings = {_LISTING: str(min(int(str(spark.conf.get(_LISTING))), _LISTING_TASKS))}
     if retention_ms is not None:
         statement += f" RETAIN {retention_ms / _HOUR_MS:.6f} HOURS"
         settings[_CHECK] = "false"
-    with set_for_now(spark, settings), named(spark, {**words, "part": "vacuum"}), told(files):
+    with (
+        set_temporarily(spark, settings),
+        set_run_metadata(spark, {**words, "part": "vacuum"}),
+        translate_errors(files),
+    ):
         spark.sql(statement)
     left = _left(files)
-    least = retention_of(table.metadata)
+    least = read_retention(table.metadata)
     gone = None
     if left and least is not None:
         gone = datetime.now(UTC) + least
@@ -86,10 +90,10 @@ def erase(
 
 
 def _left(files: LocalDirectory) -> list[str] | None:
-    """The files in the table's folder that are no part of its newest version; None where it has some elsewhere.
+    """Return the files in the table's folder that its newest version does not have; None if it has files elsewhere.
 
-    What is hidden to ``VACUUM`` is no data: folders and files whose names begin with a dot or an underscore, but for
-    change data, and partitions by such a column.
+    As for ``VACUUM``, folders and files whose names begin with a dot or an underscore are not data, except change data
+    and partitions by such a column.
     """
     files_of_it = live_files(files, read_table(files).version)
     live = {place_of(file) for file in files_of_it}

@@ -1,4 +1,4 @@
-"""What a table asks of those that read and write it: refused by name where it is not known, warned of where it matters.
+"""The protocol and features of a table: unknown ones are refused by name, others can cause a warning.
 
 Source: delta-io/delta, PROTOCOL.md (Valid Feature Names in Table Features).
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ttlsnap.delta.log import TableState, commits
 from ttlsnap.errors import RefusedError, UnsupportedError
-from ttlsnap.filesystem import Directory
+from ttlsnap.storage.directory import Directory
 
 READ = frozenset(
     {
@@ -51,29 +51,27 @@ _ADDS_ONLY = ("WRITE", "STREAMING UPDATE", "CREATE TABLE", "CREATE TABLE AS SELE
 
 
 def check_features(files: Directory, table: TableState) -> None:
-    """Raises UnsupportedError for a protocol or a feature that is not known, RefusedError where no row may go."""
+    """Raise UnsupportedError for an unknown protocol or feature, and RefusedError for a table that is append-only."""
     protocol = table.protocol
     if protocol.reader > _READER or protocol.writer > _WRITER:
         raise UnsupportedError(
-            f"{files.root} asks for reader version {protocol.reader} and writer version {protocol.writer} of Delta's "
-            f"protocol; known are {_READER} and {_WRITER}"
+            f"{files.root} needs reader version {protocol.reader} and writer version {protocol.writer} of Delta's "
+            f"protocol; ttlsnap knows {_READER} and {_WRITER}"
         )
     unknown = sorted({*protocol.reader_features} - READ) + sorted({*protocol.writer_features} - WRITTEN)
     if unknown:
-        raise UnsupportedError(
-            f"{files.root} has table features that are not known: {', '.join(dict.fromkeys(unknown))}"
-        )
+        raise UnsupportedError(f"{files.root} has unknown table features: {', '.join(dict.fromkeys(unknown))}")
     if table.metadata.properties.get("delta.appendOnly", "").lower() == "true":
         raise RefusedError(
-            f"{files.root} takes no deletes: its property delta.appendOnly is true. If rows are to expire: "
-            "ALTER TABLE ... SET TBLPROPERTIES ('delta.appendOnly' = 'false')"
+            f"{files.root} does not allow deletes: its property delta.appendOnly is true. To allow them: ALTER TABLE "
+            "... SET TBLPROPERTIES ('delta.appendOnly' = 'false')"
         )
 
 
 def downstream_warnings(files: Directory, table: TableState) -> list[str]:
-    """What a stream that reads the table will make of rows that go, as far as the log tells."""
+    """Return warnings about streams that read the table and will meet dropped rows, as far as the log shows them."""
     if table.metadata.properties.get("delta.enableChangeDataFeed", "").lower() == "true":
-        return ["the change data feed is on: whoever reads it will see each row that goes as a delete"]
+        return ["the change data feed is on: its readers see each dropped row as a delete"]
     first = None
     for commit in commits(files):
         first = commit.version
@@ -81,7 +79,7 @@ def downstream_warnings(files: Directory, table: TableState) -> list[str]:
             return []
     if first == 0:
         return [
-            "so far rows were only added to this table: a stream that reads it will fail at the first version in which "
-            "some are gone (DELTA_SOURCE_TABLE_IGNORE_CHANGES), unless it has the option skipChangeCommits"
+            "until now this table was append-only: a stream that reads it will fail at the first version that removes "
+            "rows (DELTA_SOURCE_TABLE_IGNORE_CHANGES), unless it has the option skipChangeCommits"
         ]
     return []

@@ -1,4 +1,4 @@
-"""``inspect`` of a Delta table, without a JVM: what it is, how many rows it has, how old they are, a few of them."""
+"""``inspect`` of a Delta table without a JVM: its facts, the number and ages of its rows, and a few rows."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from datetime import timedelta
 from typing import Any
 
 from ttlsnap.clock import MICROS, Clock, TimeCharacteristic, iso
-from ttlsnap.delta.committing import words_of
+from ttlsnap.delta.committing import read_run_metadata
 from ttlsnap.delta.entries import TableEntries
-from ttlsnap.delta.erasing import retention_of
+from ttlsnap.delta.erasing import read_retention
 from ttlsnap.delta.features import check_features
 from ttlsnap.delta.log import Commit, DataFile, TableState, commits, live_files, open_table, read_table
-from ttlsnap.delta.planning import clock_of, describe, in_columns, last_written
+from ttlsnap.delta.planning import clock_of, describe, find_last_write, in_columns
 from ttlsnap.delta.reading import read_rows
-from ttlsnap.delta.report import summed
+from ttlsnap.delta.report import sum_known
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.entries.json_text import to_json_values
+from ttlsnap.entries.timestamps import timestamp_field
 from ttlsnap.errors import RefusedError, UsageError
-from ttlsnap.filesystem import LocalDirectory
-from ttlsnap.inspection import StateInspection
-from ttlsnap.rendering import to_json_values
-from ttlsnap.scanning import Histogram
-from ttlsnap.state import StateDescriptor
-from ttlsnap.timestamps import timestamp_field
+from ttlsnap.inspection.model import StateInspection
+from ttlsnap.inspection.sample import Histogram
+from ttlsnap.storage.local import LocalDirectory
 
 
 @dataclass
 class TableInspection:
-    """What ``inspect`` found. ``last`` is the newest commit of rows that is no run's, ``runs`` how many there were."""
+    """The result of ``inspect``. ``last`` is the newest commit of rows that no run made, ``runs`` counts the runs."""
 
     target: str
     table: TableState
@@ -39,13 +39,13 @@ class TableInspection:
 
     @property
     def marked(self) -> int:
-        """Rows that are marked as deleted, and still in the files."""
+        """The number of rows that are marked as deleted and still in the files."""
         return sum(file.deleted for file in self.live)
 
     def to_json(self) -> dict[str, Any]:
-        """The document of ``inspect --format json``."""
+        """Return the document of ``inspect --format json``."""
         metadata, protocol = self.table.metadata, self.table.protocol
-        retention = retention_of(metadata)
+        retention = read_retention(metadata)
         document: dict[str, Any] = {
             "target": self.target,
             "kind": "table",
@@ -87,11 +87,11 @@ def inspect_table(
 ) -> TableInspection:
     """Describe the newest version of the table ``target``.
 
-    ``entries`` is how many rows to show; ``age`` sorts all of them by how old ``timestamp`` says they are. Raises a
+    ``entries`` is the number of rows to show. ``age`` counts all rows by their age according to ``timestamp``. Raise a
     ``TtlsnapError``.
     """
     if age != (timestamp is not None):
-        raise UsageError("--age of a Delta table goes with --timestamp, the column that holds a row's time")
+        raise UsageError("--age of a Delta table needs --timestamp, the column with the time of a row")
     files = open_table(target)
     table = read_table(files)
     key: tuple[str, ...] = ()
@@ -101,15 +101,17 @@ def inspect_table(
         key = table.metadata.key_of((), files.root)
     state = describe(table.metadata.schema, key)
     live = live_files(files, table.version)
-    rows = StateInspection(state, state.state, summed(file.size for file in live), summed(file.rows for file in live))
+    rows = StateInspection(
+        state, state.state, sum_known(file.size for file in live), sum_known(file.rows for file in live)
+    )
     made = list(commits(files))
     found = TableInspection(
         target=files.root,
         table=table,
         rows=rows,
         live=live,
-        last=last_written(files),
-        runs=len({words["run"] for commit in made if (words := words_of(commit)) and words.get("run")}),
+        last=find_last_write(files),
+        runs=len({words["run"] for commit in made if (words := read_run_metadata(commit)) and words.get("run")}),
     )
     if age and timestamp is not None:
         rows.age = _ages(found, files, state, timestamp, clock_of(files, now))
@@ -118,8 +120,8 @@ def inspect_table(
     return found
 
 
-def written_at(found: TableInspection) -> str:
-    """When rows were last written, other than by a run."""
+def describe_last_write(found: TableInspection) -> str:
+    """Return when rows were last written by anything but a run."""
     moment = found.last.timestamp_ms if found.last else None
     return "unknown" if moment is None else str(iso(moment * MICROS))
 

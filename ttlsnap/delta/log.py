@@ -1,14 +1,16 @@
-"""What a Delta table says of itself, read from its transaction log without a JVM: protocol and metadata.
+"""The transaction log of a Delta table, read without a JVM: protocol, metadata, data files and commits.
 
     _delta_log/00000000000000000012.json                                 a commit: an action on each line
     _delta_log/00000000000000000010.checkpoint.parquet                   all actions up to there, a column for each kind
     _delta_log/00000000000000000010.checkpoint.0000000001.0000000002.parquet     the same in parts
     _delta_log/00000000000000000010.checkpoint.<uuid>.json or .parquet   the same with files in others (V2)
 
-The newest protocol and the newest metadata count: those of the newest checkpoint, and of the commits behind it.
+The newest protocol and the newest metadata count: those of the newest checkpoint, and of the commits after it.
 
-Dangers: a log is cleaned up from the front, so without a checkpoint the first commit has to be there, and with one the
-next; a gap would hide a newer schema. Where a catalog is the one that commits, the log does not have the last word.
+Dangers: Delta removes the oldest commits. So without a checkpoint the first commit must exist, and with one the commit
+after it; a gap could hide a newer schema. If a catalog holds the commits, the log is not complete.
+
+``docs/delta.md`` explains why ``deltalake`` does not read the log here.
 
 Source: delta-io/delta, PROTOCOL.md, and tables of Delta 4.4.
 """
@@ -23,10 +25,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError, UsageError
-from ttlsnap.filesystem import Directory, LocalDirectory, is_local, open_local
 from ttlsnap.schema.json import parse_struct
+from ttlsnap.schema.strict_json import parse_json, require_type
 from ttlsnap.schema.types import StructType
-from ttlsnap.strict_json import parse_json, typed
+from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.local import LocalDirectory
+from ttlsnap.storage.open import open_local
+from ttlsnap.storage.uris import is_local
 
 LOG = "_delta_log"
 KEY = "ttlsnap.key"
@@ -42,7 +47,7 @@ _HEAD = 64
 
 @dataclass(frozen=True)
 class Protocol:
-    """What a reader and a writer have to know; the features are sorted, and empty before version 3 or 7."""
+    """The versions and features that readers and writers must support. Features are sorted, and empty before 3 or 7."""
 
     reader: int
     writer: int
@@ -61,23 +66,23 @@ class TableMetadata:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns of a row's key, where the table remembers them."""
+        """The columns of a row's key, if the table has recorded them."""
         text = self.properties.get(KEY, "")
         if text.startswith("["):
             with contextlib.suppress(ValueError, TypeError):
-                return tuple(typed(name, str) for name in typed(parse_json(text), list))
+                return tuple(require_type(name, str) for name in require_type(parse_json(text), list))
         return tuple(name.strip() for name in text.split(",") if name.strip())
 
     def key_of(self, named: Sequence[str], table: str) -> tuple[str, ...]:
-        """The columns ``named`` for a key, as the table spells them; left out, those that it remembers.
+        """Return the columns ``named`` for a key, as the table spells them; by default those that it has recorded.
 
-        Raises UsageError for one that it has not.
+        Raise UsageError for a column that the table does not have.
         """
         spelled = {name.lower(): name for name in self.schema.names}  # to Spark's SQL they are the same
         for name in named or self.key:
             if name.lower() not in spelled:
                 columns = ", ".join(self.schema.names)
-                raise UsageError(f"{table} has no column {name} for a key; its columns are {columns}")
+                raise UsageError(f"{table} has no column {name}; its columns are {columns}")
         return tuple(dict.fromkeys(spelled[name.lower()] for name in named or self.key))
 
 
@@ -91,42 +96,41 @@ class TableState:
 
 
 def key_property(names: Sequence[str]) -> str:
-    """The value of the property that names these columns."""
+    """Return the value of the property that names these columns."""
     plain = all(name == name.strip() and "," not in name and not name.startswith("[") for name in names)
     return ",".join(names) if plain else json.dumps(list(names))
 
 
 def is_table(files: Directory) -> bool:
-    """Whether the directory is that of a Delta table."""
+    """Return whether the directory is that of a Delta table."""
     return files.stat(LOG) is not None
 
 
 def open_table(target: str) -> LocalDirectory:
-    """The folder of a table; raises UnsupportedError for one that is not on this machine's file systems."""
+    """Return the folder of a table. Raise UnsupportedError if it is not on a file system of this machine."""
     if not is_local(target):
         raise UnsupportedError(
-            f"{target} is a Delta table in an object store or HDFS, and tables are looked after on file systems only; "
-            "of what is there, checkpoints are"
+            f"{target} is a Delta table in an object store or HDFS. ttlsnap supports tables on file systems only"
         )
     return open_local(target)
 
 
 def read_table(files: Directory) -> TableState:
-    """The newest version of a table.
+    """Return the newest version of a table.
 
-    Raises NotACheckpointError for what is no table, CorruptionError for a log with a gap or without what has to be
-    there, UnsupportedError where a catalog has the last word.
+    Raise NotACheckpointError for a folder that is not a table, CorruptionError for a log with a gap or without protocol
+    or metadata, and UnsupportedError if a catalog holds the commits.
     """
     names = [info.name for info in files.list(LOG)]
     commits = sorted(int(found[1]) for name in names if (found := _COMMIT.fullmatch(name)))
     checkpoint, parts = _newest_checkpoint(names)
     if not commits and not parts:
-        raise NotACheckpointError(f"{files.root} is no Delta table: its {LOG} has no commit")
+        raise NotACheckpointError(f"{files.root} is not a Delta table: its {LOG} has no commit")
     behind = [version for version in commits if checkpoint is None or version > checkpoint]
     first = 0 if checkpoint is None else checkpoint + 1
     if behind != list(range(first, first + len(behind))):
         missing = next(version for version in range(first, behind[-1]) if version not in behind)
-        raise CorruptionError(f"{files.root}/{LOG}/{missing:020d}.json is missing: newer versions build on it")
+        raise CorruptionError(f"{files.root}/{LOG}/{missing:020d}.json is missing; newer versions need it")
     protocol: dict[str, Any] | None = None
     metadata: dict[str, Any] | None = None
     for name in [*parts, *(f"{version:020d}.json" for version in behind)]:
@@ -140,15 +144,17 @@ def read_table(files: Directory) -> TableState:
     try:
         made = _protocol(protocol), _metadata(metadata)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise CorruptionError(f"{files.root}/{LOG}: a protocol or metadata of another form: {error!r}") from error
+        raise CorruptionError(f"{files.root}/{LOG}: its protocol or metadata has an unknown form: {error!r}") from error
     elsewhere = [name for name in _ELSEWHERE if name in (*made[0].reader_features, *made[0].writer_features)]
     if elsewhere:
-        raise UnsupportedError(f"{files.root}: a catalog commits to this table ({elsewhere[0]}), not its log")
+        raise UnsupportedError(
+            f"{files.root}: a catalog, not the log, holds the commits of this table ({elsewhere[0]})"
+        )
     return TableState(behind[-1] if behind else (checkpoint or 0), *made)
 
 
 def _newest_checkpoint(names: list[str]) -> tuple[int | None, list[str]]:
-    """The version of the newest whole checkpoint, and its files; of several of one version any will do."""
+    """Return the version of the newest complete checkpoint, and its files. Several of one version are equivalent."""
     whole: dict[int, list[str]] = {}
     parts: dict[tuple[int, int], list[str]] = {}
     for name in names:
@@ -168,7 +174,7 @@ def _newest_checkpoint(names: list[str]) -> tuple[int | None, list[str]]:
 
 
 def _actions(files: Directory, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The protocol and metadata actions of a file of the log, with their kinds."""
+    """Yield the protocol and metadata actions of a file of the log, with their kinds."""
     kinds = ("protocol", "metaData")
     if path.endswith(".parquet"):
         for row in _parquet_rows(files, path, kinds):
@@ -190,15 +196,15 @@ def _lines(files: Directory, path: str) -> Iterator[bytes]:
 
 
 def _parsed(files: Directory, path: str, line: bytes) -> dict[str, dict[str, Any]]:
-    """The action of a line, by its kind."""
+    """Return the action of a line, by its kind."""
     try:
-        return {kind: typed(action, dict) for kind, action in typed(parse_json(line), dict).items()}
+        return {kind: require_type(action, dict) for kind, action in require_type(parse_json(line), dict).items()}
     except (ValueError, TypeError) as error:
-        raise CorruptionError(f"{files.root}/{path} has a line that is no action: {error}") from error
+        raise CorruptionError(f"{files.root}/{path} has a line that is not an action: {error}") from error
 
 
 def _parquet_rows(files: Directory, path: str, kinds: tuple[str, ...]) -> Iterator[dict[str, dict[str, Any]]]:
-    """The actions of these kinds in a checkpoint, each by its kind."""
+    """Yield the actions of these kinds in a checkpoint, each by its kind."""
     import pyarrow as pa  # a log without a checkpoint is read in no time, and a look at a checkpoint of Spark's, too
     import pyarrow.parquet as pq
 
@@ -211,7 +217,7 @@ def _parquet_rows(files: Directory, path: str, kinds: tuple[str, ...]) -> Iterat
                     column = batch.column(kind)
                     yield from ({kind: row} for row in column.filter(column.is_valid()).to_pylist())
     except (pa.ArrowException, OSError, ValueError) as error:  # whatever a damaged file makes of Arrow
-        raise CorruptionError(f"{files.root}/{path} is no checkpoint: {str(error)[:200]}") from error
+        raise CorruptionError(f"{files.root}/{path} is not a checkpoint of the log: {str(error)[:200]}") from error
 
 
 def _protocol(action: dict[str, Any]) -> Protocol:
@@ -231,12 +237,12 @@ def _metadata(action: dict[str, Any]) -> TableMetadata:
 
 @dataclass(frozen=True)
 class DataFile:
-    """A data file that is part of a table.
+    """A data file of a table.
 
-    ``path`` is as the log has it, percent-encoded and relative to the table, or a URI. ``partition`` has the partition
-    columns' values as text, by their physical names. ``stats`` is what the log knows of the columns, empty where it
-    does not. ``deleted`` rows of it are in the deletion vector that ``vector`` describes. ``modified_ms`` is when it
-    was made, in milliseconds since the epoch.
+    ``path`` is percent-encoded and relative to the table, or a URI, as in the log. ``partition`` has the values of the
+    partition columns as text, by their physical names. ``stats`` has the log's statistics of the columns, or nothing.
+    ``vector`` describes the deletion vector of its ``deleted`` rows. ``modified_ms`` is the time of its creation, in
+    milliseconds since the epoch.
     """
 
     path: str
@@ -248,23 +254,23 @@ class DataFile:
 
     @property
     def deleted(self) -> int:
-        """How many of its rows a deletion vector marks as gone."""
+        """The number of its rows that a deletion vector marks as deleted."""
         return 0 if self.vector is None else int(self.vector["cardinality"])
 
     @property
     def rows(self) -> int | None:
-        """How many rows it has that are not deleted; None where the log does not say."""
+        """The number of its rows that are not deleted; None if the log does not have it."""
         count = self.stats.get("numRecords")
         return int(count) - self.deleted if isinstance(count, int) else None
 
 
 def newest_version(files: Directory) -> int:
-    """The number of the last commit; -1 where there is none."""
+    """Return the number of the last commit; -1 if there is none."""
     return max((int(one[1]) for info in files.list(LOG) if (one := _COMMIT.fullmatch(info.name))), default=-1)
 
 
 def live_files(files: Directory, version: int) -> list[DataFile]:
-    """The data files of a version that ``read_table`` has told of."""
+    """Return the data files of a version that ``read_table`` has returned."""
     names = [
         info.name
         for info in files.list(LOG)
@@ -291,7 +297,7 @@ def live_files(files: Directory, version: int) -> list[DataFile]:
 
 
 def _added(files: Directory, path: str) -> Iterator[dict[str, Any]]:
-    """The files that a checkpoint, or a sidecar of one, names."""
+    """Yield the files that a checkpoint and its sidecars name."""
     sidecars: list[str] = []
     rows = (
         (_parsed(files, path, line) for line in _lines(files, path))
@@ -308,7 +314,7 @@ def _added(files: Directory, path: str) -> Iterator[dict[str, Any]]:
 
 
 def _identity(action: Mapping[str, Any]) -> tuple[str, str]:
-    """A file with a deletion vector is another entry than the same without."""
+    """Return the identity of a file's entry: with a deletion vector, the same file is another entry."""
     vector = action.get("deletionVector") or {}
     parts = (vector.get("storageType"), vector.get("pathOrInlineDv"), vector.get("offset"))
     return str(action["path"]), "" if not vector else ":".join(map(str, parts))
@@ -327,12 +333,12 @@ def _data_file(files: Directory, action: Mapping[str, Any]) -> DataFile:
             modified_ms=int(action["modificationTime"]),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise CorruptionError(f"{files.root}/{LOG}: a file's entry of another form: {error!r}") from error
+        raise CorruptionError(f"{files.root}/{LOG}: the entry of a file has an unknown form: {error!r}") from error
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit of a table: its moment in milliseconds since the epoch, and what its writer says of it.
+    """A commit of a table: its time in milliseconds since the epoch, and its writer's information.
 
     ``path`` is its file.
     """
@@ -346,7 +352,7 @@ class Commit:
 
 
 def commits(files: Directory) -> Iterator[Commit]:
-    """The commits that the log still has, newest first; of one whose writer says nothing there is but the number."""
+    """Yield the log's commits, newest first. One without its writer's information has only its number."""
     names = (_COMMIT.fullmatch(info.name) for info in files.list(LOG))
     for version in sorted((int(one[1]) for one in names if one), reverse=True):
         path = f"{LOG}/{version:020d}.json"
@@ -370,5 +376,5 @@ def commits(files: Directory) -> Iterator[Commit]:
 
 
 def changes_data(files: Directory, commit: Commit) -> bool:
-    """Whether a commit has added or removed rows: to write files anew, or to say something of the table, does not."""
+    """Return whether a commit added or removed rows. Rewriting files and changing properties do not."""
     return any(_CHANGES.search(line) for line in _lines(files, commit.path))

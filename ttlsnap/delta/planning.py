@@ -1,7 +1,7 @@
-"""What a run on a table will look at, and how: the rows as a state, the moments, the files, and the parts.
+"""The plan of a run on a table: the rows as a state, the cutoffs, the files, and the parts.
 
-Where all transformers do nothing but drop what is older than a moment, Delta is told to ``DELETE`` that; everything
-else is a scan (``rewriting``).
+If all transformers only drop rows older than a given time, Delta runs a ``DELETE``. Everything else is a scan
+(``rewriting``).
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from functools import cached_property
 from typing import Any
 
 from ttlsnap.clock import MICROS, Clock, moment_of
-from ttlsnap.delta.committing import words_of
+from ttlsnap.delta.committing import read_run_metadata
 from ttlsnap.delta.cutoff import TableCutoff, column_at
 from ttlsnap.delta.log import KEY, Commit, DataFile, TableState, changes_data, commits, live_files
+from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UsageError
-from ttlsnap.filesystem import LocalDirectory
 from ttlsnap.schema import types as T
 from ttlsnap.schema.types import StructType
-from ttlsnap.state import StateDescriptor
-from ttlsnap.transform import Cutoff, NamesFields, PlansStates, StatesCutoff, StateSnapshotTransformerFactory
-from ttlsnap.transforming import create
+from ttlsnap.storage.local import LocalDirectory
+from ttlsnap.transform.chain import create
+from ttlsnap.transform.protocols import Cutoff, NamesFields, PlansStates, StatesCutoff, StateSnapshotTransformerFactory
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one commit may touch: data files, and their bytes; None where that is not limited."""
+    """The limits of one commit: data files, and their bytes; None for no limit."""
 
     files: int | None = None
     bytes: int | None = None
@@ -35,16 +35,16 @@ class Limits:
         return self.files is not None or self.bytes is not None
 
     def allow(self, files: int, size: int) -> bool:
-        """Whether so much is within the limits."""
+        """Return whether so many files and bytes are within the limits."""
         return (self.files is None or files <= self.files) and (self.bytes is None or size <= self.bytes)
 
 
 @dataclass(frozen=True)
 class TablePlan:
-    """What a run will do.
+    """The plan of a run.
 
-    ``cutoffs`` are the moments, each as a transformer states it and as the table has it, if nothing else is done; None
-    where rows have to be looked at by a transformer.
+    ``cutoffs`` has the cutoff of each transformer, in its form and in the table's. It is None if a transformer has to
+    see the rows.
     """
 
     files: LocalDirectory
@@ -57,12 +57,12 @@ class TablePlan:
 
     @cached_property
     def live(self) -> list[DataFile]:
-        """The data files of the version that is looked at."""
+        """The data files of the version."""
         return live_files(self.files, self.table.version)
 
     @cached_property
     def decided(self) -> list[bool | None]:
-        """Of each file whether it goes whole (True), stays whole (False); None where that has to be read."""
+        """For each file: dropped completely (True), kept completely (False), or to be read (None)."""
         if self.cutoffs is None:
             return [None] * len(self.live)
         found = []
@@ -73,17 +73,17 @@ class TablePlan:
 
     @property
     def remembered(self) -> bool:
-        """Whether the table knows the key."""
+        """Whether the table has recorded the key."""
         return self.table.metadata.key == self.key
 
     @property
     def sql(self) -> str:
-        """The condition of a row that goes, where nothing else is done."""
+        """The condition of the dropped rows, if the run only drops rows."""
         return " OR ".join(table.sql for _, table in self.cutoffs or ())
 
     @property
     def timestamp(self) -> str | None:
-        """The names of the fields that are judged by."""
+        """The names of the fields that decide about a row."""
         if self.cutoffs is None:
             return None
         return ", ".join(dict.fromkeys(cutoff.timestamp.field.name for cutoff, _ in self.cutoffs))
@@ -96,17 +96,17 @@ def plan_table(
     key: Sequence[str],
     now: str,
 ) -> TablePlan:
-    """Raises UsageError for a key that is no column, or where there is none, and what transformers raise."""
+    """Return the plan. Raise UsageError for an unknown or missing key, and the errors of the transformers."""
     schema = table.metadata.schema
     named = table.metadata.key_of(key, files.root)
     if not named:
         raise UsageError(
-            f"{files.root}: say which columns a row goes by, --key COLUMN; the table remembers it "
-            f"(its property {KEY}). Its columns are {', '.join(schema.names)}"
+            f"{files.root}: name the columns of the table's key with --key COLUMN. The table remembers them (property "
+            f"{KEY}). Its columns are {', '.join(schema.names)}"
         )
     for field in schema:
         if field.name in named and _has_map(field.type):
-            raise UsageError(f"{files.root}: {field.name} is a {field.type.simple_string}, by which no row can go")
+            raise UsageError(f"{files.root}: {field.name} is a {field.type.simple_string}, which cannot be a key")
     state = describe(schema, named)
     clock = clock_of(files, now)
     factories = []
@@ -128,7 +128,7 @@ def plan_table(
         assert cutoffs is not None
         cutoffs.append((cutoff, TableCutoff.of(cutoff, column_at(schema, names))))
     if cutoffs == []:
-        raise UsageError(f"{files.root} is a Delta table, of which Spark stores no times: --ttl and --timestamp")
+        raise UsageError(f"{files.root} is a Delta table, for which Spark stores no times; use --ttl and --timestamp")
     return TablePlan(
         files,
         table,
@@ -141,7 +141,7 @@ def plan_table(
 
 
 def describe(schema: StructType, key: Sequence[str]) -> StateDescriptor:
-    """A table's rows as a state: the key's columns, and all others."""
+    """Return a table's rows as a state: the columns of the key, and all others."""
     return StateDescriptor(
         operator=0,
         operator_name="table",
@@ -154,7 +154,7 @@ def describe(schema: StructType, key: Sequence[str]) -> StateDescriptor:
 
 
 def in_columns(name: str, state: StateDescriptor) -> str:
-    """A column's name, as the table has it, with the side that it is on; one that has it already as it is."""
+    """Return a column's name with its side, ``key`` or ``value``; a name that has a side stays as it is."""
     top = name.split(".", 1)[0].split(":", 1)[0].strip("`")
     if top in state.key_schema.names:
         return f"key.{name}"
@@ -162,12 +162,12 @@ def in_columns(name: str, state: StateDescriptor) -> str:
 
 
 def clock_of(files: LocalDirectory, now: str) -> Clock:
-    """The moment that ``--now`` names: ``checkpoint`` is when rows were last written, other than by a run."""
+    """Return the time that ``--now`` names; ``checkpoint`` is when rows were last written by anything but a run."""
     if now == "checkpoint":
-        last = last_written(files)
+        last = find_last_write(files)
         if last is None or last.timestamp_ms is None:
             raise UsageError(
-                f"{files.root}: no commit that the log still has says when rows were written; give --now wall or a time"
+                f"{files.root}: the log no longer records when rows were written; use --now wall, or --now with a time"
             )
         moment = last.timestamp_ms * MICROS
     else:
@@ -175,26 +175,26 @@ def clock_of(files: LocalDirectory, now: str) -> Clock:
     return Clock(moment, moment, now if now in ("wall", "checkpoint") else "given")
 
 
-def last_written(files: LocalDirectory) -> Commit | None:
-    """The newest commit that added or removed rows and is no run's: maintenance goes on when a stream has stopped.
+def find_last_write(files: LocalDirectory) -> Commit | None:
+    """Return the newest commit that added or removed rows and is not of a run; maintenance continues without a stream.
 
-    Of a table that never had rows, the newest of all.
+    For a table that never had rows, return the newest commit of all.
     """
     newest = None
     for made in commits(files):
         newest = newest or made
-        mine = words_of(made) is not None or made.operation == "RESTORE"
+        mine = read_run_metadata(made) is not None or made.operation == "RESTORE"
         if not mine and made.timestamp_ms is not None and changes_data(files, made):
             return made
     return newest if newest is not None and not live_files(files, newest.version) else None
 
 
 def delete_parts(plan: TablePlan, limits: Limits) -> list[int] | None:
-    """The cutoffs, ascending, of ``DELETE``s none of which touches more files than ``limits`` allow, in the column's
-    unit; the last is the plan's own. None where the times of the files overlap too much for that.
+    """Return ascending cutoffs for ``DELETE``s that each change at most as many files as ``limits`` allow.
 
-    A file is touched if it has a row up to the cutoff. Files whose times overlap are touched together, or more than
-    once; so these stay together, and go into one part.
+    They are in the column's unit; the last one is the plan's own. Return None if the times of the files overlap too
+    much. A ``DELETE`` changes a file that has a row up to the cutoff. Files whose times overlap are in one part;
+    otherwise they would be changed more than once.
     """
     assert plan.cutoffs is not None
     (_, cutoff), *others = plan.cutoffs
@@ -237,7 +237,7 @@ def _names(state: StateDescriptor, side: str, path: Sequence[int]) -> list[str]:
 
 
 def _has_map(kind: T.DataType) -> bool:
-    """Whether values of this type cannot be compared."""
+    """Return whether values of this type cannot be compared."""
     match T.physical(kind):
         case T.MapType() | T.VariantType():
             return True

@@ -1,7 +1,7 @@
-"""Rows of a table's data files, by the columns' own names, without a JVM.
+"""Rows of a table's data files, with the table's column names, without a JVM.
 
-Files call columns by their physical names, and lack those that were added later; a partition column is in the log only;
-rows that a deletion vector marks are no rows.
+Files use physical names, and lack columns that were added later. Partition columns are only in the log. Rows that a
+deletion vector marks do not count.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ttlsnap.delta.cutoff import PHYSICAL
 from ttlsnap.delta.log import DataFile
 from ttlsnap.delta.vectors import deleted_rows
 from ttlsnap.errors import CorruptionError, UnsupportedError
-from ttlsnap.filesystem import Directory
 from ttlsnap.schema import types as T
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.types import StructField, StructType
+from ttlsnap.storage.directory import Directory
 
 _BATCH = 1 << 16
 _VERSION = re.compile(rb"(\d+)\.(\d+)")
@@ -50,23 +50,23 @@ _OLD_DAYS, _OLD_MICROS = -25_567, -2_208_988_800_000_000
 
 
 def place_of(file: DataFile) -> str | None:
-    """Where a data file is, from the table's folder on; None where that is not within."""
+    """Return the path of a data file from the table's folder; None if it is elsewhere."""
     path = unquote(file.path)
     return None if "://" in path or path.startswith(("/", "file:")) else path
 
 
 def data_path(files: Directory, file: DataFile) -> str:
-    """``place_of`` a file; UnsupportedError where it is not within the table's folder."""
+    """Return ``place_of`` a file. Raise UnsupportedError if it is not within the table's folder."""
     path = place_of(file)
     if path is None:
         raise UnsupportedError(
-            f"{files.root}: a data file outside the table, {unquote(file.path)}: a shallow clone cannot be read here"
+            f"{files.root}: the data file {unquote(file.path)} is outside the table; ttlsnap cannot read shallow clones"
         )
     return path
 
 
 def reads_as_spark(schema: StructType) -> bool:
-    """Whether rows of this schema are to Spark what ``read_rows`` makes of them, whatever a file has."""
+    """Return whether Spark reads rows of this schema as ``read_rows`` does, from every file."""
     return all(_reads_as_spark(field.type) and not _SPECIAL & field.metadata.keys() for field in schema)
 
 
@@ -82,9 +82,9 @@ def _reads_as_spark(kind: T.DataType) -> bool:
 
 
 def read_rows(files: Directory, file: DataFile, columns: Sequence[StructField]) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, ``columns`` of them, which are of the table's schema.
+    """Yield the rows of a file with ``columns`` of the table's schema.
 
-    Raises CorruptionError for a file that cannot be read, UnsupportedError for values in a form that is not known.
+    Raise CorruptionError for a file that cannot be read, and UnsupportedError for values in an unknown form.
     """
     path = data_path(files, file)
     physical = [str(column.metadata.get(PHYSICAL, column.name)) for column in columns]
@@ -124,8 +124,9 @@ def read_rows(files: Directory, file: DataFile, columns: Sequence[StructField]) 
 
 
 def _old_calendars(parquet: Any) -> bool:
-    """Whether dates and times are in the calendars of before 1582, as old Sparks wrote them; source: Spark's
-    ``DataSourceUtils``."""
+    """Return whether dates and times use the old calendars of before 1582, as old versions of Spark wrote them.
+
+    Source: Spark's ``DataSourceUtils``."""
     facts = parquet.metadata.metadata or {}
     found = _VERSION.match(facts.get(b"org.apache.spark.version", b""))
     return (
@@ -136,15 +137,17 @@ def _old_calendars(parquet: Any) -> bool:
 
 
 def _refuse_old(array: Any) -> None:
-    """Raise UnsupportedError for a date or a time that is another one in the old calendars."""
+    """Raise UnsupportedError for a date or a time that differs in the old calendars."""
     plain = array.cast(pa.int32() if pa.types.is_date(array.type) else pa.timestamp("us")).cast(pa.int64())
     oldest = pc.min(plain).as_py()
     if oldest is not None and oldest < (_OLD_DAYS if pa.types.is_date(array.type) else _OLD_MICROS):
-        raise UnsupportedError("a time before 1900 in a file of an old Spark, whose calendars are not read here")
+        raise UnsupportedError(
+            "it has a time before 1900 in the calendar of an old Spark, which ttlsnap does not support"
+        )
 
 
 def _logical(array: Any, kind: T.DataType, old_calendars: bool) -> Any:
-    """The values with the names and the type that the table has for them."""
+    """Return the values with the table's names and types."""
     kind = T.physical(kind)
     match kind:
         case T.StructType(fields):
@@ -170,7 +173,7 @@ def _logical(array: Any, kind: T.DataType, old_calendars: bool) -> Any:
             )
             return made.cast(arrow_type(kind))
     if isinstance(kind, T.VariantType) and array.type.get_field_index("typed_value") >= 0:
-        raise UnsupportedError("a variant that is shredded, which is not read here")
+        raise UnsupportedError("it has a shredded variant, which ttlsnap does not support")
     if old_calendars and isinstance(kind, (T.DateType, T.TimestampType, T.TimestampNTZType)):
         _refuse_old(array)
     target = arrow_type(kind)
@@ -178,7 +181,7 @@ def _logical(array: Any, kind: T.DataType, old_calendars: bool) -> Any:
 
 
 def _place(there: Sequence[pa.Field], field: StructField) -> int | None:
-    """Where a file has a column or a field: by its physical name, else by its number, else however it is spelled."""
+    """Return the position of a column or field in a file: by its physical name, its id, or its name in any case."""
     name = str(field.metadata.get(PHYSICAL, field.name))
     number = str(field.metadata.get(_NUMBER, "")).encode()
     ways = (
@@ -194,7 +197,7 @@ def _mask(array: Any) -> Any:
 
 
 def _constant(text: str | None, column: StructField, size: int) -> Any:
-    """A partition value, as the log has it, in every row."""
+    """Return a partition value of the log for every row."""
     kind = arrow_type(column.type)
     if text is None or text == "":
         return pa.nulls(size, kind)
@@ -204,4 +207,4 @@ def _constant(text: str | None, column: StructField, size: int) -> Any:
             value = value.cast(pa.timestamp("us", "UTC"))  # which wants a zone: else it is that of whoever wrote it
         return value.cast(kind).take(pa.array(np.zeros(size, np.int64)))
     except pa.ArrowException as error:
-        raise UnsupportedError(f"the partition value {text!r} of {column.name} is in no known form") from error
+        raise UnsupportedError(f"the partition value {text!r} of {column.name} has an unknown form") from error

@@ -1,4 +1,4 @@
-"""What a run on a table did, as data, and the JSON that scripts rely on."""
+"""The report of a run on a table, as data and as the JSON on which scripts rely."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ttlsnap.clock import iso
-from ttlsnap.drop_limit import StateDrop
-from ttlsnap.report import Counts
-from ttlsnap.transform import TimeSummary
+from ttlsnap.compaction.drop_limit import StateDrop
+from ttlsnap.compaction.report import Counts
+from ttlsnap.transform.protocols import TimeSummary
 
 
 @dataclass(frozen=True)
 class Erasure:
-    """What ``--erase`` has done.
+    """The results of ``--erase``.
 
-    ``purged`` is the version without deletion vectors, None where there was none to purge. ``retention_ms`` is what
-    ``VACUUM`` was held to; ``left`` are the files, no longer part of the table, that it had to leave, None where that
-    cannot be told.
+    ``purged`` is the version without deletion vectors, or None if there was none to purge. ``retention_ms`` is the
+    retention of ``VACUUM``. ``left`` is the number of old files that had to stay, None if unknown.
     """
 
     purged: int | None
@@ -32,14 +31,13 @@ class Erasure:
 
 @dataclass(frozen=True)
 class TableReport:
-    """A run on a table that was at ``version``. ``versions`` are those in which it has dropped or rewritten rows.
+    """The report of a run on a table at ``version``. ``versions`` are those in which it dropped or rewrote rows.
 
-    ``files`` are all data files, of which ``opened`` had to be read for the dry run's counts; ``decided`` were told by
-    statistics. ``engine`` is ``spark`` where it was needed. ``overtaken`` rows were written by somebody else between
-    being read and being changed, and left as they are. ``erasing`` tells whether old files are to go, too.
-    ``physically_gone_by`` is when a ``VACUUM`` may first have removed the files with what was dropped, None where it
-    stays in files that are still part of the table. ``expired_to`` is what gets the rows that were dropped.
-    ``drop`` is what the limit on that goes by; None where the rows were not counted.
+    ``files`` is the number of data files; the dry run ``opened`` some of them, and the statistics ``decided`` others.
+    ``engine`` is ``spark`` if it was needed. ``overtaken`` rows were written by somebody else after they were read, and
+    stay. ``erasing`` says whether old files are removed, too. ``physically_gone_by`` is the earliest time at which
+    ``VACUUM`` may remove the files with dropped rows; None if files of the table still have them. ``expired_to`` is the
+    archive of the dropped rows. ``drop`` is the input of the limit on dropped rows; None if they were not counted.
     """
 
     run: str
@@ -68,7 +66,7 @@ class TableReport:
 
     @property
     def totals(self) -> Counts:
-        """The counts, as a checkpoint's report calls them."""
+        """The counts, under the name that a checkpoint's report uses."""
         return self.counts
 
     @property
@@ -82,7 +80,7 @@ class TableReport:
         return bool(self.counts.dropped or self.counts.rewritten)
 
     def to_json(self) -> dict[str, Any]:
-        """The document of ``compact --format json``."""
+        """Return the document of ``compact --format json``."""
         gone, times = self.physically_gone_by, self.times
         return {
             "run": self.run,
@@ -124,11 +122,11 @@ class TableReport:
 
 
 def iso_of(moment: datetime) -> str:
-    """ISO 8601 in UTC, to the second."""
+    """Return a time in ISO 8601, in UTC, to the second."""
     return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def summed(values: Iterable[int | None]) -> int | None:
-    """The sum; None where one is not known."""
+def sum_known(values: Iterable[int | None]) -> int | None:
+    """Return the sum; None if one of the values is unknown."""
     found = list(values)
     return None if None in found else sum(value for value in found if value is not None)

@@ -1,14 +1,14 @@
-"""Transformers over a table's rows: one scan by ``mapInArrow``, what changes is staged, and merged by the key.
+"""Transformers over a table's rows: one scan with ``mapInArrow``, and a ``MERGE`` of the staged changes by the key.
 
-Spark's Python workers read the data files themselves, where that is all there is to it: it takes a fraction of the time
-in which Spark reads them and hands over each row. Where something in them is only known to Spark, Spark reads them.
+Spark's Python workers read the data files themselves if they can: that takes a fraction of the time in which Spark
+reads them and passes each row on. If only Spark can read a column, Spark reads the files.
 
-Of each row that changes there are staged: the row as it was read, whether it goes, and its new value. The ``MERGE``
-touches a row only if it is still what was read. So it may be tried again, and one that the stream has written in
-between is left as the stream wants it.
+For each row that changes, three things are staged: the row as it was read, whether it is dropped, and its new value.
+The ``MERGE`` changes a row only if it still is as it was read. So the ``MERGE`` can be repeated, and a row that the
+stream has written in the meantime keeps the stream's value.
 
-Dangers: a map cannot be compared in SQL, its entries can; a collated string is equal to others; a generated or an
-identity column is not set, but follows.
+Dangers: SQL cannot compare maps, but their entries. A collated string equals other strings. Generated and identity
+columns are not set; Delta computes them.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ import numpy as np
 import pyarrow as pa
 
 from ttlsnap import errors
-from ttlsnap.delta.committing import sql_name, table_path, told
-from ttlsnap.delta.cutoff import quoted
+from ttlsnap.delta.committing import sql_name, table_path, translate_errors
+from ttlsnap.delta.cutoff import quote_identifier
 from ttlsnap.delta.entries import TableEntries
 from ttlsnap.delta.log import read_table
 from ttlsnap.delta.planning import Limits, TablePlan
 from ttlsnap.delta.reading import read_rows, reads_as_spark
 from ttlsnap.errors import RefusedError, TtlsnapError, UnsupportedError
 from ttlsnap.schema import types as T
-from ttlsnap.transform import TimeSummary
-from ttlsnap.transforming import StateResult, StateTransformers
+from ttlsnap.transform.chain import StateResult, StateTransformers
+from ttlsnap.transform.protocols import TimeSummary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,9 +47,9 @@ _FOLLOW = ("delta.generationExpression", "delta.identity.start", "delta.identity
 
 @dataclass(frozen=True)
 class Changes:
-    """What the scan found to be changed, and its counts.
+    """The changes that the scan found, and its counts.
 
-    Columns go by their places, ``c0`` and so on. ``view`` is a name for it that nobody else has. ``null_keys``: some
+    Columns have names by position, ``c0`` and so on. ``view`` is a unique name for the changes. ``null_keys``: some
     changed rows have a null in their key. ``size`` is in bytes.
     """
 
@@ -60,7 +60,7 @@ class Changes:
     view: str
 
     def parts(self, plan: TablePlan, limits: Limits) -> list[list[str] | None]:
-        """The names of the files whose rows go together into a commit, cold files first; None stands for all."""
+        """Return the names of the files of each commit, oldest data first; None for all files."""
         if not limits:
             return [None]
         names = [row[0] for row in self.frame.select("file").distinct().collect()]
@@ -78,43 +78,43 @@ class Changes:
         return [*parts, mine] if mine else []
 
     def dropped(self, files: Sequence[str] | None) -> DataFrame:
-        """The rows in ``files`` that go, as they were read."""
+        """Return the dropped rows in ``files``, as they were read."""
         part = self.frame.where("gone")
         return (part if files is None else part.where(part["file"].isin(list(files)))).select("old.*")
 
     def statement(self, plan: TablePlan, files: Sequence[str] | None) -> str:
-        """The ``MERGE`` of the changes in ``files``.
+        """Return the ``MERGE`` of the changes in ``files``.
 
-        Raises RefusedError where the table has other columns by now, of which it would know nothing.
+        Raise RefusedError if the table's columns have changed since the scan.
         """
         schema = plan.table.metadata.schema
         if read_table(plan.files).metadata.schema != schema:
-            raise RefusedError(f"{plan.files.root} has got other columns meanwhile; run again")
+            raise RefusedError(f"the columns of {plan.files.root} changed during the run; run again")
         part = self.frame if files is None else self.frame.where(self.frame["file"].isin(list(files)))
         # Else Spark, which takes the size of the cache for that of its cousins on disk, shuffles the whole table.
         (part.hint("broadcast") if self.size <= _SMALL else part).createOrReplaceTempView(self.view)
         places = {field.name: f"c{place}" for place, field in enumerate(schema)}
         equal = "<=>" if self.null_keys else "="
-        key = " AND ".join(f"t.{quoted(name)} {equal} s.old.{places[name]}" for name in plan.key)
+        key = " AND ".join(f"t.{quote_identifier(name)} {equal} s.old.{places[name]}" for name in plan.key)
         values = plan.state.value_schema
         same = "".join(
-            f" AND {_comparable(f't.{quoted(field.name)}', field.type)} <=> "
+            f" AND {_comparable(f't.{quote_identifier(field.name)}', field.type)} <=> "
             f"{_comparable(f's.old.{places[field.name]}', field.type)}"
             for field in values
         )
         clauses = [f"WHEN MATCHED AND s.gone{same} THEN DELETE"] if self.result.dropped else []
         settable = [field.name for field in values if not any(name in field.metadata for name in _FOLLOW)]
         if self.result.rewritten and settable:
-            new = ", ".join(f"t.{quoted(name)} = s.new.{places[name]}" for name in settable)
+            new = ", ".join(f"t.{quote_identifier(name)} = s.new.{places[name]}" for name in settable)
             clauses.append(f"WHEN MATCHED AND NOT s.gone{same} THEN UPDATE SET {new}")
         return f"MERGE INTO {sql_name(plan.files)} t USING {self.view} s ON {key} {' '.join(clauses)}"
 
 
 @dataclass(frozen=True)
 class _Source:
-    """Where the rows come from: ``batches`` makes of what workers are given for ``frame`` the rows of the table.
+    """The source of the rows: ``batches`` turns the input of the workers for ``frame`` into rows of the table.
 
-    These have all columns, by the table's own names, and the name of their file. ``rows`` are Spark's types of them.
+    They have all columns, with the table's names, and the name of their file. ``rows`` are their types in Spark.
     """
 
     frame: DataFrame
@@ -123,15 +123,15 @@ class _Source:
 
 
 class _OnlySparkError(Exception):
-    """There is something in a file that is not read without Spark."""
+    """A file has values that only Spark can read."""
 
 
 @contextlib.contextmanager
-def scanned(spark: SparkSession, plan: TablePlan, stage: bool, by_file: bool) -> Iterator[Changes]:
-    """Run the transformers over the version that was planned with; with ``stage`` what they change is kept for a while.
+def scan_table(spark: SparkSession, plan: TablePlan, stage: bool, by_file: bool) -> Iterator[Changes]:
+    """Run the transformers over the planned version; with ``stage``, keep their changes for the ``MERGE``.
 
-    ``by_file`` is whether it has to be known of which file a row is. Raises what a transformer raised, RefusedError
-    where two changed rows have one key.
+    ``by_file``: record the file of each row. Raise the errors of transformers, and RefusedError if two changed rows
+    have one key.
     """
     if plan.cutoffs is None and reads_as_spark(plan.table.metadata.schema):
         try:
@@ -166,7 +166,7 @@ def _scanned(spark: SparkSession, plan: TablePlan, stage: bool, source: _Source)
     if stage:
         found = found.persist()
     try:
-        with told(plan.files):
+        with translate_errors(plan.files):
             results = [json.loads(row[0]) for row in found.where("told IS NOT NULL").select("told").collect()]
         for result in results:
             if "only_spark" in result:
@@ -182,7 +182,7 @@ def _scanned(spark: SparkSession, plan: TablePlan, stage: bool, source: _Source)
             view,
         )
         if stage:
-            with told(plan.files):
+            with translate_errors(plan.files):
                 _check_keys(changes.frame, [f"old.c{names.index(name)}" for name in plan.key], plan)
         yield changes
     finally:
@@ -196,11 +196,11 @@ def _read_by_spark(spark: SparkSession, plan: TablePlan, by_file: bool) -> _Sour
     from pyspark.sql.types import StructType
 
     names = plan.table.metadata.schema.names
-    with told(plan.files):
+    with translate_errors(plan.files):
         table = planned_version(spark, plan)
         if plan.cutoffs is not None:
             table = table.where(plan.sql)
-        columns = [F.col(quoted(name)).alias(f"c{place}") for place, name in enumerate(names)]
+        columns = [F.col(quote_identifier(name)).alias(f"c{place}") for place, name in enumerate(names)]
         # It costs as much as another column.
         file = F.col("_metadata.file_path") if by_file else F.lit(None).cast("string")
         frame = table.select(*columns, file.alias(_FILE))
@@ -215,7 +215,7 @@ def _read_by_workers(spark: SparkSession, plan: TablePlan) -> _Source:
     from pyspark.sql.types import StructField, StructType
 
     files, live, columns = plan.files, plan.live, plan.table.metadata.schema
-    with told(plan.files):
+    with translate_errors(plan.files):
         types = [field.dataType for field in planned_version(spark, plan).schema]
     rows = StructType([StructField(f"c{place}", kind) for place, kind in enumerate(types)])
 
@@ -231,13 +231,13 @@ def _read_by_workers(spark: SparkSession, plan: TablePlan) -> _Source:
 
 
 def check_unique(spark: SparkSession, plan: TablePlan) -> None:
-    """Raises RefusedError where two rows of the table have one key."""
-    with told(plan.files):
-        _check_keys(planned_version(spark, plan), [quoted(name) for name in plan.key], plan)
+    """Raise RefusedError if two rows of the table have one key."""
+    with translate_errors(plan.files):
+        _check_keys(planned_version(spark, plan), [quote_identifier(name) for name in plan.key], plan)
 
 
 def planned_version(spark: SparkSession, plan: TablePlan) -> DataFrame:
-    """The version that was planned with."""
+    """Return the rows of the planned version."""
     return spark.read.format("delta").option("versionAsOf", plan.table.version).load(table_path(plan.files))
 
 
@@ -247,13 +247,13 @@ def _check_keys(frame: DataFrame, names: Sequence[str], plan: TablePlan) -> None
     if found:
         shown = "; ".join(", ".join(f"{name}={value!r}" for name, value in key.items()) for key in found)
         raise RefusedError(
-            f"{plan.files.root}: {', '.join(plan.key)} is no key of it, there are several rows of {shown}. Name the "
-            "columns that tell rows apart (--key), or remove the duplicates. Nothing was changed"
+            f"{plan.files.root}: {', '.join(plan.key)} is not a key: several rows have {shown}. Nothing was changed. "
+            "Name the columns that identify a row with --key, or remove the duplicates"
         )
 
 
 def _work(plan: TablePlan, source: _Source, values: Sequence[str], stage: bool) -> Any:
-    """The function that ``mapInArrow`` runs: rows in, changed rows out, and at the end what was counted."""
+    """Return the function for ``mapInArrow``: it takes rows, and yields changed rows and at the end the counts."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     state, factories, clock, names = plan.state, plan.factories, plan.clock, plan.table.metadata.schema.names
@@ -291,7 +291,7 @@ def _work(plan: TablePlan, source: _Source, values: Sequence[str], stage: bool) 
 
 
 def _only_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same; what is not known of a file is for Spark."""
+    """Yield the same rows. Raise _OnlySparkError for a file that only Spark can read."""
     try:
         yield from batches
     except UnsupportedError as error:
@@ -299,7 +299,7 @@ def _only_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _packer(rows: Sequence[pa.Field], values: Sequence[str]) -> Callable[..., pa.RecordBatch]:
-    """What makes batches of changes of rows that are ``rows`` to Spark, of which ``values`` are not of the key."""
+    """Return a function that builds batches of changes; ``rows`` are Spark's types, ``values`` the other columns."""
     fields = [field for field in rows if field.name in values]
     old_type, new_type = pa.struct(rows), pa.struct(fields)
 
@@ -327,7 +327,7 @@ def _packer(rows: Sequence[pa.Field], values: Sequence[str]) -> Callable[..., pa
 
 
 def _summed(results: Sequence[Mapping[str, Any]]) -> StateResult:
-    """The counts of all tasks."""
+    """Return the counts of all tasks, added up."""
     own = ("null_keys", "size")
     made = [StateResult.from_json({k: v for k, v in result.items() if k not in own}) for result in results]
     times = [result.times for result in made if result.times is not None]
@@ -351,7 +351,7 @@ def _summed(results: Sequence[Mapping[str, Any]]) -> StateResult:
 
 
 def _comparable(value: str, kind: T.DataType) -> str:
-    """An expression that is equal just where the values are."""
+    """Return an expression that is equal exactly if the values are."""
     match T.physical(kind):
         case T.MapType(key, item):
             entry = f"struct({_comparable('e.key', key)}, {_comparable('e.value', item)})"
@@ -359,7 +359,7 @@ def _comparable(value: str, kind: T.DataType) -> str:
         case T.ArrayType(element) if _needs(element):
             return f"transform({value}, e -> {_comparable('e', element)})"
         case T.StructType(fields) if any(_needs(field.type) for field in fields):
-            parts = ", ".join(_comparable(f"{value}.{quoted(field.name)}", field.type) for field in fields)
+            parts = ", ".join(_comparable(f"{value}.{quote_identifier(field.name)}", field.type) for field in fields)
             return f"if({value} IS NULL, NULL, struct({parts}))"
         case T.VariantType():
             return f"to_json({value})"
@@ -369,5 +369,5 @@ def _comparable(value: str, kind: T.DataType) -> str:
 
 
 def _needs(kind: T.DataType) -> bool:
-    """Whether ``_comparable`` makes something of values of this type, or of what is in them."""
+    """Return whether ``_comparable`` changes values of this type, or parts of them."""
     return _comparable("x", kind) != "x"

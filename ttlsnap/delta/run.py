@@ -1,4 +1,4 @@
-"""``compact`` of a Delta state table: what has expired goes by Delta's own ``DELETE``, all else by scan and ``MERGE``.
+"""``compact`` of a Delta state table: a ``DELETE`` of expired rows, or a scan and a ``MERGE`` for other transformers.
 
 Deletion vectors, change data, column mapping, constraints and the log are Delta's business: one statement, one commit,
 with the run's name and its policy in the commit's ``userMetadata``. A dry run of a ``DELETE`` needs no Spark.
@@ -16,25 +16,25 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ttlsnap.clock import iso
-from ttlsnap.delta.archiving import TableArchive, deliver_waiting, waits
-from ttlsnap.delta.committing import commit, rows_changed, sql_name, words_of
-from ttlsnap.delta.counting import counted
-from ttlsnap.delta.cutoff import quoted
-from ttlsnap.delta.erasing import check_retention, erase, retention_of
+from ttlsnap.compaction.drop_limit import StateDrop, check_limit, refuse_excess, warn_of_excess
+from ttlsnap.compaction.report import Counts
+from ttlsnap.delta.archiving import TableArchive, deliver_waiting, has_waiting
+from ttlsnap.delta.committing import commit, count_changed_rows, read_run_metadata, sql_name
+from ttlsnap.delta.counting import count_rows
+from ttlsnap.delta.cutoff import quote_identifier
+from ttlsnap.delta.erasing import check_retention, erase, read_retention
 from ttlsnap.delta.features import check_features, downstream_warnings
 from ttlsnap.delta.log import KEY, Commit, commits, key_property, live_files, open_table, read_table
 from ttlsnap.delta.planning import Limits, TablePlan, delete_parts, plan_table
-from ttlsnap.delta.report import TableReport, summed
-from ttlsnap.delta.rewriting import check_unique, planned_version, scanned
+from ttlsnap.delta.report import TableReport, sum_known
+from ttlsnap.delta.rewriting import check_unique, planned_version, scan_table
 from ttlsnap.delta.session import delta_session
-from ttlsnap.drop_limit import StateDrop, check_limit, refuse_excess, warn_of_excess
 from ttlsnap.engines.launch import SessionSource
 from ttlsnap.errors import RefusedError, TtlsnapError
-from ttlsnap.expired.places import Places
-from ttlsnap.expired.receivers import ExpiredCallback, receiver, refuse_within
-from ttlsnap.plan import new_run_id
-from ttlsnap.report import Counts
-from ttlsnap.transform import StateSnapshotTransformerFactory
+from ttlsnap.expired.places import AllowedPlaces
+from ttlsnap.expired.receivers import ExpiredCallback, open_receiver, refuse_within
+from ttlsnap.publishing.runs import new_run_id
+from ttlsnap.transform.protocols import StateSnapshotTransformerFactory, describe_rule
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,9 +44,9 @@ Confirm = Callable[[TableReport], bool]
 
 @dataclass(frozen=True)
 class Erase:
-    """That what is gone is to be gone from the disk, too.
+    """The options of ``--erase``: dropped rows are removed from the disk, too.
 
-    ``retention_ms`` is how long old files are to be kept, None for what the table says; below that only with ``yes``.
+    ``retention_ms`` is how long old files are kept; None for the table's own retention. Less than that needs ``yes``.
     """
 
     retention_ms: int | None = None
@@ -72,14 +72,14 @@ def compact_table(
 ) -> TableReport:
     """Run ``transformers`` over the rows of the Delta table ``target``.
 
-    ``key`` are the columns that a row goes by; left out, those that the table remembers. ``now`` is ``checkpoint`` (the
-    moment when rows were last written, other than by ttlsnap), ``wall``, or an ISO 8601 time. ``limits`` hold for each
-    commit: a run makes as many as it needs. ``expired_to`` gets the rows that are dropped, as it does of a checkpoint
-    (see ``ttlsnap.expired``). ``confirm`` is asked, with what a dry run would say, before anything is
-    changed. ``max_drop`` is the share of the rows, from 0.0 to 1.0, that may be dropped; without it only dropping all
-    of them is refused. If ``confirm`` ``asks`` a person, that person decides instead.
+    ``key`` has the columns of a row's key; by default those that the table has recorded. ``now`` is ``checkpoint``
+    (when rows were last written by anything but ttlsnap), ``wall``, or an ISO 8601 time. ``limits`` apply to each
+    commit; a run makes as many as it needs. ``expired_to`` receives the dropped rows, as for a checkpoint (see
+    ``ttlsnap.expired``). ``confirm`` is called with the report of a dry run before anything is changed. ``max_drop`` is
+    the share of the rows, from 0.0 to 1.0, that may be dropped; without it, only dropping all rows is refused. If
+    ``confirm`` ``asks`` a person, that person decides instead.
 
-    Raises a ``TtlsnapError``; the table is then as it was, or as the last of the run's whole commits has left it.
+    Raise a ``TtlsnapError``; the table is then unchanged, or as the run's last complete commit left it.
     """
     started = time.monotonic()
     check_limit(max_drop)
@@ -93,7 +93,7 @@ def compact_table(
     receives = None
     if expired_to is not None:
         refuse_within(expired_to, target)
-        receives = receiver(expired_to)
+        receives = open_receiver(expired_to)
         receives.check(make=not dry_run, source=files)
     report = replace(
         _begun(plan, dry_run), erasing=erasing is not None, expired_to=receives.name if receives is not None else None
@@ -102,14 +102,16 @@ def compact_table(
     nothing = plan.cutoffs is not None and all(decision is False for decision in plan.decided)
     with ExitStack() as stack:
         spark_of = functools.cache(lambda: stack.enter_context(delta_session(session, jars=jars, master=master)))
-        if not dry_run and (receives is not None or waits(files)):
+        if not dry_run and (receives is not None or has_waiting(files)):
             stack.enter_context(files.lock())
-            waiting = deliver_waiting(files, Places(receives), spark_of)
+            waiting = deliver_waiting(files, AllowedPlaces(receives), spark_of)
             if erasing is not None and waiting:
-                raise RefusedError(f"{waiting[0]}\nIt may need what would be erased. Nothing was changed")
+                raise RefusedError(
+                    f"{waiting[0]}\nThe archive may need rows that --erase would remove. Nothing was changed"
+                )
             report = replace(report, warnings=(*report.warnings, *waiting))
         if (plan.cutoffs is not None and dry_run) or (nothing and erasing is None):
-            report = counted(plan, report)
+            report = count_rows(plan, report)
         else:
             limit = 1.0 if asks else max_drop
             archive = TableArchive(plan, report.run, receives) if receives is not None else None
@@ -129,14 +131,14 @@ def _erased(spark: SparkSession, plan: TablePlan, report: TableReport, erasing: 
         if not report.versions:
             raise
         raise type(error)(
-            f"{error}\nRun {report.run} has made version {report.versions[-1]}, which stays; what is gone from there "
-            "is not gone from the disk yet. Run again with --erase"
+            f"{error}\nRun {report.run} committed version {report.versions[-1]}, which stays. The dropped rows are "
+            "still on disk. Run again with --erase"
         ) from error
     return replace(report, erased=erased, physically_gone_by=gone)
 
 
 def _begun(plan: TablePlan, dry_run: bool) -> TableReport:
-    """What is known before a row is looked at."""
+    """Return the report before any row is read."""
     live = plan.live
     return TableReport(
         run=new_run_id(),
@@ -147,7 +149,7 @@ def _begun(plan: TablePlan, dry_run: bool) -> TableReport:
         now_us=plan.clock.processing_us,
         now_source=plan.clock.source,
         timestamp=plan.timestamp,
-        counts=Counts(summed(file.rows for file in live), None, 0, 0, summed(file.size for file in live), None),
+        counts=Counts(sum_known(file.rows for file in live), None, 0, 0, sum_known(file.size for file in live), None),
         files=len(live),
         decided=sum(decision is not None for decision in plan.decided),
         warnings=tuple(downstream_warnings(plan.files, plan.table)),
@@ -155,7 +157,7 @@ def _begun(plan: TablePlan, dry_run: bool) -> TableReport:
 
 
 def _words(plan: TablePlan, report: TableReport) -> dict[str, Any]:
-    """What goes into the commits of a run: its name, its policy, and the counts that are known before."""
+    """Return the metadata for the commits of a run: its name, its rules, and the counts known before."""
     policy: dict[str, Any] = {
         "transformers": [f"{type(factory).__module__}:{type(factory).__qualname__}" for factory in plan.factories]
     }
@@ -169,7 +171,9 @@ def _words(plan: TablePlan, report: TableReport) -> dict[str, Any]:
     counts = {name: n for name, n in report.counts.to_json().items() if name in ("entries", "dropped", "rewritten")}
     if plan.cutoffs is not None:
         counts = {"entries": counts["entries"]}
-    words = {"run": report.run, "key": list(plan.key), "now": iso(report.now_us), **policy, "counts": counts}
+    rules = list(map(describe_rule, plan.factories))
+    words = {"run": report.run, "key": list(plan.key), "now": iso(report.now_us), "rules": rules, **policy}
+    words["counts"] = counts
     return words if report.expired_to is None else {**words, "expired_to": report.expired_to, "target": report.target}
 
 
@@ -197,7 +201,7 @@ class _Run:
             return self._rewritten()
         nothing = all(decision is False for decision in plan.decided)
         if nothing or self._confirm is not None or _may_exceed(plan, self._max_drop):
-            self._report = counted(plan, self._report)
+            self._report = count_rows(plan, self._report)
             self._refuse_excess()
         if self._declined() or nothing:
             return self._report
@@ -211,18 +215,18 @@ class _Run:
         return self._published()
 
     def _doomed(self, before: str, condition: str) -> DataFrame:
-        """The rows for which ``condition`` is true, and ``before`` was not; by places."""
+        """Return the rows for which ``condition`` is true and ``before`` was not, with columns by position."""
         from pyspark.sql import functions as F
 
         rows = planned_version(self._spark, self._plan).where(f"({condition}) AND NOT coalesce(({before}), false)")
         names = self._plan.table.metadata.schema.names
-        return rows.select(*(F.col(quoted(name)).alias(f"c{place}") for place, name in enumerate(names)))
+        return rows.select(*(F.col(quote_identifier(name)).alias(f"c{place}") for place, name in enumerate(names)))
 
     def _rewritten(self) -> TableReport:
         plan, before = self._plan, self._report
         if not plan.remembered:
             check_unique(self._spark, plan)
-        with scanned(self._spark, plan, not before.dry_run, by_file=bool(self._limits)) as changes:
+        with scan_table(self._spark, plan, not before.dry_run, by_file=bool(self._limits)) as changes:
             result = changes.result
             # Where only what goes was read, the files say how many rows there are.
             entries = result.entries if plan.cutoffs is None else before.counts.entries
@@ -269,7 +273,7 @@ class _Run:
         commit(self._spark, plan.files, statement, {"key": list(plan.key)})
 
     def _commit(self, statements: Sequence[str | Callable[[], str]], doomed: Sequence[Callable[[], DataFrame]]) -> None:
-        """One commit for each statement, whose rows that go are ``doomed``; what went is delivered."""
+        """Make one commit for a statement that drops the ``doomed`` rows, and deliver them."""
         if self._archive is None or not doomed:
             self._commit_all(statements)
             return
@@ -292,17 +296,17 @@ class _Run:
         except TtlsnapError as error:
             if self._report.erasing:
                 raise type(error)(
-                    f"{error}\nRun {self._report.run} has dropped rows, which stays so, and nothing was erased. The "
-                    "next run delivers what was dropped; then run again with --erase"
+                    f"{error}\nRun {self._report.run} dropped rows, and that stays. Nothing was erased. The next run "
+                    "archives the dropped rows; then run again with --erase"
                 ) from error
             warning = (
-                f"what was dropped is not in {self._report.expired_to} yet, the next run on the table will deliver "
-                f"it: {error}"
+                f"the dropped rows are not in {self._report.expired_to} yet; the next run on the table will archive "
+                f"them: {error}"
             )
             self._report = replace(self._report, warnings=(*self._report.warnings, warning))
 
     def _commit_all(self, statements: Sequence[str | Callable[[], str]]) -> None:
-        """One commit for each; of several, an error says how far it got."""
+        """Make one commit for each statement. After several, an error says how many succeeded."""
         words = _words(self._plan, self._report)
         for number, statement in enumerate(statements):
             mine: Mapping[str, Any] = words
@@ -314,25 +318,25 @@ class _Run:
                 if not number:
                     raise
                 raise RefusedError(
-                    f"{error}\n{number} of {len(statements)} commits of run {self._report.run} were made and stay; "
-                    "what is left goes with the next run"
+                    f"{error}\n{number} of {len(statements)} commits of run {self._report.run} were made and stay. The "
+                    "next run makes the others"
                 ) from error
 
     def _published(self) -> TableReport:
-        """The report with what Delta says it did; without a commit, where there was nothing to do."""
+        """Return the report with Delta's metrics; without a commit if there was nothing to do."""
         plan, report = self._plan, self._report
         mine = _made(plan, report)
-        dropped, rewritten = rows_changed(mine)
+        dropped, rewritten = count_changed_rows(mine)
         if any("numDeletedRows" not in c.metrics for c in mine if c.operation == "DELETE"):
             # Of partitions that go whole Delta does not always count the rows.
-            dropped = counted(plan, report).counts.dropped
+            dropped = count_rows(plan, report).counts.dropped
         live, entries = live_files(plan.files, read_table(plan.files).version), report.counts.entries
         counts = replace(
             report.counts,
             kept=None if entries is None else entries - dropped - rewritten,
             dropped=dropped,
             rewritten=rewritten,
-            bytes_after=summed(file.size for file in live),
+            bytes_after=sum_known(file.size for file in live),
         )
         return replace(
             report,
@@ -379,12 +383,12 @@ def _field(times: Any) -> str | None:
 
 
 def _made(plan: TablePlan, report: TableReport) -> list[Commit]:
-    """The commits of this run."""
+    """Return the commits of this run."""
     newer = itertools.takewhile(lambda made: made.version > plan.table.version, commits(plan.files))
-    return [made for made in newer if (words_of(made) or {}).get("run") == report.run]
+    return [made for made in newer if (read_run_metadata(made) or {}).get("run") == report.run]
 
 
 def _gone_by(plan: TablePlan, mine: Sequence[Commit]) -> datetime | None:
     last = max((c.timestamp_ms for c in mine if c.timestamp_ms is not None), default=None)
-    days = retention_of(plan.table.metadata)
+    days = read_retention(plan.table.metadata)
     return None if last is None or days is None else datetime.fromtimestamp(last / 1000, UTC) + days

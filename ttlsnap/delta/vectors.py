@@ -1,7 +1,7 @@
 """Deletion vectors: which rows of a data file are marked as deleted.
 
-A vector is a set of row numbers, in the portable format of 64-bit Roaring bitmaps behind a magic number, kept in the
-log itself (``i``), in a file beside the data (``u``) or at a path of its own (``p``):
+A vector is a set of row numbers, in the portable format of 64-bit Roaring bitmaps after a magic number. It is in the
+log itself (``i``), in a file beside the data (``u``), or at an absolute path (``p``):
 
     inline: Z85 of  [magic: 4, little endian][bitmap]
     file:   [version: 1] ... at the offset: [size: 4, big endian][magic: 4][bitmap][CRC-32: 4, big endian]
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 from ttlsnap.errors import CorruptionError, UnsupportedError
-from ttlsnap.filesystem import Directory
+from ttlsnap.storage.directory import Directory
 
 _MAGIC = 1681511377
 _MAX_BYTES = 1 << 30
@@ -34,14 +34,14 @@ _UUID_CHARACTERS = 20
 
 
 def deleted_rows(files: Directory, vector: Mapping[str, Any]) -> npt.NDArray[np.int64]:
-    """The numbers of the deleted rows, ascending (int64[n]).
+    """Return the numbers of the deleted rows, ascending (int64[n]).
 
-    Raises CorruptionError for a vector that is not what it says, UnsupportedError for one outside the table.
+    Raise CorruptionError for a damaged vector, and UnsupportedError for one outside the table.
     """
     try:
         return _rows(files, vector)
     except (ValueError, KeyError, TypeError, struct.error, OverflowError) as error:
-        raise CorruptionError(f"{files.root}: a deletion vector of another form: {error!r}") from error
+        raise CorruptionError(f"{files.root}: a deletion vector has an unknown form: {error!r}") from error
 
 
 def _rows(files: Directory, vector: Mapping[str, Any]) -> npt.NDArray[np.int64]:
@@ -60,18 +60,18 @@ def _rows(files: Directory, vector: Mapping[str, Any]) -> npt.NDArray[np.int64]:
         if told != size or len(data) != size or struct.unpack(">I", checksum)[0] != zlib.crc32(data):
             raise CorruptionError(f"{files.root}/{path} is damaged: its length or its checksum is wrong")
     else:
-        raise UnsupportedError(f"{files.root}: a deletion vector of storage type {kind!r}")
+        raise UnsupportedError(f"{files.root}: a deletion vector has the unknown storage type {kind!r}")
     (magic,) = struct.unpack("<i", data[:4])
     if magic != _MAGIC:
-        raise UnsupportedError(f"{files.root}: a deletion vector of another serialization ({magic})")
+        raise UnsupportedError(f"{files.root}: a deletion vector has an unknown serialization ({magic})")
     rows = np.fromiter(BitMap64.deserialize(data[4:]), np.int64)
     if len(rows) != count:
-        raise ValueError(f"{len(rows)} rows where {count} were said")
+        raise ValueError(f"{len(rows)} rows; {count} are expected")
     return rows
 
 
 def vector_path(vector: Mapping[str, Any]) -> str | None:
-    """The file, from the table's folder on, that a vector is in; None for one that is elsewhere."""
+    """Return the path of a vector's file from the table's folder; None if it is elsewhere."""
     if vector["storageType"] != "u":
         return None
     where = str(vector["pathOrInlineDv"])

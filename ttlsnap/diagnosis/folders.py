@@ -1,9 +1,9 @@
-"""What lies in the state folder and should not, and where operator metadata says that the schemas are.
+"""Files in the state folder that do not belong there, and the paths of schemas in operator metadata.
 
-A repartition that was cut off and then given up by removing its offset file leaves snapshots of a version that no
-batch has begun. Spark prefers a snapshot to the changelog that the query's next batch writes for the same version: the
-process that runs goes on rightly, and the next one that starts reads the stale snapshot and loses state without a
-word (tried on Spark 4.2.0).
+If a repartition is interrupted and then abandoned by deleting its offset file, snapshots remain of a version that no
+batch has started. Spark prefers a snapshot to the changelog that the query's next batch writes for the same version.
+The running query is correct, but the next start reads the stale snapshot and silently loses state (tested on Spark
+4.2.0).
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ from ttlsnap.checkpoint.metadata import schema_paths
 from ttlsnap.diagnosis.logs import LogFindings
 from ttlsnap.diagnosis.problems import Problem, problem
 from ttlsnap.errors import CorruptionError, UnsupportedError
-from ttlsnap.filesystem import OWN, REMOTE, Directory, LocalDirectory, is_local
+from ttlsnap.storage.directory import OWN, Directory
+from ttlsnap.storage.local import LocalDirectory
+from ttlsnap.storage.uris import REMOTE, is_local
 
 StateFiles = Sequence[tuple[str, layout.StateFileName]]
 Lying = Mapping[int, StateFiles]
-"""The state files of every partition folder."""
+"""The state files of every partition folder, by the number of the partition."""
 
 
 @dataclass
 class Leftovers:
-    """What lies in an operator's folder and no batch has written: the finding's code and words, and the files."""
+    """Files of an operator's folder that no batch has written, with the problem's code and message."""
 
     code: str
     words: str
@@ -39,14 +41,14 @@ class Leftovers:
 
 
 def examine_links(files: Directory) -> Iterator[Problem]:
-    """Symbolic links that lead to nothing, or to themselves. Listings omit them, and no file can take their place."""
+    """Yield a problem for each broken symbolic link. Listings omit such links, and no file can replace them."""
     if not isinstance(files, LocalDirectory):
         return
     for name in (layout.OFFSETS, layout.COMMITS, layout.STATE, OWN):
         for folder, _, names in os.walk(f"{files.root}/{name}"):
             for link in [path for path in (Path(folder, file) for file in names) if path.is_symlink()]:
                 if not _leads_somewhere(link):
-                    words = f"{link} is a symbolic link that leads to nothing, or to itself"
+                    words = f"{link} is a symbolic link whose target does not exist, or is the link itself"
                     yield problem(files.root, "broken-link", str(link.relative_to(files.root)), words)
 
 
@@ -61,15 +63,15 @@ def _leads_somewhere(link: Path) -> bool:
 
 
 def examine_folders(checkpoint: Checkpoint, found: LogFindings) -> Iterator[Problem]:
-    """Snapshots that would outlive the batches to come, and partitions that are nobody's."""
+    """Yield problems: snapshots that would hide later batches, and surplus partitions."""
     for left in leftovers(checkpoint, found):
         yield problem(checkpoint.target, left.code, left.where, left.words)
 
 
 def leftovers(checkpoint: Checkpoint, found: LogFindings) -> Iterator[Leftovers]:
-    """See ``examine_folders``."""
+    """Yield the files that ``examine_folders`` reports."""
     if found.unfinished:
-        return  # all that lies about is the repartition's
+        return  # all files that do not belong here are the repartition's
     for operator in checkpoint.operators:
         partitions = operator.stores[0].partitions if operator.stores else ()
         lying = {
@@ -84,7 +86,7 @@ def leftovers(checkpoint: Checkpoint, found: LogFindings) -> Iterator[Leftovers]
 def _snapshots_to_come(
     checkpoint: Checkpoint, operator: Operator, lying: Lying, found: LogFindings
 ) -> Iterator[Leftovers]:
-    """Snapshots of a version whose batch was never begun."""
+    """Yield snapshots of a version whose batch never started."""
     begun = max(found.logs.offsets[-1] if found.logs.offsets else 0, found.logs.commits[-1]) + 1
     hidden = {path for shadow in found.shadows for path in shadow.files}
     stale = [
@@ -96,14 +98,14 @@ def _snapshots_to_come(
     if stale:
         code = "abandoned-repartition" if checkpoint.provider == "rocksdb" else "stale-snapshot"
         words = (
-            f"{len(stale)} snapshots of operator {operator.id} are of a version that no batch has begun "
-            f"({begun} is the newest). Spark would prefer them to what that batch writes, and lose state"
+            f"operator {operator.id} has snapshots ({len(stale)}) of a version that no batch has started yet (newest: "
+            f"{begun}). Spark would read them instead of what that batch writes, and lose state"
         )
         yield Leftovers(code, words, stale[0], stale)
 
 
 def _given_up(checkpoint: Checkpoint, operator: Operator, lying: Lying, extra: list[int]) -> Iterator[Leftovers]:
-    """A repartition to more that was given up, over which the query has written its own next version."""
+    """Yield the files of an abandoned repartition to more partitions after which the query has continued."""
     for partition in extra:
         first = _began_whole(lying[partition])
         if first is None or first > checkpoint.version:
@@ -117,10 +119,10 @@ def _given_up(checkpoint: Checkpoint, operator: Operator, lying: Lying, extra: l
         if all(path.startswith(f"{layout.STATE}/{operator.id}/{number}/") for path in stale for number in extra):
             continue  # the query's own snapshots have replaced the others
         words = (
-            f"a repartition wrote version {first} and was given up, and the query went on from there: snapshots of "
-            "that version lie beside its changelogs, and Spark reads them first"
+            f"a repartition wrote version {first} and was abandoned, and the query continued from there. Its snapshots "
+            "lie beside the changelogs of that version, and Spark reads the snapshots first"
         )
-        # As long as no batch was computed on top of that version, its changelogs are right.
+        # The changelogs of that version are correct as long as no batch was computed from it.
         code = "abandoned-repartition" if first == checkpoint.version else "resumed-repartition"
         yield Leftovers(code, words, layout.store_directory(operator.id, partition, layout.DEFAULT_STORE), stale)
         return
@@ -129,17 +131,17 @@ def _given_up(checkpoint: Checkpoint, operator: Operator, lying: Lying, extra: l
 def _strays(
     checkpoint: Checkpoint, operator: Operator, lying: Lying, extra: list[int], since: int
 ) -> Iterator[Leftovers]:
-    """Partitions beyond the number that the batches pinned; those of before a repartition to fewer are no matter."""
+    """Yield surplus partitions; those from before a repartition to fewer partitions are harmless."""
     for partition in extra:
         files = lying[partition]
         if _began_whole(files) is None and any(name.version > since for _, name in files):
             folder = layout.store_directory(operator.id, partition, layout.DEFAULT_STORE)
-            words = f"{checkpoint.target}/{folder} is beyond the partitions of the query, and Spark reads nothing in it"
+            words = f"{checkpoint.target}/{folder} is not a partition of the query; Spark ignores it"
             yield Leftovers("extra-partition", words, folder, [])
 
 
 def _began_whole(files: StateFiles) -> int | None:
-    """The first version in a partition, if it is one that a repartition would begin with."""
+    """Return the first version in a partition, if a repartition could have written it."""
     first = min((name.version for _, name in files), default=0)
     kinds = {name.kind for _, name in files if name.version == first}
     return first if first > 1 and kinds == {"zip"} else None
@@ -150,14 +152,14 @@ def _has_changelog(files: StateFiles, version: int) -> bool:
 
 
 def _unchanged_since(checkpoint: Checkpoint, found: LogFindings) -> int:
-    """The first retained batch from which on the number of partitions is what it is."""
+    """Return the first retained batch with the current number of partitions."""
     count = shuffle_partitions(checkpoint.batch.conf)
     others = [number for number, batch in found.batches.items() if shuffle_partitions(batch.conf) != count]
     return max(others, default=min(found.batches) - 1) + 1
 
 
 def examine_schema_paths(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Operator metadata that names schema files by the path of where the checkpoint once lay."""
+    """Yield problems of operator metadata: it is damaged or unknown, or names schema files outside this checkpoint."""
     files, root = checkpoint.files, checkpoint.target
     for path in operator_metadata(files):
         try:
@@ -171,14 +173,15 @@ def examine_schema_paths(checkpoint: Checkpoint) -> Iterator[Problem]:
         moved = next((old for old in paths if is_elsewhere(old, root)), None)
         if moved is not None:
             words = (
-                f"{root}/{path} says that a state schema lies at {moved}, which is not in this checkpoint. It was "
-                "moved or copied; without that file Spark does not start, and with it reads what belongs to another"
+                f"{root}/{path} names a state schema at {moved}, which is outside this checkpoint: the checkpoint was "
+                "moved or copied. Without that file Spark does not start; with it, Spark reads the file of another "
+                "checkpoint"
             )
             yield problem(root, "moved-schema-paths", path, words)
 
 
 def operator_metadata(files: Directory) -> list[str]:
-    """All operator metadata of v2, the only one with paths in it."""
+    """Return the paths of all operator metadata of version 2, the only version that contains paths."""
     return [
         f"{layout.STATE}/{operator.name}/_metadata/v2/{info.name}"
         for operator in files.list(layout.STATE)
@@ -189,14 +192,14 @@ def operator_metadata(files: Directory) -> list[str]:
 
 
 def is_elsewhere(path: str, root: str) -> bool:
-    """Whether a recorded path is that of another folder; what is said of other file systems cannot be judged."""
+    """Return whether a recorded path is in another folder. Paths on other file systems are not judged."""
     scheme, colon, rest = path.partition(":")
     has_scheme = colon == ":" and "/" not in scheme
     if not is_local(root):
         kind, _, place = root.partition("://")
         if REMOTE.get(scheme) != REMOTE[kind]:
             return scheme == "file"
-        if kind == "hdfs":  # a name node has several names
+        if kind == "hdfs":  # a name node can have several names, so only the paths are compared
             place, rest = (f"/{text.removeprefix('//').partition('/')[2]}".rstrip("/") for text in (place, rest))
         return rest.removeprefix("//") != f"{place}/{layout.STATE}/" + rest.rpartition(f"/{layout.STATE}/")[2]
     if has_scheme:

@@ -1,39 +1,38 @@
-"""The offset log and the commit log: which batches are retained, and what was begun and not ended.
+"""The offset log and the commit log: the retained batches, and those that were started but not committed.
 
 An offline repartition of Spark 4.2 (``OfflineStateRepartitionRunner``) adds a batch without input: it writes
 ``offsets/<N+1>``, a copy of ``offsets/<N>`` with another ``spark.sql.shuffle.partitions``, then a snapshot of version
-N + 2 in every new partition, then operator metadata v2 for the batch, and ``commits/<N+1>`` last. Cut off before that,
-Spark 4.2 refuses to start (STREAMING_UNFINISHED_REPARTITION_DETECTED); it goes by the two numbers alone, and so does
-this module.
+N + 2 in every new partition, then operator metadata v2 for the batch, and ``commits/<N+1>`` last. If it
+is interrupted before that, Spark 4.2 refuses to start (STREAMING_UNFINISHED_REPARTITION_DETECTED). It compares only the
+two numbers, and so does this module.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ttlsnap.backups import held_tables
-from ttlsnap.checkpoint import Batch, Logs, layout
+from ttlsnap.checkpoint import Logs, MicroBatch, layout
 from ttlsnap.checkpoint.logs import read_batch, read_conf, read_file_logs, read_logs, shuffle_partitions
 from ttlsnap.diagnosis.problems import Problem, Severity, problem
 from ttlsnap.diagnosis.sources import examine_file_logs
 from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError
-from ttlsnap.filesystem import Directory
-from ttlsnap.journal import planned_batch, read_journals
-from ttlsnap.shadows import Shadow, find_shadows
+from ttlsnap.publishing.backups import held_tables
+from ttlsnap.publishing.journal import planned_batch, read_journals
+from ttlsnap.publishing.shadows import Shadow, find_shadows
+from ttlsnap.storage.directory import Directory
 
 
 @dataclass
 class LogFindings:
-    """What the logs say: ``batches`` are the committed ones that can be read.
+    """The result for both logs: ``batches`` are the committed ones that can be read.
 
-    ``unfinished`` is whether the last batch is a repartition that was not committed. ``skipped`` are batches that a
-    repartition was told to pass over: they are committed and have no state. ``file_logs`` is how far the sources that
-    read files had come in their own logs, by the newest offsets that can be read. ``shadows`` are snapshots of
-    ttlsnap's that hide what a batch wrote when it was run again.
+    ``unfinished``: the last batch is a repartition that was not committed. ``skipped`` are batches that the user let a
+    repartition skip: they are committed and have no state. ``file_logs`` has the positions of file sources in their own
+    logs, from the newest readable offsets. ``shadows`` are snapshots of ttlsnap that hide a newer result of a batch.
     """
 
     logs: Logs
-    batches: dict[int, Batch] = field(default_factory=dict)
+    batches: dict[int, MicroBatch] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     unfinished: bool = False
     skipped: set[int] = field(default_factory=set)
@@ -42,20 +41,20 @@ class LogFindings:
 
     @property
     def uncommitted(self) -> list[int]:
-        """The batches that were begun after the last commit."""
+        """The batches that were started after the last commit."""
         return [batch for batch in self.logs.offsets if batch > self.logs.commits[-1]]
 
 
 def examine_logs(files: Directory) -> LogFindings:
-    """Read all of both logs; raises NotACheckpointError where there is nothing to look at."""
+    """Read both logs completely. Raise NotACheckpointError if there are none."""
     logs = read_logs(files)
     if not logs.commits:
-        raise NotACheckpointError(f"{files.root}: no batch was committed yet, so there is no state to look at")
+        raise NotACheckpointError(f"{files.root}: no batch is committed yet, so there is no state")
     found = LogFindings(logs)
     _own_runs(files, found)
     first = logs.offsets[0] if logs.offsets else 0
     for batch in logs.commits:
-        # Spark cleans up offsets first: a commit older than all of them is one it did not come to.
+        # Spark removes offsets before commits, so a commit older than all offsets is just not removed yet.
         if batch >= first or batch == logs.commits[-1]:
             _committed(files, batch, found)
     _gaps(files, found)
@@ -68,7 +67,7 @@ def examine_logs(files: Directory) -> LogFindings:
 
 
 def _offsets(files: Directory, found: LogFindings) -> None:
-    """The sources' offsets of the last two batches: Spark starts from one, and asks for what lies between them."""
+    """Check the sources' offsets of the last two batches: Spark starts from one, and reads the input between them."""
     for batch in sorted(found.batches)[-2:]:
         try:
             found.file_logs = read_file_logs(files, batch, found.file_logs)
@@ -100,7 +99,7 @@ def _own_runs(files: Directory, found: LogFindings) -> None:
         )
         found.problems.append(problem(files.root, "table-in-backup", held.path, words))
     for journal in cut_off:
-        words = f"run {journal.run} was cut off while it published, and its fence is gone"
+        words = f"run {journal.run} was interrupted while it published, and its fence is missing"
         found.problems.append(problem(files.root, "cut-off-run", journal.path, words))
 
 
@@ -117,12 +116,12 @@ def _committed(files: Directory, batch: int, found: LogFindings) -> None:
 
 
 def _gaps(files: Directory, found: LogFindings) -> None:
-    """Commits that are missing between others."""
+    """Report commits that are missing between others."""
     commits = set(found.logs.commits)
     for batch in found.logs.offsets:
         if found.logs.commits[0] < batch < found.logs.commits[-1] and batch not in commits:
             path = layout.commit_file(batch)
-            words = f"{files.root}/{path} is missing, and later batches are committed"
+            words = f"{files.root}/{path} is missing, but later batches are committed"
             found.problems.append(problem(files.root, "missing-commit", path, words, "warning"))
 
 
@@ -130,7 +129,7 @@ def _uncommitted(files: Directory, found: LogFindings) -> None:
     last, committed = found.uncommitted[-1], found.logs.commits[-1]
     path = layout.offset_file(last)
     if len(found.uncommitted) > 1:
-        words = f"batches {found.uncommitted[0]} to {last} were begun, and batch {committed} is the last committed one"
+        words = f"batches {found.uncommitted[0]} to {last} were started, but the last committed batch is {committed}"
         found.problems.append(problem(files.root, "missing-commit", layout.commit_file(last - 1), words))
     try:
         count = shuffle_partitions(read_conf(files, last))
@@ -139,23 +138,20 @@ def _uncommitted(files: Directory, found: LogFindings) -> None:
         found.problems.append(problem(files.root, "unsupported", path, error))
         return
     except CorruptionError as error:
-        words = f"{error}. Batch {last} was begun and not committed"
+        words = f"{error}. Batch {last} was started but not committed"
         found.problems.append(problem(files.root, "torn-offset", path, words))
         return
     before = found.batches.get(committed)
     then = shuffle_partitions(before.conf) if before else None
     if None not in (count, then) and count != then:
         found.unfinished = True
-        words = (
-            f"batch {last} is a repartition from {then} to {count} partitions that was not finished; "
-            "Spark refuses to start"
-        )
+        words = f"batch {last} is an unfinished repartition from {then} to {count} partitions; Spark refuses to start"
         found.problems.append(problem(files.root, "unfinished-repartition", path, words, count=count))
     elif len(found.uncommitted) == 1 and (planned := planned_batch(files, found.logs)) is not None:
         words = f"batch {last} was planned by ttlsnap run {planned.run}, without data"
         found.problems.append(problem(files.root, "planned-batch", path, words))
     elif len(found.uncommitted) == 1:
-        words = f"batch {last} was begun and not committed"
+        words = f"batch {last} was started but not committed"
         found.problems.append(problem(files.root, "uncommitted-batch", path, words))
 
 

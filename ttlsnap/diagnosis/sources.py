@@ -1,10 +1,10 @@
-"""The logs of sources that read files: without them such a source does not know what it has read.
+"""The logs of sources that read files: without them, a source does not know which files it has read.
 
     sources/<source>/<n>           "v1" (LF {"path": "...", "timestamp": n, "batchId": n})+
-    sources/<source>/<n>.compact   the same, of 0 to n together
+    sources/<source>/<n>.compact   the same, for 0 to n together
 
-When the query starts, Spark reads them from the last ``.compact`` on to the very end: a file is taken note of before
-the batch that reads it is planned, so there may be more than the offsets name.
+When the query starts, Spark reads them from the last ``.compact`` to the end. Spark records a file before it plans the
+batch that reads it, so the logs may have more files than the offsets name.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import open_checked
 from ttlsnap.diagnosis.problems import Problem, leads_outside, problem
 from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError
-from ttlsnap.filesystem import Directory
-from ttlsnap.strict_json import parse_json, typed
+from ttlsnap.schema.strict_json import parse_json, require_type
+from ttlsnap.storage.directory import Directory
 
 _COMPACT = ".compact"
 _MAX_LINE = 1 << 20
-# Nearly every line is of this form, and there may be millions: this takes an eighth of the time of parsing them.
+# Nearly all lines, perhaps millions, have this form. To match them takes an eighth of the time of parsing.
 _PLAIN = re.compile(r'\{"path":"[^"\\\x00-\x1f]+","timestamp":[0-9]+,"batchId":[0-9]+\}\n?')
 
 
 def examine_file_logs(files: Directory, known: Mapping[int, int]) -> Iterator[Problem]:
-    """What is wrong with the logs of the sources in ``known``, which is how far each had come."""
+    """Yield the problems in the logs of the sources in ``known``, which has the last log number of each."""
     for source, last in known.items():
         folder = f"sources/{source}"
         try:
@@ -38,7 +38,7 @@ def examine_file_logs(files: Directory, known: Mapping[int, int]) -> Iterator[Pr
         batches = {name: number for name, number in numbers.items() if number is not None}
         compacted = [number for name, number in batches.items() if name.endswith(_COMPACT)]
         first = max((number for number in compacted if number <= last), default=-1)
-        # However far the offset says it has come, no more is looked for than there is, and one.
+        # The search ends at the first missing file, even if a damaged offset names a huge number.
         missing = next((number for number in range(first + 1, last + 1) if str(number) not in listed), None)
         if missing is not None:
             yield _problem(files, f"{folder}/{missing}", f"{files.root}/{folder}/{missing} is missing")
@@ -55,12 +55,15 @@ def examine_file_logs(files: Directory, known: Mapping[int, int]) -> Iterator[Pr
 
 
 def _problem(files: Directory, path: str, what: object) -> Problem:
-    words = f"{what}; by it source {path.split('/')[1]} knows what it has read: Spark does not start, or reads it again"
+    words = (
+        f"{what}; source {path.split('/')[1]} records in it what it has read. Without it Spark does not start, or "
+        "reads the input again"
+    )
     return problem(files.root, "damaged-log", path, words)
 
 
 def _read(files: Directory, path: str, is_dir: bool) -> None:
-    """Read a log through, in pieces; raises CorruptionError, or UnsupportedError for an unknown version."""
+    """Read a whole log in pieces. Raise CorruptionError, or UnsupportedError for an unknown version."""
     where = f"{files.root}/{path}"
     if is_dir:
         raise CorruptionError(f"{where} is a folder, not a file")
@@ -76,11 +79,13 @@ def _read(files: Directory, path: str, is_dir: bool) -> None:
             try:
                 _require_entry(line.decode("utf-8"))
             except (ValueError, TypeError, KeyError) as error:
-                raise CorruptionError(f"{where}: line {number} broke off, or names no file ({error!r})") from error
+                raise CorruptionError(
+                    f"{where}: line {number} is truncated, or does not name a file ({error!r})"
+                ) from error
     if number == 1:
-        raise CorruptionError(f"{where} names no file")
+        raise CorruptionError(f"{where} does not name a file")
 
 
 def _require_entry(line: str) -> None:
     if not _PLAIN.fullmatch(line):
-        typed(parse_json(line)["path"], str)
+        require_type(parse_json(line)["path"], str)

@@ -1,4 +1,4 @@
-"""Starting a Spark session of our own, quietly."""
+"""The quiet start of ttlsnap's own Spark session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SessionSource = Union["SparkSession", Callable[[], "SparkSession"], None]
-"""A session, or what gives one when it is needed."""
+"""A session, or a function that returns one when it is needed."""
 
 _REASON = re.compile(r"Exception|\[NOT FOUND|FAILED DOWNLOADS|unresolved dependency|[Ee]rror:|Unable to")
 _TRACEBACK = "Traceback (most recent call last):"
@@ -29,18 +29,18 @@ _MOST_OF_LOG = 1 << 20
 
 @contextlib.contextmanager
 def quiet_launch() -> Iterator[Callable[[], str]]:
-    """While a JVM starts, let it have a log file as its standard streams for good; gives what tells why it did not.
+    """Give a JVM that starts a log file as its standard streams, for good. Yield a function that explains a failure.
 
-    What Spark prints is for its developers: warnings at every start, stack traces of what we report in a sentence. And
-    what Delta prints on standard output, as ``VACUUM`` does, is no part of a document that is read by a program.
-    TTLSNAP_SPARK_LOG names the file; by default it is a temporary one, removed with the JVM's last hold on it.
+    Spark's output is for its developers: warnings at every start, and stack traces of errors that ttlsnap reports in a
+    sentence. Delta's output, for example that of ``VACUUM``, must not mix with a JSON document on standard output.
+    TTLSNAP_SPARK_LOG names the file; by default it is temporary, and removed when the JVM closes it.
     """
     named = os.environ.get("TTLSNAP_SPARK_LOG")
     with Path(named).open("a+b") if named else tempfile.TemporaryFile() as log:
         begin = log.seek(0, os.SEEK_END)
 
         def reasons() -> str:
-            # By its own descriptor: the place in the file is shared with the JVM.
+            # pread does not move the position in the file, which the JVM shares.
             text = os.pread(log.fileno(), _MOST_OF_LOG, begin).decode(errors="replace")
             lines = dict.fromkeys(line.strip() for line in text.splitlines() if _REASON.search(line))
             return "\n".join(list(lines)[:_REASONS])
@@ -57,11 +57,11 @@ def quiet_launch() -> Iterator[Callable[[], str]]:
 
 
 def _to_ours(descriptor: int, stream: TextIO) -> contextlib.AbstractContextManager[object]:
-    """What this process itself has to say meanwhile, in other threads, goes where it would have gone."""
+    """Return a context in which the output of this process, also from other threads, stays on its own streams."""
     try:
         if stream.fileno() != descriptor:
             return contextlib.nullcontext()
-    except (AttributeError, OSError, ValueError):  # it is no file
+    except (AttributeError, OSError, ValueError):  # it is not a file
         return contextlib.nullcontext()
     redirect = contextlib.redirect_stdout if descriptor == 1 else contextlib.redirect_stderr
     return redirect(_own(descriptor))
@@ -69,27 +69,27 @@ def _to_ours(descriptor: int, stream: TextIO) -> contextlib.AbstractContextManag
 
 @functools.cache
 def _own(descriptor: int) -> TextIO:
-    """A standard stream by another descriptor, which is never closed: somebody may keep the stream."""
+    """Return a standard stream with another descriptor, which stays open because other code may keep the stream."""
     stream = sys.stdout if descriptor == 1 else sys.stderr
     return os.fdopen(os.dup(descriptor), "w", 1, stream.encoding, stream.errors)
 
 
-def own_session() -> SparkSession.Builder:
-    """The beginning of a session of our own, to be configured and given to ``launched``."""
+def build_session() -> SparkSession.Builder:
+    """Return the builder of a session of ttlsnap's own, for ``launch_session``."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return SparkSession.builder.appName("ttlsnap").config("spark.ui.enabled", "false")
 
 
-def given(source: SessionSource) -> SparkSession | None:
-    """The session that there is to be had."""
+def resolve_session(source: SessionSource) -> SparkSession | None:
+    """Return the session of a source; None if it has none."""
     return source() if callable(source) else source
 
 
 @contextlib.contextmanager
-def set_for_now(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Settings of a session that hold within."""
+def set_temporarily(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Set options of a session within the block."""
     before = {name: spark.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():
@@ -104,10 +104,10 @@ def set_for_now(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[No
 
 
 @contextlib.contextmanager
-def launched(builder: SparkSession.Builder, failure: Callable[[str], str]) -> Iterator[SparkSession]:
-    """A session that is started, and stopped when the block ends.
+def launch_session(builder: SparkSession.Builder, failure: Callable[[str], str]) -> Iterator[SparkSession]:
+    """Yield a session that is started, and stopped when the block ends.
 
-    Raises TtlsnapError where it does not start; ``failure`` makes the message of what Spark says.
+    Raise TtlsnapError if it does not start; ``failure`` turns Spark's message into the error's.
     """
     with quiet_launch() as reasons:
         try:
@@ -121,7 +121,7 @@ def launched(builder: SparkSession.Builder, failure: Callable[[str], str]) -> It
 
 
 def first_lines(error: BaseException, lines: int = 3) -> str:
-    """What an error of Spark's says, without the JVM's stack, and of one in a Python worker without that one's."""
+    """Return the message of a Spark error without the stacks of the JVM and of a Python worker."""
     told = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     traces = [place for place, line in enumerate(told) if _TRACEBACK in line]
     if traces:

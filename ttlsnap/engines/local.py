@@ -1,10 +1,10 @@
 """The local engine: processes of one thread each on this machine, no JVM.
 
-Processes, because Python's lock bounds threads here, the work being many short NumPy calls on windows of a megabyte,
-and because with a transformer in plain Python threads gain nothing (figures: ``docs/performance.md``). Starting a
-process takes as long as the work on some ten megabytes of state files, so small checkpoints are not worth one. A
-single task, or a parallelism of 1, runs in the calling thread. Of a small checkpoint that is not on this machine, the
-partitions wait for the network most of the time, so they do that side by side, in threads.
+It uses processes because Python's lock limits threads: the work is many short NumPy calls on windows of a megabyte, and
+with a transformer in plain Python, threads gain nothing (figures: ``docs/performance.md``). Starting a process takes as
+long as the work on some ten megabytes of state files, so small checkpoints need none. A single task, or a parallelism
+of 1, runs in the calling thread. The partitions of a small checkpoint elsewhere mostly wait for the network, so they
+run in threads.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from typing import TypeVar
 from loky import ProcessPoolExecutor
 from loky.process_executor import TerminatedWorkerError
 
-from ttlsnap.engines import Done
+from ttlsnap.compaction.engine import Done
+from ttlsnap.compaction.partition import compact_partition
+from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
 from ttlsnap.engines.progress import listener, sender
 from ttlsnap.errors import TtlsnapError
-from ttlsnap.filesystem import is_local
-from ttlsnap.partition import PartitionResults, PartitionTask, Progress, compact_partition
+from ttlsnap.storage.uris import is_local
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -31,14 +32,14 @@ Result = TypeVar("Result")
 _progress: Progress = sender(None)
 
 
-# Bytes of HDFS-backed state for each process: starting one takes about as long as the work on half as many.
+# The bytes of HDFS-backed state for each process. Starting a process takes as long as the work on about half of them.
 _WORTH_A_PROCESS = 64 << 20
-# Threads that wait for a network side by side.
+# The number of threads for a checkpoint elsewhere: they mostly wait for the network.
 _WAITING = 16
 
 
 class LocalEngine:
-    """Runs partitions on ``parallelism`` processes; by default on no more than there are cores, or are worth it."""
+    """An engine of ``parallelism`` processes; by default at most one for each core, and only as many as are useful."""
 
     name = "local"
 
@@ -47,18 +48,18 @@ class LocalEngine:
 
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
         """See ``Engine.run``."""
-        workers = self.parallelism or useful_processes(_work_on(tasks))
+        workers = self.parallelism or useful_processes(work_on(tasks))
         if self.parallelism is None and workers == 1 and _wait_for_a_network(tasks):
             return _in_threads(tasks, done, progress)
         return spread(compact_partition, tasks, workers, done, progress)
 
 
 class SharedLocalEngine:
-    """A local engine for runs that go side by side: all of them together use ``parallelism`` processes.
+    """A local engine for several runs at a time, which share ``parallelism`` processes.
 
-    As long as all that was asked for is not worth processes, it is done in the threads that ask for it, one partition
-    at a time in all threads; of a checkpoint that is not on this machine several, unless ``parallelism`` is given. From
-    then on all goes to the processes, which are there to the end of the block.
+    While the requested work is too small for processes, the requesting threads do it, one partition at a time in all
+    threads. For a checkpoint elsewhere they do several, unless ``parallelism`` is given. After that, the processes do
+    all work. They exist until the end of the block.
     """
 
     name = "local"
@@ -79,14 +80,14 @@ class SharedLocalEngine:
             self._pool.shutdown(kill_workers=True)
 
     def stop(self) -> None:
-        """Have everything that is under way raise, soon; for good."""
+        """Make all work in progress raise an error soon, and all later work, too."""
         self._is_stopped = True
         pool = self._pool
         if pool is not None:
             pool.shutdown(wait=False, kill_workers=True)
 
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
-        """See ``Engine.run``; progress within partitions is not told."""
+        """See ``Engine.run``. The processes do not report progress within partitions."""
 
         def unless_stopped(entries: int, dropped: int) -> None:
             if self._is_stopped:
@@ -94,7 +95,7 @@ class SharedLocalEngine:
             progress(entries, dropped)
 
         with self._counting:
-            self._asked += _work_on(tasks)
+            self._asked += work_on(tasks)
             worth_it = self._processes > 1 and useful_processes(self._asked) > 1
         if not (self._bounded or worth_it or self._pool) and _wait_for_a_network(tasks):
             return _in_threads(tasks, done, unless_stopped)
@@ -111,7 +112,7 @@ class SharedLocalEngine:
                 return results + _spread_on(self._pool, partial(_run, compact_partition), tasks[number:], done)
             except TerminatedWorkerError as error:
                 with self._here:
-                    self._pool = None  # it takes nothing more; the next target begins with new processes
+                    self._pool = None  # it accepts no more tasks; the next target starts new processes
                 raise _died() from error
         return results
 
@@ -119,15 +120,15 @@ class SharedLocalEngine:
 def spread(
     work: Callable[[Task, Progress], Result], tasks: Sequence[Task], workers: int, done: Done, progress: Progress
 ) -> list[Result]:
-    """What ``work``, a function of a module, makes of each task, on so many processes.
+    """Return the result of ``work``, a function of a module, for each task, from at most ``workers`` processes.
 
-    Raises what a worker raises, and TtlsnapError for one that died.
+    Raise the errors of workers, and TtlsnapError for a worker that died.
     """
     workers = min(workers, len(tasks))
     if workers <= 1:
         return [_finished(work(task, progress), done) for task in tasks]
-    # loky's processes are fresh ones, not forks (Arrow and a JVM's gateway have threads, which a fork would cut
-    # in two), and do not run the caller's main module again, so that scripts and notebooks need no guard.
+    # loky starts new processes. A fork would copy Arrow and a JVM's gateway without their threads. loky's processes do
+    # not run the caller's main module again, so scripts and notebooks need no guard.
     with (
         listener(progress) as port,
         ProcessPoolExecutor(workers, initializer=_start, initargs=(port,)) as pool,
@@ -165,7 +166,7 @@ def _spread_on(
     done: Done,
     stop: Callable[[], None] = lambda: None,
 ) -> list[Result]:
-    """What ``work`` makes of each task; ``stop`` is called when the user, or the system, wants the process to end."""
+    """Return the results of ``work`` for each task; call ``stop`` if the user or the system ends the process."""
     futures = {pool.submit(work, task): number for number, task in enumerate(tasks)}
     results: dict[int, Result] = {}
     try:
@@ -175,7 +176,7 @@ def _spread_on(
         stop()
         raise
     finally:
-        # After a failure what they write to is removed: nobody may be at it any more.
+        # After a failure the staged files are removed, so no task may still be writing.
         wait([future for future in futures if not future.cancel()])
     return [results[number] for number in range(len(tasks))]
 
@@ -184,13 +185,13 @@ def _died() -> TtlsnapError:
     return TtlsnapError("a worker process died (out of memory?); nothing was published. Try a smaller --parallelism")
 
 
-def _work_on(tasks: Sequence[PartitionTask]) -> int:
-    """As bytes of HDFS-backed state."""
-    return sum(task.size * task.state_store.effort for task in tasks)
+def work_on(tasks: Sequence[PartitionTask]) -> int:
+    """Return how much work the tasks are, as bytes of HDFS-backed state files."""
+    return sum(task.size * task.state_store.relative_cost for task in tasks)
 
 
 def useful_processes(size: int) -> int:
-    """How many processes are worth starting for the work on as many bytes of HDFS-backed state."""
+    """Return how many processes are useful for the work on ``size`` bytes of HDFS-backed state."""
     return min(len(os.sched_getaffinity(0)), 1 + size // _WORTH_A_PROCESS)
 
 

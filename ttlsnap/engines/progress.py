@@ -1,7 +1,7 @@
-"""Progress from worker processes to the one that shows it: small datagrams on the loopback interface.
+"""Progress from worker processes to the process that shows it: small datagrams on the loopback interface.
 
-Counting is all they do: a datagram that is lost or forged makes the display wrong for a moment and nothing else.
-Results do not come this way.
+They only count. A lost or forged datagram makes the display wrong for a moment, and nothing else. Results are not
+sent this way.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from ttlsnap.partition import Progress
+from ttlsnap.compaction.task import Progress
 
 _DATAGRAM = struct.Struct("<QQ?")
 
 
 class Sender(Protocol):
-    """A ``Progress`` that can say, too, that a partition has ended."""
+    """A ``Progress`` that can also report the end of a partition."""
 
     def __call__(self, entries: int, dropped: int, ended: bool = False) -> None: ...
 
 
 def sender(port: int | None) -> Sender:
-    """A sender for a worker, to ``port``; it does nothing without a port."""
+    """Return a sender to ``port`` for a worker; without a port it does nothing."""
     out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM) if port is not None else None
 
     def send(entries: int, dropped: int, ended: bool = False) -> None:
@@ -38,7 +38,7 @@ def sender(port: int | None) -> Sender:
 
 @contextlib.contextmanager
 def listener(progress: Progress, ended: Callable[[], None] = lambda: None) -> Iterator[int | None]:
-    """Listen while the block runs; gives the port to send to, None where none can be had."""
+    """Listen during the block. Yield the port to send to; None if there is none."""
     receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         receiver.bind(("127.0.0.1", 0))
@@ -61,7 +61,7 @@ def listener(progress: Progress, ended: Callable[[], None] = lambda: None) -> It
                 take()
         receiver.setblocking(False)
         with contextlib.suppress(BlockingIOError, struct.error):
-            while True:  # what came before the end
+            while True:  # read what came before the end
                 take()
 
     thread = threading.Thread(target=listen, name="ttlsnap-progress", daemon=True)

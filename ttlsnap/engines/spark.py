@@ -1,10 +1,10 @@
-"""The Spark engine: one Spark task per partition, through PySpark's public DataFrame API alone.
+"""The Spark engine: one Spark task for each partition, with only PySpark's public DataFrame API.
 
-``mapInArrow`` over ``spark.range`` with one row per partition runs the same function as the local engine, on
+``mapInArrow`` over ``spark.range`` with one row for each partition runs the same function as the local engine, on
 ``local[*]``, on any master, inside ``spark-submit`` and over Spark Connect. Executors must be able to import
-ttlsnap and see the checkpoint's path.
+ttlsnap and read the checkpoint's path.
 
-Without a session one is started, and its JVM's chatter goes to a log file instead of the terminal.
+Without a session the engine starts one, and the output of its JVM goes to a log file instead of the terminal.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ttlsnap.engines import Done
-from ttlsnap.engines.launch import SessionSource, first_lines, given, launched, own_session
+from ttlsnap.compaction.engine import Done
+from ttlsnap.compaction.partition import compact_partition
+from ttlsnap.compaction.task import PartitionResult, PartitionResults, PartitionTask, Progress
+from ttlsnap.engines.launch import SessionSource, build_session, first_lines, launch_session, resolve_session
 from ttlsnap.engines.progress import listener, sender
 from ttlsnap.errors import TtlsnapError
-from ttlsnap.partition import PartitionResult, PartitionResults, PartitionTask, Progress, compact_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 class SparkEngine:
-    """Runs partitions as Spark tasks, on ``session`` or the active one, else on one started on ``master``.
+    """An engine of Spark tasks, on ``session``, the active one, or one started on ``master``.
 
-    A ``session`` may be had when it is needed, by a call.
+    ``session`` can be a function that returns the session when it is needed.
     """
 
     name = "spark"
@@ -61,7 +62,7 @@ class SparkEngine:
                 raise TtlsnapError(
                     f"Spark could not run the partitions; nothing was published.\n{first_lines(error, 20)}"
                 ) from error
-        # A datagram can be lost, and none comes from another machine.
+        # Datagrams can be lost, and other machines send none.
         for _ in range(len(tasks) - told):
             done()
         return [
@@ -71,21 +72,21 @@ class SparkEngine:
 
     @contextlib.contextmanager
     def _running(self) -> Iterator[SparkSession]:
-        """A session; one that was started here is stopped again."""
+        """Yield a session; stop it if it was started here."""
         from pyspark.sql import SparkSession
 
-        session = given(self._session) or SparkSession.getActiveSession()
+        session = resolve_session(self._session) or SparkSession.getActiveSession()
         if session is not None:
             yield session
             return
-        with started(self._master, self._parallelism) as session:
+        with start_engine(self._master, self._parallelism) as session:
             yield session
 
 
 @contextlib.contextmanager
-def started(master: str | None, parallelism: int | None) -> Iterator[SparkSession]:
-    """A session on ``master``, by default on this machine with ``parallelism`` threads; it is stopped again."""
-    builder = own_session()
+def start_engine(master: str | None, parallelism: int | None) -> Iterator[SparkSession]:
+    """Yield a session on ``master``, by default on this machine with ``parallelism`` threads; stop it at the end."""
+    builder = build_session()
     if master is None and "SPARK_REMOTE" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
         master = f"local[{parallelism or '*'}]"
     if master is not None:
@@ -93,17 +94,17 @@ def started(master: str | None, parallelism: int | None) -> Iterator[SparkSessio
 
     def failure(told: str) -> str:
         return (
-            f"Spark could not be started on {master or 'its default master'}; nothing was changed. Is there a Java "
-            f"17, and can the master be reached? --engine local needs neither.\n{told}"
+            f"Spark could not be started on {master or 'its default master'}. Nothing was changed. Check that Java 17 "
+            f"is installed, and that the master can be reached; --engine local needs neither.\n{told}"
         )
 
-    with launched(builder, failure) as session:
+    with launch_session(builder, failure) as session:
         yield session
 
 
 def cancel_jobs(session: SparkSession) -> None:
-    """Have Spark give up all that it is at work on for this application."""
-    interrupt = getattr(session, "interruptAll", None)  # Spark Connect's; elsewhere it raises
+    """Cancel all Spark jobs of this application."""
+    interrupt = getattr(session, "interruptAll", None)  # only Spark Connect supports it; elsewhere it raises
     context = getattr(session, "_sc", None)
     if context is not None:
         context.cancelAllJobs()
@@ -112,7 +113,7 @@ def cancel_jobs(session: SparkSession) -> None:
 
 
 def _work(tasks: list[PartitionTask], port: int | None) -> Any:
-    """The function that ``mapInArrow`` runs: partition numbers in, results as JSON out."""
+    """Return the function for ``mapInArrow``: it takes partition numbers, and yields results as JSON."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         send = sender(port)
@@ -128,8 +129,8 @@ def _work(tasks: list[PartitionTask], port: int | None) -> Any:
 
 
 def _on_this_machine(session: SparkSession) -> bool:
-    """Whether datagrams from a task reach this process: Spark's local mode."""
+    """Return whether datagrams of a task reach this process, as in Spark's local mode."""
     try:
         return str(session.conf.get("spark.master", "")).startswith("local")
-    except Exception:  # a Connect server may not tell; progress is then shown by partition only
+    except Exception:  # a Connect server may not say; then progress is shown only by partition
         return False

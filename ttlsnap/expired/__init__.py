@@ -1,8 +1,9 @@
-"""What expired is not lost: the dropped entries of a run, delivered once the run is published.
+"""The archive of dropped entries, to which a run delivers them after it is published.
 
-    writing     each worker writes those of its partition, as Parquet, into the run's own folder
-    receivers   who gets them: a folder, a Delta table, or a function
-    delivery    when, and once: behind the publishing, after a crash by the next run, and taken back by a rollback
+    writing     each worker writes the dropped entries of its partition as Parquet into the run's own folder
+    receivers   a folder, a Delta table, or a function
+    places      the archives that a command may use
+    delivery    once, after publishing; after a crash by the next run; a rollback removes the entries again
 
-A run that was undone takes its files with it.
+The files of an undone run are removed.
 """

@@ -1,4 +1,4 @@
-"""Who gets what was dropped: a folder, a Delta table, or a function that is called with each entry."""
+"""The receivers of dropped entries: a folder, a Delta table, or a function that is called with each entry."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ttlsnap.access import Access, access_of_new, own_access, umask
 from ttlsnap.errors import CorruptionError, RefusedError, StorageError, TransformerError, TtlsnapError, UsageError
 from ttlsnap.expired.writing import SCHEMA, SUFFIX
-from ttlsnap.filesystem import SCRATCH, Directory, LocalDirectory, is_local, open_directory
+from ttlsnap.storage.access import Access, own_access, umask
+from ttlsnap.storage.directory import SCRATCH, Directory
+from ttlsnap.storage.local import LocalDirectory
+from ttlsnap.storage.new_access import access_of_new
+from ttlsnap.storage.open import open_directory
+from ttlsnap.storage.uris import is_local
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 TABLE = "delta:"
-"""How a path begins that is meant as a Delta table."""
+"""The beginning of a path that names a Delta table."""
 
 _COLUMNS = {
     "run": "string",
@@ -37,7 +41,7 @@ _COLUMNS = {
     "value": "string",
     "timestamp": "timestamp",
 }
-_MAKING = threading.RLock()  # targets side by side have one table
+_MAKING = threading.RLock()  # several targets may use one table at the same time
 _FACTS = ("run", "operator", "store", "state", "partition", "timestamp")
 _LOG = "_delta_log"
 _PIECE = 8 << 20
@@ -45,29 +49,29 @@ _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 class Receiver(Protocol):
-    """Gets the dropped entries of runs; reports have its ``name``, by which a later run knows it again."""
+    """A receiver of the dropped entries of runs. Reports have its ``name``, by which later runs recognize it."""
 
     @property
     def name(self) -> str: ...
 
     def check(self, *, make: bool, source: Directory | None = None) -> None:
-        """Raise UsageError or StorageError where it could take nothing; with ``make`` it is made if it is missing.
+        """Raise UsageError or StorageError if it cannot receive entries. With ``make``, create it if it is missing.
 
-        A new one is no more readable than ``source``.
+        A new one is not more readable than ``source``.
         """
 
     def take(self, files: Directory, paths: Sequence[str], run: str) -> None:
-        """Take a run's files; done again after a crash it does what was left."""
+        """Take a run's files. A repetition after a crash does only what is left."""
 
     def require(self) -> None:
-        """Raise RefusedError where what it took could not be taken back."""
+        """Raise RefusedError if its entries of the run could not be removed."""
 
     def take_back(self, run: str) -> None:
-        """Let go of what it took of a run, which was rolled back."""
+        """Remove the entries of a rolled back run."""
 
 
 class Folder:
-    """Parquet files, under names that begin with the run's: moved again after a crash they are the same files."""
+    """A folder of Parquet files. Their names begin with the run's id, so a repeated move gives the same files."""
 
     def __init__(self, path: str) -> None:
         self._folder = open_directory(path)
@@ -76,7 +80,9 @@ class Folder:
     def check(self, *, make: bool, source: Directory | None = None) -> None:
         found = self._folder.stat("")
         if found is not None and not found.is_dir:
-            raise UsageError(f"{self.name} is no folder: dropped entries go into Parquet files in one")
+            raise UsageError(
+                f"{self.name} is not a folder; ttlsnap writes dropped entries to Parquet files in a folder"
+            )
         _require_place(self.name)
         if make and found is None:
             _make_folder(self._folder, source)
@@ -85,13 +91,16 @@ class Folder:
         self.check(make=True, source=files)
         for path in paths:
             name = f"{run}-{path.rpartition('/')[2]}"
-            hidden = f".{name}{SCRATCH}"  # Spark passes over what begins with a dot
+            hidden = f".{name}{SCRATCH}"  # Spark ignores names that begin with a dot
             with files.open(path) as old, self._folder.writer(hidden) as new:
                 shutil.copyfileobj(old, new, _PIECE)
             self._folder.set_access(hidden, files.reach(path) or own_access(0o666 & ~umask()))
             if self._folder.stat(name) is not None and not self._are_same(hidden, name):
                 self._folder.remove(hidden)
-                raise StorageError(f"{self.name}/{name} is there already, with other entries: whose are they?")
+                raise StorageError(
+                    f"{self.name}/{name} already exists, with other entries. Move that file away, or choose another "
+                    "place"
+                )
             self._folder.rename(hidden, name)
             self._folder.sync("")
             files.remove(path)
@@ -116,9 +125,9 @@ class Folder:
 
 
 class Table:
-    """A Delta table: a run is one commit, whose transaction identifier says that it is there already.
+    """A Delta table: each run is one commit, and its transaction identifier shows that it exists already.
 
-    It is written without Spark, so that every engine can.
+    It is written without Spark, so that every engine can do it.
     """
 
     def __init__(self, path: str) -> None:
@@ -126,7 +135,7 @@ class Table:
         self.name = TABLE + self._folder.root
         self._options: dict[str, str] = {}
         if not is_local(path):
-            from ttlsnap.objects import storage_options
+            from ttlsnap.storage.objects import storage_options
 
             self._options = storage_options(self._folder.root)
 
@@ -137,7 +146,7 @@ class Table:
         with self._told(), _MAKING:
             found = self._found()
             if found is None and self._folder.list(""):
-                raise UsageError(f"{self._folder.root} has files in it, and is no Delta table")
+                raise UsageError(f"{self._folder.root} contains files, and is not a Delta table")
             _require_place(self._folder.root)
             if found is None and not make:
                 return
@@ -155,7 +164,7 @@ class Table:
             columns = {field.name: str(getattr(field.type, "type", field.type)) for field in found.schema().fields}
         if columns != _COLUMNS:
             wanted = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
-            raise UsageError(f"{self.name} is not a table for dropped entries, whose columns are {wanted}")
+            raise UsageError(f"{self.name} is not a table for dropped entries; such a table has the columns {wanted}")
 
     def take(self, files: Directory, paths: Sequence[str], run: str) -> None:
         from deltalake import CommitProperties, Transaction, write_deltalake
@@ -178,8 +187,8 @@ class Table:
             found = self._found()
             if found is not None and found.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
                 raise RefusedError(
-                    f"{self.name} has delta.appendOnly, so that what a run put there cannot be taken back: set it to "
-                    "false. Nothing was changed"
+                    f"{self.name} has delta.appendOnly = true, so a rollback cannot remove entries from it. Nothing "
+                    "was changed. Set the property to false"
                 )
 
     def take_back(self, run: str) -> None:
@@ -197,29 +206,29 @@ class Table:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """What the library raises, as errors of our own."""
+        """Turn the errors of the library into errors of ttlsnap."""
         try:
             yield
         except TtlsnapError:
             raise
-        except Exception as error:  # of several kinds, and some of none
+        except Exception as error:  # the library raises errors of several unrelated classes
             raise StorageError(f"{self.name}: {str(error)[:500]}") from error
 
 
 @dataclass(frozen=True)
 class ExpiredCallback:
-    """A function that gets each dropped entry once its run is published; by ``name`` later runs know it again.
+    """A function that is called with each dropped entry after its run is published. Later runs recognize its ``name``.
 
-    It is called with the key and the value, as what their JSON is in Python, and of ``run``, ``operator``, ``store``,
-    ``state``, ``partition`` and ``timestamp`` (an aware datetime, or None) with those that it has parameters for. After
-    a crash it hears again of the entries of the file that it had come to.
+    It is called with the key and the value, as their JSON is in Python. It also gets those of ``run``, ``operator``,
+    ``store``, ``state``, ``partition`` and ``timestamp`` (an aware datetime, or None) for which it has parameters.
+    After a crash it is called again for the entries of the file that it had reached.
     """
 
     name: str
     function: Callable[..., object]
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Raises TransformerError with the entry for which the function raised."""
+        """Call the function. Raise TransformerError with the entry for which it raised an error."""
         try:
             parameters = list(inspect.signature(self.function).parameters.values())
         except (TypeError, ValueError) as error:
@@ -229,11 +238,11 @@ class ExpiredCallback:
         for row in rows:
             try:
                 self.function(json.loads(row["key"]), json.loads(row["value"]), **{name: row[name] for name in wanted})
-            except (Exception, SystemExit) as error:  # its author's code
+            except (Exception, SystemExit) as error:  # the user's code may raise anything
                 raise TransformerError(f"{self.name}, key {row['key']}: {type(error).__name__}: {error}") from error
 
     def check(self, *, make: bool, source: Directory | None = None) -> None:
-        """Nothing: it was loaded."""
+        """Do nothing: the function is loaded."""
 
     def take(self, files: Directory, paths: Sequence[str], run: str) -> None:
         for path in paths:
@@ -242,16 +251,16 @@ class ExpiredCallback:
             files.remove(path)
 
     def require(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def take_back(self, run: str) -> None:
-        """Nothing: what it did is its own."""
+        """Do nothing: ttlsnap cannot undo what the function did."""
 
 
 def _require_place(root: str) -> None:
-    """Raise UsageError where a receiver lies in a Delta table, of which it would be no part: ``VACUUM`` removes that.
+    """Raise UsageError for a receiver within a Delta table, whose ``VACUUM`` would remove its files.
 
-    Also where it lies in what is no folder.
+    Also raise it if a part of the path is not a folder.
     """
     scheme, separator, rest = root.partition("://") if "://" in root else ("", "", root)
     parts = rest.split("/")
@@ -261,25 +270,28 @@ def _require_place(root: str) -> None:
             found = around.stat("")
             is_table = found is not None and found.is_dir and around.stat(_LOG) is not None
         except StorageError:
-            if separator:  # who may not look there will not have been told
+            if separator:  # the user may have no access to the folders above
                 return
             raise
         if found is not None and not found.is_dir:
-            raise UsageError(f"{root}: {around.root} is no folder")
+            raise UsageError(f"{root}: {around.root} is not a folder")
         if is_table:
-            raise UsageError(f"{root} lies in the Delta table {around.root}, whose VACUUM would remove what is there")
+            raise UsageError(
+                f"{root} is inside the Delta table {around.root}, whose VACUUM would remove the archive. Choose "
+                "another place"
+            )
 
 
 def _require_there(folder: Directory, name: str) -> None:
     if folder.stat("") is None:
         raise RefusedError(
-            f"{name} is not there, so that what the run dropped cannot be taken back from it. Mount it; if it is gone "
-            f"for good, make a folder there with any file in it. Nothing was changed"
+            f"{name} does not exist, so the entries that the run dropped cannot be removed from it. Nothing was "
+            "changed. Mount it; if it is lost, make a folder there with any file in it"
         )
 
 
-def receiver(place: str | ExpiredCallback) -> Receiver:
-    """The receiver that somebody named: a path is that of a folder, unless a Delta table is there."""
+def open_receiver(place: str | ExpiredCallback) -> Receiver:
+    """Return the receiver that a user named: a path is a folder, unless a Delta table is there."""
     if isinstance(place, ExpiredCallback):
         return place
     if place.startswith(TABLE):
@@ -288,29 +300,29 @@ def receiver(place: str | ExpiredCallback) -> Receiver:
 
 
 def refuse_within(place: str | ExpiredCallback, *others: str) -> None:
-    """Raise UsageError where a receiver lies in what is worked on: its files would be taken for others."""
+    """Raise UsageError for a receiver within the target: its files would look like the target's."""
     if isinstance(place, ExpiredCallback):
         return
     root = open_directory(place.removeprefix(TABLE)).root
     for other in others:
         if f"{root}/".startswith(f"{open_directory(other).root.rstrip('/')}/"):
-            raise UsageError(f"{place} lies in {other}: dropped entries go to another place")
+            raise UsageError(f"{place} is inside {other}; name a place outside it for dropped entries")
 
 
-def receiver_named(name: str) -> Receiver | None:
-    """The receiver that a report names; None for a function, which is called by whoever was given it alone."""
-    return receiver(name) if name.startswith(("/", TABLE)) or "://" in name else None
+def find_receiver(name: str) -> Receiver | None:
+    """Return the receiver that a report names; None for a function, which only a command that names it calls."""
+    return open_receiver(name) if name.startswith(("/", TABLE)) or "://" in name else None
 
 
-def place_told(name: str, run: str) -> str:
-    """Where what ``run`` dropped went, in words."""
+def describe_place(name: str, run: str) -> str:
+    """Return the place of the dropped entries of ``run``, in words."""
     if name.startswith(TABLE):
         return f"in the Delta table {name.removeprefix(TABLE)}, run = '{run}'"
-    return f"in {name}/{run}-*{SUFFIX}" if receiver_named(name) is not None else f"told to {name}"
+    return f"in {name}/{run}-*{SUFFIX}" if find_receiver(name) is not None else f"told to {name}"
 
 
 def _make_folder(folder: Directory, source: Directory | None) -> None:
-    """Make a receiver's folder, and those above it that are missing; nobody may use them who may not use ``source``."""
+    """Create a receiver's folder and missing folders above it, readable only for users who can read ``source``."""
     if not isinstance(folder, LocalDirectory):
         folder.mkdirs("")
         return
@@ -324,7 +336,7 @@ def _make_folder(folder: Directory, source: Directory | None) -> None:
 
 @contextlib.contextmanager
 def _shared_as(folder: Directory, access: Access | None) -> Iterator[None]:
-    """Let another library write files in a folder: until they have their ``access``, this user alone may use them."""
+    """Let another library write files in a folder; only this user can read them until they have their ``access``."""
     if access is None or not isinstance(folder, LocalDirectory):
         yield
         return
@@ -364,7 +376,7 @@ def _batches(files: Directory, paths: Sequence[str]) -> Iterator[pa.RecordBatch]
 
 
 def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows in Python, which has no times before year 1 or after 9999: there they have none."""
+    """Return the rows in Python; times before year 1 or after 9999 are None, because Python has none."""
     times = batch.column("timestamp")
     micros = times.cast(pa.int64())
     known = pc.and_(pc.greater_equal(micros, _FIRST_US), pc.less_equal(micros, _LAST_US))

@@ -1,9 +1,9 @@
 """The dropped entries of a run, as Parquet files in the run's own folder.
 
-run, operator, store, state, partition   where an entry was, and which run dropped it; of a table's row the state
-                                         is "rows", and of operator, store and partition there is none
-key, value                               JSON, as ``json_text`` has it
-timestamp                                the moment that it was judged by, in UTC; null where there was none
+run, operator, store, state, partition   the run, and the place of the entry; for a table's row the state is "rows",
+                                         and operator, store and partition are null
+key, value                               JSON, as ``json_text`` writes it
+timestamp                                the time that decided about the entry, in UTC, or null
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 import pyarrow as pa
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.entries import Int64, Mask, StateEntries
+from ttlsnap.entries.batch import Int64, Mask, StateEntries
+from ttlsnap.entries.json_text import json_texts
 from ttlsnap.errors import CorruptionError
-from ttlsnap.filesystem import Directory
-from ttlsnap.json_text import json_texts
+from ttlsnap.storage.directory import Directory
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetWriter
@@ -40,14 +40,14 @@ SUFFIX = ".parquet"
 
 
 def folder_of(run: str) -> str:
-    """Where the dropped entries of a run wait until it is published."""
+    """Return the folder in which the dropped entries of a run wait until it is published."""
     return f"{layout.run_directory(run)}/expired"
 
 
 class ExpiredWriter:
-    """Writes the dropped entries of one partition into the file ``path``; none where there are no such entries.
+    """A writer of one partition's dropped entries to the file ``path``. Without such entries there is no file.
 
-    Without an ``operator`` they are the rows of a table. ``written`` is how many there are so far.
+    Without an ``operator`` the entries are rows of a table. ``written`` is their number so far.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ExpiredWriter:
         self._stack.__exit__(kind, error, trace)
 
     def add(self, dropped: StateEntries, moments: tuple[Int64, Mask] | None) -> None:
-        """Some entries of one state, with the moments (microseconds) that they were judged by, and which have none."""
+        """Write entries of one state, with the times (microseconds) that decided about them, and which have none."""
         size, state = len(dropped), dropped.state
         if not size:
             return
@@ -82,7 +82,7 @@ class ExpiredWriter:
 
     def _open(self) -> ParquetWriter:
         if self._writer is None:
-            from pyarrow.parquet import ParquetWriter  # which brings pandas along, where it is installed
+            from pyarrow.parquet import ParquetWriter  # a slow import: it also imports pandas, if installed
 
             self._files.mkdirs(self._path.rpartition("/")[0])
             stream: BinaryIO = self._stack.enter_context(self._files.writer(self._path))
@@ -91,7 +91,7 @@ class ExpiredWriter:
 
 
 def rows_in(files: Directory, paths: Sequence[str]) -> int:
-    """How many entries are in the files; raises CorruptionError for one that cannot be read again."""
+    """Return the number of entries in the files. Raise CorruptionError for a file that cannot be read."""
     from pyarrow.parquet import ParquetFile
 
     found = 0
@@ -107,6 +107,4 @@ def rows_in(files: Directory, paths: Sequence[str]) -> int:
 def check_complete(files: Directory, paths: Sequence[str], dropped: int) -> None:
     """Raise CorruptionError unless the files have as many entries as were dropped."""
     if (found := rows_in(files, paths)) != dropped:
-        raise CorruptionError(
-            f"{found:,} dropped entries were written down where {dropped:,} were dropped. Nothing was published"
-        )
+        raise CorruptionError(f"{dropped:,} entries were dropped, but {found:,} were archived. Nothing was published")

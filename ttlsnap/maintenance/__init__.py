@@ -1,5 +1,5 @@
 """``maintain``: many checkpoints and tables under one policy, unattended.
 
-``policy`` reads the file and checks it whole, ``rules`` makes its rules a transformer factory, ``runs`` does the work,
-target by target, side by side.
+``policy`` reads and checks the file, ``rules`` turns its rules into transformer factories, and ``runs`` does the work,
+several targets at a time.
 """

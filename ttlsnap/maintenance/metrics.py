@@ -1,6 +1,7 @@
-"""What a run of a policy came to, for Prometheus: a file for node exporter's textfile collector.
+"""The results of a policy's run for Prometheus, as a file for node exporter's textfile collector.
 
-Gauges alone, and the last line is OpenMetrics' own, a comment to Prometheus: so the text is valid as either.
+There are only gauges, and the last line is OpenMetrics' end mark, a comment for Prometheus. So the text is valid in
+both formats.
 Source: Prometheus' text format 0.0.4, and OpenMetrics 1.0.
 """
 
@@ -9,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import get_args
 
-from ttlsnap.maintenance.runs import Status, TargetResult, worst
-from ttlsnap.report import Counts
+from ttlsnap.compaction.report import Counts
+from ttlsnap.maintenance.runs import Status, TargetResult, worst_exit_code
 
 _COUNTS: tuple[tuple[str, str, Callable[[Counts], int | None]], ...] = (
-    ("entries", "Entries, or rows, that were looked at.", lambda counts: counts.entries),
+    ("entries", "Entries, or rows, that were scanned.", lambda counts: counts.entries),
     ("dropped_entries", "Entries that were dropped.", lambda counts: counts.dropped),
     ("rewritten_entries", "Entries that were rewritten.", lambda counts: counts.rewritten),
     ("before_bytes", "Bytes on disk before.", lambda counts: counts.bytes_before),
@@ -22,12 +23,12 @@ _COUNTS: tuple[tuple[str, str, Callable[[Counts], int | None]], ...] = (
 
 
 def metrics(results: Sequence[TargetResult], finished_s: float) -> str:
-    """The text; ``finished_s`` is when the run ended, in seconds since the epoch."""
+    """Return the text. ``finished_s`` is the time when the run ended, in seconds since the epoch."""
     lines = list(_gauge("run_finished_timestamp_seconds", "When the policy was last carried out.", [("", finished_s)]))
-    lines += _gauge("run_exit_code", "The worst of its targets' exit codes.", [("", worst(results))])
+    lines += _gauge("run_exit_code", "The highest exit code of its targets.", [("", worst_exit_code(results))])
     lines += _gauge(
         "target_status",
-        "1 for the status that a target has, 0 for those that it has not.",
+        "1 for the status of a target, 0 for the other statuses.",
         [
             (f'{{target="{_escaped(result.target)}",status="{status}"}}', int(status == result.status))
             for result in results
@@ -53,6 +54,6 @@ def _labels(result: TargetResult) -> str:
 
 
 def _escaped(text: str) -> str:
-    # What is no UTF-8 in a path would make all of the file none.
+    # A byte that is not UTF-8 in a path would make the whole file invalid.
     text = text.encode("utf-8", "backslashreplace").decode()
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

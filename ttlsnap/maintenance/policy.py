@@ -1,7 +1,7 @@
-"""The policy file: which targets are looked after, by which rules, and what to do where one cannot be.
+"""The policy file: the targets, their rules, and what to do if a target cannot be processed.
 
-TOML, checked whole before anything runs: its form by ``policy.schema.json``, which editors take as well, and what that
-cannot say (a duration that is none, a transformer that is not there) here. An error names the file and the line.
+It is TOML, and checked completely before anything runs. ``policy.schema.json``, which editors can use as well, checks
+its form. This module checks the rest, such as durations and missing transformers. An error names the file and the line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -23,22 +23,22 @@ from typing import Any, Literal
 
 import fastjsonschema
 
-from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import TimeCharacteristic, moment_of
+from ttlsnap.compaction.incremental import Incremental
+from ttlsnap.compaction.options import CompactOptions
 from ttlsnap.errors import TtlsnapError, UsageError
 from ttlsnap.expired.receivers import TABLE, ExpiredCallback
-from ttlsnap.filesystem import read_given
-from ttlsnap.incremental import Incremental
-from ttlsnap.operators import Selection, TimerPolicy
+from ttlsnap.operators.registry import Selection
 from ttlsnap.schema.ddl import parse_schemas
-from ttlsnap.stores import RewriteChoice
-from ttlsnap.transform import StateSnapshotTransformerFactory
+from ttlsnap.schema.units import parse_duration, parse_retention, parse_share, parse_size
+from ttlsnap.storage.open import read_given
+from ttlsnap.stores.protocols import RewriteChoice
+from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 from ttlsnap.transformers.registry import is_function, load_callback, load_factory
-from ttlsnap.units import parse_duration, parse_retention, parse_share, parse_size
 
-Place = tuple[str | int, ...]
-"""Where something stands in the file: the keys, and the numbers of an array's items, that lead to it."""
+KeyPath = tuple[str | int, ...]
+"""A place in the file: the keys, and the numbers of array items, that lead to it."""
 
 OnBusy = Literal["skip", "wait", "fail"]
 OnFenced = Literal["recover", "skip", "fail"]
@@ -56,13 +56,13 @@ _RULE_KEYS = (*_TTL_KEYS, "time", "now", "transformer", "options", *_STRATEGY_KE
 
 
 @dataclass(frozen=True)
-class Rule:
-    """What expires: of the states that ``selection`` takes in, the entries whose key begins with ``key_prefix``.
+class PolicyRule:
+    """A rule for the entries of the selected states whose key begins with ``key_prefix``.
 
-    ``now`` is as for ``compact``, and ``now_us`` the moment that it names, None for what a checkpoint says.
-    ``factories`` decide, one after the other. ``part`` is how much of it a run visits, None for all. ``every_us`` is
-    how long a bucket is filled; None where there are none. ``rewrite`` is how its partitions are written, None where
-    that is not said. ``name`` says which rule it is.
+    ``now`` is as for ``compact``, and ``now_us`` its time; None for the checkpoint's own. ``factories`` decide one
+    after another. ``part`` is how much of the states a run visits, None for all. ``every_us`` is how long a bucket is
+    filled; None without buckets. ``rewrite`` is how partitions are written; None for the default. ``name`` identifies
+    the rule in messages.
     """
 
     name: str
@@ -78,29 +78,22 @@ class Rule:
 
 @dataclass(frozen=True)
 class TargetPolicy:
-    """One ``[[target]]``: where it is, how it is looked after, and its rules.
+    """One ``[[target]]``: its path, its options, and its rules.
 
-    ``wait_seconds`` is how long one that is busy is waited for, ``stopped`` says that its query is known to be
-    stopped. The fields from ``schemas`` on are options of ``compact``."""
+    ``wait_seconds`` is how long a run waits for a busy target. ``options`` are those of ``compact`` for checkpoints;
+    the fields after it are for Delta tables.
+    """
 
     name: str
     path: str
-    rules: tuple[Rule, ...]
+    rules: tuple[PolicyRule, ...]
     exclude: tuple[str, ...] = ()
     on_busy: OnBusy = "skip"
     wait_seconds: float = 600
     on_fenced: OnFenced = "recover"
     on_damaged: OnTrouble = "fail"
     on_unknown: OnTrouble = "fail"
-    stopped: bool = False
-    planned_batch: bool = True
-    max_drop: float | None = None
-    schemas: Schemas = field(default_factory=dict)
-    rewrite: RewriteChoice = "auto"
-    scratch: str | None = None
-    expired_to: str | ExpiredCallback | None = None
-    drop_unmatched: bool = False
-    timers: TimerPolicy = "keep"
+    options: CompactOptions = field(default_factory=CompactOptions)
     key: tuple[str, ...] = ()
     max_files: int | None = None
     max_bytes: int | None = None
@@ -110,10 +103,10 @@ class TargetPolicy:
 
 @dataclass(frozen=True)
 class Policy:
-    """A policy file. ``folder`` is where relative paths begin, ``run`` says who does the work.
+    """A policy file. Relative paths begin at ``folder``, and ``run`` has the options of the engine.
 
-    ``wall_us`` is the moment that ``now = "wall"`` means, in microseconds since the epoch, ``document`` what the file
-    says.
+    ``wall_us`` is the time of ``now = "wall"``, in microseconds since the epoch. ``document`` is the file's content,
+    with environment variables inserted.
     """
 
     path: str
@@ -125,31 +118,31 @@ class Policy:
 
 
 def read_policy(path: str, environment: Mapping[str, str] = os.environ, wall_us: int | None = None) -> Policy:
-    """The policy in the file ``path``; ``${NAME}`` in a text is the variable of that name, ``$$`` a dollar.
+    """Return the policy in the file ``path``. ``${NAME}`` in a text is an environment variable, ``$$`` a dollar.
 
-    ``wall_us`` is what time it is, in microseconds since the epoch; by default what the wall's clock says.
+    ``wall_us`` is the time in microseconds since the epoch; by default the current time.
 
-    Raises UsageError with all that is wrong with it, and StorageError where it cannot be read.
+    Raise UsageError with all mistakes, and StorageError if the file cannot be read.
     """
     data = read_given(path, _MAX_BYTES, "a policy")
     try:
         text = data.decode()
         document = tomllib.loads(text, parse_float=_Real)
-    except (ValueError, RecursionError) as error:  # no UTF-8, or no TOML
+    except (ValueError, RecursionError) as error:  # not UTF-8, or not TOML
         line = _LINE.search(str(error))
         raise UsageError(f"{path}:{f'{line[1]}:' if line else ''} {error}\nNothing was done") from error
     return _Reader(path, text, environment, moment_of("wall") if wall_us is None else wall_us).policy(document)
 
 
 class _Real(float):
-    """A number with a point, which to JSON Schema would be an integer if only zeros followed."""
+    """A number with a decimal point. For JSON Schema, a plain 1.0 would be an integer."""
 
     def is_integer(self) -> bool:
         return False
 
 
 class _Reader:
-    """Reads a document into a policy, and collects what is wrong with it."""
+    """The reader of a document, which collects all mistakes."""
 
     def __init__(self, path: str, text: str, environment: Mapping[str, str], wall_us: int) -> None:
         self._path, self._text, self._environment, self._wall_us = path, text, environment, wall_us
@@ -163,7 +156,7 @@ class _Reader:
         self._raise_errors()
         document = self._filled(document, ())
         self._raise_errors()
-        self._check_form(document, "with the environment's variables in it")
+        self._check_form(document, "after inserting environment variables")
         self._raise_errors()
         defaults = document.get("defaults", {})
         targets = [self._target(target, defaults, n) for n, target in enumerate(document["target"])]
@@ -176,11 +169,11 @@ class _Reader:
             lines = [f"{self._path}:{line}: {message}" for line, message in sorted(self._errors)]
             raise UsageError("\n".join([*lines, "Nothing was done"]))
 
-    def _wrong(self, place: Place, message: str) -> None:
+    def _wrong(self, place: KeyPath, message: str) -> None:
         self._errors.add((line_of(self._text, place), message))
 
-    def _check_numbers(self, value: Any, place: Place) -> None:
-        """To a schema ``nan`` and ``inf`` are numbers like others."""
+    def _check_numbers(self, value: Any, place: KeyPath) -> None:
+        """Reject ``nan`` and ``inf``, which are numbers for a schema."""
         match value:
             case dict():
                 for name, item in value.items():
@@ -189,12 +182,12 @@ class _Reader:
                 for number, item in enumerate(value):
                     self._check_numbers(item, (*place, number))
             case float() if not math.isfinite(value):
-                self._wrong(place, f"{value} is no number that anything here could be")
+                self._wrong(place, f"{value} is not a valid number here")
 
     def _check_form(self, document: dict[str, Any], instead: str | None = None) -> None:
-        """What the schema says: it names one error, so that is mended, and the rest looked at again.
+        """Check the document with the schema, which reports one error at a time: remove it, and check again.
 
-        ``instead`` is told of a value that is wrong, which may be a secret.
+        ``instead`` replaces a wrong value in messages, because it may be a secret.
         """
         mended = copy.deepcopy(document)
         self._tell_unknown(mended, ())
@@ -220,8 +213,8 @@ class _Reader:
                 else:
                     del around[place[-1]]
 
-    def _tell(self, place: Place, error: fastjsonschema.JsonSchemaException, instead: str | None) -> None:
-        """Say of an error of the schema's what a person wants to know."""
+    def _tell(self, place: KeyPath, error: fastjsonschema.JsonSchemaException, instead: str | None) -> None:
+        """Turn an error of the schema into a message for people."""
         if error.rule == "required":
             missing = next(name for name in error.rule_definition if name not in error.value)
             self._wrong(place, f"{_spelled(place)} lacks {missing}")
@@ -230,24 +223,24 @@ class _Reader:
             if error.rule == "oneOf":
                 kinds = [definition.get("type") for definition in _flat(error.rule_definition)]
                 wanted = f"be {' or '.join(str(kind) for kind in kinds)}"
-                if isinstance(error.value, list):  # so it is in it that something is wrong
-                    wanted += ", which has texts and numbers in it"
+                if isinstance(error.value, list):  # so an item of the list is wrong
+                    wanted += ", of texts and numbers"
             elif place == ("target",) and isinstance(error.value, dict):
                 wanted += "; each begins with [[target]]"
             found = repr(error.value) if isinstance(error.value, _OF_JSON) else f"{error.value}, without quotes"
             self._wrong(place, f"{_spelled(place)} must {wanted}, {instead or f'not {found}'}")
 
-    def _tell_unknown(self, table: dict[str, Any], place: Place) -> None:
-        """Take the keys from a table that are nothing known."""
+    def _tell_unknown(self, table: dict[str, Any], place: KeyPath) -> None:
+        """Remove unknown keys from a table, and report them."""
         known = _known(place)
         for name in [name for name in table if name not in known]:
             del table[name]
             close = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-            self._wrong((*place, name), f"{_spelled(place)} has {name!r}, which is nothing known; {hint}")
+            self._wrong((*place, name), f"{_spelled(place)} has an unknown key, {name!r}; {hint}")
 
-    def _filled(self, value: Any, place: Place) -> Any:
-        """The same with the environment's variables in their places."""
+    def _filled(self, value: Any, place: KeyPath) -> Any:
+        """Return the value with environment variables inserted."""
         match value:
             case dict():
                 return {name: self._filled(item, (*place, name)) for name, item in value.items()}
@@ -257,7 +250,7 @@ class _Reader:
                 return _VARIABLE.sub(lambda found: self._variable(found, place), value)
         return value
 
-    def _variable(self, found: re.Match[str], place: Place) -> str:
+    def _variable(self, found: re.Match[str], place: KeyPath) -> str:
         name = found[1]
         if found[0] == "$$":
             return "$"
@@ -270,7 +263,7 @@ class _Reader:
         return ""
 
     def _target(self, target: dict[str, Any], defaults: Mapping[str, Any], number: int) -> TargetPolicy | None:
-        place: Place = ("target", number)
+        place: KeyPath = ("target", number)
         around = ((place, target), (("defaults",), defaults))
         rules = [
             self._rule((((*place, "rule", m), rule), *around), f"target {number + 1}, rule {m + 1}")
@@ -289,17 +282,20 @@ class _Reader:
         ways = {rule.rewrite for rule in rules if rule is not None and rule.rewrite is not None}
         if len(ways) > 1:
             self._wrong(
-                place, "its rules share their partitions, which are written in one way: give one tombstone_share"
+                place, "its rules share their partitions, which can be written in one way only; use one tombstone_share"
             )
         if ways and "rewrite" in options:
-            self._wrong(place, 'strategy = "rocksdb" says how partitions are written; rewrite says it another time')
+            self._wrong(place, 'strategy = "rocksdb" already says how partitions are written; remove rewrite')
         elif ways:
             options["rewrite"] = ways.pop()
         if "retention" in own and not options.get("erase"):
-            self._wrong((*place, "retention"), "retention goes with erase = true")
+            self._wrong((*place, "retention"), "retention needs erase = true")
         if self._errors:
             return None
-        return TargetPolicy(f"target {number + 1}", target["path"], tuple(filter(None, rules)), **options)
+        compact = CompactOptions(**{name: options.pop(name) for name in _COMPACT_OPTIONS & options.keys()})
+        return TargetPolicy(
+            f"target {number + 1}", target["path"], tuple(filter(None, rules)), options=compact, **options
+        )
 
     def _archive(self, text: str) -> str | ExpiredCallback:
         if is_function(text):
@@ -307,17 +303,17 @@ class _Reader:
         kind = TABLE if text.startswith(TABLE) else ""
         return kind + from_folder(self._folder, text.removeprefix(kind))
 
-    def _rule(self, tables: Sequence[tuple[Place, Mapping[str, Any]]], name: str) -> Rule | None:
-        """A rule by what its own table says, else the target's, else the defaults'."""
+    def _rule(self, tables: Sequence[tuple[KeyPath, Mapping[str, Any]]], name: str) -> PolicyRule | None:
+        """Return a rule from its own table, then the target's, then the defaults."""
         before = len(self._errors)
         own = tables[0][1]
         rule = {key: value for _, table in reversed(tables) for key, value in table.items() if key in _RULE_KEYS}
-        # A transformer stands for what is said further out of what expires: one that keeps, keeps.
+        # A transformer replaces the TTL of outer tables, so that one that keeps everything does so.
         nearest = next((n for n, (_, table) in enumerate(tables) if "transformer" in table), len(tables))
         if not any(key in table for _, table in tables[: nearest + 1] for key in _TTL_KEYS):
             rule = {key: value for key, value in rule.items() if key not in _TTL_KEYS}
 
-        def where(key: str) -> Place:
+        def where(key: str) -> KeyPath:
             return next((*place, key) for place, table in tables if key in table)
 
         micros: dict[str, int] = {}
@@ -327,7 +323,7 @@ class _Reader:
                     micros[key] = parse_duration(rule[key])
         now, moment, prefix = rule.get("now", "checkpoint"), None, own.get("key_prefix", ())
         if isinstance(prefix, list) and prefix[-1] == "":
-            self._wrong(where("key_prefix"), f"{name}: every text begins with an empty one; leave it out of key_prefix")
+            self._wrong(where("key_prefix"), f"{name}: an empty text matches every key; remove it from key_prefix")
         if now != "checkpoint":
             with self._at(where("now")):
                 moment = self._wall_us if now == "wall" else moment_of(now)
@@ -335,7 +331,7 @@ class _Reader:
         part, every, rewrite = self._strategy(rule, micros, where)
         if len(self._errors) > before:
             return None
-        return Rule(
+        return PolicyRule(
             name,
             Selection(own.get("operator"), own.get("store"), own.get("state")),
             (prefix,) if isinstance(prefix, str) else tuple(prefix),
@@ -348,9 +344,9 @@ class _Reader:
         )
 
     def _factories(
-        self, rule: Mapping[str, Any], micros: Mapping[str, int], where: Callable[[str], Place]
+        self, rule: Mapping[str, Any], micros: Mapping[str, int], where: Callable[[str], KeyPath]
     ) -> tuple[StateSnapshotTransformerFactory, ...]:
-        """The rule's transformers: its ttl, and the one that it names; with neither, what Spark has expired."""
+        """Return the rule's transformers: its TTL, and the named one; with neither, Spark's own expiry times."""
         factories: list[StateSnapshotTransformerFactory] = []
         if "transformer" not in rule or rule.keys() & set(_TTL_KEYS):
             config = StateTtlConfig(micros["ttl"]) if "ttl" in micros else None
@@ -362,39 +358,38 @@ class _Reader:
                 options = {key: _spell(value) for key, value in rule.get("options", {}).items()}
                 factories.append(load_factory(rule["transformer"], options))
         elif "options" in rule:
-            self._wrong(where("options"), "options are those of a transformer, and none is named")
+            self._wrong(where("options"), "options need a transformer, and none is named")
         return tuple(factories)
 
     def _strategy(
-        self, rule: Mapping[str, Any], micros: Mapping[str, int], where: Callable[[str], Place]
+        self, rule: Mapping[str, Any], micros: Mapping[str, int], where: Callable[[str], KeyPath]
     ) -> tuple[Incremental | None, int | None, RewriteChoice | None]:
-        """How much of the rule's states a run visits, for how long a bucket is filled, in microseconds, and how
-        partitions are written."""
+        """Return how much of the states a run visits, how long a bucket is filled (microseconds), and how to write."""
         strategy, part, every = rule.get("strategy", "full"), None, None
         rewrite: RewriteChoice | None = None
         if strategy == "rotating":
             if "ttl" not in rule or "buckets" not in rule:
-                self._wrong(where("strategy"), "rotating needs a ttl, and buckets: how many there are")
+                self._wrong(where("strategy"), "rotating needs a ttl, and a number of buckets")
             elif "ttl" in micros:
                 every = max(micros["ttl"] // (rule["buckets"] - 1), 1)
         elif "buckets" in rule:
-            self._wrong(where("buckets"), 'buckets go with strategy = "rotating"')
+            self._wrong(where("buckets"), 'buckets needs strategy = "rotating"')
         limits = {key: rule[key] for key in _LIMITS if key in rule}
         if strategy == "incremental":
             with self._at(where("strategy")):
                 part = Incremental(**limits)
         elif limits:
-            message = 'a limit of partitions, entries or seconds goes with strategy = "incremental"'
+            message = 'a limit of partitions, entries or seconds needs strategy = "incremental"'
             self._wrong(where(next(iter(limits))), message)
         if strategy == "rocksdb":
             rewrite = float(rule["tombstone_share"]) if "tombstone_share" in rule else "auto"
         elif "tombstone_share" in rule:
-            self._wrong(where("tombstone_share"), 'tombstone_share goes with strategy = "rocksdb"')
+            self._wrong(where("tombstone_share"), 'tombstone_share needs strategy = "rocksdb"')
         return part, every, rewrite
 
     @contextlib.contextmanager
-    def _at(self, place: Place) -> Iterator[None]:
-        """What is wrong in here is so at ``place``."""
+    def _at(self, place: KeyPath) -> Iterator[None]:
+        """Report errors within the block at ``place``."""
         try:
             yield
         except TtlsnapError as error:
@@ -402,7 +397,7 @@ class _Reader:
 
 
 def from_folder(folder: str, path: str) -> str:
-    """A path from ``folder`` on; a URI is what it is."""
+    """Return a path with ``folder`` before it if it is relative. A URI stays as it is."""
     return path if _SCHEME.match(path) else os.path.join(folder, path)  # noqa: PTH118 - text
 
 
@@ -410,6 +405,7 @@ def _texts(value: str | Sequence[str] | None) -> tuple[str, ...] | None:
     return None if value is None else (value,) if isinstance(value, str) else tuple(value)
 
 
+_COMPACT_OPTIONS = {option.name for option in fields(CompactOptions)}
 _CONVERTED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "wait": ("wait_seconds", lambda text: parse_duration(text) / 1_000_000),
     "max_bytes": ("max_bytes", parse_size),
@@ -419,16 +415,16 @@ _CONVERTED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "exclude": ("exclude", _texts),
     "max_drop": ("max_drop", lambda value: parse_share(str(value))),
 }
-"""What an option of a target is to the program, where that is something else."""
+"""The field and the conversion of each target option that is not used as it is."""
 
 
 def _spell(value: Any) -> str:
-    """An option as the command line would have it."""
+    """Return an option as the command line writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _spelled(place: Place) -> str:
-    """``target 2, rule 1, ttl``."""
+def _spelled(place: KeyPath) -> str:
+    """Return a place in words: ``target 2, rule 1, ttl``."""
     words: list[str] = []
     for step in place:
         if isinstance(step, int):
@@ -438,15 +434,15 @@ def _spelled(place: Place) -> str:
     return ", ".join(words) or "the policy"
 
 
-def _known(place: Place) -> list[str]:
-    """The keys that the table there may have."""
+def _known(place: KeyPath) -> list[str]:
+    """Return the keys that the table at this place may have."""
     kind = next((step for step in reversed(place) if isinstance(step, str)), None)
     table = _schema() if kind is None else _schema()["definitions"][kind]
     return list(table["properties"])
 
 
 def _flat(definitions: Sequence[Any]) -> list[Mapping[str, Any]]:
-    """Definitions with their references followed."""
+    """Return a definition with its references resolved."""
     named = _schema()["definitions"]
     return [named[d["$ref"].rpartition("/")[2]] if "$ref" in d else d for d in definitions]
 
@@ -464,11 +460,11 @@ def _validator() -> Callable[[Any], Any]:
     return compiled
 
 
-def line_of(text: str, place: Place) -> int:
-    """The line, from 1, where ``place`` begins; where it is missing, that of what it would be in.
+def line_of(text: str, place: KeyPath) -> int:
+    """Return the line, from 1, at which ``place`` begins; if it is missing, that of its table.
 
-    The parser tells no positions, but it takes a file's beginning as well: the line is the first that was still to come
-    when ``place`` was not there yet.
+    The parser gives no positions, but it can parse the beginning of a file. The line of ``place`` is the first
+    line after the last beginning that can be parsed and does not have it yet.
     """
     lines = text.splitlines(keepends=True)
     while place:

@@ -1,7 +1,7 @@
-"""Rules as transformer factories: each sees the states it is for, of them the entries whose key begins as it says.
+"""Rules as transformer factories: each sees the entries with its key prefix, in the states that it selects.
 
-Of several rules that fit an entry the first counts. So a rule looks at a state only if none before it takes the state
-whole, and leaves alone the entries that one before it takes by their prefix.
+If several rules match an entry, the first one applies. So a rule sees a state only if no earlier rule takes the whole
+state, and it keeps the entries that an earlier rule takes by their prefix.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ttlsnap.clock import Clock
-from ttlsnap.entries import Int64, Mask, StateEntries
+from ttlsnap.entries.batch import Int64, Mask, StateEntries
+from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UsageError
-from ttlsnap.fields import Field, all_fields
-from ttlsnap.maintenance.policy import Rule
+from ttlsnap.maintenance.policy import PolicyRule
 from ttlsnap.schema import types as T
-from ttlsnap.state import StateDescriptor
-from ttlsnap.transform import (
+from ttlsnap.schema.fields import Field, all_fields
+from ttlsnap.transform.chain import create
+from ttlsnap.transform.protocols import (
     ChoosesStrategy,
     CollectionStrategy,
     Cutoff,
@@ -32,8 +33,8 @@ from ttlsnap.transform import (
     StateSnapshotTransformerFactory,
     TellsMoments,
     TimeSummary,
+    describe_rule,
 )
-from ttlsnap.transforming import create
 
 Prefix = tuple[str | int | bool, ...]
 
@@ -44,8 +45,8 @@ _TYPES: dict[type, tuple[type[T.DataType], ...]] = {
 }
 
 
-def rule_factories(rules: Sequence[Rule]) -> list[StateSnapshotTransformerFactory]:
-    """The factories of all rules, in their order."""
+def rule_factories(rules: Sequence[PolicyRule]) -> list[StateSnapshotTransformerFactory]:
+    """Return the factories of all rules, in their order."""
     made: list[StateSnapshotTransformerFactory] = []
     for number, rule in enumerate(rules):
         for factory in rule.factories:
@@ -56,21 +57,25 @@ def rule_factories(rules: Sequence[Rule]) -> list[StateSnapshotTransformerFactor
 
 @dataclass(frozen=True)
 class _RuleFactory:
-    """A ``factory`` that is confined to what its ``rule`` is about, and the ``earlier`` ones are not."""
+    """A ``factory`` that is limited to the entries of its ``rule`` that ``earlier`` rules do not take."""
 
     factory: StateSnapshotTransformerFactory
-    rule: Rule
-    earlier: tuple[Rule, ...]
+    rule: PolicyRule
+    earlier: tuple[PolicyRule, ...]
 
     @property
     def strategy(self) -> CollectionStrategy:
         return self.factory.strategy if isinstance(self.factory, ChoosesStrategy) else CollectionStrategy.TRANSFORM_ALL
 
+    def describe(self) -> str:
+        """Return the name of the rule, and what its factory does."""
+        return f"{self.rule.name}: {describe_rule(self.factory)}"
+
     def plan(self, states: Sequence[StateDescriptor], clock: Clock) -> list[str | None]:
-        """See ``PlansStates``; a rule that fits no state is an error: what it was meant for goes on growing."""
+        """See ``PlansStates``. A rule that matches no state is an error; otherwise its state would continue to grow."""
         mine = [state for state in states if self._is_about(state)]
         if not mine:
-            raise UsageError(f"{self.rule.name} fits none of {', '.join(map(str, states)) or 'the states'}")
+            raise UsageError(f"{self.rule.name} matches none of {', '.join(map(str, states)) or 'the states'}")
         told: Sequence[str | None] = [None] * len(mine)
         if isinstance(self.factory, PlansStates):
             told = self.factory.plan(mine, self._at(clock))
@@ -99,32 +104,32 @@ class _RuleFactory:
         return self.rule.selection.includes(state) and not taken
 
     def _at(self, clock: Clock) -> Clock:
-        """The clock with the rule's own time, if it has one; with buckets it only moves when the oldest one goes."""
+        """Return the clock with the rule's own time. With buckets, it moves only when the oldest one is dropped."""
         moment, every = self.rule.now_us, self.rule.every_us
         if moment is not None:
             source = "wall" if self.rule.now == "wall" else "given"
             clock = replace(clock, event_us=moment, processing_us=moment, source=source)
         if every is not None:
-            event = None if clock.event_us is None else rotated(clock.event_us, every)
-            clock = replace(clock, event_us=event, processing_us=rotated(clock.processing_us, every))
+            event = None if clock.event_us is None else find_rotation(clock.event_us, every)
+            clock = replace(clock, event_us=event, processing_us=find_rotation(clock.processing_us, every))
         return clock
 
 
-def rotated(now: int, every: int) -> int:
-    """The last moment before the buckets were rotated last; both in microseconds, a bucket being filled for ``every``.
+def find_rotation(now: int, every: int) -> int:
+    """Return the last time before the last rotation of buckets; a bucket is filled for ``every``. All are microseconds.
 
-    As of that moment, what has outlived n - 1 buckets is what was in the n-th: Storm's ``RotatingMap``, whose entries
-    live between a ttl and n / (n - 1) of it.
+    At that time, entries that have outlived n - 1 buckets were in the n-th one. This is Storm's ``RotatingMap``, whose
+    entries live between a TTL and n / (n - 1) of it.
     """
     return now // every * every - 1
 
 
 @dataclass(frozen=True)
 class _CutoffRuleFactory(_RuleFactory):
-    """One whose factory does nothing but drop what is older than a moment, and which is about whole states."""
+    """A rule for whole states whose factory only drops entries older than a given time."""
 
     def cutoff(self, state: StateDescriptor, clock: Clock) -> Cutoff | None:
-        """See ``StatesCutoff``; None where rules before it take some of the entries."""
+        """See ``StatesCutoff``; None if earlier rules take some of the entries."""
         assert isinstance(self.factory, StatesCutoff)
         if any(rule.selection.includes(state) for rule in self.earlier) or not self._is_about(state):
             return None
@@ -132,7 +137,7 @@ class _CutoffRuleFactory(_RuleFactory):
 
 
 class _Confined:
-    """A transformer that sees some entries only; the others stay."""
+    """A transformer that sees only some entries; the others are kept."""
 
     def __init__(
         self,
@@ -161,7 +166,7 @@ class _Confined:
         return entries.replace_values(new, changed).filter(kept)
 
     def moments(self, entries: StateEntries) -> tuple[Int64, Mask]:
-        """See ``TellsMoments``; the entries that are not seen have none."""
+        """See ``TellsMoments``; entries that the transformer does not see have no time."""
         mine = self._mine(entries)
         if not isinstance(self._transformer, TellsMoments) or not mine.any():
             return np.zeros(len(entries), np.int64), np.ones(len(entries), np.bool_)
@@ -179,9 +184,10 @@ class _Confined:
 
 
 def begins_with(state: StateDescriptor, prefix: Prefix) -> Callable[[StateEntries], Mask]:
-    """Which entries' keys begin with ``prefix``: the first columns' values; of the last, if it is text, the beginning.
+    """Return a function that marks entries whose key begins with ``prefix``, the values of its first columns.
 
-    Raises UsageError where the key is shorter, or has values of other types.
+    If the last value is text, the column only has to begin with it. Raise UsageError if the key has fewer columns, or
+    values of other types.
     """
     columns = _columns(state, prefix)
 
@@ -200,7 +206,7 @@ def begins_with(state: StateDescriptor, prefix: Prefix) -> Callable[[StateEntrie
 
 
 def _columns(state: StateDescriptor, prefix: Prefix) -> list[tuple[Field, str | int | bool]]:
-    """The key's first columns, those of structs one by one, each with the value that it is to have."""
+    """Return the key's first columns, with the columns of structs one by one, and their wanted values."""
     fields = [
         field
         for field in all_fields(state.key_schema, state.value_schema)
@@ -212,6 +218,6 @@ def _columns(state: StateDescriptor, prefix: Prefix) -> list[tuple[Field, str | 
     for field, value in columns:
         if not isinstance(field.type, _TYPES[type(value)]):
             raise UsageError(
-                f"key_prefix: {field.name} of {state} is a {field.type.simple_string}, which {value!r} is not"
+                f"key_prefix: {value!r} does not fit {field.name} of {state}, a {field.type.simple_string}"
             )
     return columns

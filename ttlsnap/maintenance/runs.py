@@ -1,7 +1,7 @@
-"""Carrying out a policy: every target, side by side, one Spark session for all.
+"""The run of a policy: all targets, several at a time, with one Spark session.
 
-A target that fails does not stop the others. What is done where one is busy, fenced, damaged or unknown, its policy
-says; whatever went wrong is in its result.
+A target that fails does not stop the others. The policy says what to do if one is busy, fenced, damaged or unknown. The
+result of a target has its error.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from glob import glob, has_magic
 from typing import Any, Literal, Protocol
 
-from ttlsnap.compaction import SilentListener, compact
+from ttlsnap.compaction.listener import SilentListener
+from ttlsnap.compaction.report import CompactionReport
+from ttlsnap.compaction.run import compact
 from ttlsnap.delta import is_table
 from ttlsnap.delta.planning import Limits
 from ttlsnap.delta.report import TableReport
@@ -35,14 +37,14 @@ from ttlsnap.errors import (
     UsageError,
 )
 from ttlsnap.expired.receivers import refuse_within
-from ttlsnap.filesystem import OBJECT_STORES, is_local, open_directory
 from ttlsnap.interrupts import Received
 from ttlsnap.maintenance.policy import Policy, TargetPolicy, from_folder
 from ttlsnap.maintenance.rules import rule_factories
 from ttlsnap.maintenance.workers import Workers
-from ttlsnap.operators import AnyOf
-from ttlsnap.recovery import recover
-from ttlsnap.report import CompactionReport
+from ttlsnap.operators.registry import AnyOf
+from ttlsnap.publishing.recover import recover
+from ttlsnap.storage.open import open_directory
+from ttlsnap.storage.uris import OBJECT_STORES, is_local
 
 Status = Literal["planned", "done", "nothing", "skipped", "refused", "undecided", "failed", "stopped"]
 Report = CompactionReport | TableReport
@@ -54,12 +56,12 @@ _LOOK_FOR_SIGNALS = 0.2  # seconds
 
 @dataclass(frozen=True)
 class TargetResult:
-    """What became of a target.
+    """The result of a target.
 
     ``status`` is ``done`` (something was changed; ``planned`` in a dry run, which changes nothing), ``nothing`` (there
     was nothing to do), ``skipped`` (the policy says so), ``refused`` (for safety), ``undecided`` (unknown or
     unsupported), ``failed``, or ``stopped`` by a signal before it was published.
-    ``recovered`` names the run that had been cut off, if there was one. ``exit_code`` is that of ``compact``.
+    ``recovered`` names the interrupted run, if there was one. ``exit_code`` is that of ``compact``.
     """
 
     target: str
@@ -75,7 +77,7 @@ class TargetResult:
         return 0 if self.error is None or self.status == "skipped" else self.error.exit_code
 
     def to_json(self) -> dict[str, Any]:
-        """What ``compact`` prints, with the status and the error."""
+        """Return the document that ``compact`` prints, with the status and the error."""
         report = self.report.to_json() if self.report else {"target": self.target}
         return {
             **report,
@@ -88,11 +90,11 @@ class TargetResult:
 
 
 Confirm = Callable[[str, "Report"], bool]
-"""Asked of a target before it is published, with what would be; may raise."""
+"""A function that gets a target and its report before publishing, and returns whether to publish. It may raise."""
 
 
-class Listener(Protocol):
-    """Hears how a policy is carried out, from several threads."""
+class MaintenanceListener(Protocol):
+    """A listener to the run of a policy."""
 
     def found(self, targets: int) -> None: ...
     def ended(self, result: TargetResult) -> None: ...
@@ -100,7 +102,7 @@ class Listener(Protocol):
 
 @dataclass(frozen=True)
 class Target:
-    """A place that a policy's target has led to; ``trouble`` says why its glob has led nowhere."""
+    """A place that a policy's target matches; ``trouble`` says why a glob matches nothing."""
 
     path: str
     policy: TargetPolicy
@@ -113,14 +115,14 @@ def maintain(
     *,
     dry_run: bool = False,
     confirm: Confirm | None = None,
-    listener: Listener | None = None,
+    listener: MaintenanceListener | None = None,
     known: Sequence[TargetResult] = (),
     received: Received | None = None,
 ) -> list[TargetResult]:
-    """Look after ``targets``, each by its policy: a result for each, in their order.
+    """Process ``targets``, each by its policy. Return a result for each, in their order.
 
-    ``confirm`` is asked before anything is published. ``known`` are results of targets that need no work; they come
-    last. Once a signal is ``received`` no target begins; those under way stop before they publish, or finish it.
+    ``confirm`` is called before anything is published. ``known`` are results of targets that need no work; they are
+    last. After a signal is ``received``, no target starts. Those in progress stop before they publish, or finish it.
     """
     if listener is not None:
         listener.found(len(targets) + len(known))
@@ -147,22 +149,22 @@ def maintain(
 
 
 def targets_of(policy: Policy) -> list[Target]:
-    """The places that a policy is about, each once: of several targets that lead to one the first counts.
+    """Return the places of a policy, each once: if several targets match a place, the first one applies.
 
-    Raises UsageError where what is dropped is to go into one of them.
+    Raise UsageError if the archive of dropped entries is within one of them.
     """
     found: dict[str, Target] = {}
     for policied in policy.targets:
         for target in _targets(policy.folder, policied):
             found.setdefault(place_of(target.path), target)
-    archives = {target.policy.expired_to for target in found.values() if target.policy.expired_to is not None}
+    archives = {archive for target in found.values() if (archive := target.policy.options.expired_to) is not None}
     for archive in archives:
         refuse_within(archive, *(target.path for target in found.values()))
     return list(found.values())
 
 
 def have_tables(targets: Sequence[Target]) -> bool:
-    """Whether one of them is a Delta table."""
+    """Return whether one of the targets is a Delta table."""
     for target in targets:
         with contextlib.suppress(TtlsnapError):  # its own result will say so
             if is_table(open_directory(target.path)):
@@ -170,8 +172,8 @@ def have_tables(targets: Sequence[Target]) -> bool:
     return False
 
 
-def worst(results: Sequence[TargetResult]) -> int:
-    """The exit code of the worst target."""
+def worst_exit_code(results: Sequence[TargetResult]) -> int:
+    """Return the highest exit code of the targets."""
     return max((result.exit_code for result in results), default=0)
 
 
@@ -179,16 +181,16 @@ def _targets(folder: str, policy: TargetPolicy) -> Iterator[Target]:
     path = from_folder(folder, policy.path)
     if is_local(path) and "://" not in path:
         path = os.path.abspath(path)  # noqa: PTH100 - links are not followed
-    # A path with brackets may be there by just that name.
+    # A path with brackets may exist under exactly that name.
     if not has_magic(policy.path) or (is_local(path) and os.path.exists(path)):  # noqa: PTH110 - also too long a name
         yield Target(path, policy)
         return
     try:
         excluded = {place_of(found) for pattern in policy.exclude for found in _found(from_folder(folder, pattern))}
         names = [name for name in _found(path) if place_of(name) not in excluded]
-        if not names:  # which is no reason to be content
-            or_excluded = ", or all that it finds is excluded" if policy.exclude else ""
-            raise UsageError(f"{path} finds no folder{or_excluded}")
+        if not names:  # probably a mistake in the policy
+            or_excluded = ", or excludes all that it finds" if policy.exclude else ""
+            raise UsageError(f"{path} matches no folder{or_excluded}")
     except TtlsnapError as error:
         yield Target(path, policy, error)
         return
@@ -196,7 +198,7 @@ def _targets(folder: str, policy: TargetPolicy) -> Iterator[Target]:
 
 
 def place_of(path: str) -> str:
-    """What all spellings of one place have in common: links and schemes of one store lead to the same."""
+    """Return the canonical form of a place, without links and alternative schemes of a store."""
     try:
         root = open_directory(path).root
     except TtlsnapError:  # its own result will say so
@@ -206,7 +208,7 @@ def place_of(path: str) -> str:
 
 
 def _found(pattern: str) -> list[str]:
-    """The folders that a glob finds."""
+    """Return the folders that a glob matches."""
     if is_local(pattern):
         path = open_directory(pattern).root if "://" in pattern else pattern
         names = glob(path, recursive=True)  # noqa: PTH207 - text
@@ -214,7 +216,7 @@ def _found(pattern: str) -> list[str]:
     scheme, _, rest = pattern.partition("://")
     parts = rest.strip("/").split("/")
     if "**" in parts:
-        raise UsageError(f"{pattern}: folders within folders (**) are looked for on this machine's file systems alone")
+        raise UsageError(f"{pattern}: ** works on this machine's file systems only")
     fixed = next((number for number, part in enumerate(parts) if has_magic(part)), len(parts))
     base = f"{scheme}://{'/'.join(parts[:fixed])}"
     files, found = open_directory(base), [""]
@@ -223,21 +225,21 @@ def _found(pattern: str) -> list[str]:
             f"{path}/{info.name}".lstrip("/")
             for path in found
             for info in files.list(path)
-            # A dot at the beginning has to be asked for, as everywhere.
+            # As in a shell, only a pattern with a leading dot matches a name with one.
             if info.is_dir and fnmatchcase(info.name, part) and info.name.startswith(".") <= part.startswith(".")
         ]
     return [f"{base}/{path}".rstrip("/") for path in found]
 
 
 class _Runner:
-    """Carries out one target after the other; used by several threads."""
+    """The runner of targets, one after another; several threads use it."""
 
     def __init__(self, workers: Workers, dry_run: bool, confirm: Confirm | None) -> None:
         self._workers, self._dry_run, self._confirm = workers, dry_run, confirm
         self._stopped = threading.Event()
 
     def stop(self, signum: int) -> None:
-        """Begin no target any more, and publish none; may be called again."""
+        """Start and publish no further target. It can be called again."""
         self._workers.stop(signum)
         self._stopped.set()
 
@@ -259,17 +261,19 @@ class _Runner:
                     return result("skipped" if policy.on_busy == "skip" else "refused", error=error)
                 self._stopped.wait(min(_LOOK_AGAIN, left))
             except FencedError as error:
-                # What was reviewed has no recovering in it.
+                # A reviewed plan does not include a recovery.
                 may_recover = policy.on_fenced == "recover" and not self._dry_run and self._confirm is None
                 if not may_recover or recovered is not None:
+                    if policy.on_fenced == "recover" and self._dry_run:
+                        error = FencedError(f"{error}. Without --plan, maintain recovers it first")
                     return result("skipped" if policy.on_fenced == "skip" else "refused", error=error)
                 try:
-                    recovered = recover(target.path, expired_to=policy.expired_to).run
+                    recovered = recover(target.path, expired_to=policy.options.expired_to).run
                 except TtlsnapError as failure:
                     return result(_status(failure, policy), error=failure)
             except TtlsnapError as error:
                 return result(_status(error, policy), error=error)
-            except (Exception, SystemExit) as error:  # one target's failure never stops the others, whatever it is
+            except (Exception, SystemExit) as error:  # no failure of one target stops the others
                 unexpected = TtlsnapError(f"{target.path}: {type(error).__name__}: {error}\nThis is unexpected")
                 return result("failed", error=unexpected)
             else:
@@ -283,24 +287,14 @@ class _Runner:
             raise target.trouble
         if is_table(open_directory(target.path)):
             return self._compact_table(target)
-        return compact(
-            target.path,
-            rule_factories(rules),
+        options = replace(
+            policy.options,
             selection=AnyOf(tuple(rule.selection for rule in rules)),
-            schemas=policy.schemas,
             dry_run=self._dry_run,
-            engine=self._workers.engine,
-            rewrite=policy.rewrite,
-            scratch=policy.scratch,
-            expired_to=policy.expired_to,
-            drop_unmatched=policy.drop_unmatched,
-            timers=policy.timers,
-            stopped=policy.stopped,
-            planned_batch=policy.planned_batch,
-            max_drop=policy.max_drop,
             parts=[(rule.selection, rule.part) for rule in rules],
-            listener=_Asking(target.path, self._confirm, self._workers),
         )
+        listener = _Asking(target.path, self._confirm, self._workers)
+        return compact(target.path, rule_factories(rules), options, self._workers.engine, listener)
 
     def _compact_table(self, target: Target) -> TableReport:
         try:
@@ -318,15 +312,15 @@ class _Runner:
             dry_run=self._dry_run,
             limits=Limits(policy.max_files, policy.max_bytes),
             erasing=Erase(policy.retention_ms, yes=True) if policy.erase else None,
-            expired_to=policy.expired_to,
+            expired_to=policy.options.expired_to,
             session=self._workers.delta_session,
             confirm=partial(self._confirm, target.path) if self._confirm else None,
-            max_drop=policy.max_drop,
+            max_drop=policy.options.max_drop,
         )
 
 
 class _Asking(SilentListener):
-    """Says nothing, and asks before a target is published; raises StoppedError once the workers are stopped."""
+    """A silent listener that asks before a target is published; it raises StoppedError after a signal."""
 
     def __init__(self, target: str, confirm: Confirm | None, workers: Workers) -> None:
         self._target, self._confirm, self._workers = target, confirm, workers

@@ -1,4 +1,4 @@
-"""Who does the work of all targets: one engine, and one Spark session that is started when it is first needed."""
+"""The workers for all targets: one engine, and one Spark session that is started when it is first needed."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from ttlsnap.compaction.engine import Done, Engine
+from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
 from ttlsnap.delta.session import delta_session
-from ttlsnap.engines import Done, Engine
+from ttlsnap.engines.automatic import AutoEngine
 from ttlsnap.engines.local import SharedLocalEngine
-from ttlsnap.engines.spark import SparkEngine, cancel_jobs, started
+from ttlsnap.engines.spark import SparkEngine, cancel_jobs, start_engine
 from ttlsnap.errors import StoppedError, TtlsnapError
-from ttlsnap.partition import PartitionResults, PartitionTask, Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 class Workers:
-    """The engine ``name``, ``spark`` or ``local``, to be used by several threads until the block ends.
+    """The engine ``name`` (``auto``, ``spark`` or ``local``) for several threads, until the block ends.
 
     ``master`` and ``parallelism`` are as for ``compact``. With ``tables`` the session has Delta, whose ``jars`` come
-    from Maven if none are given; where they cannot be had, that is the tables' misfortune alone.
+    from Maven if none are given. If they are not available, only the tables fail.
     """
 
     def __init__(
         self,
-        name: str = "spark",
+        name: str = "auto",
         *,
         master: str | None = None,
         parallelism: int | None = None,
@@ -41,25 +42,32 @@ class Workers:
         self._session: SparkSession | None = None
         self._without_delta: TtlsnapError | None = None
         self._stopped_by: int | None = None
-        self._local = self._stack.enter_context(SharedLocalEngine(parallelism)) if name == "local" else None
-        self.engine: Engine = _Stoppable(self._local or SparkEngine(self.session), self)
+        self._name = name
+        self._local = self._stack.enter_context(SharedLocalEngine(parallelism))
+        self._spark = SparkEngine(self.session)
+
+    @property
+    def engine(self) -> Engine:
+        """An engine for one target."""
+        choices: dict[str, Engine] = {"local": self._local, "spark": self._spark}
+        chosen = choices.get(self._name) or AutoEngine(self._local, self._spark, master=self._master)
+        return _Stoppable(chosen, self)
 
     def stop(self, signum: int) -> None:
-        """Have the engine give up what is under way; it takes nothing more. May be called again."""
+        """Make the engine abandon its work, and accept no more. It can be called again."""
         self._stopped_by = signum
-        if self._local is not None:
-            self._local.stop()
+        self._local.stop()
         if self._session is not None:
-            with contextlib.suppress(Exception):  # it may be stopping itself
+            with contextlib.suppress(Exception):  # the session may be stopping already
                 cancel_jobs(self._session)
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a signal has stopped them."""
+        """Whether a signal has stopped the workers."""
         return self._stopped_by is not None
 
     def refuse_if_stopped(self, what: str, more: str = " before anything was published") -> None:
-        """Raise StoppedError, about the target ``what``, once a signal has stopped them."""
+        """Raise StoppedError, about the target ``what``, if a signal has stopped the workers."""
         if self._stopped_by is not None:
             name = signal.Signals(self._stopped_by).name
             raise StoppedError(f"{what}: {name} stopped this run{more}", self._stopped_by)
@@ -71,7 +79,7 @@ class Workers:
         self._stack.close()
 
     def session(self) -> SparkSession:
-        """The session; raises TtlsnapError where it cannot be started."""
+        """Return the session. Raise TtlsnapError if it does not start."""
         with self._lock:
             if self._session is None and self._tables:
                 try:
@@ -80,11 +88,11 @@ class Workers:
                 except TtlsnapError as error:
                     self._tables, self._without_delta = False, error
             if self._session is None:
-                self._session = self._stack.enter_context(started(self._master, self._parallelism))
+                self._session = self._stack.enter_context(start_engine(self._master, self._parallelism))
             return self._session
 
     def delta_session(self) -> SparkSession:
-        """The session, which has Delta; raises TtlsnapError where that cannot be had."""
+        """Return the session with Delta. Raise TtlsnapError if that is not available."""
         session = self.session()
         if self._without_delta is not None:
             raise self._without_delta
@@ -92,10 +100,11 @@ class Workers:
 
 
 class _Stoppable:
-    """An engine whose runs raise StoppedError once the workers are stopped, whatever became of them."""
+    """An engine whose runs raise StoppedError after the workers are stopped, whatever their result."""
 
     def __init__(self, engine: Engine, workers: Workers) -> None:
         self._engine, self._workers, self.name = engine, workers, engine.name
+        self.reason: str | None = None
 
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
         """See ``Engine.run``."""
@@ -103,6 +112,7 @@ class _Stoppable:
         try:
             self._workers.refuse_if_stopped(target)
             results = self._engine.run(tasks, done, progress)
+            self.name, self.reason = self._engine.name, getattr(self._engine, "reason", None)
         except (Exception, KeyboardInterrupt):
             self._workers.refuse_if_stopped(target)
             raise

@@ -1,31 +1,35 @@
 """Streaming aggregation, state formats 1 and 2 (``stateStoreSave``).
 
-All entries are primary: one per group. The key has the grouping columns; the value the aggregation buffers, and
-in format 1 the grouping columns before them. With a watermark Spark drops a group once the watermark has
-reached its ``window.end``, or its event-time column where that is grouped by itself, so that is the timestamp
-Spark stores, on the event clock. Groups without a watermark have none. The watermark shows as the metadata
-``spark.watermarkDelayMs`` on the key column; for a window it stands on the struct, beside ``spark.timeWindow``.
+All entries are primary: one for each group. The key has the grouping columns. The value has the buffers of the
+aggregates, and in format 1 the grouping columns before them. With a watermark, Spark drops a group when the watermark
+reaches its ``window.end``, or its event-time column. So that is the timestamp that Spark stores, on the event clock.
+Groups without a watermark have none. The metadata ``spark.watermarkDelayMs`` of a key column shows the watermark; for
+a window it is at the struct, beside ``spark.timeWindow``.
 Source: Spark's ``StreamingAggregationStateManager`` and ``WatermarkSupport``.
 """
 
 from __future__ import annotations
 
 from ttlsnap.clock import TimeCharacteristic
-from ttlsnap.fields import all_fields
+from ttlsnap.operators.stored_time import StoredTime
+from ttlsnap.schema.fields import all_fields
 from ttlsnap.schema.types import StructType
 
 NAME = "stateStoreSave"
+EMITS_ON_CLOSE = True
+"""In append mode Spark emits a group when it closes it."""
+
 WATERMARK = "spark.watermarkDelayMs"
 
 
-def stored_timestamp(key: StructType, value: StructType) -> tuple[str, TimeCharacteristic] | None:
-    """The key's watermarked column, or the end of its watermarked window, on the event clock."""
+def stored_time(key: StructType, value: StructType) -> StoredTime | None:
+    """Return the key's watermarked column, or the end of its watermarked window, on the event clock."""
     name = watermarked_column(key, value, "key")
-    return (name, TimeCharacteristic.EVENT) if name else None
+    return StoredTime(name, TimeCharacteristic.EVENT) if name else None
 
 
 def watermarked_column(key: StructType, value: StructType, side: str) -> str | None:
-    """The column with a watermark among those of a side, ``key`` or ``value``; of a window, its end."""
+    """Return the column with a watermark of a side, ``key`` or ``value``; for a window, its end."""
     fields = [field for field in all_fields(key, value) if field.side == side]
     for field in fields:
         if any(name == WATERMARK for name, _ in field.metadata):

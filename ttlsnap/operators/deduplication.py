@@ -1,13 +1,13 @@
 """``dropDuplicates`` (``dedupe``) and ``dropDuplicatesWithinWatermark`` (``dedupeWithinWatermark``).
 
-All entries are primary: one per distinct key. ``dropDuplicates`` stores no value; Spark drops a key once the
-watermark has reached the key's event-time column, if there is one among the columns. ``...WithinWatermark``
-stores ``expiresAtMicros``, the event time from which the key may go. Both are on the event clock.
+All entries are primary: one for each distinct key. ``dropDuplicates`` stores no value. Spark drops a key when the
+watermark reaches the key's event-time column, if there is one among the columns. ``...WithinWatermark`` stores
+``expiresAtMicros``, the event time from which Spark may drop the key. Both are on the event clock.
 
 Whatever the schema says, a value of ``dropDuplicates`` is a row of one null, 16 bytes. Spark 3.1, 3.2.0, 3.2.1 and
-3.3.0 record all columns of the rows that come in, those of the key among them. Later versions leave such a schema as it
-is, and record one column of type ``void`` for a new query (SPARK-39650). Before Spark 4.0 the operator's name is not
-recorded, and the values of an aggregation may have all columns of their keys, too: there the values themselves decide.
+3.3.0 record all columns of the incoming rows, including those of the key. Later versions keep such a schema, and record
+one column of type ``void`` for a new query (SPARK-39650). Before Spark 4.0 the operator's name is not recorded, and the
+values of an aggregation may have all columns of their keys, too. In that case the values themselves decide.
 Source: Spark's ``StreamingDeduplicateExec`` and ``StreamingDeduplicateWithinWatermarkExec``.
 """
 
@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 from ttlsnap.clock import TimeCharacteristic
+from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.operators import aggregation
+from ttlsnap.operators.stored_time import StoredTime
 from ttlsnap.schema.types import NullType, StructField, StructType
-from ttlsnap.state import StateDescriptor
-from ttlsnap.stores import lineage_of, state_store
+from ttlsnap.stores.open import lineage_of, open_state_store
 
 if TYPE_CHECKING:
     from ttlsnap.unsaferow.rows import Rows
@@ -34,29 +35,36 @@ WITHIN_WATERMARK = "dedupeWithinWatermark"
 NOTHING = StructType((StructField("__dummy__", NullType()),))
 """The schema of a value that holds nothing."""
 
+WITHOUT_TIME = (
+    "dropDuplicates without an event-time column stores no time, so nobody can know how old a key is. You can use "
+    "--ttl and --timestamp with a field of the key that is a time, write a --transformer that decides by the key, or "
+    "start a new checkpoint with dropDuplicatesWithinWatermark"
+)
+"""The advice for a state of keys without any time."""
+
 _ONE_NULL = b"\1" + bytes(15)
 
-stored_timestamp = aggregation.stored_timestamp  # the same rule: the watermarked key column
+stored_time = aggregation.stored_time  # the same rule: the watermarked key column
 
 
-def stored_anywhere(key: StructType, value: StructType) -> tuple[str, TimeCharacteristic] | None:
-    """What one of these operators, or an aggregation, would have stored: for when the operator is not known."""
-    return stored_limit(key, value) or stored_timestamp(key, value)
+def stored_by_any(key: StructType, value: StructType) -> StoredTime | None:
+    """Return what one of these operators or an aggregation stores, for an operator without a name."""
+    return stored_limit(key, value) or stored_time(key, value)
 
 
-def stored_limit(key: StructType, value: StructType) -> tuple[str, TimeCharacteristic] | None:
-    """``expiresAtMicros``, in microseconds."""
+def stored_limit(key: StructType, value: StructType) -> StoredTime | None:
+    """Return ``expiresAtMicros``, the time of the event plus the delay of the watermark, in microseconds."""
     if any(field.name == "expiresAtMicros" for field in value.fields):
-        return "value.expiresAtMicros:us", TimeCharacteristic.EVENT
+        return StoredTime("value.expiresAtMicros:us", TimeCharacteristic.EVENT, written_plus_ttl=True)
     return None
 
 
 def as_stored(
     checkpoint: Checkpoint, operator: Operator, store: Store, family: ColumnFamilySchema
 ) -> ColumnFamilySchema:
-    """Return the family with the schema that its values have, where the recorded one is wrong.
+    """Return the family with the real schema of its values if the recorded one is wrong.
 
-    Only where the recorded schema leaves it open, some values are read.
+    Values are read only if the recorded schema does not decide.
     """
     if family.value == NOTHING:
         return family
@@ -77,13 +85,13 @@ def _has_all_columns_of_the_key(family: ColumnFamilySchema) -> bool:
 
 
 def _stores_nothing(checkpoint: Checkpoint, state: StateDescriptor, store: Store) -> bool:
-    """Whether all values that come first are rows of one null. Partitions that are damaged are passed over."""
+    """Return whether the first values are rows of one null. Damaged partitions are skipped."""
     for partition in store.partitions:
         with contextlib.suppress(CorruptionError, UnsupportedError):
-            files = state_store(checkpoint)
-            lineage = lineage_of(checkpoint, files, store, partition)
+            state_store = open_state_store(checkpoint)
+            lineage = lineage_of(checkpoint, state_store, store, partition)
             with (
-                files.open(checkpoint.files, lineage, None) as stored,
+                state_store.open(checkpoint.files, lineage, None) as stored,
                 contextlib.closing(stored.batches({state.state: state})) as batches,
             ):
                 for batch in batches:

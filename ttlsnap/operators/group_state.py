@@ -1,12 +1,12 @@
 """Arbitrary state per group: ``mapGroupsWithState``, ``flatMapGroupsWithState``, ``applyInPandasWithState``.
 
-All entries are primary: one per group. The value has the user's own state, ``groupState`` (in format 1 its fields
-beside the others), and where the query has a timeout ``timeoutTimestamp``, in milliseconds, -1 for a group that has
-none. Spark calls the function of a group once that moment lies before the watermark, or before the processing time;
-which of the two no file tells (a watermark that has not moved yet is recorded like none). A group that is dropped is
-never called for its timeout.
+All entries are primary: one for each group. The value has the user's own state, ``groupState`` (in format 1 its fields
+beside the others). If the query has a timeout, it has ``timeoutTimestamp`` in milliseconds, -1 for a group without one.
+Spark calls the function of a group when that time is before the watermark, or before the processing time. No file
+records which clock applies (a watermark that has not moved yet is recorded like none). For a dropped group, Spark never
+calls the function.
 
-With state of format 1 the schema says that the timeout is an ``int``. It is a ``bigint`` there, too.
+In format 1 the schema says that the timeout is an ``int``, but it is a ``bigint``.
 Source: Spark's ``FlatMapGroupsWithStateExec`` and ``FlatMapGroupsWithStateExecHelper``.
 """
 
@@ -16,19 +16,22 @@ from dataclasses import replace
 
 from ttlsnap.checkpoint import Operator
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
+from ttlsnap.operators.stored_time import StoredTime
 from ttlsnap.schema.types import IntegerType, LongType, StructType
 
 NAMES = ("flatMapGroupsWithState", "applyInPandasWithState")
 TIMEOUT = "timeoutTimestamp"
 
 
-def stored_timestamp(value: StructType) -> str | None:
-    """The moment of the timeout, where the query has one."""
-    return f"value.{TIMEOUT}:ms" if any(field.name == TIMEOUT for field in value.fields) else None
+def stored_time(value: StructType) -> StoredTime | None:
+    """Return the time of the timeout, if the query has timeouts. No file records its clock."""
+    if all(field.name != TIMEOUT for field in value.fields):
+        return None
+    return StoredTime(f"value.{TIMEOUT}:ms", None, written_plus_ttl=True, is_timeout=True)
 
 
 def as_stored(operator: Operator, family: ColumnFamilySchema) -> ColumnFamilySchema:
-    """Return the family with the schema that its values have, where the recorded one is wrong."""
+    """Return the family with the real schema of its values if the recorded one is wrong."""
     if operator.name not in (None, *NAMES) or not family.value.fields:
         return family
     *others, last = family.value.fields

@@ -1,21 +1,21 @@
-"""Stream-stream join (``symmetricHashJoin``), formats 1 and 2 in four stores, 3 and 4 in column families of one.
+"""Stream-stream join (``symmetricHashJoin``): formats 1 and 2 in four stores, 3 and 4 in column families of one store.
 
-Each side, left and right, keeps
+Each side, left and right, has
 
     <side>-keyWithIndexToValue    key fields, index -> the buffered row [, matched]     primary: an entry is a row
-    <side>-keyToNumValues         key fields -> how many                                derived: counted from those
+    <side>-keyToNumValues         key fields -> their number                             derived: the counts of those
 
-The rows of one key have the indexes 0 to n - 1. Where rows go, the last of the key's rows that stay move into the gaps,
-as Spark itself does it: which row has which index means nothing. ``matched`` (from format 2 on) says whether a row has
-joined; in an outer join one that has not still has to come out with nulls. (With format 1 Spark runs inner joins only.)
+The rows of one key have the indexes 0 to n - 1. When rows are dropped, the last kept rows of the key move into the
+gaps, as in Spark itself: an index has no other meaning. ``matched`` (from format 2 on) says whether a row has joined.
+In an outer join, Spark still emits a row that has not, with nulls. (With format 1, Spark runs only inner joins.)
 
-Format 4 (RocksDB, Spark 4.2 and later) keeps for each side
+Format 4 (RocksDB, Spark 4.2 and later) has for each side
 
     <side>-keyWithTsToValues      key fields, time -> the buffered rows, matched        primary: an entry is a row
     <side>-tsWithKey              time, key fields -> nothing, once for each row        derived: by which Spark evicts
 
-The row's column with a watermark, on the event clock, is the time by which a user may drop it. It is no moment of
-expiry: until when a row is needed follows from the join's condition, which no file holds. Source: Spark's
+The row's column with a watermark, on the event clock, is the time by which a user may drop it. It is not an expiry
+time: the join's condition decides how long a row is needed, and no file records it. Source: Spark's
 ``SymmetricHashJoinStateManager``.
 """
 
@@ -23,16 +23,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
+from ttlsnap.entries.descriptor import SIDES, StateDescriptor
 from ttlsnap.operators.aggregation import watermarked_column
 from ttlsnap.schema.types import NullType
-from ttlsnap.state import SIDES, StateDescriptor
 
 if TYPE_CHECKING:
-    from ttlsnap.links import Link, LinkWork, Place
+    from ttlsnap.operators.links import Link, StateId
 
 NAME = "symmetricHashJoin"
 VALUES = "keyWithIndexToValue"
@@ -50,39 +50,33 @@ _FORMAT = "spark.sql.streaming.join.stateFormatVersion"
 class IndexedSide:
     """One side of a join of format 1, 2 or 3: its rows and their counts."""
 
+    has_timers: ClassVar[bool] = False
+
     values: StateDescriptor
     counts: StateDescriptor
     has_matched: bool
 
     @property
-    def places(self) -> Mapping[Place, StateDescriptor]:
+    def places(self) -> Mapping[StateId, StateDescriptor]:
         return {state.place: state for state in (self.values, self.counts)}
-
-    def begin(self, where: str) -> LinkWork:
-        from ttlsnap.operators.join_rows import IndexedRows
-
-        return IndexedRows(self, where)
 
 
 @dataclass(frozen=True)
 class TimedSide:
     """One side of a join of format 4: its rows, and the index of their times."""
 
+    has_timers: ClassVar[bool] = False
+
     values: StateDescriptor
     times: StateDescriptor
 
     @property
-    def places(self) -> Mapping[Place, StateDescriptor]:
+    def places(self) -> Mapping[StateId, StateDescriptor]:
         return {state.place: state for state in (self.values, self.times)}
-
-    def begin(self, where: str) -> LinkWork:
-        from ttlsnap.operators.join_rows import TimedRows
-
-        return TimedRows(self, where)
 
 
 def states(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[StateDescriptor] | None:
-    """The states of a join's store; None where its names or its keys are not those of formats 1 to 4."""
+    """Return the states of a join's store; None if its names or keys are not those of formats 1 to 4."""
     found = []
     for family in store.families:
         side, kind = _parts(store.name if len(operator.stores) > 1 else family.name)
@@ -109,7 +103,7 @@ def states(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[Sta
 
 
 def links(checkpoint: Checkpoint, operator: Operator) -> tuple[Link, ...]:
-    """Each side's rows with their counts; nothing where the stores are not those of a format that is known."""
+    """Return the links of each side's rows and counts; none if the format is unknown."""
     described = {
         (state.side, _parts(place)[1]): state
         for store in operator.stores
@@ -126,7 +120,7 @@ def links(checkpoint: Checkpoint, operator: Operator) -> tuple[Link, ...]:
 
 
 def state_format(checkpoint: Checkpoint) -> str:
-    """The join's state format, which the checkpoint pins for all its joins."""
+    """Return the join's state format, which the checkpoint pins for all its joins."""
     return checkpoint.batch.conf.get(_FORMAT, "1")
 
 
@@ -136,7 +130,7 @@ def _parts(name: str) -> tuple[str | None, str | None]:
 
 
 def _is_known(family: ColumnFamilySchema, kind: str, encoder: str) -> bool:
-    """Whether keys are laid out as format 4 is known to; and the index, as each of its entries is of one row."""
+    """Return whether the keys of rows and index have the known layout of format 4."""
     if (family.key_encoder or {}).get("keyStateEncoderType") != f"{encoder}KeyStateEncoderSpec":
         return False
     return kind == TIMED_VALUES or [type(field.type) for field in family.value.fields] == [NullType]

@@ -1,4 +1,4 @@
-"""The rows of one side of a stream-stream join in one partition, with the numbers and the counts that go with them."""
+"""The rows of one side of a stream-stream join in one partition, with their indexes and counts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, TransformerError
-from ttlsnap.fields import find_field
-from ttlsnap.links import Decisions, Fetch, Keys, Outcome, Place, codes_of, joined, shown_key
 from ttlsnap.operators.join import IndexedSide, TimedSide
-from ttlsnap.state import StateDescriptor
+from ttlsnap.operators.links import Decisions, Fetch, Keys, Outcome, StateId, concat, encode_keys, show_key
+from ttlsnap.schema.fields import find_field
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.project import without_last_field
 from ttlsnap.unsaferow.rows import Rows
@@ -31,7 +31,7 @@ class IndexedRows:
         self._counts: list[Int64s] = []
         self._matched: list[Mask] = []
 
-    def look(self, place: Place, keys: Rows, values: Rows) -> None:
+    def look(self, place: StateId, keys: Rows, values: Rows) -> None:
         """See ``LinkWork.look``."""
         if place == self._side.counts.place:
             self._count_keys.append(keys.to_arrow())
@@ -44,11 +44,11 @@ class IndexedRows:
             fields = len(self._side.values.value_schema.fields)
             self._matched.append(read_words(values, fields, fields - 1)[0] != 0)
 
-    def resolve(self, decided: Mapping[Place, Decisions], fetch: Fetch) -> Outcome:
+    def resolve(self, decided: Mapping[StateId, Decisions], fetch: Fetch) -> Outcome:
         """See ``LinkWork.resolve``."""
         side = self._side
-        index, counts = joined(self._indexes), joined(self._counts)
-        codes = codes_of([*self._value_keys, *self._count_keys])
+        index, counts = concat(self._indexes), concat(self._counts)
+        codes = encode_keys([*self._value_keys, *self._count_keys])
         of_value, of_count = codes[: len(index)], codes[len(index) :]
         rows = np.bincount(of_value, minlength=int(codes.max(initial=-1)) + 1)
         self._check(index, counts, of_value, of_count, rows)
@@ -60,7 +60,7 @@ class IndexedRows:
         first = np.cumsum(rows) - rows
         slot = first[of_value] + index
         gaps, movers = stays & ~decision.kept, decision.kept & ~stays
-        # As many rows of a key move as it has gaps, so that both, in the order of their keys, pair off.
+        # A key has as many moving rows as gaps, so both can be paired in the order of keys.
         gap_at = np.flatnonzero(gaps)
         gap_at = gap_at[np.argsort(slot[gap_at])]
         mover_at = np.flatnonzero(movers)
@@ -71,7 +71,7 @@ class IndexedRows:
         values = _values(source[new], decision, lambda mask: fetch(side.values.place, mask))
         of_counts = left[of_count]
         changed = (of_counts > 0) & (of_counts != counts)
-        # Format 1 has no flag, and none but an inner join goes on with it.
+        # Format 1 has no flag, and Spark runs only inner joins with it.
         unmatched = ~decision.kept & ~np.concatenate(self._matched) if side.has_matched else np.zeros(0, np.bool_)
         return Outcome(
             {
@@ -82,7 +82,7 @@ class IndexedRows:
         )
 
     def _check(self, index: Int64s, counts: Int64s, of_value: Int64s, of_count: Int64s, rows: Int64s) -> None:
-        """Every key has the indexes 0 to n - 1, and n for its count."""
+        """Raise CorruptionError unless every key has the indexes 0 to n - 1, and the count n."""
         wrong = (index < 0) | (index >= rows[of_value])
         if not wrong.any():
             slot = (np.cumsum(rows) - rows)[of_value] + index
@@ -94,24 +94,24 @@ class IndexedRows:
         wrong = (times[of_count] != 1) | (counts != rows[of_count])
         if wrong.any():
             i = int(np.flatnonzero(wrong)[0])
-            self._fail(self._count_keys, i, f"{counts[i]} rows are counted where {rows[of_count[i]]} are")
+            self._fail(self._count_keys, i, f"the count says {counts[i]} rows, but there are {rows[of_count[i]]}")
         uncounted = times[of_value] == 0
         if uncounted.any():
-            self._fail(self._value_keys, int(np.flatnonzero(uncounted)[0]), "its rows are not counted")
+            self._fail(self._value_keys, int(np.flatnonzero(uncounted)[0]), "its rows have no count")
 
     def _fail(self, keys: list[pa.LargeBinaryArray], i: int, what: str) -> None:
-        raise _misfit(self._where, self._side.values, shown_key(keys, i, self._side.counts.key_schema), what)
+        raise _misfit(self._where, self._side.values, show_key(keys, i, self._side.counts.key_schema), what)
 
 
 def _misfit(where: str, values: StateDescriptor, key: Any, what: str) -> CorruptionError:
     return CorruptionError(
-        f"{where}: the stores of the join's {values.side} side do not fit together: key {key}: {what}. Nothing was "
-        "changed; go back to an older batch, or to a copy"
+        f"{where}: the stores of the join's {values.side} side do not match: key {key}: {what}. Nothing was changed. "
+        "Go back to an older batch, or to a copy"
     )
 
 
 def _values(source: Int64s, decision: Decisions, fetch: Callable[[Mask], Rows]) -> Rows:
-    """The rows that the entries ``source`` have after the transformers, in that order."""
+    """Return the rows of the entries ``source`` after the transformers, in that order."""
     is_new = decision.rewritten[source]
     number = np.cumsum(decision.rewritten) - 1
     wanted = np.zeros(len(decision.kept), np.bool_)
@@ -131,7 +131,7 @@ class TimedRows:
         self._matched: list[Mask] = []
         self._times: list[Int64s] = []
 
-    def look(self, place: Place, keys: Rows, values: Rows) -> None:
+    def look(self, place: StateId, keys: Rows, values: Rows) -> None:
         """See ``LinkWork.look``."""
         self._keys.add(place, keys)
         if place == self._side.values.place:
@@ -140,7 +140,7 @@ class TimedRows:
             fields = len(self._side.values.key_schema.fields)
             self._times.append(read_words(keys, fields, fields - 1)[0])
 
-    def resolve(self, decided: Mapping[Place, Decisions], fetch: Fetch) -> Outcome:
+    def resolve(self, decided: Mapping[StateId, Decisions], fetch: Fetch) -> Outcome:
         """See ``LinkWork.resolve``."""
         values, times = self._side.values, self._side.times
         codes, count = self._keys.codes()
@@ -157,22 +157,22 @@ class TimedRows:
             return Outcome({times.place: Decisions.keep(len(of_time))})
         self._require_times(decision)
         left = np.bincount(of_value[decision.kept], minlength=count)
-        # Those of one key lie one after the other, and one is as good as another.
+        # The index entries of one key are adjacent and identical, so any of them may be dropped.
         begins = np.flatnonzero(np.append(True, of_time[1:] != of_time[:-1]))
         rank = np.arange(len(of_time)) - np.repeat(begins, np.diff(np.append(begins, len(of_time))))
         unmatched = ~decision.kept & ~np.concatenate(self._matched)
         return Outcome({times.place: Decisions.drop(rank >= left[of_time])}, int(unmatched.sum()))
 
     def _require_times(self, decision: Decisions) -> None:
-        """A new row has the time that is in its key."""
+        """Raise TransformerError if a new row has another time than its key."""
         state = self._side.values
         field = find_field(state.stored_timestamp or "", state.key_schema, state.value_schema)
         if field is None or len(field.path) > 1 or not decision.rewritten.any():
             return
         new, nulls = read_words(decision.values, len(state.value_schema.fields), field.path[0])
-        new = np.where(nulls, 0, new)  # which is the time that Spark takes for a null
-        if (new != joined(self._times)[decision.rewritten]).any():
+        new = np.where(nulls, 0, new)  # Spark uses this time for a null
+        if (new != concat(self._times)[decision.rewritten]).any():
             raise TransformerError(
-                f"{state}: a transformer changed {field.name}, which the join's keys and its index hold, too; rows can "
-                "be dropped, and other fields rewritten, but not that"
+                f"{state}: a transformer changed {field.name}, which is also part of the join's keys or index. Rows "
+                "can be dropped, and other fields rewritten, but not this one"
             )

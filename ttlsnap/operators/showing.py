@@ -1,6 +1,6 @@
-"""Entries as a person thinks of them: a join's buffered rows, a map's elements, a timer's key and time.
+"""Entries in the form of the user's query: a join's buffered rows, a map's elements, a timer's key and time.
 
-What an entry is stored with besides is told apart from its key and its value, or left out.
+Other stored facts are shown beside the key and the value, or omitted.
 """
 
 from __future__ import annotations
@@ -8,19 +8,19 @@ from __future__ import annotations
 from typing import Any
 
 from ttlsnap.clock import iso
+from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.operators import join
-from ttlsnap.state import StateDescriptor
 
 Fields = dict[str, Any]
 
 
-def shown(state: StateDescriptor, key: Fields, value: Fields) -> Fields:
-    """``key`` and ``value`` of an entry, decoded; of a join's row also its ``side`` and whether it has ``matched``.
+def show_entry(state: StateDescriptor, key: Fields, value: Fields) -> Fields:
+    """Return ``key`` and ``value`` of an entry, decoded; a join's row also has its ``side`` and ``matched``.
 
-    Of a map's element also its ``map_key``, of a timer and of an index of moments its ``time``.
+    A map's element also has its ``map_key``; a timer and an entry of an index of times have their ``time``.
     """
     if state.kind == "row":
-        *names, _ = key  # the last one is a number, or a time that the row has, too
+        *names, _ = key  # the last one is an index, or a time that the row also has
         row = {name: value[name] for name in value if name != join.MATCHED}
         matched = {"matched": value[join.MATCHED]} if join.MATCHED in value else {}
         return {"key": {name: key[name] for name in names}, "value": row, "side": state.side, **matched}

@@ -1,4 +1,4 @@
-"""The timers of transformWithState in one partition: by key, and the other way round by their moments."""
+"""The timers of transformWithState in one partition: by key, and by time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ttlsnap.errors import CorruptionError
-from ttlsnap.links import Decisions, Fetch, Keys, Outcome, Place, joined
+from ttlsnap.operators.links import Decisions, Fetch, Keys, Outcome, StateId, concat
 from ttlsnap.operators.transform_with_state import Timers
 from ttlsnap.unsaferow.gather import Int64s
 from ttlsnap.unsaferow.rows import Rows
@@ -20,9 +20,9 @@ class TimersOfKeys:
     def __init__(self, timers: Timers, where: str) -> None:
         self._timers, self._where = timers, where
         self._keys = Keys(timers.places)
-        self._moments: dict[Place, list[Int64s]] = {timers.by_key.place: [], timers.by_time.place: []}
+        self._moments: dict[StateId, list[Int64s]] = {timers.by_key.place: [], timers.by_time.place: []}
 
-    def look(self, place: Place, keys: Rows, values: Rows) -> None:
+    def look(self, place: StateId, keys: Rows, values: Rows) -> None:
         """See ``LinkWork.look``."""
         timers = self._timers
         if place in self._moments:
@@ -30,10 +30,10 @@ class TimersOfKeys:
             self._moments[place].append(read_numbers(keys, 2, at))
             keys = struct_rows(keys, 2, key)
         elif timers.places[place].kind == "map":
-            keys = struct_rows(keys, 2, 0)  # the key, and that of the entry
+            keys = struct_rows(keys, 2, 0)  # the fields are the key, and the map key of the entry
         self._keys.add(place, keys)
 
-    def resolve(self, decided: Mapping[Place, Decisions], fetch: Fetch) -> Outcome:
+    def resolve(self, decided: Mapping[StateId, Decisions], fetch: Fetch) -> Outcome:
         """See ``LinkWork.resolve``."""
         timers = self._timers
         codes, count = self._keys.codes()
@@ -47,11 +47,11 @@ class TimersOfKeys:
         telling = timers.by_key.place if timers.variables else None
         return Outcome({place: Decisions.drop(gone[codes[place]]) for place in self._moments}, telling=telling)
 
-    def _check(self, codes: Mapping[Place, Int64s]) -> None:
-        """Every timer is there once by its key, and once by its moment."""
+    def _check(self, codes: Mapping[StateId, Int64s]) -> None:
+        """Raise CorruptionError unless every timer exists once by its key, and once by its time."""
         seen = []
         for place, moments in self._moments.items():
-            pairs = np.stack([joined(moments), codes[place]], axis=1)
+            pairs = np.stack([concat(moments), codes[place]], axis=1)
             order = np.lexsort((pairs[:, 1], pairs[:, 0]))
             seen.append((place, pairs[order], order))
         (_, by_key, _), (_, by_time, _) = seen
@@ -60,11 +60,11 @@ class TimersOfKeys:
         common = min(len(by_key), len(by_time))
         differs = (by_key[:common] != by_time[:common]).any(axis=1)
         i = int(np.argmax(differs)) if differs.any() else common
-        # Both are in order: what comes first in one of them is not in the other.
+        # Both are sorted, so the smaller of the two at the first difference is missing in the other.
         place, pairs, order = min((s for s in seen if i < len(s[1])), key=lambda s: tuple(s[1][i].tolist()))
         which, moment = int(order[i]), pairs[i, 0]
         raise CorruptionError(
-            f"{self._where}: the timers by key and by time do not fit together: key "
+            f"{self._where}: the timers by key and by time do not match: key "
             f"{self._keys.shown(place, which, self._timers.key_schema)}, at {moment}: only one of the two has it. "
-            "Nothing was changed; go back to an older batch, or to a copy"
+            "Nothing was changed. Go back to an older batch, or to a copy"
         )

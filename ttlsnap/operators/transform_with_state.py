@@ -1,40 +1,42 @@
-"""transformWithState, in Scala, with pandas and with rows (RocksDB only). Each state variable is a state of its own.
+"""transformWithState, in Scala, with pandas and with rows (RocksDB only). Each state variable is a separate state.
 
     <name>                          key -> value; of a map key and user key -> value        primary
                                     of a list key -> values, each an entry
     <name>, with a TTL              the same -> value, ttlExpirationMs                      primary
     $ttl_<name>                     ttlExpirationMs, key -> nothing                         derived: an index of those
-                                    of a list its first moment, key -> nothing
-    $min_<name>                     of a list with a TTL: key -> its first moment           derived
+                                    of a list its first time, key -> nothing
+    $min_<name>                     of a list with a TTL: key -> its first time             derived
     $count_<name>                   of a list with a TTL: key -> how many values            derived
     $rowCounter_<name>              of a list without one: key -> how many values           derived
-    $procTimers_keyToTimestamp      key, moment -> nothing, and $eventTimers_...            primary, kept, or follows
-    $procTimers_timestampToKey      moment, key -> nothing                                  derived: the other way round
+    $procTimers_keyToTimestamp      key, time -> nothing, and $eventTimers_...              primary, kept, or follows
+    $procTimers_timestampToKey      time, key -> nothing                                    derived: the same, by time
 
-Spark's own TTL stores the moment of expiry, in milliseconds, in processing time (``ttlExpirationMs``). It stores no
-time for a variable without one. A map's key is a prefix of its entries' keys, the moments are ordered. A list goes
-with its last value. Source: Spark's ``StatefulProcessorHandleImpl``,
-``TTLState``, ``ListStateMetricsImpl`` and ``TimerStateImpl``.
+Spark's own TTL stores the expiry time, in milliseconds of processing time (``ttlExpirationMs``). Spark stores no time
+for a variable without a TTL. A map's key is a prefix of its entries' keys, and the times are ordered. A list disappears
+with its last value. Source: Spark's ``StatefulProcessorHandleImpl``, ``TTLState``, ``ListStateMetricsImpl`` and
+``TimerStateImpl``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY, ColumnFamilySchema
 from ttlsnap.clock import TimeCharacteristic
+from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UnsupportedError
+from ttlsnap.operators.stored_time import StoredTime
 from ttlsnap.schema.types import StructType
-from ttlsnap.state import StateDescriptor
 
 if TYPE_CHECKING:
     from ttlsnap.avro.unsaferows import AvroRows
-    from ttlsnap.links import Link, LinkWork, Place
+    from ttlsnap.operators.links import Link, StateId
 
 NAMES = ("transformWithStateExec", "transformWithStateInPandasExec", "transformWithStateInPySparkExec")
+_EXPIRATION = StoredTime("value.ttlExpirationMs:ms", TimeCharacteristic.PROCESSING, written_plus_ttl=True)
 _KINDS = {"ValueState": "value", "ListState": "list", "MapState": "map"}
 _INDEX, _FIRST, _COUNT, _COUNT_WITHOUT_TTL = "$ttl_", "$min_", "$count_", "$rowCounter_"
 _TIMERS = ("$procTimers_", "$eventTimers_")
@@ -43,11 +45,13 @@ _BY_KEY, _BY_TIME = "keyToTimestamp", "timestampToKey"
 
 @dataclass(frozen=True)
 class Variable:
-    """A state variable of which Spark keeps more than its elements.
+    """A state variable for which Spark keeps more than its elements.
 
-    ``index`` has the moments of expiry, of a list the ``first`` of each key, as that has itself; ``counts`` are
-    those of a list's values. ``last_batch_ms`` is when the last batch began.
+    ``index`` has the expiry times. For a list it has the first one of each key, and so has ``first``. ``counts`` has
+    the numbers of a list's values. ``last_batch_ms`` is when the last batch began.
     """
+
+    has_timers: ClassVar[bool] = False
 
     elements: StateDescriptor
     last_batch_ms: int
@@ -56,43 +60,35 @@ class Variable:
     counts: StateDescriptor | None = None
 
     @property
-    def places(self) -> Mapping[Place, StateDescriptor]:
+    def places(self) -> Mapping[StateId, StateDescriptor]:
         states = (self.elements, self.index, self.first, self.counts)
         return {state.place: state for state in states if state is not None}
-
-    def begin(self, where: str) -> LinkWork:
-        from ttlsnap.operators.variables import VariableElements
-
-        return VariableElements(self, where)
 
 
 @dataclass(frozen=True)
 class Timers:
-    """The timers of an operator, and the states of its ``variables`` if they are to follow those."""
+    """The timers of an operator, and the states of its ``variables`` if the timers follow them."""
+
+    has_timers: ClassVar[bool] = True
 
     by_key: StateDescriptor
     by_time: StateDescriptor
-    variables: Mapping[Place, StateDescriptor]
+    variables: Mapping[StateId, StateDescriptor]
 
     @property
-    def places(self) -> Mapping[Place, StateDescriptor]:
+    def places(self) -> Mapping[StateId, StateDescriptor]:
         return {self.by_key.place: self.by_key, self.by_time.place: self.by_time, **self.variables}
 
     @property
     def key_schema(self) -> StructType:
-        """Of the keys that timers are of."""
+        """The schema of the keys of the timers."""
         schema = self.by_key.key_schema.fields[0].type
         assert isinstance(schema, StructType)
         return schema
 
-    def begin(self, where: str) -> LinkWork:
-        from ttlsnap.operators.timers import TimersOfKeys
-
-        return TimersOfKeys(self, where)
-
 
 def states(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[StateDescriptor]:
-    """One for each column family. A variable is opaque if what would have to follow it is."""
+    """Return a state for each column family. A variable is opaque if one of its derived states is."""
     described = {family.name: _state(checkpoint, operator, store, family) for family in store.families}
     for variable in operator.variables:
         state = described.get(variable.name)
@@ -105,13 +101,13 @@ def states(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[Sta
             follows = described.get(name)
             if follows is None or follows.opaque:
                 described[variable.name] = replace(
-                    state, lists=False, opaque=f"{name}, which would have to follow it, is not known"
+                    state, lists=False, opaque=f"{name}, which would have to follow it, is unknown"
                 )
     return list(described.values())
 
 
 def links(checkpoint: Checkpoint, operator: Operator, follow: bool) -> tuple[Link, ...]:
-    """What is kept of each variable, and the timers, which may ``follow`` the states of their keys."""
+    """Return the links of each variable, and of the timers, which may ``follow`` the states of their keys."""
     moment = checkpoint.batch.timestamp_ms
     return tuple(
         link for store in operator.stores for link in _links(states(checkpoint, operator, store), moment, follow)
@@ -122,7 +118,9 @@ def _links(described: list[StateDescriptor], last_batch_ms: int, follow: bool) -
     known = {state.state: state for state in described if not state.opaque}
     for state in described:
         if follow and state.opaque and not state.state.startswith("$"):
-            raise UnsupportedError(f"{state}: {state.opaque}; whether a key has state left is not known: --timers keep")
+            raise UnsupportedError(
+                f"{state}: {state.opaque}; ttlsnap cannot tell whether a key has state left; use --timers keep"
+            )
     variables = {state.place: state for state in known.values() if not state.state.startswith("$")}
     for state in variables.values():
         of_variable = [known.get(f"{kind}{state.state}") for kind in (_INDEX, _FIRST, _COUNT, _COUNT_WITHOUT_TTL)]
@@ -136,7 +134,7 @@ def _links(described: list[StateDescriptor], last_batch_ms: int, follow: bool) -
 
 
 def kept(state: StateDescriptor) -> str | None:
-    """Why a state is read, but never changed by itself, if so."""
+    """Return why a state is read, but never changed by itself, or None."""
     return "a timer stays until it fires" if state.state.startswith(_TIMERS) else None
 
 
@@ -149,7 +147,7 @@ def _state(checkpoint: Checkpoint, operator: Operator, store: Store, family: Col
         ordered and encoder.get("orderingOrdinals") == [0]
     )
     kind, derived = _kind(operator, family.name) or ("unknown", True)
-    opaque = {"unknown": "it is not known", "unused": "nothing is kept in it"}.get(kind)
+    opaque = {"unknown": "it is not known", "unused": "Spark stores nothing in it"}.get(kind)
     avro = None
     if opaque is None and checkpoint.encoding == "avro":
         avro = _avro(family, prefix, ordered)
@@ -165,8 +163,7 @@ def _state(checkpoint: Checkpoint, operator: Operator, store: Store, family: Col
         store,
         family,
         role="derived" if derived else "primary",
-        stored_timestamp="value.ttlExpirationMs:ms" if has_ttl else None,
-        stored_time=TimeCharacteristic.PROCESSING.value if has_ttl else None,
+        **(_EXPIRATION.facts if has_ttl else {}),
         prefix_columns=prefix if opaque is None else 0,
         ordered_prefix=ordered,
         lists=kind == "list" and opaque is None,
@@ -177,7 +174,7 @@ def _state(checkpoint: Checkpoint, operator: Operator, store: Store, family: Col
 
 
 def _avro(family: ColumnFamilySchema, prefix_columns: int, ordered: bool) -> AvroRows:
-    from ttlsnap.avro.keys import KeyLayout  # NumPy and Arrow take their time, and few have any Avro
+    from ttlsnap.avro.keys import KeyLayout  # slow imports, which few checkpoints need
     from ttlsnap.avro.unsaferows import AvroRows
     from ttlsnap.avro.values import ValueSchemas
 
@@ -186,7 +183,7 @@ def _avro(family: ColumnFamilySchema, prefix_columns: int, ordered: bool) -> Avr
 
 
 def unknown(operator: Operator, store: Store) -> str | None:
-    """What there is that is not known, if anything: other entries may have to follow it, or it them."""
+    """Return the first unknown column family of a store, or None. It may be linked with other entries."""
     names = [family.name for family in store.families if _kind(operator, family.name) is None]
     kinds = {variable.name: variable.kind for variable in operator.variables}
     told = [f"{name}, a {kinds[name]}" for name in names if name in kinds]
@@ -194,10 +191,10 @@ def unknown(operator: Operator, store: Store) -> str | None:
 
 
 def _kind(operator: Operator, name: str) -> tuple[str, bool] | None:
-    """What a column family holds, and whether that is derived; None where it is not known."""
+    """Return the kind of a column family, and whether it is derived; None if unknown."""
     variables = {variable.name: variable for variable in operator.variables}
     if name == DEFAULT_FAMILY:
-        return "unused", True  # the Scala API declares it, and keeps nothing in it
+        return "unused", True  # the Scala API declares it, and stores nothing in it
     if name.startswith(_TIMERS):
         of = name.rpartition("_")[2]
         return ("timer", of == _BY_TIME) if of in (_BY_KEY, _BY_TIME) else None
@@ -210,7 +207,7 @@ def _kind(operator: Operator, name: str) -> tuple[str, bool] | None:
         return None
     is_list = variable.kind == "ListState"
     if of == _COUNT_WITHOUT_TTL and is_list:
-        return "count", True  # of a list with a TTL Spark names it, and does not use it
+        return "count", True  # for a list with a TTL Spark declares it, but does not use it
     if not variable.ttl or (of != _INDEX and not is_list):
         return None
     return ("count" if of == _COUNT else "index"), True

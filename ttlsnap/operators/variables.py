@@ -1,6 +1,6 @@
-"""The elements of a variable of transformWithState in one partition, with what Spark counts and indexes of them.
+"""The elements of a variable of transformWithState in one partition, with Spark's counts and index of them.
 
-A value and each entry of a map is one element by itself; the elements of a list share its key.
+A value is one element, and so is each entry of a map. The elements of a list share its key.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, TransformerError
-from ttlsnap.links import Decisions, Fetch, Keys, Outcome, Place, joined
+from ttlsnap.operators.links import Decisions, Fetch, Keys, Outcome, StateId, concat
 from ttlsnap.operators.transform_with_state import Variable
-from ttlsnap.state import StateDescriptor
-from ttlsnap.stores import Moves
+from ttlsnap.stores.protocols import Moves
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.rows import Rows
 from ttlsnap.unsaferow.words import long_rows, read_numbers, read_words, struct_rows
 
-_KEY = 1  # of an element, in a key of the index, behind the moment
-_MOMENT = 1  # in a value, behind the user's own
+_KEY = 1  # the field of the element's key in a key of the index, after the time
+_MOMENT = 1  # the field of the expiry time in a value, after the user's own
 
 
 class VariableElements:
@@ -28,27 +28,27 @@ class VariableElements:
     def __init__(self, variable: Variable, where: str) -> None:
         self._variable, self._where = variable, where
         self._keys = Keys(variable.places)
-        self._numbers: dict[Place, list[Int64s]] = {place: [] for place in variable.places}
+        self._numbers: dict[StateId, list[Int64s]] = {place: [] for place in variable.places}
 
-    def look(self, place: Place, keys: Rows, values: Rows) -> None:
+    def look(self, place: StateId, keys: Rows, values: Rows) -> None:
         """See ``LinkWork.look``."""
         variable = self._variable
         if place == variable.elements.place:
             numbers = read_numbers(values, 2, _MOMENT) if variable.index else np.zeros(len(keys), np.int64)
         elif variable.index and place == variable.index.place:
             numbers = read_numbers(keys, 2, 0)
-            # A struct, whose bytes are those of the key that the element has itself.
+            # The struct has the same bytes as the element's own key.
             keys = struct_rows(keys, 2, _KEY)
         else:
             numbers = read_numbers(values, 1, 0)
         self._numbers[place].append(numbers)
         self._keys.add(place, keys)
 
-    def resolve(self, decided: Mapping[Place, Decisions], fetch: Fetch) -> Outcome:
+    def resolve(self, decided: Mapping[StateId, Decisions], fetch: Fetch) -> Outcome:
         """See ``LinkWork.resolve``."""
         variable, place = self._variable, self._variable.elements.place
         codes, count = self._keys.codes()
-        numbers = {where: joined(found) for where, found in self._numbers.items()}
+        numbers = {where: concat(found) for where, found in self._numbers.items()}
         of, moments = codes[place], numbers[place]
         decision = decided.get(place) or Decisions.keep(len(of))
         kept, new = decision.kept, moments.copy()
@@ -68,7 +68,7 @@ class VariableElements:
             stays, differs = (left[at] > 0) | stale, (after[at] != there) & ~stale
             if state == variable.index:
                 moved = stays & differs
-                # What is stale must not be in the place that another moves to.
+                # A stale entry must not be in the place that another entry moves to.
                 going = np.zeros(count, np.bool_)
                 going[at[moved]] = True
                 stays &= ~(stale & going[at] & (after[at] == there))
@@ -80,25 +80,25 @@ class VariableElements:
         return Outcome(found)
 
     def _stale(self, state: StateDescriptor, at: Int64s, there: Int64s, wanted: Int64s) -> Mask:
-        """What Spark leaves in the index when an entry is removed from a map: its ``removeKey`` does not look there."""
+        """Return the index entries that Spark leaves for removed map entries: its ``removeKey`` ignores the index."""
         if state != self._variable.index or self._variable.elements.kind != "map":
             return np.zeros(len(at), np.bool_)
         stale: Mask = wanted[at] != there
         return stale
 
     def _require_found(self, moments: Int64s) -> None:
-        """From 4.2 on Spark looks in the index for what has expired since the batch before, and for nothing else."""
+        """Raise TransformerError for a time before the last batch: from 4.2 on, Spark never looks for those."""
         last = self._variable.last_batch_ms
         early = moments[moments <= last]
         if len(early):
             raise TransformerError(
-                f"{self._variable.elements}: a transformer gave {len(early)} entries a ttlExpirationMs that is not "
-                f"after the last batch ({last}), the first of them {early[0]}: Spark would never find them. Drop them "
-                "instead"
+                f"{self._variable.elements}: a transformer set ttlExpirationMs of {len(early)} entries to a time "
+                f"before the end of the last batch ({last}); the first is {early[0]}. Spark would never remove them. "
+                "Drop them instead"
             )
 
     def _check(self, state: StateDescriptor, at: Int64s, there: Int64s, of: Int64s, wanted: Int64s) -> None:
-        """Every key of an element is there once, with the number that is wanted, and no other."""
+        """Raise CorruptionError unless exactly the keys of the elements exist, each with the expected number."""
         times = np.bincount(at, minlength=len(wanted))
         known = np.bincount(of, minlength=len(wanted)) > 0
         wrong = ~known[at] | (times[at] != 1) | (there != wanted[at])
@@ -111,17 +111,17 @@ class VariableElements:
             i = int(np.flatnonzero(missing)[0])
             self._fail(self._variable.elements.place, i, f"{state.state} does not have it")
 
-    def _fail(self, place: Place, i: int, what: str) -> None:
+    def _fail(self, place: StateId, i: int, what: str) -> None:
         elements = self._variable.elements
         raise CorruptionError(
-            f"{self._where}: variable {elements.state} and what belongs to it do not fit together: key "
+            f"{self._where}: variable {elements.state} does not match its index or counts: key "
             f"{self._keys.shown(place, i, elements.key_schema)}: {what}. Nothing was changed; go back to an older "
             "batch, or to a copy"
         )
 
 
 def _first(of: Int64s, moments: Int64s, count: int) -> Int64s:
-    """The first of the moments of each key."""
+    """Return the first time of each key."""
     first = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(first, of, moments)
     return first

@@ -1,4 +1,4 @@
-"""The Arrow type in which values of a Spark type are handed to transformers.
+"""Arrow types of Spark types: transformers get values in these types.
 
     boolean, byte, short, int, long, float, double   bool_, int8, int16, int32, int64, float32, float64
     decimal(p,s)                  decimal128(p,s)
@@ -16,14 +16,14 @@
     array                         large_list<element>
     map                           map, entries in the order of the bytes
     struct                        struct, fields by ordinal; names may repeat
-    udt                           that of its sqlType
+    udt                           the type of its sqlType
 
-Fields are nullable throughout, whatever the schema says: nullability in a state schema is a promise
-Spark does not check when it writes, and bytes that break it must still be readable.
+All fields are nullable, even if the schema says otherwise. Spark does not check the nullability of a state schema when
+it writes. Bytes that violate it must still be readable.
 
-Dangers: a calendar interval holds microseconds, Arrow nanoseconds, so one beyond some 292 years of
-microseconds has no Arrow value. Dates and timestamps beyond the year 9999 are fine in Arrow and
-in bytes but have no Python object.
+Dangers: a calendar interval has microseconds, and Arrow's has nanoseconds. An interval beyond some 292 years of
+microseconds has no Arrow value. Dates and timestamps beyond the year 9999 are valid in Arrow and in bytes, but have no
+Python object.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _PLAIN: dict[type[T.DataType], Any] = {
 
 
 def arrow_type(data_type: T.DataType) -> pa.DataType:
-    """The Arrow type of a Spark type; UnsupportedError if it has none."""
+    """Return the Arrow type of a Spark type; raises UnsupportedError if it has none."""
     data_type = T.physical(data_type)
     match data_type:
         case T.DecimalType(precision, scale):

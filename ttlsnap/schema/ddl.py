@@ -1,10 +1,10 @@
-"""Schemas as people type them: ``k STRING NOT NULL, ts TIMESTAMP, s STRUCT<a: INT, b: ARRAY<STRING>>``.
+"""Schemas as users type them: ``k STRING NOT NULL, ts TIMESTAMP, s STRUCT<a: INT, b: ARRAY<STRING>>``.
 
 Grammar, keywords in any case::
 
     schema    = column {"," column}
     column    = name [":"] type ["NOT" "NULL"] ["COMMENT" text]
-    name      = letters, digits and "_", or anything between back-quotes, `` standing for one of them
+    name      = letters, digits and "_", or any text between back-quotes, with `` for a back-quote
     text      = '...' or "...", with backslash escapes
     type      = plain ["(" number ["," number] ")"]
               | "STRING" ["COLLATE" name]
@@ -16,9 +16,9 @@ Grammar, keywords in any case::
 
 The names of plain types are those of Spark SQL with their synonyms (``int``/``integer``, ``bigint``/``long``,
 ``decimal``/``dec``/``numeric`` ...). A comment becomes the field's metadata ``comment``, as in Spark.
-A colon between name and type, which Spark wants within ``STRUCT<>`` only, may stand or be missing anywhere.
+A colon between name and type is optional everywhere. Spark expects it only within ``STRUCT<>``.
 
-Every error is a UsageError with the position (counted from 1) and what was expected there.
+Every error is a UsageError that names the position (counted from 1) and the expected text.
 
 Source: apache/spark ``SqlBaseParser.g4`` (colTypeList, dataType) and the behaviour of Spark 4.2.0.
 """
@@ -66,12 +66,12 @@ class _Token:
 
     @property
     def word(self) -> str:
-        """The keyword it may be; quoted names are none."""
+        """The token as a keyword in lower case; empty for a quoted name."""
         return self.text.lower() if self.kind in ("name", "mark") else ""
 
 
 def parse_ddl(text: str) -> T.StructType:
-    """The struct that a list of columns describes; UsageError with position if it is not one."""
+    """Return the struct that a list of columns describes; raises UsageError with the position if it is malformed."""
     parser = _Parser(text)
     fields = parser.columns(0)
     if parser.here.kind != "end":
@@ -80,7 +80,10 @@ def parse_ddl(text: str) -> T.StructType:
 
 
 def parse_schemas(options: Sequence[str] | None) -> dict[tuple[int, str], tuple[T.StructType, T.StructType]]:
-    """``0.default='key-ddl | value-ddl'`` for each store; raises UsageError where it does not read so."""
+    """Return the key and value schemas of each store from options such as ``0.default='key-ddl | value-ddl'``.
+
+    Raises UsageError for an option of another form.
+    """
     schemas = {}
     for option in options or ():
         match = _STORE.fullmatch(option.strip())
@@ -92,7 +95,7 @@ def parse_schemas(options: Sequence[str] | None) -> dict[tuple[int, str], tuple[
 
 
 class _Parser:
-    """Recursive descent over the tokens; ``here`` is the one to be read next."""
+    """Recursive-descent parser over the tokens; ``here`` is the next token."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -104,7 +107,7 @@ class _Parser:
         return self._tokens[self._next]
 
     def expected(self, what: str) -> UsageError:
-        """The error that something else stands here."""
+        """Return the error that ``what`` was expected and the next token is another."""
         token = self.here
         found = "the end" if token.kind == "end" else repr(token.text)
         return UsageError(f"schema: expected {what} at position {token.position}, found {found}: {self._text}")
@@ -222,7 +225,7 @@ class _Parser:
 
     def _number(self, low: int, high: int) -> int:
         text = self.here.text
-        # Not str.isdigit, which takes other scripts' digits too.
+        # str.isdigit would also accept digits of other scripts.
         if not re.fullmatch("[0-9]{1,10}", text) or not low <= int(text) <= high:
             raise self.expected(f"a number from {low} to {high}")
         return int(self._advance().text)

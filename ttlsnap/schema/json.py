@@ -1,7 +1,7 @@
-"""Spark's schema JSON, read into the model and written again.
+"""Spark's schema JSON: a parser into the model, and a writer.
 
-Grammar (``DataType.json`` in Spark): a type is a string (``"long"``, ``"decimal(10,2)"``, ``"time(6)"``,
-``"interval day to second"``) or an object with a ``type`` of ``struct``, ``array``, ``map`` or ``udt``.
+Grammar (``DataType.json`` in Spark): a type is a string (``"long"``, ``"decimal(10,2)"``, ``"time(6)"``, ``"interval
+day to second"``) or an object with a ``type`` of ``struct``, ``array``, ``map`` or ``udt``.
 
     {"type":"struct","fields":[{"name":..,"type":..,"nullable":..,"metadata":{..}}]}
     {"type":"array","elementType":..,"containsNull":..}
@@ -9,13 +9,13 @@ Grammar (``DataType.json`` in Spark): a type is a string (``"long"``, ``"decimal
     {"type":"udt","class":..,"pyClass":..,"sqlType":..}
     {"type":"udt","pyClass":..,"serializedClass":..,"sqlType":..}
 
-Collations: inside a struct a collated string is written as plain ``"string"``, and the nearest field's
-metadata says which it was: ``{"__COLLATIONS":{"m.key":"icu.en_AI"}}``, the path made of the field's name
-and ``element``, ``key``, ``value``. Reading moves that into ``StringType.collation``, writing puts it back.
+Collations: inside a struct, the type of a collated string is plain ``"string"``. The metadata of the nearest field
+names the collation: ``{"__COLLATIONS":{"m.key":"icu.en_AI"}}``. The path consists of the field's name and ``element``,
+``key``, ``value``. The parser moves the collation into ``StringType.collation``, and the writer puts it back.
 
-Dangers: the JSON comes from a checkpoint and is not trusted. Nesting beyond ``MAX_DEPTH`` is refused, what
-is not JSON or not of this grammar is a CorruptionError, and a type name of which we know nothing is an
-UnsupportedError with that name (``geometry``, ``geography`` and whatever a later Spark adds).
+Dangers: the JSON comes from a checkpoint and is not trusted. Nesting beyond ``MAX_DEPTH``, text that is not JSON, and
+JSON of another grammar raise a CorruptionError. An unknown type name raises an UnsupportedError with that name
+(``geometry``, ``geography`` and any type that a later Spark adds).
 
 Source: apache/spark ``sql/api/.../types/DataType.scala`` and real output of Spark 4.2.0.
 """
@@ -29,7 +29,7 @@ from typing import Any
 
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.schema import types as T
-from ttlsnap.strict_json import parse_json
+from ttlsnap.schema.strict_json import parse_json
 
 MAX_DEPTH = 64
 COLLATIONS_KEY = "__COLLATIONS"
@@ -65,9 +65,9 @@ _COLLATED = re.compile(r"string\s+collate\s+`?(\w+)`?")
 
 
 def parse_type(text: str) -> T.DataType:
-    """The type a JSON text spells.
+    """Return the type that a JSON text describes.
 
-    Raises CorruptionError for broken JSON and UnsupportedError for a type unknown here.
+    Raises CorruptionError for broken JSON and UnsupportedError for an unknown type.
     """
     try:
         value = parse_json(text)
@@ -77,7 +77,10 @@ def parse_type(text: str) -> T.DataType:
 
 
 def parse_struct(text: str) -> T.StructType:
-    """Like ``parse_type``, for texts that must be a struct, as key and value schemas are."""
+    """Return the struct that a JSON text describes, such as a key or value schema.
+
+    Raises as ``parse_type`` does, and CorruptionError if the type is not a struct.
+    """
     parsed = parse_type(text)
     if not isinstance(parsed, T.StructType):
         raise CorruptionError(f"schema should be a struct but is {parsed.simple_string!r}")
@@ -85,17 +88,17 @@ def parse_struct(text: str) -> T.StructType:
 
 
 def from_value(value: Any) -> T.DataType:
-    """The type a decoded JSON value spells; errors as ``parse_type``."""
+    """Return the type that a decoded JSON value describes; raises as ``parse_type`` does."""
     return _parse(value, 0, {}, "")
 
 
 def to_value(data_type: T.DataType) -> Any:
-    """The type as a JSON-ready value, as Spark would write it."""
+    """Return the type as a JSON-ready value, as Spark would write it."""
     return _dump(data_type, None, "")
 
 
 def dump_type(data_type: T.DataType) -> str:
-    """The type as Spark's compact JSON."""
+    """Return the type as Spark's compact JSON."""
     return json.dumps(to_value(data_type), ensure_ascii=False, separators=(",", ":"))
 
 
@@ -105,7 +108,7 @@ def _parse(value: Any, depth: int, collations: Mapping[str, str], path: str) -> 
     if isinstance(value, str):
         parsed = parse_name(value)
         if path in collations and isinstance(parsed, T.StringType):
-            # "icu.UNICODE_CI": the provider is implied by the name.
+            # "icu.UNICODE_CI": the name implies the provider.
             return T.StringType(collations[path].rpartition(".")[2])
         return parsed
     kind = value.get("type") if isinstance(value, dict) else None
@@ -125,7 +128,7 @@ def _parse(value: Any, depth: int, collations: Mapping[str, str], path: str) -> 
             raise CorruptionError(f"schema JSON: a class name of a udt is not text: {_short(value)}")
         return T.UserDefinedType(_parse(_want(value, "sqlType"), depth + 1, {}, ""), *names)
     if isinstance(kind, str):
-        raise UnsupportedError(f"schema has a type unknown here: {kind!r}")
+        raise UnsupportedError(f"the schema has an unknown type: {kind!r}")
     raise CorruptionError(f"schema JSON: a type should be text or an object with a type, not {_short(value)}")
 
 
@@ -144,24 +147,24 @@ def _parse_field(value: Any, depth: int) -> T.StructField:
 
 
 def parse_name(name: str) -> T.DataType:
-    """The type spelled by one JSON string, such as ``decimal(10,2)``; UnsupportedError if unknown."""
+    """Return the type that one JSON string names, such as ``decimal(10,2)``; raises UnsupportedError if unknown."""
     if name in _PLAIN:
         return _PLAIN[name]
     if m := _DECIMAL.fullmatch(name):
         precision, scale = int(m[1]), int(m[2])
         if 1 <= precision <= T.MAX_DECIMAL_PRECISION and scale <= precision:
             return T.DecimalType(precision, scale)
-        raise UnsupportedError(f"schema has a decimal that cannot be: {name!r}")
+        raise UnsupportedError(f"the schema has an impossible decimal: {name!r}")
     for pattern, make in _SIZED:
         if m := pattern.fullmatch(name):
             return make(int(m[1]))
     if m := _COLLATED.fullmatch(name):
         return T.StringType(m[1])
-    raise UnsupportedError(f"schema has a type unknown here: {name[:80]!r}")
+    raise UnsupportedError(f"the schema has an unknown type: {name[:80]!r}")
 
 
 def _want(value: Mapping[str, Any], key: str, kind: type = object) -> Any:
-    """``value[key]``, which has to be there and of that kind."""
+    """Return ``value[key]``; raise CorruptionError if it is missing or not of that kind."""
     if key not in value:
         raise CorruptionError(f"schema JSON: {key!r} is missing in {_short(value)}")
     if not isinstance(value[key], kind):
@@ -175,7 +178,10 @@ def _short(value: Any) -> str:
 
 
 def _dump(data_type: T.DataType, collations: dict[str, str] | None, path: str) -> Any:
-    """``collations`` collects what the enclosing field must say; None outside of any field."""
+    """Return the JSON value of a type, and add its collations to ``collations``.
+
+    The enclosing field's metadata has them. ``collations`` is None outside of any field.
+    """
     match data_type:
         case T.StringType(collation) if collation != T.UTF8_BINARY and collations is not None:
             provider = "spark" if collation.startswith("UTF8_") else "icu"

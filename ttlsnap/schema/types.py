@@ -1,12 +1,10 @@
-"""The Spark SQL types that can stand in a state schema, as frozen dataclasses.
+"""Spark SQL types that can occur in a state schema, as frozen dataclasses.
 
-One class for each type, named as Spark names it; two types are equal when they mean the same.
-``simple_string`` prints a type as Spark's ``simpleString`` does (``struct<a:int,b:array<string>>``),
-but never shortens a long struct.
+Each type has one class, with the name that Spark gives it. Two types are equal if they mean the same. ``simple_string``
+prints a type as Spark's ``simpleString`` does (``struct<a:int,b:array<string>>``), but never shortens a long struct.
 
-Which types are inline: UnsafeRow gives every field one 8-byte word. ``is_fixed_width`` is true where
-that word *is* the value, and can therefore be overwritten in place; otherwise the word holds
-``offset << 32 | size`` of bytes further on in the row.
+Inline types: UnsafeRow gives every field one 8-byte word. ``is_fixed_width`` is true if that word *is* the value, and
+can therefore be overwritten in place. Otherwise the word has ``offset << 32 | size`` of bytes later in the row.
 
 Dangers
     * ``CharType`` and ``VarcharType`` are rare in state: Spark turns them into ``StringType`` and keeps
@@ -36,7 +34,7 @@ UTF8_BINARY = "UTF8_BINARY"
 
 @dataclass(frozen=True)
 class DataType:
-    """Root of all types. ``name`` is the JSON spelling, ``sql_name`` the DDL one."""
+    """Base class of all types. ``name`` is the JSON spelling, ``sql_name`` the DDL spelling."""
 
     name: ClassVar[str] = ""
     sql_name: ClassVar[str] = ""
@@ -187,7 +185,7 @@ def _interval(start: str, end: str) -> str:
 
 @dataclass(frozen=True)
 class DayTimeIntervalType(DataType):
-    """Microseconds in a long, whatever units the type shows."""
+    """Microseconds in a long, for any units that the type shows."""
 
     start: str = "day"
     end: str = "second"
@@ -250,7 +248,7 @@ class StructType(DataType):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Field names by ordinal; a name may stand there twice."""
+        """Field names by ordinal; a name may occur twice."""
         return tuple(f.name for f in self.fields)
 
     @property
@@ -262,7 +260,7 @@ class StructType(DataType):
 class UserDefinedType(DataType):
     """A user's class over ``sql_type``; state holds the bytes of ``sql_type`` and nothing else.
 
-    The three class names are kept as they were found, so that the JSON can be written again.
+    The three class names are kept as found, so that the JSON can be written again.
     """
 
     sql_type: DataType
@@ -276,7 +274,7 @@ class UserDefinedType(DataType):
 
 
 def physical(data_type: DataType) -> DataType:
-    """The type whose layout the bytes have: a user-defined type is what it stands for."""
+    """Return the type that determines the bytes: the ``sql_type`` of a user-defined type, or the type itself."""
     while isinstance(data_type, UserDefinedType):
         data_type = data_type.sql_type
     return data_type
@@ -289,7 +287,7 @@ _INLINE = (
 
 
 def is_fixed_width(data_type: DataType) -> bool:
-    """Whether an UnsafeRow holds this type's value in the field's own 8-byte word."""
+    """Return whether an UnsafeRow holds this type's value in the field's own 8-byte word."""
     data_type = physical(data_type)
     if isinstance(data_type, DecimalType):
         return data_type.precision <= MAX_LONG_DIGITS

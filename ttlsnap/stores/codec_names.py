@@ -1,4 +1,4 @@
-"""The names of the compression codecs, apart from the codecs: a look at a checkpoint does not load those."""
+"""Names of the compression codecs, in a separate module so that reading a checkpoint does not load the codecs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _CLASSES = {
 
 
 def codec_name(setting: str, where: str) -> str:
-    """The short name of the codec that is pinned in ``where``; raises UnsupportedError for one that is unknown."""
+    """Return the short name of the codec in ``setting``; ``where`` names the file that pins it, for errors.
+
+    Raises UnsupportedError if the codec is unknown.
+    """
     name = _CLASSES.get(setting, setting.lower())
     if name not in CODECS:
         raise UnsupportedError(

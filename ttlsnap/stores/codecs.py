@@ -1,4 +1,4 @@
-"""The compressed streams that Spark writes state files with: lz4, zstd, snappy, lzf, none.
+"""Compressed streams of Spark's state files: lz4, zstd, snappy, lzf, none.
 
     lz4     block*  := "LZ4Block" token:u8 compressed:i32le size:i32le xxh32:u32le data
                     token = method (0x10 stored, 0x20 LZ4) | level, a block holds at most 2^(10+level) bytes;
@@ -8,10 +8,10 @@
     lzf     chunk*  := "ZV" 00 size:u16be data | "ZV" 01 compressed:u16be size:u16be data
     none    the bytes themselves
 
-``decompress`` gives pieces of bounded size whatever a header claims; ``Compressor`` writes the same streams.
-These are lz4-java's, zstd-jni's, snappy-java's and compress-lzf's stream formats, which
-``org.apache.spark.io.CompressionCodec`` wraps; they are not the frame formats of the command-line tools (Spark itself
-knows no ``none``). See ``docs/hdfs-state-store.md``.
+``decompress`` yields pieces of bounded size, even if a header claims more. ``Compressor`` writes the same streams. The
+formats are those of lz4-java, zstd-jni, snappy-java and compress-lzf, which ``org.apache.spark.io.CompressionCodec``
+wraps. They are not the frame formats of the command-line tools. Spark itself has no ``none``. See
+``docs/hdfs-state-store.md``.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ _READ = 1 << 20
 
 
 def decompress(file: BinaryIO, codec: str, where: str) -> Iterator[bytes]:
-    """The decompressed content of ``file``, in pieces; ``where`` names the file in errors.
+    """Return the decompressed content of ``file``, in pieces; ``where`` names the file in errors.
 
-    Raises CorruptionError, with the byte position, for a stream that is torn or damaged.
+    Raises CorruptionError, with the byte position, if the stream is truncated or damaged.
     """
     return _READERS[codec](_Source(file, where))
 
 
 class _Source:
-    """A file read from front to back, with a position for messages."""
+    """A file that is read from front to back, with a position for errors."""
 
     def __init__(self, file: BinaryIO, where: str) -> None:
         self.file, self.where, self.position = file, where, 0
         self._buffer = memoryview(b"")
 
     def take(self, size: int, what: str) -> memoryview:
-        """Exactly ``size`` bytes."""
+        """Return exactly ``size`` bytes; raises CorruptionError if the file ends before."""
         if len(self._buffer) < size:
             self._fill(size)
             if len(self._buffer) < size:
@@ -72,7 +72,7 @@ class _Source:
         return not len(self._buffer)
 
     def _fill(self, size: int) -> None:
-        # Reading stops where the file does, so a length that is absurd allocates nothing.
+        # Reading stops at the end of the file, so an absurd length does not allocate memory.
         pieces = [bytes(self._buffer)]
         have = len(self._buffer)
         while have < size:
@@ -92,11 +92,11 @@ def _read_lz4(source: _Source) -> Iterator[bytes]:
         magic, token, packed, size, check = _LZ4_HEADER.unpack(source.take(_LZ4_HEADER.size, "an LZ4 block header"))
         method, limit = token & 0xF0, 1 << (10 + (token & 0x0F))
         if magic != _LZ4_MAGIC or method not in (_LZ4_STORED, _LZ4_COMPRESSED):
-            raise source.damage("no LZ4 block begins here")
+            raise source.damage("an LZ4 block should begin here")
         if not 0 <= size <= limit or not 0 <= packed <= limit + limit // 255 + 16 or (size == 0) != (packed == 0):
-            raise source.damage(f"an LZ4 block claims {packed} bytes for {size}, its limit is {limit}")
+            raise source.damage(f"an LZ4 block claims {packed} bytes for {size} bytes; its limit is {limit}")
         if size == 0:
-            continue  # the end mark; streams may follow each other
+            continue  # the end mark; another stream may follow
         data = source.take(packed, "an LZ4 block")
         if method == _LZ4_STORED:
             block = bytes(data)
@@ -127,10 +127,10 @@ def _read_snappy(source: _Source) -> Iterator[bytes]:
     codec = pa.Codec("snappy")
     header = bytes(source.take(16, "the snappy header"))
     if not header.startswith(_SNAPPY_HEADER):
-        raise source.damage("this is no snappy stream")
+        raise source.damage("this is not a snappy stream")
     while not source.at_end():
         prefix = bytes(source.take(4, "a snappy block's size"))
-        if prefix == _SNAPPY_HEADER[:4]:  # a further stream follows
+        if prefix == _SNAPPY_HEADER[:4]:  # another stream follows
             source.take(12, "the snappy header")
             continue
         (packed,) = struct.unpack(">i", prefix)
@@ -138,9 +138,9 @@ def _read_snappy(source: _Source) -> Iterator[bytes]:
             raise source.damage(f"a snappy block claims {packed} bytes")
         data = source.take(packed, "a snappy block")
         size = _snappy_size(data)
-        # No run of snappy's expands a byte to more than 64.
+        # Snappy never expands a byte to more than 64.
         if size is None or size > 64 * packed:
-            raise source.damage("a snappy block claims an absurd size")
+            raise source.damage("a snappy block claims an impossible size")
         try:
             yield codec.decompress(data, size, asbytes=True)
         except (OSError, pa.ArrowInvalid) as error:
@@ -148,7 +148,10 @@ def _read_snappy(source: _Source) -> Iterator[bytes]:
 
 
 def _snappy_size(data: memoryview) -> int | None:
-    """The size a raw snappy block begins with: seven bits a byte, low ones first, five bytes at most."""
+    """Return the size at the beginning of a raw snappy block, or None if it does not end.
+
+    It has seven bits per byte, the low ones first, in five bytes at most.
+    """
     size = 0
     for shift, byte in zip(range(0, 35, 7), data, strict=False):
         size |= (byte & 0x7F) << shift
@@ -161,7 +164,7 @@ def _read_lzf(source: _Source) -> Iterator[bytes]:
     while not source.at_end():
         magic, kind, packed = struct.unpack(">2sBH", source.take(5, "an LZF chunk header"))
         if magic != b"ZV" or kind not in (0, 1):
-            raise source.damage("no LZF chunk begins here")
+            raise source.damage("an LZF chunk should begin here")
         if kind == 0:
             yield bytes(source.take(packed, "an LZF chunk"))
             continue
@@ -191,13 +194,13 @@ _READERS: dict[str, Callable[[_Source], Iterator[bytes]]] = {
 
 
 class Sink(Protocol):
-    """Anything compressed bytes can be written to."""
+    """Anything that compressed bytes can be written to."""
 
     def write(self, data: bytes, /) -> object: ...
 
 
 class Compressor:
-    """Writes one compressed stream to ``sink``; ``close`` ends the stream and leaves ``sink`` open."""
+    """Writer of one compressed stream to ``sink``; ``close`` ends the stream and leaves ``sink`` open."""
 
     def __init__(self, sink: Sink, codec: str) -> None:
         self._sink = sink
@@ -216,7 +219,7 @@ class Compressor:
             sink.write(_SNAPPY_HEADER + struct.pack(">ii", 1, 1))
 
     def write(self, data: memoryview | bytes) -> None:
-        """Compress ``data``; whole blocks go out at once, the rest waits for more."""
+        """Compress ``data``. Whole blocks are written at once, and the rest waits for more data."""
         view = memoryview(data).cast("B")
         start = 0
         if self._rest:
@@ -232,7 +235,7 @@ class Compressor:
         self._rest = bytes(view[whole:])
 
     def close(self) -> None:
-        """Write what waits and the end of the stream."""
+        """Write the waiting data and the end of the stream."""
         if self._rest:
             self._pack(memoryview(self._rest))
             self._rest = b""

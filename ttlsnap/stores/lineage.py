@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from ttlsnap.errors import CorruptionError
 
 Names = tuple[str, str]
-"""What the names of a store's snapshots end in, and those of its deltas."""
+"""The extensions of a store's snapshots and of its deltas."""
 
 
 @dataclass(frozen=True)
 class StateFile:
-    """A file a version is made of, as it was when the run was planned."""
+    """A file of a version, as it was when the run was planned."""
 
     path: str
     version: int
@@ -23,12 +23,14 @@ class StateFile:
 
 @dataclass(frozen=True)
 class Lineage:
-    """A snapshot, and what the batches after it changed (``deltas``, oldest first), up to ``version``.
+    """A snapshot and the deltas after it, oldest first, up to ``version``.
 
-    ``shared`` are files that the snapshot refers to, as others may. ``newer`` are files of later versions: what a batch
-    left that was begun and never committed. ``new_snapshot`` is where a snapshot of ``version`` belongs.
-    ``entries`` is how many there are, where the files say so. ``only_for`` is the version of Spark that alone can read
-    such files, where there is just one.
+    ``shared`` has the files that the snapshot refers to; other snapshots may refer to them, too. ``newer`` has files of
+    later versions, left by a batch that was planned and never committed. ``new_snapshot`` is the path for a snapshot of
+    ``version``.
+
+    ``entries`` is the number of entries, if the files record it. ``only_for`` is the version of Spark that alone can
+    read such files, if there is only one.
     """
 
     version: int
@@ -46,18 +48,18 @@ class Lineage:
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
+        """The size on disk in bytes."""
         return sum(file.size for file in self.files)
 
 
 def base_of(folder: str, version: int, snapshots: Collection[int], deltas: Collection[int], names: Names) -> int:
-    """The version of the newest snapshot not after ``version``, 0 for none, when every delta after it is there.
+    """Return the version of the newest snapshot not after ``version``, or 0 if there is none.
 
-    Raises CorruptionError when one is missing. ``names`` are what the files' names end in.
+    Raises CorruptionError if a delta after it is missing. ``names`` are the extensions of the files.
     """
     snapshot, delta = names
     base = max((v for v in snapshots if v <= version), default=0)
-    # Counted, not listed: the version is a number out of a file's name and may be absurd.
+    # Missing versions are counted, not listed: the version comes from a file's name and may be absurd.
     missing = version - base - sum(base < v <= version for v in deltas)
     if missing:
         first = next(v for v in range(base + 1, version + 1) if v not in deltas)

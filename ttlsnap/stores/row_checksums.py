@@ -1,10 +1,10 @@
 """The checksum of a state row: CRC32C over key bytes then value bytes, as a little-endian int32.
 
-With ``spark.sql.streaming.stateStore.rowChecksum.enabled`` every put's value begins with it and every delete's
-key does (there over the key alone). Source: Spark's ``KeyValueChecksum``.
+With ``spark.sql.streaming.stateStore.rowChecksum.enabled`` the value of every put begins with it. A delete has no
+value: its key begins with the checksum, which covers the key alone. Source: Spark's ``KeyValueChecksum``.
 
-The words of all rows of a batch are taken in step, 16 bits to a table; a call of the CRC package for each row took
-four times as long.
+The words of all rows of a batch are processed in step, with one table per 16 bits. One call of the CRC package per row
+took four times as long.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ttlsnap.errors import CorruptionError
-from ttlsnap.unsaferow.gather import at, word_columns
+from ttlsnap.unsaferow.gather import read_at, word_columns
 from ttlsnap.unsaferow.rows import Rows
 
 CHECKSUM_SIZE = 4
 _POLYNOMIAL = np.uint32(0x82F63B78)  # CRC32C, bits reversed
-_LONG = 512  # bytes; the checksums of longer rows are taken one by one
+_LONG = 512  # bytes; the checksums of longer rows are computed one by one
 
 
 def row_checksums(keys: Rows, values: Rows) -> npt.NDArray[np.uint32]:
-    """The checksum of each entry (uint32[n]); a delete's value has no bytes."""
+    """Return the checksum of each entry (uint32[n]); a delete's value has no bytes."""
     long = (keys.size > _LONG) | (values.size > _LONG)
     sums = np.full(len(keys), 0xFFFFFFFF, np.uint32)
     for rows in (keys, values):
@@ -47,7 +47,7 @@ def row_checksums(keys: Rows, values: Rows) -> npt.NDArray[np.uint32]:
 
 @cache
 def _table(bits: int) -> npt.NDArray[np.uint32]:
-    """What so many bits add to the CRC."""
+    """Return what each number of ``bits`` bits adds to the CRC."""
     crc = np.arange(1 << bits, dtype=np.uint32)
     for _ in range(bits):
         crc = np.where(crc & 1, (crc >> 1) ^ _POLYNOMIAL, crc >> 1)
@@ -56,18 +56,18 @@ def _table(bits: int) -> npt.NDArray[np.uint32]:
 
 @cache
 def _tables() -> list[npt.NDArray[np.uint32]]:
-    """What each of a word's four 16-bit parts, the first one first, adds to the CRC of the word."""
+    """Return what each of a word's four 16-bit parts adds to the CRC of the word, the first part first."""
     crc = _table(16)
     tables = [crc]
     for _ in range(3):
-        # Two more bytes, which are zero.
+        # The CRC after two more bytes, both zero.
         tables.insert(0, crc[tables[0] & 0xFFFF] ^ (tables[0] >> 16))
     return tables
 
 
 def verify_row_checksums(keys: Rows, values: Rows, deleted: npt.NDArray[np.bool_], where: str) -> None:
-    """Raise CorruptionError unless each entry's checksum, which lies just before its row, is right."""
-    stored = at(keys.data, np.where(deleted, keys.start, values.start) - CHECKSUM_SIZE, "<u4")
+    """Raise CorruptionError unless the checksum just before each row matches."""
+    stored = read_at(keys.data, np.where(deleted, keys.start, values.start) - CHECKSUM_SIZE, "<u4")
     wrong = np.flatnonzero(stored != row_checksums(keys, values))
     if len(wrong):
         i = int(wrong[0])

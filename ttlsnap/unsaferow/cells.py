@@ -1,12 +1,12 @@
-"""``Cells``: where the values of one type lie, one cell for each value that is not null.
+"""``Cells``: positions of the values of one type, one cell for each value that is not null.
 
-A cell is the 8-byte word of a field, or an element's place in an array, and it belongs to a *container*: the
-row or array whose first byte its offsets are counted from. Following those words is the one place
-where bytes choose what is read next, so it is here that they are checked.
+A cell is the 8-byte word of a field, or the place of an element in an array. It belongs to a *container*: the row or
+array from whose first byte its offsets count. The words of cells are the only bytes that decide what is read next, so
+they are checked here.
 
-Rules for a word ``offset << 32 | size``: the piece begins behind the container's fixed part and ends
-within the container; and the pieces of one array together are no larger than the array, which keeps
-damaged offsets from making a small file decode to a huge column.
+Rules for a word ``offset << 32 | size``: the piece begins after the container's fixed part and ends within the
+container. The pieces of one array together are at most as large as the array. Otherwise damaged offsets could make a
+small file decode to a huge column.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ttlsnap.unsaferow.check import Trail, first
-from ttlsnap.unsaferow.gather import Bytes, Int64s, at
+from ttlsnap.unsaferow.gather import Bytes, Int64s, read_at
 from ttlsnap.unsaferow.rows import Rows
 
 
@@ -28,7 +28,7 @@ class Cells:
     ``base``   index in ``data`` of its container
     ``size``   size of its container
     ``fixed``  size of its container's fixed part
-    ``owner``  index of its container, rising; None where each container has at most one cell here
+    ``owner``  index of its container, rising; None if each container has at most one cell here
     """
 
     data: Bytes
@@ -43,12 +43,12 @@ class Cells:
         return len(self.at)
 
     def values(self, dtype: str) -> np.ndarray[tuple[int], np.dtype[np.generic]]:
-        """The cells' own low bytes as ``dtype``."""
-        return at(self.data, self.at, dtype)
+        """Return the low bytes of the cells as ``dtype``."""
+        return read_at(self.data, self.at, dtype)
 
     def pieces(self) -> Rows:
-        """The variable-length pieces the words point to; CorruptionError where one is out of place."""
-        words = at(self.data, self.at, "<i8")
+        """Return the variable-length pieces that the words point to; raises CorruptionError if one is out of place."""
+        words = read_at(self.data, self.at, "<i8")
         offset = words >> 32
         size = words & 0xFFFFFFFF
         bad = (offset < self.fixed) | (offset + size > self.size)

@@ -1,12 +1,11 @@
-"""What has to hold before the bytes of a row are believed.
+"""Checks of rows before their bytes are used.
 
 ``check_sizes``  a row has room for its null bits and one word per field
-``check_rows``   also: every size is a multiple of 8, and exact where all fields are of fixed width
+``check_rows``   also: every size is a multiple of 8, and exact if all fields are of fixed width
 
-Offsets and sizes within a row are checked where they are followed, in ``decode``, so that fields nobody
-asks for cost nothing.
+Offsets and sizes within a row are checked when ``decode`` follows them, so unread fields cost nothing.
 
-``Trail`` remembers how nested values descend from top-level rows, so that a message can name the row.
+``Trail`` records how nested values descend from top-level rows, so that an error can name the row.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from ttlsnap.unsaferow.rows import Rows
 
 @dataclass(frozen=True, eq=False)
 class Trail:
-    """Where a set of values came from: a field's name, and each value's index in the set above it."""
+    """The origin of a set of values: a field's name, and each value's index in the set above it."""
 
     name: str = ""
     above: Trail | None = None
     index: Int64s | None = None  # None: value i descends from value i
 
     def step(self, name: str, index: Int64s | None = None) -> Trail:
-        """The trail of the values found under ``name`` in these."""
+        """Return the trail of the values that these have in ``name``; ``index`` is the index of each one's parent."""
         return Trail(name, self, index)
 
     def row_of(self, i: int) -> int:
-        """The top-level row that value ``i`` lies in."""
+        """Return the index of the top-level row that contains value ``i``."""
         trail: Trail | None = self
         while trail is not None:
             if trail.index is not None:
@@ -46,7 +45,7 @@ class Trail:
 
     @property
     def path(self) -> str:
-        """The dotted name of the field, empty for the row itself."""
+        """The dotted name of the field; empty for the row itself."""
         names = [self.name] if self.name else []
         above = self.above
         while above is not None:
@@ -55,18 +54,18 @@ class Trail:
         return ".".join(reversed(names))
 
     def fail(self, i: int, what: str) -> NoReturn:
-        """Raise the CorruptionError that names the row of value ``i``, the field and what is wrong."""
+        """Raise a CorruptionError that names the row of value ``i`` and the field, and says ``what`` is wrong."""
         field = f", field {self.path}" if self.path else ""
         raise CorruptionError(f"row {self.row_of(i)}{field}: {what}")
 
 
 def first(bad: Mask) -> int:
-    """Index of the first true value; there is one."""
+    """Return the index of the first true value; there must be one."""
     return int(np.argmax(bad))
 
 
 def check_rows(rows: Rows, schema: StructType) -> None:
-    """Raise CorruptionError, naming the first bad row, unless all sizes can be those of ``schema``'s rows."""
+    """Raise CorruptionError, naming the first bad row, unless all sizes are possible for rows of ``schema``."""
     check_sizes(rows, len(schema))
     if len(rows) and int(np.bitwise_or.reduce(rows.size)) & 7:
         i = first(rows.size & 7 != 0)

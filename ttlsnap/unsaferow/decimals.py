@@ -1,13 +1,13 @@
 """Decimals: 128-bit numbers in Arrow, longs or big-endian bytes in a row.
 
-Rule: a precision up to 18 is the unscaled value as a long in the word. Beyond that it is the unscaled
-value as Java's ``BigInteger.toByteArray`` gives it: big-endian two's complement in the fewest bytes that
-hold all bits and a sign, 1 to 16 of them.
+Rule: with a precision of up to 18, the word has the unscaled value as a long. With a larger precision, the row has the
+unscaled value as Java's ``BigInteger.toByteArray`` returns it. That is big-endian two's complement in the fewest bytes
+that hold all bits and a sign, 1 to 16 of them.
 
-In here a number is a pair of int64 ("halves"), the low one first, as Arrow keeps it.
+In this module a number is a pair of int64 ("halves"), the low one first, as in Arrow.
 
-Dangers: Arrow does not look whether a number has more digits than its type; Spark refuses such a
-one when it reads it, and so do both ways here.
+Dangers: Arrow does not check whether a number has more digits than its type. Spark refuses such a number when it reads
+it. This module refuses it when reading and when writing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ttlsnap.errors import UsageError
 from ttlsnap.schema import types as T
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.unsaferow.check import Trail, first
-from ttlsnap.unsaferow.gather import Int64s, Mask, at, ragged, ragged_indices
+from ttlsnap.unsaferow.gather import Int64s, Mask, expand_ranges, gather_ragged, read_at
 from ttlsnap.unsaferow.layout import RESERVED
 from ttlsnap.unsaferow.parts import Part, Words, as_bytes, part
 from ttlsnap.unsaferow.rows import Rows
@@ -30,15 +30,15 @@ Halves = npt.NDArray[np.int64]
 
 
 def wide_decimals(pieces: Rows, data_type: T.DecimalType, trail: Trail) -> pa.Array:
-    """Pieces as decimals; CorruptionError for a size or a value that cannot be."""
+    """Return pieces as decimals; raises CorruptionError for an impossible size or value."""
     size = pieces.size
     bad = (size < 1) | (size > RESERVED)
     if bad.any():
         trail.fail(first(bad), f"a decimal of {size[first(bad)]} bytes, it has 1 to 16")
     n = len(pieces)
-    negative = at(pieces.data, pieces.start, "i1") < 0
+    negative = read_at(pieces.data, pieces.start, "i1") < 0
     big_endian = np.repeat(np.where(negative, 0xFF, 0).astype(np.uint8), RESERVED)
-    digits = np.frombuffer(ragged(pieces.data, pieces.start, size), np.uint8)
+    digits = np.frombuffer(gather_ragged(pieces.data, pieces.start, size), np.uint8)
     big_endian[_right_aligned(size)] = digits
     halves = np.ascontiguousarray(big_endian.reshape(n, RESERVED)[:, ::-1]).view("<i8")
     check_digits(halves, data_type.precision, trail)
@@ -46,7 +46,7 @@ def wide_decimals(pieces: Rows, data_type: T.DecimalType, trail: Trail) -> pa.Ar
 
 
 def check_digits(halves: Halves, precision: int, trail: Trail, nulls: Mask | None = None) -> None:
-    """CorruptionError where a number has more digits than ``precision``; nulls may hold anything."""
+    """Raise CorruptionError if a number has more digits than ``precision``; nulls may hold anything."""
     bad = _too_long(halves, precision)
     if nulls is not None:
         bad &= ~nulls
@@ -57,7 +57,7 @@ def check_digits(halves: Halves, precision: int, trail: Trail, nulls: Mask | Non
 
 
 def decimal_halves(values: pa.Array, data_type: T.DecimalType, path: str) -> Halves:
-    """The numbers of an Arrow array without nulls; UsageError for one of too many digits."""
+    """Return the numbers of an Arrow array without nulls; raises UsageError if one has too many digits."""
     raw = np.frombuffer(values.buffers()[1] or b"", "<i8").reshape(-1, 2)
     halves = raw[values.offset : values.offset + len(values)]
     if _too_long(halves, data_type.precision).any():
@@ -66,7 +66,7 @@ def decimal_halves(values: pa.Array, data_type: T.DecimalType, path: str) -> Hal
 
 
 def wide_decimal_part(values: pa.Array, data_type: T.DecimalType, path: str) -> Part:
-    """The bytes of decimals, each as short as can be."""
+    """Return the part of decimals, each in the fewest bytes."""
     halves = decimal_halves(values, data_type, path)
     low, high = _magnitude(halves)
     size = np.ones(len(values), np.int64)
@@ -78,13 +78,13 @@ def wide_decimal_part(values: pa.Array, data_type: T.DecimalType, path: str) -> 
 
     def write(out: Words, positions: Int64s) -> None:
         big_endian = np.ascontiguousarray(halves).view(np.uint8).reshape(-1, RESERVED)[:, ::-1].reshape(-1)
-        as_bytes(out)[ragged_indices(positions, size)] = big_endian[_right_aligned(size)]
+        as_bytes(out)[expand_ranges(positions, size)] = big_endian[_right_aligned(size)]
 
     return part(size, write)
 
 
 def _magnitude(halves: Halves) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-    """Low and high word of ``v`` for v >= 0, of ``-v - 1`` for v < 0: the bits without the sign."""
+    """Return the low and high word of ``v`` for v >= 0, of ``-v - 1`` for v < 0: the bits without the sign."""
     sign = halves[:, 1] >> 63
     return (halves[:, 0] ^ sign).view(np.uint64), (halves[:, 1] ^ sign).view(np.uint64)
 
@@ -100,5 +100,5 @@ def _too_long(halves: Halves, precision: int) -> Mask:
 
 
 def _right_aligned(size: Int64s) -> Int64s:
-    """Indices of the last ``size[i]`` bytes of each 16."""
-    return ragged_indices(RESERVED * np.arange(1, len(size) + 1) - size, size)
+    """Return the indices of the last ``size[i]`` bytes of each 16."""
+    return expand_ranges(RESERVED * np.arange(1, len(size) + 1) - size, size)

@@ -1,16 +1,16 @@
-"""UnsafeRows to Arrow, a whole batch at once, one column or all of them.
+"""Decoding of UnsafeRows to Arrow, a whole batch at once, one column or all of them.
 
 ``decode_column(rows, schema, path)``  one field, however deep in nested structs
 ``decode_words(rows, schema, path)``   the same for a field of fixed width: its raw words and its nulls
 ``decode(rows, schema)``               all fields, as a struct array
 
-How it goes: a struct gives each field a set of ``Cells``, those that are not null; a cell's value is read in
-place, or its word is followed to a piece that is text, a number, or again a row, an array or a map.
-There is a Python loop over fields and levels, never over rows or values.
+Method: a struct gives each field its ``Cells``, one for each value that is not null. A cell has the value itself, or a
+word that points to a piece. A piece is a text, a number, or again a row, an array or a map. Python loops over fields
+and levels, never over rows or values.
 
-Dangers: rows are untrusted. Whatever does not lie within the row or array that holds it is a
-CorruptionError naming the row, and so is text that is not UTF-8. Null bits beyond the last field are
-ignored, as Spark does; a null in a field that should not be nullable is given as null.
+Dangers: rows are untrusted. A CorruptionError names the row if a value is not within the row or array that holds it, or
+if text is not UTF-8. Null bits after the last field are ignored, as in Spark. A null in a field that should not be
+nullable is returned as null.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from ttlsnap.unsaferow.words import null_bits
 
 
 def decode_column(rows: Rows, schema: T.StructType, path: Sequence[int]) -> pa.Array:
-    """One field of every row: n values, null where the field or a struct around it is null.
+    """Return one field of every row: n values, null where the field or a struct around it is null.
 
-    ``path`` holds the field's ordinals from the outside in. Raises UsageError if it leads nowhere and
-    CorruptionError if the rows are damaged on that way.
+    ``path`` has the field's ordinals from the outside in. Raises UsageError if there is no such field, and
+    CorruptionError if the rows are damaged along ``path``.
     """
     nulls, cells, data_type = _follow(rows, schema, path)
     column = decode_cells(data_type, cells)
@@ -47,9 +47,9 @@ def decode_column(rows: Rows, schema: T.StructType, path: Sequence[int]) -> pa.A
 
 
 def decode_words(rows: Rows, schema: T.StructType, path: Sequence[int]) -> tuple[Int64s, Mask]:
-    """One fixed-width field's raw words, int64[n], and where it or a struct around it is null (the word is 0), bool[n].
+    """Return a fixed-width field's raw words, int64[n], and where it or a struct around it is null, bool[n].
 
-    Raises as ``decode_column`` does.
+    The word of a null is 0. Raises as ``decode_column`` does.
     """
     nulls, cells, _ = _follow(rows, schema, path)
     words: Int64s = cells.values("<i8").view(np.int64)
@@ -61,11 +61,11 @@ def decode_words(rows: Rows, schema: T.StructType, path: Sequence[int]) -> tuple
 
 
 def _follow(rows: Rows, schema: T.StructType, path: Sequence[int]) -> tuple[Mask | None, Cells, T.DataType]:
-    """Where the field at ``path`` is null over all rows (None: nowhere), its cells where it is not, and its type."""
+    """Return where the field at ``path`` is null over all rows (None: nowhere), its cells elsewhere, and its type."""
     if not path:
         raise UsageError("the path to a column has at least one ordinal")
     struct, here, trail = schema, rows, Trail()
-    nulls: Mask | None = None  # over all rows: where the column ends before its last ordinal
+    nulls: Mask | None = None  # over all rows: where the field or a struct around it is null
     for depth, ordinal in enumerate(path):
         if not 0 <= ordinal < len(struct):
             raise UsageError(f"there is no field {ordinal} in {struct.simple_string}, path {list(path)}")
@@ -82,12 +82,12 @@ def _follow(rows: Rows, schema: T.StructType, path: Sequence[int]) -> tuple[Mask
 
 
 def decode(rows: Rows, schema: T.StructType) -> pa.StructArray:
-    """All fields of every row, as n structs without nulls; CorruptionError if the rows are damaged."""
+    """Return all fields of every row as n structs without nulls; raises CorruptionError if the rows are damaged."""
     return _structs(rows, schema, Trail())
 
 
 def decode_cells(data_type: T.DataType, cells: Cells) -> pa.Array:
-    """The values of cells, none of which is null."""
+    """Return the values of cells; none of them is null."""
     data_type = T.physical(data_type)
     trail = cells.trail
     if T.is_fixed_width(data_type):
@@ -124,7 +124,7 @@ def _structs(rows: Rows, struct: T.StructType, trail: Trail) -> pa.StructArray:
 
 
 def _cells(rows: Rows, struct: T.StructType, ordinal: int, trail: Trail) -> tuple[Mask | None, Cells]:
-    """Where field ``ordinal`` is null (None: nowhere), and the cells where it is not."""
+    """Return where field ``ordinal`` is null (None: nowhere), and its cells elsewhere."""
     nulls = null_bits(rows, ordinal)
     name = struct.fields[ordinal].name
     live: Int64s | None = None
@@ -138,7 +138,7 @@ def _cells(rows: Rows, struct: T.StructType, ordinal: int, trail: Trail) -> tupl
 
 
 def _combine(nulls: Mask | None, inner: Mask | None) -> Mask | None:
-    """``inner`` speaks of the rows that ``nulls`` leaves; the result of all of them."""
+    """Return the nulls of all rows; ``inner`` has those of the rows where ``nulls`` is false."""
     if nulls is None or inner is None:
         return inner if nulls is None else nulls
     both = nulls.copy()

@@ -1,13 +1,13 @@
-"""Arrays and maps: the containers within a row.
+"""Decoding of arrays and maps, the containers within a row.
 
-Rules: an array is ``[count: int64][null bits][elements][variable part]``, a map is ``[size of the key array:
-int64][key array][value array]``, both as ``layout`` describes them.
+Rules: an array is ``[count: int64][null bits][elements][variable part]``. A map is ``[size of the key array: int64][key
+array][value array]``. ``layout`` describes both.
 
-The count is untrusted and decides how much is allocated, so it is held against the bytes that are there
-before anything is made of it.
+The count is untrusted and decides how much memory is allocated. It is therefore compared with the available bytes
+before it is used.
 
-Elements of their own width are copied as they lie, without an index for each element; only elements that
-have offsets, or arrays in which something is null, need one.
+Elements of fixed width are copied as they lie, without an index for each element. Only elements with offsets, and
+arrays with nulls, need an index.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.unsaferow.cells import Cells
 from ttlsnap.unsaferow.check import Trail, first
 from ttlsnap.unsaferow.decode_values import dtype_of, from_numpy
-from ttlsnap.unsaferow.gather import Bytes, Int64s, Mask, at, offsets_of, ragged, ragged_indices
+from ttlsnap.unsaferow.gather import Bytes, Int64s, Mask, expand_ranges, gather_ragged, offsets_of, read_at
 from ttlsnap.unsaferow.layout import WORD, value_width
 from ttlsnap.unsaferow.nulls import spread
 from ttlsnap.unsaferow.rows import Rows
 
 Decode = Callable[[T.DataType, Cells], Any]
-"""Decodes cells of any type: handed in, because arrays hold structs that hold arrays."""
+"""Function that decodes cells of any type. It is an argument, because arrays hold structs that hold arrays."""
 
 
 def arrays(pieces: Rows, data_type: T.ArrayType, trail: Trail, decode: Decode) -> pa.LargeListArray:
-    """Pieces as arrays."""
+    """Return pieces as arrays; raises CorruptionError for an impossible size or count."""
     counts, elements = _elements(pieces, data_type.element, trail.step("element"), decode)
     return pa.Array.from_buffers(
         arrow_type(data_type), len(pieces), [None, pa.py_buffer(offsets_of(counts))], children=[elements]
@@ -42,11 +42,15 @@ def arrays(pieces: Rows, data_type: T.ArrayType, trail: Trail, decode: Decode) -
 
 
 def maps(pieces: Rows, data_type: T.MapType, trail: Trail, decode: Decode) -> pa.MapArray:
-    """Pieces as maps, their entries in the order of the bytes."""
+    """Return pieces as maps, with their entries in the order of the bytes.
+
+    Raises CorruptionError for an impossible size or count, or a null key. Raises UnsupportedError for more entries than
+    an Arrow map can hold.
+    """
     short = pieces.size < WORD
     if short.any():
         trail.fail(first(short), f"a map of {pieces.size[first(short)]} bytes, it has at least 8")
-    key_size = at(pieces.data, pieces.start, "<i8")
+    key_size = read_at(pieces.data, pieces.start, "<i8")
     bad = (key_size < 0) | (key_size > pieces.size - WORD)
     if bad.any():
         i = first(bad)
@@ -76,7 +80,7 @@ def maps(pieces: Rows, data_type: T.MapType, trail: Trail, decode: Decode) -> pa
 
 
 def _elements(pieces: Rows, element: T.DataType, trail: Trail, decode: Decode) -> tuple[Int64s, pa.Array]:
-    """How many elements each array has, and all of them, one array after the other."""
+    """Return the number of elements of each array, and the elements of all arrays, one array after the other."""
     data = pieces.data
     width = value_width(element)
     counts, header = _counts(pieces, width, trail)
@@ -84,7 +88,7 @@ def _elements(pieces: Rows, element: T.DataType, trail: Trail, decode: Decode) -
     owner = np.repeat(np.arange(len(pieces)), counts)
     trail = trail.step("", owner)
     if T.is_fixed_width(element):
-        raw = ragged(data, pieces.start + header, counts * width)
+        raw = gather_ragged(data, pieces.start + header, counts * width)
         return counts, from_numpy(np.frombuffer(raw, dtype_of(element)), element, trail, nulls)
     cells_at = _positions(pieces.start + header, counts)
     if nulls is not None:
@@ -98,12 +102,12 @@ def _elements(pieces: Rows, element: T.DataType, trail: Trail, decode: Decode) -
 
 
 def _counts(pieces: Rows, width: int, trail: Trail) -> tuple[Int64s, Int64s]:
-    """Each array's element count, and its bytes before the elements."""
+    """Return the element count of each array, and its bytes before the elements."""
     short = pieces.size < WORD
     if short.any():
         trail.fail(first(short), f"an array of {pieces.size[first(short)]} bytes, it has at least 8")
-    counts: Int64s = at(pieces.data, pieces.start, "<i8")
-    # An element takes at least a byte; beyond that the sums below could overflow.
+    counts: Int64s = read_at(pieces.data, pieces.start, "<i8")
+    # An element takes at least one byte. With a larger count the sums below could overflow.
     bad = (counts < 0) | (counts > pieces.size)
     header: Int64s = WORD + (counts + 63) // 64 * WORD
     if not bad.any():
@@ -115,17 +119,17 @@ def _counts(pieces: Rows, width: int, trail: Trail) -> tuple[Int64s, Int64s]:
 
 
 def _element_nulls(data: Bytes, start: Int64s, counts: Int64s) -> Mask | None:
-    """Which elements are null, None if none is; bits behind the last element mean nothing."""
-    bitmaps = np.frombuffer(ragged(data, start + WORD, (counts + 7) // 8), np.uint8)
+    """Return which elements are null, or None if no element is; bits after the last element are ignored."""
+    bitmaps = np.frombuffer(gather_ragged(data, start + WORD, (counts + 7) // 8), np.uint8)
     if not bitmaps.any():
         return None
     bits = np.unpackbits(bitmaps, bitorder="little")
     first_bit = 8 * offsets_of((counts + 7) // 8)[:-1]
-    nulls: Mask = bits[ragged_indices(first_bit, counts)] != 0
+    nulls: Mask = bits[expand_ranges(first_bit, counts)] != 0
     return nulls if nulls.any() else None
 
 
 def _positions(start: Int64s, counts: Int64s) -> Int64s:
-    """Where the words of all elements lie."""
+    """Return the positions of the words of all elements."""
     before = offsets_of(counts)
     return np.repeat(start - WORD * before[:-1], counts) + WORD * np.arange(int(before[-1]))

@@ -1,10 +1,10 @@
-"""Values that are not containers: cells to Arrow arrays, one function for each way of writing a value.
+"""Decoding of values that are not containers: cells to Arrow arrays, one function for each encoding.
 
-The rules are quoted from ``layout``. Every function takes only cells that are not null and gives an
-array of as many values without nulls.
+``layout`` has the rules. Every function takes only cells that are not null, and returns an array of as many values
+without nulls. The exception is ``from_numpy``, which also takes array elements with a mask of nulls.
 
-Dangers: text that is not UTF-8 is a CorruptionError although Spark itself never looks; a calendar
-interval too long for Arrow's nanoseconds is an UnsupportedError.
+Dangers: text that is not UTF-8 raises a CorruptionError, although Spark itself never checks it. A calendar interval
+that is too long for Arrow's nanoseconds raises an UnsupportedError.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ttlsnap.schema import types as T
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.unsaferow.check import Trail, first
 from ttlsnap.unsaferow.decimals import check_digits
-from ttlsnap.unsaferow.gather import Mask, at
+from ttlsnap.unsaferow.gather import Mask, read_at
 from ttlsnap.unsaferow.layout import RESERVED
 from ttlsnap.unsaferow.rows import Rows
 
@@ -40,12 +40,15 @@ _DTYPES: dict[type[T.DataType], str] = {
 
 
 def dtype_of(data_type: T.DataType) -> str:
-    """The NumPy dtype of a fixed-width value as it stands in the bytes."""
+    """Return the NumPy dtype that a fixed-width value has in the bytes of a row."""
     return _DTYPES.get(type(T.physical(data_type)), "<i8")
 
 
 def from_numpy(values: npt.NDArray[Any], data_type: T.DataType, trail: Trail, nulls: Mask | None = None) -> pa.Array:
-    """Fixed-width values, as words or elements hold them, as Arrow; ``nulls`` is true where null."""
+    """Return fixed-width values, as words or elements hold them, as Arrow; ``nulls`` is true where null.
+
+    Raises CorruptionError for a decimal with too many digits, or an impossible time of day.
+    """
     data_type = T.physical(data_type)
     n = len(values)
     buffer: npt.NDArray[Any]
@@ -66,7 +69,7 @@ def from_numpy(values: npt.NDArray[Any], data_type: T.DataType, trail: Trail, nu
             if nulls is not None:
                 bad &= ~nulls
             if bad.any():
-                trail.fail(first(bad), f"{values[first(bad)]} nanoseconds is no time of day")
+                trail.fail(first(bad), f"{values[first(bad)]} nanoseconds is not a time of day")
             buffer = values
         case _:
             buffer = values
@@ -74,7 +77,7 @@ def from_numpy(values: npt.NDArray[Any], data_type: T.DataType, trail: Trail, nu
 
 
 def text(pieces: Rows, trail: Trail) -> pa.LargeStringArray:
-    """Pieces as UTF-8 text."""
+    """Return pieces as text; raises CorruptionError if one is not UTF-8."""
     raw = pieces.to_arrow()
     try:
         return raw.cast(pa.large_string())
@@ -92,14 +95,17 @@ def text(pieces: Rows, trail: Trail) -> pa.LargeStringArray:
 
 
 def intervals(pieces: Rows, trail: Trail) -> pa.Array:
-    """Months int32, days int32, microseconds int64."""
+    """Return calendar intervals from pieces of months int32, days int32, microseconds int64.
+
+    Raises CorruptionError for another size, and UnsupportedError for an interval that is too long for Arrow.
+    """
     bad = pieces.size != RESERVED
     if bad.any():
         trail.fail(first(bad), f"an interval of {pieces.size[first(bad)]} bytes, it has 16")
     out = np.empty(len(pieces), [("months", "<i4"), ("days", "<i4"), ("nanos", "<i8")])
-    out["months"] = at(pieces.data, pieces.start, "<i4")
-    out["days"] = at(pieces.data, pieces.start + 4, "<i4")
-    micros = at(pieces.data, pieces.start + 8, "<i8")
+    out["months"] = read_at(pieces.data, pieces.start, "<i4")
+    out["days"] = read_at(pieces.data, pieces.start + 4, "<i4")
+    micros = read_at(pieces.data, pieces.start + 8, "<i8")
     long = (micros > MAX_INTERVAL_MICROS) | (micros < -MAX_INTERVAL_MICROS)
     if long.any():
         i = first(long)
@@ -110,11 +116,14 @@ def intervals(pieces: Rows, trail: Trail) -> pa.Array:
 
 
 def variants(pieces: Rows, trail: Trail) -> pa.StructArray:
-    """int32 length of the value, the value, the metadata up to the end."""
+    """Return variants from pieces of the value's length as int32, the value, and the metadata up to the end.
+
+    Raises CorruptionError for an impossible length.
+    """
     bad = pieces.size < 4
     if bad.any():
         trail.fail(first(bad), f"a variant of {pieces.size[first(bad)]} bytes, it has at least 4")
-    length = at(pieces.data, pieces.start, "<i4").astype(np.int64)
+    length = read_at(pieces.data, pieces.start, "<i4").astype(np.int64)
     bad = (length < 0) | (length > pieces.size - 4)
     if bad.any():
         i = first(bad)

@@ -1,11 +1,11 @@
-"""Arrow to UnsafeRows, byte for byte what Spark's own projection makes, a whole batch at once.
+"""Encoding of Arrow to UnsafeRows, byte for byte as Spark's own projection writes them, a whole batch at once.
 
-``encode`` plans all sizes first and then writes into one zeroed buffer (``parts``). Padding and null words
-are zero, nested values follow in the order of the fields, wide decimals and calendar intervals take
-their 16 bytes even where they are null.
+``encode`` first plans all sizes and then writes into one zeroed buffer (``parts``). Padding and null words are zero.
+Nested values follow in the order of the fields. Wide decimals and calendar intervals take their 16 bytes even if they
+are null.
 
-Dangers: equal bytes matter. A key that is encoded differently from Spark is another key to
-Spark, so encode nothing of which the decoded form lost something (``layout`` tells what can vary).
+Dangers: equal bytes matter. For Spark, a key with different bytes is a different key. Do not encode values that lost
+information when they were decoded. ``layout`` describes what can vary.
 
 Source: apache/spark ``UnsafeRowWriter``, ``UnsafeArrayWriter``, ``GenerateUnsafeProjection``.
 """
@@ -24,8 +24,9 @@ from ttlsnap.unsaferow.rows import Rows
 
 
 def encode(values: pa.StructArray, schema: T.StructType) -> Rows:
-    """Rows of ``schema`` holding ``values``, whose fields are taken by ordinal and may be of any Arrow
-    type that casts to the schema's without loss.
+    """Return rows of ``schema`` that hold ``values``.
+
+    The fields are matched by ordinal. They may be of any Arrow type that casts to the schema's type without loss.
 
     Raises UsageError for a null row, a null in a field that is not nullable, or a type that does not fit.
     """

@@ -1,9 +1,9 @@
-"""Arrow lists, maps and structs to the bytes of arrays, maps and rows; the layout is ``layout``'s.
+"""Encoding of Arrow lists, maps and structs as arrays, maps and rows, as ``layout`` describes them.
 
-``struct_part`` is also how top-level rows are made: they are structs without a parent.
+``struct_part`` also makes top-level rows, which are structs without a parent.
 
-What stands in a null slot of an Arrow array is never looked at: each level first keeps the values that
-are there. A null where the schema allows none is a UsageError.
+The content of a null slot in an Arrow array is never read: each level first selects the values that are not null. A
+null where the schema allows none raises a UsageError.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ttlsnap.errors import UsageError
 from ttlsnap.schema import types as T
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.unsaferow.encode_values import to_numpy, to_words, value_part
-from ttlsnap.unsaferow.gather import Int64s, Mask, offsets_of, ragged_indices
+from ttlsnap.unsaferow.gather import Int64s, Mask, expand_ranges, offsets_of
 from ttlsnap.unsaferow.layout import (
     RESERVED,
     WORD,
@@ -31,20 +31,20 @@ from ttlsnap.unsaferow.parts import Part, Words, conform, part
 
 @dataclass(frozen=True, eq=False)
 class _Column:
-    """One field of n structs: where it is null, and what stands there where it is not."""
+    """One field of n structs: where it is null, and its encoded values elsewhere."""
 
     nulls: Mask | None
     live: Int64s | slice
-    words: Int64s | None  # of the live ones, for a fixed-width field
-    part: Part | None  # of the live ones, for any other
+    words: Int64s | None  # of the live values, for a fixed-width field
+    part: Part | None  # of the live values, for any other field
     room: Int64s  # int64[n]
     null_size: int | None  # the size in a null's word where space is reserved for it
 
 
 def struct_part(values: pa.StructArray, struct: T.StructType, path: str = "") -> Part:
-    """The rows of structs without nulls."""
+    """Return the part of structs that are not null: their rows."""
     if not pa.types.is_struct(values.type) or values.type.num_fields != len(struct):
-        raise UsageError(f"field {path or '(row)'}: {values.type} is no {struct.simple_string}")
+        raise UsageError(f"field {path or '(row)'}: {values.type} is not a {struct.simple_string}")
     columns = []
     for ordinal, f in enumerate(struct):
         columns.append(_column(values.field(ordinal), f.type, f.nullable, f"{path}.{f.name}".lstrip(".")))
@@ -73,7 +73,7 @@ def struct_part(values: pa.StructArray, struct: T.StructType, path: str = "") ->
 
 
 def array_part(counts: Int64s, elements: pa.Array, element: T.DataType, nullable: bool, path: str) -> Part:
-    """Arrays of so many elements each; ``elements`` holds those of all arrays, one after the other."""
+    """Return the part of arrays of ``counts`` elements each; ``elements`` has those of all arrays, in order."""
     nulls, live = _nulls(elements, element, nullable, path)
     header = WORD + (counts + 63) // 64 * WORD
     fixed = header + (counts * value_width(element) + 7 & ~np.int64(7))
@@ -95,18 +95,18 @@ def array_part(counts: Int64s, elements: pa.Array, element: T.DataType, nullable
     def write(out: Words, positions: Int64s) -> None:
         out[positions >> 3] = counts
         if nulls is not None:
-            # One bit for each element, and unused ones up to whole words in each array.
+            # One bit for each element, and unused bits up to whole words in each array.
             bit_room = header - WORD << 3
             bits = np.zeros(int(bit_room.sum()), np.bool_)
-            bits[ragged_indices(offsets_of(bit_room)[:-1], counts)] = nulls
+            bits[expand_ranges(offsets_of(bit_room)[:-1], counts)] = nulls
             words = np.packbits(bits, bitorder="little").view("<i8")
-            out[ragged_indices((positions >> 3) + 1, bit_room >> 6)] = words
+            out[expand_ranges((positions >> 3) + 1, bit_room >> 6)] = words
         if values is None:
             width = raw.dtype.itemsize
-            out.view(raw.dtype)[ragged_indices((positions + header) // width, counts)] = raw
+            out.view(raw.dtype)[expand_ranges((positions + header) // width, counts)] = raw
             return
         base = np.repeat(positions, counts)
-        cells = ragged_indices((positions + header) >> 3, counts)
+        cells = expand_ranges((positions + header) >> 3, counts)
         # The pieces of an array follow its words, in the order of its elements.
         owner_start = np.repeat(positions + fixed - before[bounds[:-1]], counts)
         here = (owner_start + before[:-1])[live]
@@ -117,7 +117,7 @@ def array_part(counts: Int64s, elements: pa.Array, element: T.DataType, nullable
 
 
 def _part(values: pa.Array, data_type: T.DataType, path: str) -> Part:
-    """The part of variable-length values of any type, none of them null."""
+    """Return the part of variable-length values of any type, none of them null."""
     data_type = T.physical(data_type)
     match data_type:
         case T.StructType():
@@ -158,7 +158,10 @@ def _column(values: pa.Array, data_type: T.DataType, nullable: bool, path: str) 
 
 
 def _nulls(values: pa.Array, data_type: T.DataType, nullable: bool, path: str) -> tuple[Mask | None, Int64s | slice]:
-    """Where values are null (None: nowhere), and an index of those that are not."""
+    """Return where values are null (None: nowhere), and an index of the values that are not.
+
+    Raises UsageError for a null in a field that is not nullable.
+    """
     if not values.null_count:
         return None, slice(None)
     nulls: Mask = np.asarray(values.is_null())
@@ -168,7 +171,7 @@ def _nulls(values: pa.Array, data_type: T.DataType, nullable: bool, path: str) -
 
 
 def _present(values: pa.Array, nulls: Mask | None, data_type: T.DataType, path: str) -> pa.Array:
-    """The values that are not null, in the Arrow type they are encoded from."""
+    """Return the values that are not null, in the Arrow type that they are encoded from."""
     data_type = T.physical(data_type)
     if nulls is not None:
         values = values.filter(pa.array(~nulls))
@@ -186,12 +189,12 @@ def _list_like(values: pa.Array, data_type: T.DataType, path: str) -> pa.Array:
     kind = values.type
     fits = pa.types.is_map(kind) if is_map else pa.types.is_list(kind) or pa.types.is_large_list(kind)
     if not fits:
-        raise UsageError(f"field {path}: {kind} is no {data_type.simple_string}")
+        raise UsageError(f"field {path}: {kind} does not fit {data_type.simple_string}")
     return values
 
 
 def _flatten(values: pa.Array) -> tuple[Int64s, pa.Array]:
-    """The lengths of lists (none null), and the elements of all of them."""
+    """Return the lengths of lists (none null), and the elements of all lists."""
     offsets = np.asarray(values.offsets).astype(np.int64)
     first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
     return np.diff(offsets), values.values[first:last]

@@ -1,7 +1,7 @@
-"""Arrow values to the bytes of values that are no containers; the counterpart of ``decode_values``.
+"""Encoding of Arrow values that are not containers; the counterpart of ``decode_values``.
 
-Every function takes an array without nulls and of the type's own Arrow type (``parts.conform``).
-As Spark does, every NaN becomes the one canonical NaN.
+Every function takes an array without nulls, in the type's own Arrow type (``parts.conform``). As in Spark, every NaN
+becomes the one canonical NaN.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.schema import types as T
 from ttlsnap.unsaferow.decimals import decimal_halves, wide_decimal_part
 from ttlsnap.unsaferow.decode_values import dtype_of
-from ttlsnap.unsaferow.gather import Int64s, ragged_indices
+from ttlsnap.unsaferow.gather import Int64s, expand_ranges
 from ttlsnap.unsaferow.layout import RESERVED
 from ttlsnap.unsaferow.parts import Part, Words, as_bytes, part, round8
 
 
 def to_numpy(values: pa.Array, data_type: T.DataType, path: str) -> npt.NDArray[Any]:
-    """Fixed-width values in their own width, as elements of an array have them."""
+    """Return fixed-width values in their own width, as elements of an array have them."""
     data_type = T.physical(data_type)
     if isinstance(data_type, T.NullType):
         return np.zeros(len(values), np.int64)
@@ -38,14 +38,14 @@ def to_numpy(values: pa.Array, data_type: T.DataType, path: str) -> npt.NDArray[
 
 
 def to_words(values: pa.Array, data_type: T.DataType, path: str) -> Int64s:
-    """Fixed-width values as 8-byte words: the value in the low bytes, the others zero."""
+    """Return fixed-width values as 8-byte words: the value in the low bytes, the others zero."""
     raw = to_numpy(values, data_type, path)
     words: Int64s = np.ascontiguousarray(raw).view(f"<u{raw.dtype.itemsize}").astype(np.int64)
     return words
 
 
 def value_part(values: pa.Array, data_type: T.DataType, path: str) -> Part:
-    """The part of variable-length values."""
+    """Return the part of variable-length values; raises UnsupportedError for a type without a known layout."""
     match data_type:
         case T.StringType() | T.CharType() | T.VarcharType() | T.BinaryType():
             return _binary(values)
@@ -64,7 +64,7 @@ def _binary(values: pa.Array) -> Part:
     n = len(values)
 
     def write(out: Words, positions: Int64s) -> None:
-        # Values and their padding, taken in turn, lie as whole words one after the other.
+        # Each value followed by its padding fills whole words, so the words of all values are consecutive.
         padding = pa.array([bytes(k) for k in range(8)], pa.large_binary())
         wanted = np.empty(2 * n, np.int64)
         wanted[0::2] = np.arange(n)
@@ -72,7 +72,7 @@ def _binary(values: pa.Array) -> Part:
         padded = pa.concat_arrays([values, padding]).take(pa.array(wanted))
         count = round8(size) >> 3
         words = np.frombuffer(padded.buffers()[2] or b"", np.uint8)[: 8 * int(count.sum())].view("<i8")
-        out[ragged_indices(positions >> 3, count)] = words
+        out[expand_ranges(positions >> 3, count)] = words
 
     return part(size, write)
 
@@ -95,14 +95,14 @@ def _variants(values: pa.Array) -> Part:
     value_size, metadata_size = _lengths(value), _lengths(metadata)
 
     def write(out: Words, positions: Int64s) -> None:
-        # The length first: its word holds the beginning of the value too, which comes on top.
+        # The length is written as a whole word; then the value overwrites the last 4 bytes of that word.
         out[positions >> 3] = value_size
         target = as_bytes(out)
         for pieces, start, size in (
             (value, positions + 4, value_size),
             (metadata, positions + 4 + value_size, metadata_size),
         ):
-            target[ragged_indices(start, size)] = _content(pieces)
+            target[expand_ranges(start, size)] = _content(pieces)
 
     return part(4 + value_size + metadata_size, write)
 
@@ -118,7 +118,7 @@ def _lengths(values: pa.Array) -> Int64s:
 
 
 def _content(values: pa.Array) -> npt.NDArray[np.uint8]:
-    """The bytes of all values, one after the other."""
+    """Return the bytes of all values, one after the other."""
     if len(values) == 0:
         return np.empty(0, np.uint8)
     offsets = _offsets(values)

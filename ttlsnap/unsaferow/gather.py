@@ -1,13 +1,13 @@
-"""Collecting scattered bytes of one buffer: words, and pieces of any length.
+"""Gathering of scattered bytes from one buffer: words, and pieces of any length.
 
-Everything is done for a whole batch at once. Positions are absolute byte indices into the buffer, and the
-caller has proved that they lie inside it; nothing here checks again.
+Every function works on a whole batch at once. Positions are absolute byte indices into the buffer. The caller has
+checked that they lie inside it; nothing here checks again.
 
-``ragged`` gathers pieces of one size as ``at`` gathers words, about 5 ns each. For others it leans on Arrow:
-n pieces in rising order that do not overlap are every second element of a binary array whose offsets are
-``start0, end0, start1, end1, ...``; ``take`` then copies the pieces with memcpy, about 13 ns each. Pieces in any
-other order are sorted first, and pieces that overlap go byte by byte through NumPy, because the gaps between them
-would have negative lengths.
+``gather_ragged`` gathers pieces of one size as ``read_at`` gathers words, about 5 ns each. It leaves other pieces to
+Arrow. n pieces in rising order that do not overlap are every second element of a binary array whose offsets are
+``start0, end0, start1, end1, ...``. ``take`` then copies the pieces with memcpy, about 13 ns each. Pieces in any other
+order are sorted first. NumPy copies overlapping pieces byte by byte, because the gaps between them would have negative
+lengths.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Mask = npt.NDArray[np.bool_]
 _LARGEST_ITEM = 4096
 
 
-def at(data: Bytes, positions: Int64s, dtype: str) -> npt.NDArray[Any]:
-    """The little-endian values of ``dtype`` (such as ``<i8``) at byte positions of any alignment.
+def read_at(data: Bytes, positions: Int64s, dtype: str) -> npt.NDArray[Any]:
+    """Return the values of ``dtype`` (such as ``<i8``) at byte positions of any alignment.
 
-    A view with a stride of one byte makes every position an index; an aligned gather is no faster.
+    A view with a stride of one byte makes every position an index. An aligned gather is not faster.
     """
     if len(positions) == 0:
         return np.empty(0, dtype)
@@ -37,14 +37,14 @@ def at(data: Bytes, positions: Int64s, dtype: str) -> npt.NDArray[Any]:
 
 
 def items_of(data: Bytes, dtype: str) -> npt.NDArray[Any]:
-    """The values of ``dtype`` that begin at each byte, to be read or written."""
+    """Return a view of the values of ``dtype`` that begin at each byte, for reading or writing."""
     return np.ndarray((max(len(data) - np.dtype(dtype).itemsize + 1, 0),), dtype, data, 0, (1,))
 
 
-def ragged(data: Bytes, start: Int64s, size: Int64s) -> pa.Buffer:
-    """The pieces ``data[start[i] : start[i] + size[i]]``, one after the other.
+def gather_ragged(data: Bytes, start: Int64s, size: Int64s) -> pa.Buffer:
+    """Return the pieces ``data[start[i] : start[i] + size[i]]``, one after the other.
 
-    Pieces that already lie so are not copied: the buffer then shares memory with ``data``.
+    Pieces that already follow each other are not copied: the buffer then shares memory with ``data``.
     """
     n = len(start)
     if n == 0:
@@ -56,7 +56,7 @@ def ragged(data: Bytes, start: Int64s, size: Int64s) -> pa.Buffer:
         return pa.py_buffer(data[int(start[0]) : int(end[-1])])
     one_size = int(size[0])
     if 0 < one_size <= _LARGEST_ITEM and int(size.min()) == int(size.max()):
-        return pa.py_buffer(at(data, start, f"V{one_size}").view(np.uint8))
+        return pa.py_buffer(read_at(data, start, f"V{one_size}").view(np.uint8))
     if lowest >= 0:
         return _take(data, start, end, None)
     order = np.argsort(start, kind="stable")
@@ -65,22 +65,22 @@ def ragged(data: Bytes, start: Int64s, size: Int64s) -> pa.Buffer:
         rank = np.empty(n, np.int64)
         rank[order] = np.arange(n)
         return _take(data, sorted_start, sorted_end, rank)
-    return pa.py_buffer(data[ragged_indices(start, size)])
+    return pa.py_buffer(data[expand_ranges(start, size)])
 
 
-def ragged_indices(start: Int64s, size: Int64s) -> Int64s:
-    """``start[0], start[0] + 1, ..., start[1], ...``: the indices of all pieces, one after the other."""
+def expand_ranges(start: Int64s, size: Int64s) -> Int64s:
+    """Return ``start[0], start[0] + 1, ..., start[1], ...``: the indices of all pieces, one after the other."""
     ends = np.cumsum(size)
     total = int(ends[-1]) if len(ends) else 0
     return np.repeat(start - (ends - size), size) + np.arange(total)
 
 
-def interleaved(*kinds: tuple[Bytes, Int64s, Int64s | int]) -> tuple[Bytes, Int64s, Int64s]:
-    """The first piece of each kind, then the second of each, and so on: the bytes, and where those of each round begin
-    and how many they are.
+def interleave(*kinds: tuple[Bytes, Int64s, Int64s | int]) -> tuple[Bytes, Int64s, Int64s]:
+    """Join the first piece of each kind, then the second piece of each kind, and so on.
 
-    A kind is given as the buffer it lies in, where its pieces begin, and their sizes, or the one of all. Pieces of one
-    size are copied at once, about 10 ns each: rows have few sizes, and where they have many they are long.
+    A kind is the buffer that holds its pieces, the positions where they begin, and their sizes or one size for all.
+    Return the joined bytes, and the start and the size of each round. Pieces of one size are copied at once, about 10
+    ns each. That suffices: rows have few sizes, and where they have many, the rows are long.
     """
     size = np.zeros(len(kinds[0][1]), np.int64)
     for _, _, width in kinds:
@@ -95,37 +95,38 @@ def interleaved(*kinds: tuple[Bytes, Int64s, Int64s | int]) -> tuple[Bytes, Int6
 
 
 def _by_size(size: Int64s | int) -> Iterator[tuple[Any, int]]:
-    """Each size but 0, with where it is: an array, or a slice where that is everywhere."""
+    """Yield each size except 0 with the indices of its pieces: an array, or a slice if all pieces have that size."""
     sizes = [size] if isinstance(size, int) else np.unique(size).tolist()
     for n in filter(None, sizes):
         yield slice(None) if len(sizes) == 1 else np.flatnonzero(size == n), n
 
 
 def word_columns(data: Bytes, start: Int64s, words: Int64s) -> Iterator[tuple[Any, npt.NDArray[np.uint64]]]:
-    """The first words of all pieces, then the second ones, and so on; ``words`` says how many each piece has.
+    """Yield the first words of all pieces, then the second words, and so on.
 
-    Each with the indices of the pieces that have one: an array, or a slice while that is all of them.
+    ``words`` is the number of words of each piece. Each item has the indices of the pieces that have such a word: an
+    array, or a slice if all pieces have one.
     """
     every = int(words.min(initial=1 << 32)) if len(words) else 0
     for word in range(every):
-        yield slice(None), at(data, start + 8 * word, "<u8")
+        yield slice(None), read_at(data, start + 8 * word, "<u8")
     left = np.flatnonzero(words > every)
     for word in range(every, int(words.max(initial=0))):
         left = left[words[left] > word]
-        yield left, at(data, start[left] + 8 * word, "<u8")
+        yield left, read_at(data, start[left] + 8 * word, "<u8")
 
 
 def int64_array(values: Int64s) -> pa.Int64Array:
-    """An Arrow array in the same memory.
+    """Return an Arrow array in the same memory.
 
-    ``pa.array`` would do, but it imports pandas, where there is one, to see whether it was given something of its:
-    half a second for each worker.
+    ``pa.array`` would also work, but it imports pandas, if installed, to check for pandas objects. That takes half a
+    second in each worker.
     """
     return pa.Int64Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def offsets_of(size: Int64s) -> Int64s:
-    """Arrow offsets (one more than there are sizes) of pieces that follow each other."""
+    """Return the Arrow offsets of pieces that follow each other; there is one more offset than there are sizes."""
     offsets = np.zeros(len(size) + 1, np.int64)
     np.cumsum(size, out=offsets[1:])
     return offsets

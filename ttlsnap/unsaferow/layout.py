@@ -1,33 +1,33 @@
-"""The UnsafeRow format: where things lie. Reader and writer both take it from here.
+"""The UnsafeRow format: sizes and offsets, shared by reader and writer.
 
 Row (also a nested struct), all integers little-endian::
 
     [null bits: ceil(fields / 64) words][one 8-byte word per field][variable part]
 
-A set bit means null, field i at bit i % 64 of word i / 64. A fixed-width field has its value in the low
-bytes of its word, the rest zero. Any other field has ``offset << 32 | size`` there, offset from the
-row's first byte; its bytes lie in the variable part, each piece rounded up to 8 with zeros. The word of
-a null is 0, but for the two reserving types below.
+A set bit means null; field i has bit i % 64 of word i / 64. A fixed-width field has its value in the low bytes of its
+word; the rest is zero. The word of any other field is ``offset << 32 | size``, with the offset from the row's first
+byte. Its bytes lie in the variable part, where each piece is padded with zeros to a multiple of 8. The word of a null
+is 0, except for the two reserving types below.
 
 Array::
 
     [count: int64][null bits: ceil(count / 64) words][elements][variable part]
 
-Elements have their own width (1, 2, 4 or 8), the whole rounded up to 8; all others have 8-byte words as
-in a row, with offsets from the array's first byte.
+Fixed-width elements have their own width (1, 2, 4 or 8 bytes), and all of them together are padded to a multiple of 8.
+Other elements have 8-byte words as in a row, with offsets from the array's first byte.
 
 Map: ``[size of the key array: int64][key array][value array]``.
 
     decimal, precision <= 18   the unscaled value as a long in the word
-    decimal, precision > 18    unscaled value, big-endian two's complement, shortest form (1 to 16
-                               bytes); in a row always 16 bytes are reserved, also for null (word:
-                               offset, size 0); in an array what is needed, and for null nothing
-    interval (calendar)        16 bytes: months int32, days int32, microseconds int64; in a row
-                               reserved also for null (word: offset, size 16); in an array not
+    decimal, precision > 18    unscaled value, big-endian two's complement, shortest form (1 to 16 bytes);
+                               a row always reserves 16 bytes, also for null (word: offset, size 0);
+                               an array has only the bytes that are needed, and none for null
+    interval (calendar)        16 bytes: months int32, days int32, microseconds int64;
+                               a row reserves them also for null (word: offset, size 16); an array does not
     variant                    int32 length of the value, the value, the metadata
 
-Dangers: Spark does not clear the reserved bytes of a null interval, so rows of equal content may differ
-there. Rows updated in place (aggregation buffers) keep the same layout.
+Dangers: Spark does not clear the reserved bytes of a null interval, so rows of equal content may differ there. Rows
+updated in place (aggregation buffers) keep the same layout.
 
 Source: apache/spark ``sql/catalyst/src/main/java/.../expressions/UnsafeRow.java``, ``UnsafeArrayData.java``,
 ``UnsafeMapData.java`` and ``codegen/UnsafeRowWriter.java``, ``UnsafeArrayWriter.java``.
@@ -39,7 +39,7 @@ from ttlsnap.schema import types as T
 
 WORD = 8
 RESERVED = 16
-"""Bytes a wide decimal or a calendar interval takes in a row's variable part, null or not."""
+"""Bytes that a wide decimal or a calendar interval takes in a row's variable part, null or not."""
 
 _NARROW: dict[type[T.DataType], int] = {
     T.BooleanType: 1,
@@ -53,22 +53,25 @@ _NARROW: dict[type[T.DataType], int] = {
 
 
 def value_width(data_type: T.DataType) -> int:
-    """Bytes a fixed-width value has: its low bytes in a row's word, its element in an array."""
+    """Return the bytes of a fixed-width value: its low bytes in a row's word, its element in an array.
+
+    Any other type has a word of 8 bytes.
+    """
     return _NARROW.get(type(T.physical(data_type)), WORD)
 
 
 def bitset_bytes(fields: int) -> int:
-    """Bytes of the null bits of a row (or array) of so many fields."""
+    """Return the bytes of the null bits of a row (or array) with ``fields`` fields."""
     return (fields + 63) // 64 * WORD
 
 
 def fixed_bytes(fields: int) -> int:
-    """Bytes before the variable part of a row: the least a row of so many fields can have."""
+    """Return the bytes before the variable part of a row, which are the least size of a row with ``fields`` fields."""
     return bitset_bytes(fields) + WORD * fields
 
 
 def reserves(data_type: T.DataType) -> bool:
-    """Whether a row reserves 16 bytes for this type even where it is null."""
+    """Return whether a row reserves 16 bytes for this type even if the field is null."""
     data_type = T.physical(data_type)
     if isinstance(data_type, T.DecimalType):
         return data_type.precision > T.MAX_LONG_DIGITS

@@ -1,4 +1,4 @@
-"""Nulls, put back: values are decoded where they are, and spread out over all rows afterwards."""
+"""Placement of nulls: values are decoded without them, and then spread over all rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ttlsnap.unsaferow.gather import Mask
 
 
 def spread(values: pa.Array, nulls: Mask) -> pa.Array:
-    """``values`` in the places where ``nulls`` is false, in order; null in the others."""
+    """Return ``values``, in order, at the places where ``nulls`` is false, and null at the others."""
     if pa.types.is_null(values.type):
         return pa.nulls(len(nulls))
     return values.take(pa.array(np.cumsum(~nulls) - 1, mask=nulls))

@@ -1,10 +1,10 @@
-"""``Part``: what n values put into the variable part, planned first and written afterwards.
+"""``Part``: the bytes of n values in the variable part, planned first and written afterwards.
 
-Writing goes in two steps because a row's size is known only when all its fields' sizes are: planning
-walks down the types and adds up sizes, writing walks down again with the positions that follow from
-them. The buffer is zeroed beforehand, so padding, null words and unused space need no writing.
+Writing takes two steps, because a row's size is known only when the sizes of all its fields are. Planning walks down
+the types and adds up sizes. Writing walks down again with the positions that follow from them. The buffer is zeroed
+beforehand, so padding, null words and unused space need no writing.
 
-All positions are multiples of 8: every part takes whole words.
+All positions are multiples of 8, because every part takes whole words.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Words = npt.NDArray[np.int64]
 class Part:
     """The bytes of n values.
 
-    ``size``   int64[n], bytes as the field's word tells them
+    ``size``   int64[n], bytes as recorded in the field's word
     ``room``   int64[n], bytes taken, ``size`` rounded up to 8
     ``write``  puts the bytes into a zeroed buffer, value i at byte position ``positions[i]``
     """
@@ -40,32 +40,32 @@ class Part:
 
 
 def part(size: Int64s, write: Callable[[Words, Int64s], None]) -> Part:
-    """A part of these sizes, rounded up to 8."""
+    """Return a part of these sizes, with its room rounded up to 8."""
     return Part(size, round8(size), write)
 
 
 def round8(size: Int64s) -> Int64s:
-    """Sizes rounded up to whole words."""
+    """Return sizes in bytes, rounded up to whole words."""
     rounded: Int64s = (size + 7) & ~np.int64(7)
     return rounded
 
 
 def bit(ordinal: int) -> np.int64:
-    """The null bit of field ``ordinal`` in its word."""
+    """Return the null bit of field ``ordinal`` in its word."""
     return np.uint64(1 << ordinal % 64).astype(np.int64)
 
 
 def as_bytes(out: Words) -> Bytes:
-    """The same buffer as bytes."""
+    """Return the same buffer as bytes."""
     return out.view(np.uint8)
 
 
 def conform(values: pa.Array, data_type: T.DataType, path: str) -> pa.Array:
-    """``values`` in the Arrow type of ``data_type``; UsageError if they cannot be that without loss."""
+    """Return ``values`` in the Arrow type of ``data_type``; raises UsageError if they cannot be cast without loss."""
     target = arrow_type(data_type)
     if values.type == target:
         return values
     try:
         return values.cast(target)
     except pa.ArrowException as e:
-        raise UsageError(f"field {path}: {values.type} is no {data_type.simple_string}: {e}") from None
+        raise UsageError(f"field {path}: {values.type} does not fit {data_type.simple_string}: {e}") from None

@@ -1,7 +1,7 @@
-"""Rows with fewer or more fields, as Spark's own projection makes them: what lies behind the words moves.
+"""Rows with fewer or more fields, as Spark's own projection makes them: the variable part moves.
 
-``without_last_field(rows, fields)``              one field less, of fixed width
-``side_by_side(left, right, fields, fields)``     the fields of two rows in one
+``without_last_field(rows, fields)``              rows without their last field, which has a fixed width
+``side_by_side(left, right, fields, fields)``     rows with the fields of two rows
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ import numpy.typing as npt
 
 from ttlsnap.schema import types as T
 from ttlsnap.unsaferow.check import check_sizes
-from ttlsnap.unsaferow.gather import at, interleaved, items_of
+from ttlsnap.unsaferow.gather import interleave, items_of, read_at
 from ttlsnap.unsaferow.layout import WORD, bitset_bytes, fixed_bytes
 from ttlsnap.unsaferow.rows import Rows
 
 
 def without_last_field(rows: Rows, fields: Sequence[T.DataType]) -> Rows:
-    """The rows with all of ``fields`` but the last, which is of fixed width; never null, or its bit is dropped too.
+    """Return the rows with all of ``fields`` except the last.
+
+    The last field must have a fixed width and must not be null. Its null bit is removed only if the null bits shrink by
+    a word.
 
     Raises CorruptionError for a row that is too short.
     """
@@ -29,11 +32,11 @@ def without_last_field(rows: Rows, fields: Sequence[T.DataType]) -> Rows:
     bits, words = bitset_bytes(count - 1), WORD * (count - 1)
     start, size = rows.start, rows.size
     if bits == bitset_bytes(count) and all(map(T.is_fixed_width, fields)):
-        # The word is the last one, and may stay where it is.
+        # The removed word is the last one, so shorter rows in the same bytes are enough.
         return Rows(rows.data, start, size - shift)
     head = fixed_bytes(count)
     new = Rows(
-        *interleaved(
+        *interleave(
             (rows.data, start, bits),
             (rows.data, start + bitset_bytes(count), words),
             (rows.data, start + head, size - head),
@@ -46,7 +49,7 @@ def without_last_field(rows: Rows, fields: Sequence[T.DataType]) -> Rows:
 def side_by_side(
     left: Rows, right: Rows, left_fields: Sequence[T.DataType], right_fields: Sequence[T.DataType]
 ) -> Rows:
-    """Rows with the fields of both: row i of ``left``, then row i of ``right``.
+    """Return rows with the fields of both: those of row i of ``left``, then those of row i of ``right``.
 
     Raises CorruptionError for a row that is too short.
     """
@@ -56,7 +59,7 @@ def side_by_side(
     old_left, old_right, head = fixed_bytes(before), fixed_bytes(after), fixed_bytes(before + after)
     bits, nulls = bitset_bytes(before + after), _null_bytes(left, right, before, after)
     new = Rows(
-        *interleaved(
+        *interleave(
             (nulls.ravel(), np.arange(len(left), dtype=np.int64) * bits, bits),
             (left.data, left.start + bitset_bytes(before), WORD * before),
             (right.data, right.start + bitset_bytes(after), WORD * after),
@@ -70,9 +73,12 @@ def side_by_side(
 
 
 def _null_bytes(left: Rows, right: Rows, before: int, after: int) -> npt.NDArray[np.uint8]:
-    """The null bits of rows that lie side by side, uint8[n, bytes]."""
+    """Return the null bits of rows with the fields of both sides, uint8[n, bytes]."""
     sides = [
-        (at(rows.data, rows.start, f"V{bitset_bytes(count)}").view(np.uint8).reshape(-1, bitset_bytes(count)), count)
+        (
+            read_at(rows.data, rows.start, f"V{bitset_bytes(count)}").view(np.uint8).reshape(-1, bitset_bytes(count)),
+            count,
+        )
         for rows, count in ((left, before), (right, after))
     ]
     if not any(found.any() for found, _ in sides):
@@ -84,11 +90,11 @@ def _null_bytes(left: Rows, right: Rows, before: int, after: int) -> npt.NDArray
 
 
 def _move(rows: Rows, fields: Sequence[T.DataType], first: int, shift: npt.NDArray[np.int64] | np.int64) -> None:
-    """Correct the offsets of ``fields``, whose words begin ``first`` bytes into the rows: what they mean has moved."""
+    """Correct the offsets of ``fields``, whose words begin ``first`` bytes into the rows: their pieces have moved."""
     for place, field in enumerate(fields):
         if not T.is_fixed_width(field):
             position = rows.start + first + WORD * place
-            word = at(rows.data, position, "<i8")
-            # The word of a null is 0, but for the types that reserve room; those have their offset there.
+            word = read_at(rows.data, position, "<i8")
+            # The word of a null is 0, except for types that reserve room: their word has an offset.
             word += np.where(word != 0, shift << 32, 0)
             items_of(rows.data, "<i8")[position] = word

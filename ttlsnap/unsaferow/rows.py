@@ -1,14 +1,13 @@
-"""``Rows``: a batch of UnsafeRows that lie anywhere in one buffer.
+"""``Rows``: a batch of UnsafeRows anywhere in one buffer.
 
-A state file is read into one buffer and its rows stay where they are; a batch is only three arrays. Rows
-may have any order, gaps between them (lengths, checksums) and any alignment, though Spark's files put
-them at multiples of 4.
+A state file is read into one buffer, and its rows stay in it; a batch is only three arrays. Rows may have any order,
+gaps between them (lengths, checksums) and any alignment. Spark's files put them at multiples of 4.
 
-The range of every row is checked against the buffer when a ``Rows`` is made, so that whoever
-decodes a row needs to check only against that row.
+``Rows`` checks the range of every row against the buffer when it is created. Code that decodes a row then checks only
+against that row.
 
-Dangers: the buffer is shared, by ``take`` and, where rows already lie one after the other, by
-``to_arrow`` too. Nobody may write to it.
+Dangers: ``take`` shares the buffer, and so does ``to_arrow`` if the rows already follow each other. Nobody may write to
+it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
 from ttlsnap.errors import CorruptionError
-from ttlsnap.unsaferow.gather import Bytes, Int64s, offsets_of, ragged
+from ttlsnap.unsaferow.gather import Bytes, Int64s, gather_ragged, offsets_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,15 +58,15 @@ class Rows:
 
     @classmethod
     def none(cls) -> Rows:
-        """No rows."""
+        """Return a batch without rows."""
         empty = np.empty(0, np.int64)
         return cls(np.empty(0, np.uint8), empty, empty)
 
     @classmethod
     def of(cls, pieces: Sequence[bytes]) -> Rows:
-        """Rows from bytes, which are copied into one buffer."""
+        """Return rows with these bytes, copied into one buffer."""
         try:
-            # Twice as fast as through integers; most rows are short.
+            # Twice as fast as a list of integers, but only for sizes below 256. Most rows are short.
             size: Int64s = np.frombuffer(bytes(map(len, pieces)), np.uint8).astype(np.int64)
         except ValueError:
             size = np.array(list(map(len, pieces)), np.int64)
@@ -75,7 +74,7 @@ class Rows:
 
     @classmethod
     def concat(cls, parts: Sequence[Rows]) -> Rows:
-        """The rows of all parts, copied into one buffer."""
+        """Return the rows of all parts, copied into one buffer."""
         arrow = [part.to_arrow() for part in parts if len(part)]
         return cls.from_arrow(pa.concat_arrays(arrow)) if arrow else cls.none()
 
@@ -83,17 +82,17 @@ class Rows:
         return len(self.start)
 
     def take(self, which: npt.NDArray[Any]) -> Rows:
-        """The rows of a boolean mask, or of an array of indices in its order; no bytes are copied."""
-        # What was checked once is not checked again.
+        """Return the rows that a boolean mask, or an array of indices in its order, selects; no bytes are copied."""
+        # These rows were checked before, so the constructor is skipped.
         taken = object.__new__(Rows)
         for name, value in (("data", self.data), ("start", self.start[which]), ("size", self.size[which])):
             object.__setattr__(taken, name, value)
         return taken
 
     def to_arrow(self) -> pa.LargeBinaryArray:
-        """The rows as binary values, one after the other."""
+        """Return the rows as binary values, one after the other."""
         offsets = pa.py_buffer(offsets_of(self.size))
-        values = ragged(self.data, self.start, self.size)
+        values = gather_ragged(self.data, self.start, self.size)
         array: pa.LargeBinaryArray = pa.LargeBinaryArray.from_buffers(
             pa.large_binary(), len(self), [None, offsets, values]
         )
@@ -101,13 +100,13 @@ class Rows:
 
     @classmethod
     def from_arrow(cls, array: pa.LargeBinaryArray | pa.BinaryArray) -> Rows:
-        """The values of a binary array as rows, in place.
+        """Return the values of a binary array as rows, without copying them.
 
-        Raises CorruptionError where a value is null.
+        Raises CorruptionError if a value is null.
         """
         if array.null_count:
             i = int(np.flatnonzero(np.asarray(array.is_null()))[0])
-            raise CorruptionError(f"row {i}: there is no row, the value is null")
+            raise CorruptionError(f"row {i}: the value is null, not a row")
         _, offset_buffer, value_buffer = array.buffers()
         width = np.int64 if pa.types.is_large_binary(array.type) else np.int32
         if len(array) == 0 or offset_buffer is None:

@@ -1,10 +1,10 @@
-"""One 8-byte word of every row, and which of them are null: what a TTL needs, and nothing more.
+"""One 8-byte word of every row, and which of them are null: all that a TTL needs.
 
-Rule: field i's word lies ``bitset + 8 * i`` bytes into the row; its null bit is bit ``i % 64`` of the word at
-``i / 64 * 8``. A value narrower than a word sits in its low bytes (little-endian), so an int of -1 is
-``0x00000000ffffffff`` and has to be narrowed before it is compared.
+Rule: the word of field i begins ``bitset + 8 * i`` bytes into the row. Its null bit is bit ``i % 64`` of the word at
+``i / 64 * 8``. A value narrower than a word is in its low bytes (little-endian). An int of -1 is therefore
+``0x00000000ffffffff``, and must be narrowed before it is compared.
 
-Speed: about 15 ns for each row, whatever the rows' size and alignment.
+Speed: about 15 ns for each row, for any size and alignment.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ import numpy as np
 
 from ttlsnap.errors import CorruptionError, UsageError
 from ttlsnap.unsaferow.check import check_sizes
-from ttlsnap.unsaferow.gather import Int64s, Mask, at
+from ttlsnap.unsaferow.gather import Int64s, Mask, read_at
 from ttlsnap.unsaferow.layout import WORD, bitset_bytes, fixed_bytes
 from ttlsnap.unsaferow.rows import Rows
 
 
 def read_words(rows: Rows, num_fields: int, ordinal: int) -> tuple[Int64s, Mask]:
-    """Field ``ordinal``'s raw words, int64[n], and where it is null, bool[n].
+    """Return the raw words of field ``ordinal``, int64[n], and where it is null, bool[n].
 
-    The word of a null is whatever stands there, mostly 0. Raises CorruptionError if a row is too
-    short to have ``num_fields`` fields, UsageError if there is no such ordinal.
+    The word of a null may have any value, mostly 0. Raises CorruptionError if a row is too short for ``num_fields``
+    fields, and UsageError if there is no such ordinal.
     """
     if not 0 <= ordinal < num_fields:
         raise UsageError(f"there is no field {ordinal} in rows of {num_fields} fields")
     check_sizes(rows, num_fields)
-    words = at(rows.data, rows.start + (bitset_bytes(num_fields) + WORD * ordinal), "<i8")
+    words = read_at(rows.data, rows.start + (bitset_bytes(num_fields) + WORD * ordinal), "<i8")
     return words, null_bits(rows, ordinal)
 
 
 def read_numbers(rows: Rows, num_fields: int, ordinal: int) -> Int64s:
-    """Field ``ordinal``, a bigint that is never null, int64[n]; CorruptionError where it is."""
+    """Return field ``ordinal``, a bigint that is never null, as int64[n]; raises CorruptionError if it is null."""
     words, nulls = read_words(rows, num_fields, ordinal)
     if nulls.any():
-        raise CorruptionError(f"row {int(np.argmax(nulls))}: a null where a number has to be")
+        raise CorruptionError(f"row {int(np.argmax(nulls))}: a number is null")
     return words
 
 
 def long_rows(numbers: Int64s) -> Rows:
-    """Rows of one long each, none of them null."""
+    """Return rows of one long each, none of them null."""
     size = fixed_bytes(1)
     words = np.zeros((len(numbers), size // WORD), "<i8")
     words[:, -1] = numbers
@@ -49,16 +49,16 @@ def long_rows(numbers: Int64s) -> Rows:
 
 
 def struct_rows(rows: Rows, num_fields: int, ordinal: int) -> Rows:
-    """Field ``ordinal``, a struct that is not null, of every row: a row itself, whose bytes are not copied.
+    """Return field ``ordinal`` of every row, a struct that is not null, as rows, without copying their bytes.
 
-    Raises CorruptionError if it does not lie within the rows' buffer.
+    Raises CorruptionError if one does not lie within the rows' buffer.
     """
     word = read_words(rows, num_fields, ordinal)[0]
     return Rows(rows.data, rows.start + (word >> 32), word & 0xFFFFFFFF)
 
 
 def null_bits(rows: Rows, ordinal: int) -> Mask:
-    """Where field ``ordinal`` is null, bool[n]; the rows' sizes have been checked."""
-    bits = at(rows.data, rows.start + ordinal // 8, "u1")
+    """Return where field ``ordinal`` is null, bool[n]; the caller has checked the sizes of the rows."""
+    bits = read_at(rows.data, rows.start + ordinal // 8, "u1")
     nulls: Mask = (bits & np.uint8(1 << ordinal % 8)) != 0
     return nulls

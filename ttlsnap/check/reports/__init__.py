@@ -1,4 +1,4 @@
-"""What a check found, in the forms in which people and build servers read it."""
+"""The report of a check in each format: for people, for programs and for build servers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ttlsnap.check.reports.levels import MILDEST
 
 
 class Render(Protocol):
-    """A report as text; ``fail_on`` is the mildest verdict that makes the check fail."""
+    """Return a report as text. ``fail_on`` is the mildest verdict that makes the check fail."""
 
     def __call__(self, report: CheckReport, fail_on: Verdict = ...) -> str: ...
 
 
 def _json(report: CheckReport, fail_on: Verdict = MILDEST) -> str:
-    # Escaped, the document is the same in every encoding, and a name that is no valid text can be said, too.
+    # Escaped, the document is the same in every encoding, even if a name is not valid text.
     return json.dumps(report.to_json(), indent=2, ensure_ascii=True) + "\n"
 
 

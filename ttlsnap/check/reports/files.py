@@ -1,4 +1,4 @@
-"""Where in which file a finding is shown: the line of the contract that has the place, if a contract is a file."""
+"""Find the file and the line of a finding, if a contract is a file: the line that names the place."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ContractFile:
     lines: tuple[str, ...]
 
     def line(self, place: Place) -> int:
-        """The line (from 1) that names the place, or as much of it as there is.
+        """Return the line (from 1) that names the place, or the longest part of it.
 
         `ttlsnap contract` indents by two, so depth tells an operator's key from a store's without parsing; a file that
         was formatted in another way gives line 1.
@@ -36,7 +36,7 @@ class ContractFile:
         return at or 1
 
     def _find(self, start: int, depth: int, wanted: tuple[str, ...]) -> int | None:
-        """The number of the next line so indented that is one of those, within what began before ``start``."""
+        """Return the number of the next ``wanted`` line with that indent in the block that began before ``start``."""
         outer = _depth(self.lines[start - 1]) if start else 0
         for number, line in enumerate(self.lines[start:], start + 1):
             if start and _depth(line) < outer:
@@ -47,7 +47,7 @@ class ContractFile:
 
 
 def contract_file(report: CheckReport) -> ContractFile | None:
-    """The new contract, or else the old one, that is a file below the repository's root: what a reviewer can open."""
+    """Return the new contract, or else the old one, if it is a file in the repository, which a reviewer can open."""
     root = _root()
     for name in (report.new, report.old):
         path = Path(name)
@@ -63,7 +63,7 @@ def contract_file(report: CheckReport) -> ContractFile | None:
 
 
 def _root() -> Path:
-    """Where the build server has the repository, or else the current folder."""
+    """Return the folder in which the build server has the repository, or else the current one."""
     for name in ("GITHUB_WORKSPACE", "CI_PROJECT_DIR"):
         if folder := os.environ.get(name):
             return Path(folder).resolve()
@@ -75,7 +75,7 @@ def _depth(line: str) -> int:
 
 
 def _steps(place: Place) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """For each part of a place, how deep its line is indented and how it reads."""
+    """Return the indent and the text of the line of each part of a place."""
     if place.operator is None:
         return
     yield 6, (f'"id": {place.operator}',)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from ttlsnap.check.findings import CheckReport, Finding, Verdict
 from ttlsnap.check.reports.files import ContractFile, contract_file
 from ttlsnap.check.reports.levels import MILDEST, Level, level, summary, worst_first
-from ttlsnap.check.reports.words import printable, spark_does, spelled
+from ttlsnap.check.reports.words import describe_place, printable, spark_does
 
 PER_LEVEL = 10
 MAX_MESSAGE = 4096
@@ -23,7 +23,7 @@ _MAX_CELL = 500
 
 
 def render(report: CheckReport, fail_on: Verdict = MILDEST) -> str:
-    """The annotations, worst first, and a last line for the log."""
+    """Return the annotations, worst first, and a last line for the log."""
     file = contract_file(report)
     annotations = {each: [_annotation(f, file) for f in _of(report, each)] for each in Level}
     annotations[Level.WARNING] += [_remark("warning", f"unused ignore: {line}", file) for line in report.unused]
@@ -45,7 +45,7 @@ def _limited(each: Level, lines: list[str], file: ContractFile | None) -> list[s
 
 
 def _annotation(finding: Finding, file: ContractFile | None) -> str:
-    text = [f"{spelled(finding.place)}: {printable(finding.message)}"]
+    text = [f"{describe_place(finding.place)}: {printable(finding.message)}"]
     text += [f"old: {printable(finding.old)}"] if finding.old is not None else []
     text += [f"new: {printable(finding.new)}"] if finding.new is not None else []
     text += [f"Spark: {spark_does(finding)}"] if finding.spark else []
@@ -56,7 +56,7 @@ def _annotation(finding: Finding, file: ContractFile | None) -> str:
 
 
 def _remark(name: str, message: str, file: ContractFile | None) -> str:
-    """What is of no finding."""
+    """Return the lines that belong to no finding."""
     return _command(name, printable(message), "ttlsnap check", file)
 
 
@@ -75,7 +75,7 @@ def _property(text: str) -> str:
 
 
 def job_summary(report: CheckReport, fail_on: Verdict = MILDEST, limit: int = MAX_SUMMARY) -> str:
-    """The report in Markdown, of at most ``limit`` bytes: whole lines, the worst first, and how many were left out."""
+    """Return the report in Markdown: at most ``limit`` bytes, worst first, and the number of omitted lines."""
     lines = list(_markdown(report, fail_on))
     made: list[str] = []
     size = 0
@@ -100,7 +100,7 @@ def _markdown(report: CheckReport, fail_on: Verdict) -> Iterator[str]:
     for finding in worst_first(report.findings):
         change = [_cell(part) for part in (finding.old, finding.new) if part is not None]
         what = "<br>".join([_cell(finding.message), " → ".join(change)]) if change else _cell(finding.message)
-        cells = [finding.verdict.value, _cell(finding.code), _cell(spelled(finding.place)), what]
+        cells = [finding.verdict.value, _cell(finding.code), _cell(describe_place(finding.place)), what]
         cells += [_cell(spark_does(finding)), _cell(finding.fix)]
         yield f"| {' | '.join(cells)} |"
     ignored = [f"{one.finding} (reason: {one.reason})" for one in report.ignored]
@@ -114,7 +114,7 @@ def _markdown(report: CheckReport, fail_on: Verdict) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """Text that Markdown takes for nothing else, in one line."""
+    """Return text in one line, escaped so that Markdown shows it as it is."""
     short = text if len(text) <= _MAX_CELL else f"{text[:_MAX_CELL]}..."
     short = printable(short).replace("&", "&amp;").replace("<", "&lt;")
     return "".join(f"\\{c}" if c in "\\`*_{}[]|~#@" else c for c in short)

@@ -24,7 +24,7 @@ def render(report: CheckReport, fail_on: Verdict = MILDEST) -> str:
 
 
 class _Suite:
-    """One test suite as it grows."""
+    """One test suite that is being built."""
 
     def __init__(self, report: CheckReport) -> None:
         self.report = report

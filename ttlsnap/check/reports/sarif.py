@@ -2,7 +2,7 @@
 
 A finding's place is a logical location; where a contract is a file of the repository, its line is the physical one,
 which some consumers ask for. Fingerprints are of the rule and the place and not of lines, so that a finding stays the
-same finding when the contract is written anew.
+same finding when the contract is written again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import quote
 from ttlsnap.check.findings import CheckReport, Finding, Place, Verdict
 from ttlsnap.check.reports.files import ContractFile, contract_file
 from ttlsnap.check.reports.levels import MILDEST, level, worst_first
-from ttlsnap.check.reports.words import printable, spark_does, spelled
+from ttlsnap.check.reports.words import describe_place, printable, spark_does
 from ttlsnap.check.rules import RULES
 
 # The name by which the standard calls its schema; consumers tell by it what they have before them.
@@ -77,7 +77,7 @@ def _rule(code: str) -> dict[str, Any]:
 def _result(
     finding: Finding, reason: str | None, codes: list[str], file: ContractFile | None, seen: Counter[str]
 ) -> dict[str, Any]:
-    text = [f"{spelled(finding.place)}: {printable(finding.message)}"]
+    text = [f"{describe_place(finding.place)}: {printable(finding.message)}"]
     text += [f"Spark: {spark_does(finding)}"] if finding.spark else []
     text += [f"What to do: {printable(finding.fix)}"] if finding.fix else []
     result: dict[str, Any] = {

@@ -1,6 +1,6 @@
-"""The report for people, as rustc prints its own: what, where, old and new, why it matters, what to do.
+"""The report for people, in the form of rustc: what, where, old and new, why it matters, what to do.
 
-A line is a list of pieces, each with the style that a terminal may show it in.
+A line is a list of pieces, each with its style on a terminal.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ttlsnap.check.findings import CheckReport, Finding, Verdict
 from ttlsnap.check.reports.levels import MILDEST, Level, level, summary, worst_first
-from ttlsnap.check.reports.words import printable, printable_lines, spark_does, spelled
+from ttlsnap.check.reports.words import describe_place, printable, printable_lines, spark_does
 from ttlsnap.check.rules import RULES
 
 Line = list[tuple[str, str]]
@@ -19,7 +19,7 @@ _FRAME = "blue"
 
 
 def render(report: CheckReport, fail_on: Verdict = MILDEST) -> str:
-    """The whole report, without styles."""
+    """Return the whole report without styles."""
     return plain(lines(report, fail_on))
 
 
@@ -28,7 +28,7 @@ def plain(lines: Iterator[Line]) -> str:
 
 
 def lines(report: CheckReport, fail_on: Verdict = MILDEST) -> Iterator[Line]:
-    """Findings, worst first, then what was not compared or is ignored, and the verdict in the last line."""
+    """Give the findings, worst first, then what was not compared or is ignored, and the verdict last."""
     explained: set[str] = set()
     for finding in worst_first(report.findings):
         yield from finding_lines(finding, why=finding.code not in explained)
@@ -45,12 +45,12 @@ def lines(report: CheckReport, fail_on: Verdict = MILDEST) -> Iterator[Line]:
 
 
 def finding_lines(finding: Finding, *, why: bool = True) -> Iterator[Line]:
-    """One finding; ``why`` is said once for each rule."""
+    """Give the lines of one finding. ``why`` appears once for each rule."""
     yield [
         (f"{finding.verdict}[{printable(finding.code)}]", _STYLES[level(finding.verdict)]),
         (f": {printable(finding.message)}", "bold"),
     ]
-    yield [("  --> ", _FRAME), (spelled(finding.place), "")]
+    yield [("  --> ", _FRAME), (describe_place(finding.place), "")]
     sides = [(label, side) for label, side in (("old", finding.old), ("new", finding.new)) if side is not None]
     for label, side in sides:
         first, *more = printable_lines(side)

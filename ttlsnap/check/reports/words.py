@@ -1,4 +1,4 @@
-"""Findings in words. Names come from contracts and checkpoints, so nothing in them may reach a terminal unescaped."""
+"""Findings in words. Names come from contracts and checkpoints, so they are escaped before they reach a terminal."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from ttlsnap.check.findings import Finding, Place
 
 
 def printable(text: str) -> str:
-    """One line without control characters: what cannot be printed is escaped as Python does it."""
+    """Return one line without control characters: those are escaped as Python escapes them."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def printable_lines(text: str) -> list[str]:
-    """Text of several lines, each of them printable."""
+    """Return the lines of a text, each printable."""
     return [printable(line.removesuffix("\r")) for line in text.split("\n")]
 
 
-def spelled(place: Place) -> str:
-    """``operator 0 (stateStoreSave), store default, state default, value.count``."""
+def describe_place(place: Place) -> str:
+    """Return a place in words: ``operator 0 (stateStoreSave), store default, state default, value.count``."""
     parts = []
     if place.operator is not None:
         name = f" ({place.operator_name})" if place.operator_name else ""
@@ -30,5 +30,5 @@ def spelled(place: Place) -> str:
 
 
 def spark_does(finding: Finding) -> str:
-    """What Spark does, as a clause."""
-    return "silent: it starts and says nothing" if finding.spark == "silent" else printable(finding.spark)
+    """Return what Spark does."""
+    return "silent: it starts without a message" if finding.spark == "silent" else printable(finding.spark)

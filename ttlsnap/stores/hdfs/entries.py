@@ -1,7 +1,8 @@
-"""The HDFS-backed state store: one partition of one store, its live entries read from the files of a version.
+"""Live entries of one partition of the HDFS-backed state store, read from the files of a version.
 
-What the deltas wrote is resolved first, from their keys alone: the last write of a key wins. The snapshot then
-streams through, so that memory is bounded by the deltas and a window. With row checksums every row is verified.
+The deltas are resolved first, from their keys alone: the last write of a key wins. The snapshot is then streamed, so
+that memory is bounded by the deltas and a window. With row checksums, every row is verified.
+
 Source: Spark's ``HDFSBackedStateStoreProvider``; see ``docs/hdfs-state-store.md``.
 """
 
@@ -17,9 +18,9 @@ import pyarrow as pa
 from ttlsnap.checkpoint.file_checksums import open_checked
 from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
 from ttlsnap.errors import CorruptionError
-from ttlsnap.filesystem import Directory
+from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.codecs import decompress
-from ttlsnap.stores.hdfs import HdfsStore
+from ttlsnap.stores.hdfs.form import HdfsForm
 from ttlsnap.stores.hdfs.key_index import KeyIndex
 from ttlsnap.stores.hdfs.records import DELETED, Records, read_records
 from ttlsnap.stores.lineage import Lineage, StateFile
@@ -28,14 +29,14 @@ from ttlsnap.stores.row_checksums import CHECKSUM_SIZE, verify_row_checksums
 from ttlsnap.unsaferow.layout import fixed_bytes
 from ttlsnap.unsaferow.rows import Rows
 
-_KEEP_DELTAS = 64 << 20  # bytes of decompressed deltas that are kept rather than read twice
+_KEEP_DELTAS = 64 << 20  # bytes of decompressed deltas that are kept in memory rather than read twice
 
-_LEAST_KEY = fixed_bytes(1)  # bytes of a key that has fields
+_LEAST_KEY = fixed_bytes(1)  # bytes of the smallest key that has fields
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
-    """Live entries from one buffer: their records as they lie, and the key and value rows in them."""
+class HdfsBatch:
+    """Live entries from one buffer: their records, and the key and value rows in them."""
 
     records: Records
     keys: Rows
@@ -46,10 +47,10 @@ class Batch:
         return len(self.keys)
 
 
-def read_entries(files: Directory, lineage: Lineage, form: HdfsStore) -> Iterator[Batch]:
-    """Every live entry of the lineage's version once, in batches, in no particular order.
+def read_entries(files: Directory, lineage: Lineage, form: HdfsForm) -> Iterator[HdfsBatch]:
+    """Yield every live entry of the lineage's version once, in batches, in no particular order.
 
-    Raises CorruptionError for a file that is missing, torn or damaged.
+    Raises CorruptionError for a file that is missing, truncated or damaged.
     """
     deltas = _Deltas(files, lineage.deltas, form)
     yield from deltas.live()
@@ -60,15 +61,15 @@ def read_entries(files: Directory, lineage: Lineage, form: HdfsStore) -> Iterato
 
 
 class _Deltas:
-    """What the deltas after the snapshot wrote: ``written`` has each key that they put or deleted."""
+    """Writes of the deltas after the snapshot; ``written`` has each key that they put or deleted."""
 
-    def __init__(self, files: Directory, deltas: tuple[StateFile, ...], form: HdfsStore) -> None:
+    def __init__(self, files: Directory, deltas: tuple[StateFile, ...], form: HdfsForm) -> None:
         self._files, self._deltas, self._form = files, deltas, form
-        self._kept: dict[int, list[Batch]] = {}
+        self._kept: dict[int, list[HdfsBatch]] = {}
         chunks: list[pa.LargeBinaryArray] = []
         size = 0
         for number, delta in enumerate(deltas):
-            kept: list[Batch] | None = []
+            kept: list[HdfsBatch] | None = []
             for batch in read_file(files, delta, form):
                 chunks.append(batch.keys.to_arrow())
                 size += len(batch.records.data)
@@ -84,8 +85,8 @@ class _Deltas:
         self._is_last = np.zeros(len(keys), np.bool_)
         self._is_last[self.written.last_writes] = True
 
-    def live(self) -> Iterator[Batch]:
-        """The entries whose last write in the deltas is a put."""
+    def live(self) -> Iterator[HdfsBatch]:
+        """Yield the entries whose last write in the deltas is a put."""
         position = 0
         for number, delta in enumerate(self._deltas):
             batches = self._kept.pop(number, None)
@@ -95,8 +96,11 @@ class _Deltas:
                 yield _take(batch, is_last & (batch.records.value_size != DELETED))
 
 
-def read_file(files: Directory, file: StateFile, form: HdfsStore) -> Iterator[Batch]:
-    """All records of one file, deletes among them."""
+def read_file(files: Directory, file: StateFile, form: HdfsForm) -> Iterator[HdfsBatch]:
+    """Yield all records of one file, including deletes.
+
+    Raises CorruptionError for a file that is missing, truncated or damaged.
+    """
     where = f"{files.root}/{file.path}"
     snapshot = file.path.endswith(".snapshot")
     limit = RecordLimit(file.size, where)
@@ -104,15 +108,15 @@ def read_file(files: Directory, file: StateFile, form: HdfsStore) -> Iterator[Ba
         for records in read_records(decompress(stream, form.codec, where), where):
             limit.count(len(records), int((records.key_size < _LEAST_KEY).sum()))
             if snapshot and (records.value_size == DELETED).any():
-                raise CorruptionError(f"{where}: a snapshot with a delete in it")
+                raise CorruptionError(f"{where}: a snapshot cannot contain a delete")
             yield _batch(records, form, where)
 
 
-def _batch(records: Records, form: HdfsStore, where: str) -> Batch:
+def _batch(records: Records, form: HdfsForm, where: str) -> HdfsBatch:
     key_start, key_size = records.key_start, records.key_size
     value_start, value_size = records.value_start, records.value_size
     if form.row_checksums:
-        # A put's checksum stands before its value; a delete has no value, so it stands before the key.
+        # A put has its checksum before the value; a delete has no value, and its checksum before the key.
         deleted = value_size == DELETED
         key_start, key_size = key_start + CHECKSUM_SIZE * deleted, key_size - CHECKSUM_SIZE * deleted
         value_start, value_size = (
@@ -125,11 +129,11 @@ def _batch(records: Records, form: HdfsStore, where: str) -> Batch:
     values = Rows(records.data, value_start, np.maximum(value_size, 0))
     if form.row_checksums:
         verify_row_checksums(keys, values, records.value_size == DELETED, where)
-    return Batch(records, keys, values)
+    return HdfsBatch(records, keys, values)
 
 
-def _take(batch: Batch, mask: npt.NDArray[np.bool_]) -> Batch:
+def _take(batch: HdfsBatch, mask: npt.NDArray[np.bool_]) -> HdfsBatch:
     if mask.all():
         return batch
-    index = np.flatnonzero(mask)  # once, where each of the arrays would search the mask for itself
-    return Batch(batch.records.take(index), batch.keys.take(index), batch.values.take(index))
+    index = np.flatnonzero(mask)  # once, because otherwise each of the arrays would search the mask
+    return HdfsBatch(batch.records.take(index), batch.keys.take(index), batch.values.take(index))

@@ -1,23 +1,23 @@
-"""The files that a version of the HDFS-backed state store is made of.
+"""The files of a version in the HDFS-backed state store.
 
-    <version>.delta       what one batch put and deleted
+    <version>.delta       the keys that one batch put and deleted
     <version>.snapshot    the whole state after that batch
 
-Version V is the newest snapshot not after V, then every delta after it up to V, in order. A snapshot at V itself
-is enough, and Spark prefers it to a delta of that version: that is how a rewritten state is published.
+Version V consists of the newest snapshot not after V, and of every delta after it up to V, in order. A snapshot at V
+itself is enough, and Spark prefers it to a delta of that version. A rewritten state is published this way.
 """
 
 from __future__ import annotations
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.filesystem import Directory, FileInfo
+from ttlsnap.storage.directory import Directory, FileInfo
 from ttlsnap.stores.lineage import Lineage, StateFile, base_of
 
 
 def find_lineage(files: Directory, directory: str, version: int) -> Lineage:
-    """The files of ``version`` in a partition's folder; stray files are passed over.
+    """Return the files of ``version`` in a partition's folder; stray files are ignored.
 
-    Raises CorruptionError when a file that the version needs is missing.
+    Raises CorruptionError if a file that the version needs is missing.
     """
     snapshots: dict[int, FileInfo] = {}
     deltas: dict[int, FileInfo] = {}

@@ -1,8 +1,8 @@
-"""Keys that were written, some of them several times: where each was written last, and whether others are among them.
+"""Index of written keys: the last write of each key, and a lookup of other keys.
 
-Arrow's ``is_in`` and ``dictionary_encode`` answer the same, but make their tables anew for each batch that is
-looked up. Here the keys are sorted by a 64-bit hash, once. The answers are exact all the same: keys of one
-hash are compared byte by byte, and where they differ, Arrow is asked.
+Arrow's ``is_in`` and ``dictionary_encode`` give the same answers, but build their tables again for each batch that is
+looked up. Here the keys are sorted once, by a 64-bit hash. The answers are still exact: keys with the same hash are
+compared byte by byte, and Arrow decides if they differ.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ Hashes = npt.NDArray[np.uint64]
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 _LONG = 512  # bytes; longer keys are hashed one by one
-_SLOTS = 2  # for each key; most keys that are not among these then find a slot that is empty
+_SLOTS = 2  # for each key; most keys that were not written then find an empty slot
 
 
 class KeyIndex:
-    """The keys of several writes, in their order. ``last_writes`` are the places of each key's last, in any order."""
+    """Index of the keys of several writes, in their order.
+
+    ``last_writes`` has the place of each key's last write, in any order.
+    """
 
     def __init__(self, keys: pa.LargeBinaryArray) -> None:
         self._keys = keys
@@ -46,7 +49,7 @@ class KeyIndex:
             self._hashes = hashes[self.last_writes]
 
     def _hashes_tell_all(self, order: Int64, first: Int64) -> bool:
-        """Whether all writes of one hash are of one key."""
+        """Return whether all writes with one hash have the same key."""
         if len(first) == len(order):
             return True
         last = np.repeat(self.last_writes, np.diff(first, append=len(order)))
@@ -62,19 +65,19 @@ class KeyIndex:
 
     @cached_property
     def _shift(self) -> np.uint64:
-        """How far to shift a hash, so that the first bits are left: the number of a slot."""
+        """The number of bits to shift a hash to the right, so that the number of a slot is left."""
         return np.uint64(64 - max(8, (_SLOTS * len(self)).bit_length()))
 
     @cached_property
     def _slots(self) -> npt.NDArray[np.int32]:
-        """Which hash is the first with this slot's bits; -1 where there is none."""
+        """The index of the first hash in each slot; -1 for an empty slot."""
         slots = np.full(1 << int(64 - self._shift), -1, np.int32)
-        # Of several writes to one place NumPy keeps the last.
+        # NumPy keeps the last of several writes to one place.
         slots[self._hashes[::-1] >> self._shift] = np.arange(len(self))[::-1]
         return slots
 
     def has(self, keys: Rows) -> npt.NDArray[np.bool_]:
-        """Which of ``keys`` were written."""
+        """Return which of ``keys`` were written, bool[n]."""
         hashes = hash_rows(keys)
         number = self._slots[hashes >> self._shift]
         maybe = np.flatnonzero(number >= 0)
@@ -99,7 +102,7 @@ def _last_occurrences(keys: pa.LargeBinaryArray) -> Int64:
 
 
 def hash_rows(rows: Rows) -> Hashes:
-    """A number for each row, from its size and all its whole words; rows that are equal have the same."""
+    """Return a hash of each row's size and whole words (uint64[n]); equal rows have equal hashes."""
     hashes = rows.size.astype(np.uint64)
     words = rows.size >> 3
     long = np.flatnonzero(rows.size > _LONG)

@@ -1,4 +1,4 @@
-"""One partition of the HDFS-backed store: its entries, and the new snapshot that is made of them."""
+"""One partition of the HDFS-backed store: its entries, and the writer of its new snapshot."""
 
 from __future__ import annotations
 
@@ -9,39 +9,42 @@ from typing import Any, Self
 import numpy as np
 import xxhash
 
+from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, TtlsnapError, UnsupportedError
-from ttlsnap.filesystem import Directory, scratch_name
-from ttlsnap.state import StateDescriptor
-from ttlsnap.stores import Look, Moves, RewriteChoice, StagedFile, Staging, Written
+from ttlsnap.storage.directory import Directory, scratch_name
 from ttlsnap.stores.codecs import decompress
-from ttlsnap.stores.hdfs import HdfsStore
-from ttlsnap.stores.hdfs.entries import Batch, read_entries, read_file
+from ttlsnap.stores.hdfs.entries import HdfsBatch, read_entries, read_file
+from ttlsnap.stores.hdfs.form import HdfsForm
 from ttlsnap.stores.hdfs.records import DELETED, read_records
 from ttlsnap.stores.hdfs.snapshot_writer import CountingSink, SnapshotWriter
 from ttlsnap.stores.lineage import Lineage
+from ttlsnap.stores.protocols import Look, Moves, RewriteChoice, StagedFile, Staging, Written
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.rows import Rows
 
-_KEEP = 64 << 20  # bytes of records that are kept rather than read again
-_LARGE_BLOCK = 31 << 20  # bytes, just below what glibc takes for the most one could mean
+_KEEP = 64 << 20  # bytes of records that are kept in memory rather than read again
+_LARGE_BLOCK = 31 << 20  # bytes, just below glibc's maximum for its mmap threshold
 
 
 class HdfsPartition:
     """See ``StoredPartition``."""
 
-    def __init__(self, store: HdfsStore, files: Directory, lineage: Lineage, again: bool) -> None:
-        self._store, self._files, self._lineage, self._again = store, files, lineage, again
-        self._kept: list[Batch] | None = None
+    def __init__(self, store: HdfsForm, files: Directory, lineage: Lineage, keep_in_memory: bool) -> None:
+        self._store, self._files, self._lineage = store, files, lineage
+        self._keep_in_memory = keep_in_memory
+        self._kept: list[HdfsBatch] | None = None
 
-    def batches(self, states: Mapping[str, StateDescriptor], only: str | None = None) -> Generator[Batch, None, None]:
+    def batches(
+        self, states: Mapping[str, StateDescriptor], only: str | None = None
+    ) -> Generator[HdfsBatch, None, None]:
         """See ``StoredPartition.batches``."""
-        # Freeing a large block, once, teaches glibc to keep what is freed for the next window, where it would give it
-        # back and fault it in anew: a tenth of the CPU time.
+        # After one large block is freed, glibc keeps freed memory for the next window. Otherwise it would return the
+        # memory and fault it in again, which costs a tenth of the CPU time.
         np.empty(_LARGE_BLOCK, np.uint8)
         if self._kept is not None:
             yield from self._kept
             return
-        kept, room = [], _KEEP if self._again else 0
+        kept, room = [], _KEEP if self._keep_in_memory else 0
         for batch in read_entries(self._files, self._lineage, self._store):
             room -= len(batch.records.data)
             if room >= 0:
@@ -59,19 +62,22 @@ class HdfsPartition:
         moves: Mapping[str, Moves],
         changes: int = 0,
     ) -> HdfsWriter:
-        """See ``StoredPartition.writer``; a snapshot is always written whole, and no entry has a place to move from."""
+        """See ``StoredPartition.writer``.
+
+        A snapshot is always written in full. ``moves`` must be empty, because entries have no order.
+        """
         assert not moves
         return HdfsWriter(self._store, self._lineage.new_snapshot, staging)
 
 
 class HdfsWriter:
-    """See ``ttlsnap.stores.SnapshotWriter``.
+    """See ``ttlsnap.stores.protocols.SnapshotWriter``.
 
-    The file is written beside its place in the staging folder: an engine may run a task twice at once, as Spark does by
-    speculation.
+    The file has a temporary name in the staging folder, because an engine may run a task twice at the same time. Spark
+    does so with speculation.
     """
 
-    def __init__(self, store: HdfsStore, target: str, staging: Staging | None) -> None:
+    def __init__(self, store: HdfsForm, target: str, staging: Staging | None) -> None:
         self._store, self._target, self._staging = store, target, staging
         self._path = "" if staging is None else scratch_name(staging.place(target))
         self._file = contextlib.ExitStack()
@@ -91,16 +97,16 @@ class HdfsWriter:
         if self._staging is not None and not self._finished:
             self._staging.files.remove(self._path)
 
-    def keep(self, batch: Batch) -> None:
+    def keep(self, batch: HdfsBatch) -> None:
         """See ``SnapshotWriter.keep``."""
         self._writer.copy(batch)
 
-    def change(self, batch: Batch, kept: Int64s, rewritten: Mask, values: Rows) -> None:
+    def change(self, batch: HdfsBatch, kept: Int64s, rewritten: Mask, values: Rows) -> None:
         """See ``SnapshotWriter.change``."""
         if not rewritten.any():
-            self._writer.copy(Batch(batch.records.take(kept), batch.keys, batch.values))
+            self._writer.copy(HdfsBatch(batch.records.take(kept), batch.keys, batch.values))
             return
-        self._writer.copy(Batch(batch.records.take(kept[~rewritten]), batch.keys, batch.values))
+        self._writer.copy(HdfsBatch(batch.records.take(kept[~rewritten]), batch.keys, batch.values))
         self._writer.put(batch.keys.take(kept[rewritten]), values.take(rewritten))
 
     def finish(self) -> Written:
@@ -115,7 +121,7 @@ class HdfsWriter:
         return Written((staged,), self._sink.size)
 
     def _recount(self, files: Directory, digest: str) -> None:
-        """Read the staged file back from disk: it must hold what was written, entry for entry, byte for byte."""
+        """Read the staged file back from disk; raise CorruptionError unless every entry and byte is as written."""
         found = xxhash.xxh3_128()
         where = f"{files.root}/{self._path}"
 
@@ -129,13 +135,13 @@ class HdfsWriter:
             count = sum(len(records) for records in read_records(stream, where))
         if count != self._writer.entries or found.hexdigest() != digest:
             raise CorruptionError(
-                f"{where}: {self._writer.entries} entries were staged and {count} read back, or their bytes differ; "
-                "the disk or the memory of this machine cannot be trusted. Nothing was published"
+                f"{where}: {self._writer.entries} entries were staged and {count} read back, or their bytes differ. "
+                "Nothing was published. Check the disk and the memory of this machine"
             )
 
 
 def damaged_files(
-    store: HdfsStore, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look
+    store: HdfsForm, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look
 ) -> Iterator[tuple[str, TtlsnapError]]:
     """See ``StateStore.damaged``."""
     for file in lineage.files:
@@ -144,7 +150,7 @@ def damaged_files(
         try:
             for batch in read_file(files, file, store):
                 put = np.flatnonzero(batch.records.value_size != DELETED)
-                # A delete has no value that could be shown, and its key is that of a put.
+                # A delete has no value to look at, and its key is also the key of a put.
                 look(batch.state, batch.keys.take(put), batch.values.take(put))
         except (CorruptionError, UnsupportedError) as error:
             yield file.path, error

@@ -1,15 +1,15 @@
-"""The records of a state file: found in whole buffers, without a Python loop per record.
+"""Records of a state file, found in whole buffers without a Python loop per record.
 
     file   := record* end                 (all lengths big-endian int32)
     record := klen key vlen value  |  klen key -1        -1 deletes the key; in deltas only
     end    := -1                          nothing follows it
 
-Key and value are multiples of 4 bytes (UnsafeRows of 8, and 4 for a row checksum), so a record begins on a
-4-byte word. Where each begins depends on the lengths before it; ``_walk`` finds a block's records by pointer
-jumping: from the successor of every word it makes the successor's successor, and so on, then follows the long
-jumps and fills in the short ones. Runs of records of one size, the ordinary case, are found by comparing two
-strided columns. Source: Spark's ``HDFSBackedStateStoreProvider``;
-``docs/hdfs-state-store.md``.
+Key and value are multiples of 4 bytes (UnsafeRows of 8, and 4 for a row checksum), so a record begins on a 4-byte word.
+The position of a record depends on the lengths before it. ``_walk`` finds a block's records by pointer jumping. From
+the successor of every word it computes the successor's successor, and so on. It then follows the long jumps and fills
+in the short ones. Runs of records of one size, the ordinary case, are found by comparing two strided columns.
+
+Source: Spark's ``HDFSBackedStateStoreProvider``; ``docs/hdfs-state-store.md``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _LEVELS = 3
 class Records:
     """Consecutive records in one buffer.
 
-    ``start`` is where each record begins, ``key_size`` and ``value_size`` count bytes, -1 being a delete.
+    ``start`` is the position of each record. ``key_size`` and ``value_size`` are in bytes; a value size of -1 is a
+    delete.
     """
 
     data: npt.NDArray[np.uint8]
@@ -58,18 +59,19 @@ class Records:
 
     @property
     def end(self) -> Int64:
-        """Where the byte after each record lies."""
+        """Positions of the byte after each record."""
         return self.value_start + np.maximum(self.value_size, 0)
 
     def take(self, index: npt.NDArray[np.bool_] | Int64) -> Records:
-        """The records that a mask or an index selects, over the same buffer."""
+        """Return the records that a mask or an index selects, over the same buffer."""
         return Records(self.data, self.start[index], self.key_size[index], self.value_size[index])
 
 
 def read_records(pieces: Iterable[bytes], where: str, window: int = WINDOW) -> Iterator[Records]:
-    """Records of a whole stream, about ``window`` bytes at a time.
+    """Yield the records of a whole stream, about ``window`` bytes at a time.
 
-    Raises CorruptionError when a length is absurd, when the stream ends before the end mark, or goes on after it.
+    Raises CorruptionError for an impossible length, and for a stream that ends before the end mark or continues after
+    it.
     """
     source = iter(pieces)
     base, rest, target = 0, b"", window
@@ -84,18 +86,18 @@ def read_records(pieces: Iterable[bytes], where: str, window: int = WINDOW) -> I
                 raise CorruptionError(f"{where}: bytes follow the end mark at byte {base + used * 4}")
             _expect_nothing(source, where, base + len(data))
             return
-        # A record that is larger than the window is gathered in steps that double.
+        # A record that is larger than the window is gathered in steps of doubling size.
         target = window if used else 2 * len(data)
         rest = data[used * 4 :]
         base += used * 4
     raise CorruptionError(
-        f"{where} is torn: it ends at decompressed byte {base + len(rest)} without the end mark"
+        f"{where} is truncated: it ends at decompressed byte {base + len(rest)} without the end mark"
         + (", in the middle of a record" if rest else "")
     )
 
 
 def _gather(source: Iterator[bytes], size: int) -> list[bytes]:
-    """Pieces of at least ``size`` bytes in all, fewer only at the end."""
+    """Return pieces of at least ``size`` bytes in total, fewer only at the end."""
     gathered, have = [], 0
     for piece in source:
         gathered.append(piece)
@@ -118,7 +120,7 @@ def _records(data: bytes, words: Words, starts: Int64) -> Records:
 
 
 def _find(words: Words, where: str, base: int) -> tuple[Int64, int, bool]:
-    """Word positions of the records in ``words``, the word after the last whole one, and whether the end came."""
+    """Return word positions of the records, the word after the last whole one, and whether the end mark was found."""
     found: list[Int64] = []
     position, total = 0, len(words)
     while position < total:
@@ -147,7 +149,7 @@ def _joined(found: list[Int64]) -> Int64:
 
 
 def _uniform_run(words: Words, position: int) -> tuple[Int64, int]:
-    """Records from ``position`` on that have the sizes of the first, and the word after them."""
+    """Return the records from ``position`` on that have the sizes of the first one, and the word after them."""
     empty = np.empty(0, np.int64)
     key_size = int(words[position])
     if key_size < 0 or key_size & 3:
@@ -170,10 +172,10 @@ def _uniform_run(words: Words, position: int) -> tuple[Int64, int]:
 
 
 def _walk(words: Words, start: int, stop: int, unit: int) -> tuple[Int64, int]:
-    """Whole records that begin in ``words[start:stop]``, of any sizes, and the word after them.
+    """Return the whole records, of any sizes, that begin in ``words[start:stop]``, and the word after them.
 
-    Only every ``unit``-th word is looked at: 2 where all lengths are multiples of 8. The walk ends before a
-    record that is not whole, or not of such lengths.
+    Only every ``unit``-th word is read: 2 is valid if all lengths are multiples of 8. The walk ends before a record
+    that is incomplete or has other lengths.
     """
     mask = 4 * unit - 1
     key_size = words[start:stop:unit].astype(np.int32)
@@ -186,7 +188,7 @@ def _walk(words: Words, start: int, stop: int, unit: int) -> tuple[Int64, int]:
     stuck |= value_size & mask != 0
     after = value_at + 1 + (value_size >> 2)
     stuck |= after > len(words)
-    # Successors in units from the start; beyond the block is one place, and what is stuck leads to itself.
+    # Successors in units from the start. Everything beyond the block is one place. A stuck word leads to itself.
     here = np.arange(size + 1)
     jump = np.full(size + 1, size)
     np.minimum((after - start) // unit, size, out=jump[:size])
@@ -207,14 +209,14 @@ def _walk(words: Words, start: int, stop: int, unit: int) -> tuple[Int64, int]:
 
 
 def _check_lengths(words: Words, position: int, where: str, base: int) -> None:
-    """Raise when the record at ``position`` can never be whole; return when it only wants more bytes."""
+    """Raise CorruptionError if the record at ``position`` can never be complete; return if it only needs more bytes."""
     key_size = int(words[position])
     if key_size < 0 or key_size & 3:
-        raise CorruptionError(f"{where}: absurd key length {key_size} at decompressed byte {base + position * 4}")
+        raise CorruptionError(f"{where}: impossible key length {key_size} at decompressed byte {base + position * 4}")
     value_at = position + 1 + (key_size >> 2)
     if value_at < len(words):
         value_size = int(words[value_at])
         if value_size < -1 or (value_size > 0 and value_size & 3):
             raise CorruptionError(
-                f"{where}: absurd value length {value_size} at decompressed byte {base + value_at * 4}"
+                f"{where}: impossible value length {value_size} at decompressed byte {base + value_at * 4}"
             )

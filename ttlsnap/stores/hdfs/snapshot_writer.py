@@ -1,4 +1,4 @@
-"""Writing a snapshot of the HDFS-backed store: records as they lay, new values, and the end mark."""
+"""Writer of a snapshot of the HDFS-backed store: copied records, new values, and the end mark."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import numpy as np
 import xxhash
 
 from ttlsnap.stores.codecs import Compressor, Sink
-from ttlsnap.stores.hdfs import HdfsStore
-from ttlsnap.stores.hdfs.entries import Batch
+from ttlsnap.stores.hdfs.entries import HdfsBatch
+from ttlsnap.stores.hdfs.form import HdfsForm
 from ttlsnap.stores.hdfs.records import END
 from ttlsnap.stores.row_checksums import CHECKSUM_SIZE, row_checksums
-from ttlsnap.unsaferow.gather import interleaved, ragged
+from ttlsnap.unsaferow.gather import gather_ragged, interleave
 from ttlsnap.unsaferow.rows import Rows
 
 
 class CountingSink:
-    """Count the bytes that pass, and where there is a ``sink``, hand them on and sum them up."""
+    """Counter of bytes; if there is a ``sink``, it also passes them on and computes their digest."""
 
     def __init__(self, sink: Sink | None = None) -> None:
         self._sink, self.size = sink, 0
@@ -23,7 +23,7 @@ class CountingSink:
 
     @property
     def digest(self) -> str:
-        """Of all bytes handed on."""
+        """The digest of all bytes passed on."""
         return self._digest.hexdigest()
 
     def write(self, data: bytes) -> None:
@@ -34,23 +34,23 @@ class CountingSink:
 
 
 class SnapshotWriter:
-    """Writes one snapshot file to ``sink``. ``entries`` counts what was written, ``digest`` sums it up."""
+    """Writer of one snapshot file to ``sink``; ``entries`` is the number of entries written."""
 
-    def __init__(self, sink: Sink, form: HdfsStore) -> None:
+    def __init__(self, sink: Sink, form: HdfsForm) -> None:
         self._form = form
         self._stream = Compressor(sink, form.codec)
         self._digest = xxhash.xxh3_128()
         self.entries = 0
 
-    def copy(self, batch: Batch) -> None:
-        """Entries as they are, lengths, checksums and all."""
+    def copy(self, batch: HdfsBatch) -> None:
+        """Write entries unchanged, including their lengths and checksums."""
         records = batch.records
         if len(records):
-            self._write(ragged(records.data, records.start, records.end - records.start))
+            self._write(gather_ragged(records.data, records.start, records.end - records.start))
             self.entries += len(records)
 
     def put(self, keys: Rows, values: Rows) -> None:
-        """Entries whose value is new, with their checksums where the store has them."""
+        """Write entries with new values, and with checksums if the store has them."""
         count = len(keys)
         if not count:
             return
@@ -61,7 +61,7 @@ class SnapshotWriter:
         if head:
             frame[:, 2] = row_checksums(keys, values)
         frames, place = frame.view(np.uint8).ravel(), np.arange(count, dtype=np.int64) * frame.shape[1] * 4
-        data, _, _ = interleaved(
+        data, _, _ = interleave(
             (frames, place, 4),
             (keys.data, keys.start, keys.size),
             (frames, place + 4, 4 + head),
@@ -71,7 +71,7 @@ class SnapshotWriter:
         self.entries += count
 
     def close(self) -> str:
-        """Write the end mark; the digest of everything written, to compare with what is read back."""
+        """Write the end mark; return the digest of everything written, to compare with what is read back."""
         self._write(END)
         self._stream.close()
         return self._digest.hexdigest()

@@ -1,4 +1,4 @@
-"""A RocksDB snapshot's zip: RocksDB's own small files, and ``metadata`` that names the SST files.
+"""Zip of a RocksDB snapshot: RocksDB's own small files, and ``metadata`` that names the SST files.
 
     <version>.zip       MANIFEST-*  CURRENT  OPTIONS-*  *.log  metadata          flat, deflated
     metadata            "v1" | "v2" LF JSON {sstFiles: [{localFileName, dfsSstFileName, sizeBytes}], logFiles: [...],
@@ -6,9 +6,11 @@
     SSTs/<name>         the SST files, shared by the snapshots of a partition
     logs/<name>         archived write-ahead logs, likewise
 
-A process of Spark 4.0 whose first query is in checkpoint format 2 writes v2, and reads nothing else, as other versions
-read v1 only; the JSON is the same. ``numKeys`` is -1 where Spark was told not to count. Before Spark 4.0 there is
-nothing after it. Source: Spark's ``RocksDBFileManager`` and ``RocksDBCheckpointMetadata``.
+A process of Spark 4.0 whose first query is in checkpoint format 2 writes v2, and reads only v2. Other versions read
+only v1. The JSON is the same. ``numKeys`` is -1 if Spark was configured not to count. Before Spark 4.0, nothing follows
+``numKeys``.
+
+Source: Spark's ``RocksDBFileManager`` and ``RocksDBCheckpointMetadata``.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ from typing import Any, BinaryIO, cast
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import open_checked
 from ttlsnap.errors import CorruptionError, StorageError, UnsupportedError
-from ttlsnap.filesystem import Directory
-from ttlsnap.strict_json import parse_json, typed
+from ttlsnap.schema.strict_json import parse_json, require_type
+from ttlsnap.storage.directory import Directory
 
 METADATA = "metadata"
 _MEMBER = re.compile(r"MANIFEST-[0-9]+|CURRENT|IDENTITY|OPTIONS-[0-9]+|[0-9]+\.log|metadata")
@@ -36,26 +38,26 @@ _NEEDED = {"MANIFEST", "CURRENT", "OPTIONS", METADATA}
 _LOCAL_NAME = re.compile(r"[0-9]{1,20}\.(?:sst|log)")
 _STORED_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]*\.(?:sst|log)")
 _ZIPFILE_ERRORS = (EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
-"""What else zipfile raises when it reads nonsense."""
+"""Other errors that zipfile raises for damaged archives."""
 
 _VERSIONS = ("v1", "v2")
 _PIECE = 1 << 20
 _MAX_BYTES = {"MANIFEST": 1 << 30, "OPTIONS": 1 << 20, "CURRENT": 1 << 10, "IDENTITY": 1 << 10, METADATA: 4 << 20}
 _MAX_LOG_BYTES = 1 << 20  # of all logs together; Spark writes none of its data to them
-"""The most bytes that a member unpacks to. A MANIFEST grows with each batch, and RocksDB begins a new one at 1 GiB."""
+"""The most bytes of a decompressed member. A MANIFEST grows with each batch; RocksDB begins a new one at 1 GiB."""
 
 _DENSE = 16 << 20
 _MOST_DEFLATED = 64
-"""A member of more than ``_DENSE`` bytes unpacks to this many times its size at most. No two edits are the same."""
+"""The highest compression ratio of a member beyond ``_DENSE`` bytes, because no two edits are the same."""
 
-_MAX_DIRECTORY = 1 << 20  # of the zip's own list of its members
+_MAX_DIRECTORY = 1 << 20  # bytes of the zip's own list of its members
 _MAX_COUNT = 1 << 62
 _MAX_FAMILY_ID = (1 << 15) - 1
 
 
 @dataclass(frozen=True)
 class SharedFile:
-    """A file of RocksDB's: its name in the database, its path in the checkpoint, and its size in bytes."""
+    """A file of RocksDB: its name in the database, its path in the checkpoint, and its size in bytes."""
 
     local: str
     path: str
@@ -64,11 +66,11 @@ class SharedFile:
 
 @dataclass(frozen=True)
 class SnapshotMetadata:
-    """What a snapshot says of itself, in ``version`` of its format. ``document`` is all of it.
+    """Metadata of a snapshot, in ``version`` of its format; ``document`` is the whole JSON.
 
-    ``files`` are its SST files and archived logs.
-    ``entries`` is the number of entries of all families, None where Spark did not count. ``families`` has the
-    column families' ids by name, and is empty where keys carry none.
+    ``files`` has its SST files and archived logs. ``entries`` is the number of entries of all families, None if Spark
+    did not count. ``families`` has the ids of column families by name, and is empty if keys carry no ids. ``internal``
+    has the names of internal column families.
     """
 
     version: str
@@ -80,21 +82,26 @@ class SnapshotMetadata:
 
     @property
     def tables(self) -> dict[str, SharedFile]:
-        """The SST files by their names in the database. Archived logs hold nothing that these lack."""
+        """The SST files by their names in the database; archived logs have no entries beyond these."""
         return {file.local: file for file in self.files if file.local.endswith(".sst")}
 
 
 def read_metadata(files: Directory, path: str) -> SnapshotMetadata:
-    """A snapshot's metadata; raises CorruptionError for damage, UnsupportedError for what is unknown."""
+    """Return a snapshot's metadata.
+
+    Raises CorruptionError for damage, UnsupportedError for an unknown version or file.
+    """
     with _members(files, path) as (archive, members):
         return _parse(files, path, archive.read(members[METADATA]))
 
 
 def extract(files: Directory, path: str, folder: Path, home: str | None = None) -> SnapshotMetadata:
-    """Unpack RocksDB's own files into ``folder``, and give the metadata.
+    """Unpack RocksDB's own files into ``folder``, and return the metadata.
 
-    ``home`` is where the snapshot belongs, when it does not lie there yet.
-    Raises CorruptionError for a damaged archive, or one with a name or a size that Spark never writes.
+    ``home`` is the final path of a snapshot that is not there yet.
+
+    Raises CorruptionError for a damaged archive, or for a path or a size that Spark never writes. Raises
+    UnsupportedError for an unknown version or file.
     """
     with _members(files, path) as (archive, members):
         metadata = _parse(files, home or path, archive.read(members[METADATA]))
@@ -105,7 +112,7 @@ def extract(files: Directory, path: str, folder: Path, home: str | None = None) 
 
 
 def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> None:
-    """Write a member to a file, piece by piece. An error in writing is not taken for damage."""
+    """Write a member to a file, piece by piece; an error in writing is a StorageError, not damage."""
     with archive.open(member) as source, contextlib.ExitStack() as opened:
         with _write_errors(path):
             target = opened.enter_context(path.open("wb"))
@@ -120,7 +127,7 @@ def _write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        words = f"cannot write {path}: {error.strerror or error}; give another folder by --scratch"
+        words = f"cannot write {path}: {error.strerror or error}; name another folder with --scratch"
         raise StorageError(words) from error
 
 
@@ -134,7 +141,7 @@ def write(path: Path, folder: Path, names: Sequence[str], document: Mapping[str,
 
 @contextlib.contextmanager
 def _members(files: Directory, path: str) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
-    """The archive with its members by name, all of which were found to be harmless."""
+    """Open the archive, and yield it with its members by name after checking all of them."""
     where = f"{files.root}/{path}"
     try:
         with open_checked(files, path) as stream, zipfile.ZipFile(cast("BinaryIO", _InPieces(stream))) as archive:
@@ -144,33 +151,33 @@ def _members(files: Directory, path: str) -> Iterator[tuple[zipfile.ZipFile, dic
                 members[member.filename] = member
             missing = _NEEDED - {name.partition("-")[0] for name in members}
             if missing:
-                raise CorruptionError(f"{where}: there is no {min(missing)} in it")
+                raise CorruptionError(f"{where}: it lacks {min(missing)}")
             logs = sum(member.file_size for name, member in members.items() if name.endswith(".log"))
             if logs > _MAX_LOG_BYTES:
-                raise CorruptionError(f"{where}: its logs unpack to {logs:,} bytes, where Spark writes empty ones")
+                raise CorruptionError(f"{where}: its logs decompress to {logs:,} bytes; Spark writes empty ones")
             yield archive, members
     except (zipfile.BadZipFile, zlib.error, struct.error, *_ZIPFILE_ERRORS) as error:
-        raise CorruptionError(f"{where} is damaged or cut off: {error}") from error
+        raise CorruptionError(f"{where} is damaged or truncated: {error}") from error
 
 
 def _check_member(member: zipfile.ZipInfo, before: Mapping[str, zipfile.ZipInfo], where: str) -> None:
     name = member.filename
     if "/" in member.orig_filename or "\\" in member.orig_filename or name in ("", ".", ".."):
-        raise CorruptionError(f"{where}: {member.orig_filename!r} would lead outside; Spark's zips are flat")
+        raise CorruptionError(f"{where}: {member.orig_filename!r} has a path; Spark writes zips without folders")
     if name in before:
-        raise CorruptionError(f"{where}: {name} is in it twice")
+        raise CorruptionError(f"{where}: it contains {name} twice")
     if not _MEMBER.fullmatch(name):
-        raise UnsupportedError(f"{where}: {name!r} is no file that a RocksDB snapshot is known to have")
+        raise UnsupportedError(f"{where}: {name!r} is not a known file of a RocksDB snapshot")
     most = _MAX_BYTES.get(name.partition("-")[0], _MAX_LOG_BYTES)
     if not 0 <= member.file_size <= min(most, max(_DENSE, _MOST_DEFLATED * member.compress_size)):
         raise CorruptionError(
-            f"{where}: {name} unpacks from {member.compress_size:,} to {member.file_size:,} bytes, which Spark never "
-            "writes"
+            f"{where}: {name} decompresses from {member.compress_size:,} to {member.file_size:,} bytes, which Spark "
+            "never writes"
         )
 
 
 class _InPieces:
-    """A file that gives no more than ``_MAX_DIRECTORY`` bytes at once: a zip names the size of its directory itself."""
+    """File that reads at most ``_MAX_DIRECTORY`` bytes at once: a zip itself names the size of its directory."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -181,7 +188,7 @@ class _InPieces:
 
     def read(self, size: int = -1) -> bytes:
         if size > _MAX_DIRECTORY:
-            raise zipfile.BadZipFile(f"its directory is said to be {size:,} bytes long")
+            raise zipfile.BadZipFile(f"its directory claims to be {size:,} bytes long")
         return self._file.read(_MAX_DIRECTORY if size < 0 else size)
 
 
@@ -191,25 +198,25 @@ def _parse(files: Directory, path: str, data: bytes) -> SnapshotMetadata:
     version = head.strip().decode(errors="replace")
     if version not in _VERSIONS:
         kind = UnsupportedError if re.fullmatch(r"v[0-9]+", version) else CorruptionError
-        raise kind(f"{where} begins {head[:20]!r}, where v1 and v2 are known")
+        raise kind(f"{where} begins with {head[:20]!r}; the known versions are v1 and v2")
     try:
         document = parse_json(body)
         folder = path.rpartition("/")[0]
         files_of = [
             _shared(file, f"{folder}/{kind}", suffix)
             for key, kind, suffix in (("sstFiles", layout.SSTS, "sst"), ("logFiles", layout.LOGS, "log"))
-            for file in typed(document.get(key) or [], list)
+            for file in require_type(document.get(key) or [], list)
         ]
-        counts = [typed(document.get(name, 0), int) for name in ("numKeys", "numInternalKeys")]
+        counts = [require_type(document.get(name, 0), int) for name in ("numKeys", "numInternalKeys")]
         if max(counts) > _MAX_COUNT:
-            raise ValueError("it counts more entries than there can be")
-        families = typed(document.get("columnFamilyMapping") or {}, dict)
-        types = typed(document.get("columnFamilyTypeMap") or {}, dict)
+            raise ValueError("its number of entries is impossible")
+        families = require_type(document.get("columnFamilyMapping") or {}, dict)
+        types = require_type(document.get("columnFamilyTypeMap") or {}, dict)
         for family, number in families.items():
-            if not 0 <= typed(number, int) <= _MAX_FAMILY_ID:
+            if not 0 <= require_type(number, int) <= _MAX_FAMILY_ID:
                 raise ValueError(f"column family {family!r} has the id {number}")
         if len(set(families.values())) != len(families):
-            raise ValueError("two column families have one id")
+            raise ValueError("two column families have the same id")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(f"{where} is not what Spark writes ({error})") from error
     if len({file.local for file in files_of}) != len(files_of):
@@ -225,8 +232,8 @@ def _parse(files: Directory, path: str, data: bytes) -> SnapshotMetadata:
 
 
 def _shared(document: dict[str, Any], folder: str, suffix: str) -> SharedFile:
-    local, size = typed(document["localFileName"], str), typed(document["sizeBytes"], int)
-    stored = typed(document["dfsSstFileName" if suffix == "sst" else "dfsLogFileName"], str)
+    local, size = require_type(document["localFileName"], str), require_type(document["sizeBytes"], int)
+    stored = require_type(document["dfsSstFileName" if suffix == "sst" else "dfsLogFileName"], str)
     if not (_LOCAL_NAME.fullmatch(local) and _STORED_NAME.fullmatch(stored)) or not local.endswith(suffix):
-        raise ValueError(f"the file name {local!r} or {stored!r} would lead elsewhere")
+        raise ValueError(f"the file name {local!r} or {stored!r} contains a path")
     return SharedFile(local, f"{folder}/{stored}", size)

@@ -1,4 +1,4 @@
-"""Changelogs: what one batch did to a RocksDB state store, in order.
+"""Changelogs: the changes of one batch to a RocksDB state store, in order.
 
     v1  record*, end       record := klen key vlen value | klen key -1                  end := -1
     v2  utf("v2") record*, end
@@ -6,9 +6,11 @@
     v3  utf("v3") utf(lineage JSON) and the records of v1
     v4  utf("v4") utf(lineage JSON) and the records of v2
 
-01 puts, 10 (or a length of -1) deletes, 11 merges. Lengths are big-endian int32; utf is a big-endian uint16 length and
-as many bytes. The lineage is ``[{"version", "checkpointUniqueId"}, ...]``, the files this one goes on from. Column
-families come with v2 and v4. Source: Spark's ``StateStoreChangelog``.
+01 puts, 10 (or a length of -1) deletes, 11 merges. Lengths are big-endian int32. utf is a big-endian uint16 length and
+as many bytes. The lineage, ``[{"version", "checkpointUniqueId"}, ...]``, names the files that this one continues. v2
+and v4 have column families.
+
+Source: Spark's ``StateStoreChangelog``.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ from dataclasses import dataclass, field
 
 from ttlsnap.checkpoint.file_checksums import open_checked
 from ttlsnap.errors import CorruptionError, UnsupportedError
-from ttlsnap.filesystem import Directory
+from ttlsnap.schema.strict_json import parse_json
+from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.codecs import decompress
 from ttlsnap.stores.record_limit import RecordLimit
-from ttlsnap.strict_json import parse_json
 
 PUT, DELETE, MERGE = 0x01, 0x10, 0x11
 _END = 0x00
@@ -34,7 +36,7 @@ _short = struct.Struct(">H").unpack_from
 
 @dataclass
 class Changes:
-    """Consecutive records: what was done, to which keys, with which values (empty for a delete)."""
+    """Consecutive records: their kinds, their keys, and their values (empty for a delete)."""
 
     kinds: list[int] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)
@@ -42,9 +44,9 @@ class Changes:
 
 
 def read_lineage(files: Directory, path: str, codec: str) -> list[tuple[int, str]]:
-    """The versions and ids that a changelog goes on from, oldest first.
+    """Return the versions and ids that a changelog continues, oldest first.
 
-    Raises CorruptionError for a changelog without them.
+    Raises CorruptionError for a changelog without a lineage.
     """
     where = f"{files.root}/{path}"
     with open_checked(files, path) as file:
@@ -60,7 +62,7 @@ def read_lineage(files: Directory, path: str, codec: str) -> list[tuple[int, str
 
 
 def has_families(files: Directory, path: str, codec: str) -> bool:
-    """Whether the keys in a changelog begin with the id of a column family."""
+    """Return whether the keys in a changelog begin with the id of a column family."""
     where = f"{files.root}/{path}"
     with open_checked(files, path) as file:
         head = next(decompress(file, codec, where), b"")
@@ -68,9 +70,10 @@ def has_families(files: Directory, path: str, codec: str) -> bool:
 
 
 def read_changes(files: Directory, path: str, codec: str) -> Iterator[Changes]:
-    """The records of a changelog, about a megabyte of them at a time.
+    """Yield the records of a changelog, about a megabyte at a time.
 
-    Raises CorruptionError for a length that is absurd, and for a file that ends without its end mark or goes on after.
+    Raises CorruptionError for an impossible length, and for a file that ends without its end mark or continues after
+    it.
     """
     where = f"{files.root}/{path}"
     with open_checked(files, path) as file:
@@ -92,8 +95,8 @@ def read_changes(files: Directory, path: str, codec: str) -> Iterator[Changes]:
                     raise CorruptionError(f"{where}: bytes follow the end mark")
                 return
             if not more:
-                raise CorruptionError(f"{where} is torn: it ends without the end mark")
-            # A record that is larger than the window is gathered in steps that double.
+                raise CorruptionError(f"{where} is truncated: it ends without the end mark")
+            # A record that is larger than the window is gathered in steps of doubling size.
             target = _WINDOW if position else 2 * len(data)
             data, position = data[position:], 0
 
@@ -109,7 +112,11 @@ def _gather(pieces: Iterator[bytes], size: int) -> bytes:
 
 
 def _version(data: bytes, where: str) -> int:
-    """A file of v1 begins with a length; so do the others, with one that no key has."""
+    """Return the version of a changelog.
+
+    A file of v1 begins with the length of a key. Other versions begin with bytes that would be a length that no key
+    has.
+    """
     if data[:3] != b"\0\2v":
         return 1
     if data[3:4] not in (b"2", b"3", b"4"):
@@ -118,7 +125,7 @@ def _version(data: bytes, where: str) -> int:
 
 
 def _header(data: bytes, where: str) -> tuple[int, list[tuple[int, str]] | None, int]:
-    """The version, the lineage where there is one, and where the records begin."""
+    """Return the version, the lineage or None, and the position where the records begin."""
     version = _version(data, where)
     if version < 3:
         return version, None, 0 if version == 1 else 4
@@ -129,10 +136,10 @@ def _header(data: bytes, where: str) -> tuple[int, list[tuple[int, str]] | None,
             raise ValueError("cut off")
         found = parse_json(text)
         if not isinstance(found, list):
-            raise TypeError("it is no list")
+            raise TypeError("it is not a list")
         lineage = [(item["version"], item["checkpointUniqueId"]) for item in found]
         if not all(type(number) is int and isinstance(name, str) for number, name in lineage):
-            raise ValueError("a version is no number, or an id no text")
+            raise ValueError("a version is not a number, or an id is not text")
     except (ValueError, KeyError, TypeError, struct.error) as error:
         raise CorruptionError(f"{where}: its lineage is not what Spark writes ({error!r})") from error
     return version, sorted(lineage), 6 + size
@@ -144,7 +151,7 @@ class _Records:
         self.ended = False
 
     def read(self, data: bytes, position: int) -> tuple[Changes, int]:
-        """All whole records from ``position`` on, and the byte after them."""
+        """Return all whole records from ``position`` on, and the position after them."""
         changes = Changes()
         kinds, keys, values = changes.kinds.append, changes.keys.append, changes.values.append
         typed, kind, total = self._typed, PUT, len(data)
@@ -158,20 +165,20 @@ class _Records:
                 if position + head > total:
                     break
                 if kind not in (PUT, DELETE, MERGE):
-                    raise CorruptionError(f"{self._where}: there is no record type {kind:#04x}")
+                    raise CorruptionError(f"{self._where}: the record type {kind:#04x} is unknown")
             start = position + head
             (key_size,) = _length(data, start - 4)
             if key_size < 0:
                 if key_size == -1 and not typed:
                     self.ended = True
                     return changes, start
-                raise CorruptionError(f"{self._where}: absurd key length {key_size}")
+                raise CorruptionError(f"{self._where}: impossible key length {key_size}")
             value_at = start + key_size + 4
             if value_at > total:
                 break
             (value_size,) = _length(data, value_at - 4)
             if value_size < -1 or (typed and (value_size == -1) != (kind == DELETE)):
-                raise CorruptionError(f"{self._where}: absurd value length {value_size}")
+                raise CorruptionError(f"{self._where}: impossible value length {value_size}")
             after = value_at + max(value_size, 0)
             if after > total:
                 break

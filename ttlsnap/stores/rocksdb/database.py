@@ -1,10 +1,12 @@
-"""RocksDB databases in a scratch folder: put together out of a checkpoint's files, scanned, and written.
+"""RocksDB databases in a scratch folder: assembled from a checkpoint's files, scanned, and written.
 
-Nothing here can change the checkpoint: of its SST files the folder has symbolic links, which RocksDB, even where it
-opens the database for writing, follows only to read. Three traps are dealt with here. RocksDB loads the merge operator
-from the OPTIONS file, which names no delimiter, and would put commas between values that Spark joins with nothing. That
-file may name folders, too, where RocksDB then writes. And an iterator that meets damage just ends, as one does that has
-no merge operator and meets a merge: ``scan`` asks it.
+Nothing here can change the checkpoint. The folder has symbolic links to its SST files. RocksDB only reads through them,
+even if it opens the database for writing.
+
+This module avoids three traps. RocksDB loads the merge operator from the OPTIONS file, which names no delimiter. It
+would put commas between values that Spark joins without a delimiter. That file may also name folders, and RocksDB would
+write there. Finally, an iterator that meets damage just ends, and so does one without a merge operator that meets a
+merge. ``scan`` therefore asks for the iterator's status.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from rocksdict import (
 )
 
 from ttlsnap.errors import CorruptionError, StorageError, TtlsnapError, UnsupportedError
-from ttlsnap.filesystem import Directory
+from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.rocksdb.archive import SnapshotMetadata, extract
 from ttlsnap.stores.rocksdb.footers import check_footer
 
@@ -47,13 +49,13 @@ _OPTIONS_KEPT = {
 }
 _MAX_OPTIONS_BYTES = 16 << 20
 _COMPARATORS = (b"leveldb.BytewiseComparator",)
-_CHUNK = 128  # entries, between looks at how large they are
+_CHUNK = 128  # entries to read before their size is estimated
 _SAMPLE = 32
-_BATCH_ENTRIES = 2048  # what fits into a processor's cache
+_BATCH_ENTRIES = 2048  # entries that fit into a processor's cache
 _BATCH_BYTES = 1 << 20
 _READAHEAD = 2 << 20
-_OPEN_FILES = 256  # of the 1024 that a process usually may have
-_BLOOM_BITS = 10  # for each key, as Spark's databases have
+_OPEN_FILES = 256  # a process may usually open 1024
+_BLOOM_BITS = 10  # for each key, as in Spark's databases
 
 Pairs = tuple[tuple[bytes, ...], tuple[bytes, ...]]
 """Keys and values of consecutive entries, as they are stored."""
@@ -61,7 +63,7 @@ Pairs = tuple[tuple[bytes, ...], tuple[bytes, ...]]
 
 @contextlib.contextmanager
 def rocksdb_errors(where: str) -> Iterator[None]:
-    """Tell RocksDB's errors, which are plain exceptions, as ours."""
+    """Raise RocksDB's errors, which are plain exceptions, as ttlsnap's errors."""
     try:
         yield
     except (TtlsnapError, MemoryError, OSError):
@@ -69,44 +71,48 @@ def rocksdb_errors(where: str) -> Iterator[None]:
     except Exception as error:
         text = str(error)
         if os.strerror(errno.ENOSPC) in text or os.strerror(errno.EDQUOT) in text:
-            raise StorageError(f"{where}: there is no room left in the scratch folder ({text})") from error
-        if type(error) is not Exception:  # what rocksdict raises for an error of RocksDB's
+            raise StorageError(
+                f"{where}: the scratch folder is full ({text}); name another one with --scratch"
+            ) from error
+        if type(error) is not Exception:  # rocksdict raises plain exceptions for RocksDB's errors
             raise
-        # A file that is not there is one that the database should have; any other error of this kind is the machine's.
+        # A missing file is damage to the database; any other error of this kind is a fault of the machine.
         kind = StorageError if text.startswith("IO error") and "No such file" not in text else CorruptionError
         raise kind(f"{where}: RocksDB says: {text}") from error
 
 
 def require_room(folder: Path, need: int) -> None:
-    """Raise StorageError unless the disk has as much left."""
+    """Raise StorageError unless the disk of ``folder`` has ``need`` bytes left."""
     free = shutil.disk_usage(folder).free
     if need > free:
         raise StorageError(
-            f"{folder.parent}: the work may need {need:,} bytes of scratch space, and {free:,} are free. Nothing was "
-            "changed; give a folder with more room by --scratch (or TMPDIR, to look at entries)"
+            f"{folder.parent}: the work may need {need:,} bytes of scratch space, but only {free:,} are free. Nothing "
+            "was changed. Name a folder with more room with --scratch (for inspect: TMPDIR)"
         )
 
 
 @contextlib.contextmanager
 def storage_errors(place: str) -> Iterator[None]:
-    """Tell the errors of Python's own reading and writing in the scratch folder as ours."""
+    """Raise the errors of Python's own reading and writing in the scratch folder as StorageError."""
     try:
         yield
     except OSError as error:
-        raise StorageError(f"{place}: {error.strerror or error}; give another folder by --scratch") from error
+        raise StorageError(f"{place}: {error.strerror or error}; name another folder with --scratch") from error
 
 
 def keep_harmless_options(folder: Path, delimiter: bytes, where: str) -> None:
-    """Write the OPTIONS files in ``folder`` anew, with what tells how tables are written and nothing else.
+    """Rewrite the OPTIONS files in ``folder`` with only the options that say how tables are written.
 
-    What is left out could lead RocksDB to other folders: before Spark 3.4 it did. The merge operator gets the
-    ``delimiter`` that Spark puts between two values. Raises UnsupportedError for keys in another order.
+    Other options could make RocksDB use other folders: before Spark 3.4 they did. The merge operator gets the
+    ``delimiter`` that Spark puts between two values.
+
+    Raises UnsupportedError for keys in another order, and CorruptionError for a file that is too large.
     """
     for path in folder.glob("OPTIONS-*"):
         kept: list[bytes] = []
         section = b""
         if path.stat().st_size > _MAX_OPTIONS_BYTES:
-            raise CorruptionError(f"{where}: {path.name} is larger than options can be")
+            raise CorruptionError(f"{where}: {path.name} is too large for an options file")
         for line in path.read_bytes().splitlines():
             if line.startswith(b"["):
                 section = line.strip()
@@ -115,7 +121,8 @@ def keep_harmless_options(folder: Path, delimiter: bytes, where: str) -> None:
             name, _, value = (part.strip() for part in line.partition(b"="))
             if name == b"comparator" and value not in _COMPARATORS:
                 raise UnsupportedError(
-                    f"{where}: {path.name} says that keys are ordered by {value[:80].decode(errors='replace')}"
+                    f"{where}: {path.name} orders keys with {value[:80].decode(errors='replace')}, which ttlsnap does "
+                    "not know"
                 )
             if name not in _OPTIONS_KEPT.get(section, ()):
                 continue
@@ -136,10 +143,11 @@ def assemble(
     home: str | None = None,
     lying: Mapping[str, tuple[Directory, str]] | None = None,
 ) -> SnapshotMetadata:
-    """Make in ``folder`` the database of the snapshot ``path``, its SST files by links where they are on a disk.
+    """Assemble the database of the snapshot ``path`` in ``folder``, with links to SST files that are on a disk.
 
-    For a staged one, ``home`` is the path where it belongs, and ``lying`` says for the path of each table where it is.
-    Hadoop's checksums of tables are not looked at: RocksDB has one for each block.
+    For a staged snapshot, ``home`` is its final path, and ``lying`` has the present place of each table by the table's
+    path. Return the snapshot's metadata. Hadoop's checksums of tables are not verified, because RocksDB has one for
+    each block.
     """
     metadata = extract(files, path, folder, home)
     for name, file in metadata.tables.items():
@@ -152,16 +160,16 @@ def assemble(
 
 @dataclass(frozen=True)
 class Settings:
-    """Options of a database, and of its one column family: how its tables are written."""
+    """Options of a database and of its one column family; the latter say how its tables are written."""
 
     database: Options
     tables: Options
 
     def __post_init__(self) -> None:
         for options in (self.database, self.tables):
-            # What RocksDB compacts by itself would be new tables where the old ones can be shared.
+            # Automatic compaction would write new tables in place of old ones that can be shared.
             options.set_disable_auto_compactions(True)
-        # A database here is opened, scanned and closed: what takes time to prepare for more is left out.
+        # A database here is only opened, scanned and closed, so preparations for more would waste time.
         self.database.set_skip_stats_update_on_db_open(True)
         self.database.set_max_file_opening_threads(1)
         self.database.set_max_background_jobs(1)
@@ -169,17 +177,17 @@ class Settings:
 
 
 def settings_of(folder: Path) -> Settings:
-    """Those of the database in ``folder``, for one whose tables shall be like its own."""
+    """Return the settings of the database in ``folder``, for another database with similar tables."""
     options, families = Options.load_latest(str(folder))
     return Settings(options, families["default"])
 
 
 def default_settings(format_version: int) -> Settings:
-    """What Spark writes its tables with, where there is none to go by."""
+    """Return the settings of Spark's tables, for a database without an older snapshot."""
     table = BlockBasedOptions()
     table.set_format_version(format_version)
     table.set_bloom_filter(_BLOOM_BITS, False)
-    table.set_checksum_type(ChecksumType.crc32c())  # the one that every version reads
+    table.set_checksum_type(ChecksumType.crc32c())  # every version reads this type
     options = Options(raw_mode=True)
     options.set_block_based_table_factory(table)
     options.set_compression_type(DBCompressionType.lz4())
@@ -188,13 +196,13 @@ def default_settings(format_version: int) -> Settings:
 
 @contextlib.contextmanager
 def database(folder: Path, settings: Settings, where: str, *, new: bool = False) -> Iterator[Rdict]:
-    """Open the database in ``folder``, or make a ``new`` one there."""
+    """Open the database in ``folder``, or create a ``new`` one there."""
     with rocksdb_errors(where):
         settings.database.create_if_missing(new)
-        # Without the second, the family's options would be those of the file.
+        # Without its own options, the family would get those of the OPTIONS file.
         opened = Rdict(str(folder), settings.database, {"default": settings.tables}, AccessType.read_write())
         try:
-            # What is lost in a crash is lost with the scratch folder anyway.
+            # A crash loses the scratch folder anyway, so a write-ahead log would not help.
             unlogged = WriteOptions()
             unlogged.disable_wal = True  # type: ignore[method-assign, assignment]
             opened.set_write_options(unlogged)
@@ -207,10 +215,10 @@ def database(folder: Path, settings: Settings, where: str, *, new: bool = False)
 def scan(
     opened: Rdict, where: str, prefix: bytes | None = None, *, before: bytes | None = None
 ) -> Generator[Pairs, None, None]:
-    """All entries in the order of their keys, some thousand at a time.
+    """Yield all entries in the order of their keys, some thousand at a time.
 
-    With ``before`` only those of lesser keys, with ``prefix`` those whose keys begin with it. Raises CorruptionError
-    where RocksDB cannot go on.
+    ``before`` selects entries with lesser keys, and ``prefix`` those whose keys begin with it. Raises CorruptionError
+    if RocksDB cannot continue.
     """
     options = _read_options()
     if prefix is not None:
@@ -219,7 +227,7 @@ def scan(
         options.set_iterate_upper_bound(before)
     last = None
     with _no_garbage():
-        # Not by a lower bound: in rocksdict 0.3.29 that sets the upper one.
+        # A lower bound does not work: in rocksdict 0.3.29 it sets the upper bound.
         items: Iterator[Any] = opened.items(from_key=prefix, read_opt=options)
         while pairs := _some(items):
             keys, values = zip(*pairs, strict=True)
@@ -229,7 +237,10 @@ def scan(
 
 
 def _some(items: Iterator[Any]) -> list[Any]:
-    """The next entries, fewer where they are large; of the first large ones after small ones ``_CHUNK`` at most."""
+    """Return the next entries, fewer if they are large.
+
+    When entries become large, at most ``_CHUNK`` of the large ones follow the small ones.
+    """
     pairs: list[Any] = []
     size = 0
     while len(pairs) < _BATCH_ENTRIES and size < _BATCH_BYTES:
@@ -250,7 +261,10 @@ def _read_options() -> ReadOptions:
 
 
 def _require_end(opened: Rdict, options: ReadOptions, first: bytes | None, last: Any, where: str) -> None:
-    """An iterator does not say why it ended. Another one is asked, at the same place."""
+    """Raise CorruptionError unless the iterator ended after the last entry.
+
+    An iterator does not say why it ended. Another iterator is therefore asked at the same place.
+    """
     iterator = opened.iter(options)
     if last is None:
         iterator.seek(first or b"")
@@ -266,7 +280,7 @@ def _require_end(opened: Rdict, options: ReadOptions, first: bytes | None, last:
 
 @contextlib.contextmanager
 def _no_garbage() -> Iterator[None]:
-    """Millions of tuples that live for a moment make Python look for cycles all the time, and there are none."""
+    """Disable garbage collection: it would search millions of short-lived tuples for cycles, and there are none."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -277,19 +291,19 @@ def _no_garbage() -> Iterator[None]:
 
 
 def new_table(path: Path, settings: Settings) -> SstFileWriter:
-    """A writer of a sorted table at ``path``."""
+    """Return a writer of a sorted table at ``path``."""
     writer = SstFileWriter(settings.tables)
     writer.open(str(path))
     return writer
 
 
 def ingest(opened: Rdict, tables: Sequence[Path]) -> None:
-    """Move sorted tables into a database; what they hold replaces what it held."""
+    """Move sorted tables into a database; their entries replace those with the same keys."""
     options = IngestExternalFileOptions()
     options.set_move_files(True)
     opened.ingest_external_file([str(path) for path in tables], options)
 
 
 def live_tables(opened: Rdict) -> list[str]:
-    """The names of the SST files that a database consists of."""
+    """Return the names of the SST files that a database consists of."""
     return sorted({str(file["name"]).lstrip("/") for file in opened.live_files()})

@@ -1,11 +1,13 @@
-"""The files that a version of the RocksDB state store is made of.
+"""The files of a version in the RocksDB state store.
 
     <version>[_<id>].zip          the whole state after a batch, its SST files apart
-    <version>[_<id>].changelog    what one batch put, deleted and merged
+    <version>[_<id>].changelog    the keys that one batch put, deleted and merged
 
-Version V is the newest zip not after V, then every changelog after it up to V, in order. A zip at V itself is enough,
-and Spark prefers it: that is how a rewritten state is published. With ids (checkpoint format 2) the commit log names
-the one of V, and a changelog those before it back to a zip; a file of any other id was left by a task that failed.
+Version V consists of the newest zip not after V, and of every changelog after it up to V, in order. A zip at V itself
+is enough, and Spark prefers it. A rewritten state is published this way.
+
+With ids (checkpoint format 2), the commit log names the id of V. A changelog names the ids before it, back to a zip. A
+file with any other id was left by a failed task.
 """
 
 from __future__ import annotations
@@ -15,26 +17,27 @@ from itertools import pairwise
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import CorruptionError, UnsupportedError
-from ttlsnap.filesystem import Directory, FileInfo
+from ttlsnap.storage.directory import Directory, FileInfo
 from ttlsnap.stores.lineage import Lineage, StateFile, base_of
 from ttlsnap.stores.rocksdb.archive import SnapshotMetadata, read_metadata
 
 Name = tuple[int, str | None]
-"""A version, and its id where it has one."""
+"""A version, and its id if it has one."""
 
 
 SPARK_4_0 = "4.0"
-"""It alone writes zips whose metadata is v2, and reads no other then: where the first query of its JVM had ids."""
+"""The only Spark that writes zips with metadata v2: if the first query of its JVM had ids. It then reads no others."""
 
 
 def find_lineage(
     files: Directory, directory: str, version: int, unique_id: str | None, codec: str, before_4_2: bool
 ) -> Lineage:
-    """The files of ``version`` in a partition's folder; stray files are passed over.
+    """Return the files of ``version`` in a partition's folder; stray files are ignored.
 
-    ``codec`` is that of the changelogs; ``before_4_2`` says that Spark 4.2 did not write them.
-    Raises CorruptionError when a file that the version needs is missing, or is not as long as it should be, and
-    UnsupportedError where it cannot be told which Spark could read a new snapshot.
+    ``codec`` is the codec of the changelogs; ``before_4_2`` says that Spark 4.2 did not write them.
+
+    Raises CorruptionError if a file that the version needs is missing or has an unexpected size. Raises
+    UnsupportedError if it is unknown which version of Spark could read a new snapshot.
     """
     zips: dict[Name, FileInfo] = {}
     changelogs: dict[Name, FileInfo] = {}
@@ -79,15 +82,15 @@ def find_lineage(
 
 
 def _only_for(files: Directory, metadata: SnapshotMetadata | None, last: str, has_ids: bool) -> str | None:
-    """Which Spark alone can read a new zip, if just one can. ``last`` is the newest file."""
+    """Return the version of Spark that alone can read a new zip, or None; ``last`` is the newest file."""
     _, sidecar = layout.checksum_files(last)
     if files.stat(sidecar) is not None:
-        return None  # 4.1 is the first to write checksum files of its own
+        return None  # Spark 4.1 is the first version that writes its own checksum files
     if metadata is None and has_ids:
         raise UnsupportedError(
-            f"{files.root}/{last}: in checkpoint format 2 Spark 4.0 reads other zips than later versions do, and there "
-            "is none to tell which of them is to read a new one. Let the query run on until its maintenance has "
-            "written one, and try again"
+            f"{files.root}/{last}: this checkpoint (format 2) has no zip yet. Spark 4.0 and later versions read "
+            "different zips, so ttlsnap cannot know which one to write. Run the query until its maintenance has "
+            "written a zip, and try again"
         )
     return SPARK_4_0 if metadata and metadata.version == "v2" else None
 
@@ -108,7 +111,7 @@ def _with_ids(
         return [name]
     if name not in changelogs:
         raise CorruptionError(
-            f"{files.root}/{path_of(name, 'zip')} is missing, and so is its changelog: the commit log names them"
+            f"{files.root}/{path_of(name, 'zip')} and its changelog are missing; the commit log names them"
         )
     from ttlsnap.stores.rocksdb.changelog import read_lineage
 
@@ -130,13 +133,13 @@ def _with_ids(
 
 
 def _shared(files: Directory, path: str, version: int, metadata: SnapshotMetadata) -> tuple[StateFile, ...]:
-    """The SST files and logs of a snapshot, each as long as it says."""
+    """Return the SST files and logs of a snapshot; raise CorruptionError if one is missing or has another size."""
     found = []
     for file in metadata.files:
         info = files.stat(file.path)
         if info is None or info.is_dir:
             raise CorruptionError(f"{files.root}/{file.path} is missing: {path} needs it")
         if info.size != file.size:
-            raise CorruptionError(f"{files.root}/{file.path} is {info.size} bytes long, where {path} says {file.size}")
+            raise CorruptionError(f"{files.root}/{file.path} is {info.size} bytes long; {path} says {file.size}")
         found.append(StateFile(file.path, version, info.size, info.mtime_ns))
     return tuple(found)

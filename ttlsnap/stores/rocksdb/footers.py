@@ -1,10 +1,12 @@
-"""The last bytes of an SST file, which have no checksum before format 6 and say where its index is.
+"""Footers of SST files, which name the place of the index and have no checksum before format 6.
 
     footer    checksum type: u8, metaindex, index, zeros to 41 bytes, format version: u32 LE, magic: u64 LE
     handle    offset: varint, size: varint
 
-RocksDB takes as much memory as a handle says. If there is not so much, its exception ends the process. Since format 6
-the footer has a checksum, and other fields. Source: RocksDB's ``table/format.cc``.
+RocksDB allocates as much memory as a handle says. If there is not enough memory, its exception ends the process. Since
+format 6 the footer has a checksum, and other fields.
+
+Source: RocksDB's ``table/format.cc``.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from pathlib import Path
 from ttlsnap.errors import CorruptionError
 
 _SIZE = 53
-_TRAILER = 5  # bytes behind each block: its compression and checksum
+_TRAILER = 5  # bytes after each block: its compression and checksum
 _MAGIC = 0x88E241B785F4CFF7
 _MOST_BITS = 63
 _versions = struct.Struct("<IQ")
@@ -29,10 +31,10 @@ def check_footer(table: Path, where: str) -> None:
         file.seek(max(0, size - _SIZE))
         footer = file.read(_SIZE)
     if len(footer) < _SIZE:
-        raise CorruptionError(f"{where} is damaged: {size} bytes are too few for a table")
+        raise CorruptionError(f"{where} is damaged: {size} bytes are too small for a table")
     version, magic = _versions.unpack_from(footer, _SIZE - _versions.size)
     if magic != _MAGIC:
-        raise CorruptionError(f"{where} is damaged: it does not end as a table does")
+        raise CorruptionError(f"{where} is damaged: it does not end like a table")
     if version >= 6:
         return
     position = 1
@@ -40,11 +42,14 @@ def check_footer(table: Path, where: str) -> None:
         offset, position = _varint(footer, position)
         length, position = _varint(footer, position)
         if offset + length + _TRAILER > size - _SIZE:
-            raise CorruptionError(f"{where} is damaged: its footer says that the {name} lies outside")
+            raise CorruptionError(f"{where} is damaged: its footer places the {name} outside the file")
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """The number there, and the place behind it. A number that does not end is larger than any file."""
+    """Return the number at a position, and the position after it.
+
+    A number that does not end counts as larger than any file.
+    """
     value = 0
     for shift in range(0, _MOST_BITS + 7, 7):
         byte = data[position]

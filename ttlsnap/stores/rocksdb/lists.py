@@ -3,8 +3,10 @@
     value      element (delimiter element)*            the delimiter may have no bytes at all
     element    [CRC32C: u32 LE, size: i32 LE] size: i32 LE, 00 UnsafeRow
 
-Where each element begins depends on the sizes before it. All lists of a batch are walked in step; the few that are
-longer than all the others are followed one by one, which for those is faster. Source: Spark's ``RocksDBStateEncoder``.
+The position of each element depends on the sizes before it. All lists of a batch are walked in step. The few that are
+longer than all the others are followed one by one, which is faster for them.
+
+Source: Spark's ``RocksDBStateEncoder``.
 """
 
 from __future__ import annotations
@@ -14,19 +16,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ttlsnap.unsaferow.gather import Int64s, Mask, at, offsets_of, ragged
+from ttlsnap.unsaferow.gather import Int64s, Mask, gather_ragged, offsets_of, read_at
 from ttlsnap.unsaferow.rows import Rows
 
 SIZE = 4
 _size = struct.Struct("<i")
-_TOGETHER = 64  # lists for which a step through all of them costs no more than one step through each
+_TOGETHER = 64  # lists: a step through so many at once costs no more than a step through each
 
 
 @dataclass(frozen=True, eq=False)
 class Elements:
     """The m elements of a batch of lists, in order.
 
-    ``pieces`` are their bytes as they are stored, ``owner`` says which list each is in (int64[m]).
+    ``pieces`` are their stored bytes; ``owner`` says which list each one is in (int64[m]).
     """
 
     pieces: Rows
@@ -34,9 +36,10 @@ class Elements:
 
 
 def split(values: Rows, size_at: int, delimiter: bytes) -> tuple[Elements, Mask]:
-    """The elements of each value, whose size stands ``size_at`` bytes after each begins and counts what is behind it.
+    """Return the elements of each value, and a mask of the values that are not lists (bool[n]).
 
-    The mask says which values are no lists (bool[n]); elements of those mean nothing.
+    The size of an element is ``size_at`` bytes after its start, and counts the bytes after the size. Elements of values
+    that are not lists are meaningless.
     """
     data, end = values.data, values.start + values.size
     wrong = np.zeros(len(values), np.bool_)
@@ -50,7 +53,7 @@ def split(values: Rows, size_at: int, delimiter: bytes) -> tuple[Elements, Mask]
         fits = position + head <= end[owner]
         wrong[owner[~fits]] = True
         owner, position = owner[fits], position[fits]
-        size = head + at(data, position + size_at, "<i4").astype(np.int64)
+        size = head + read_at(data, position + size_at, "<i4").astype(np.int64)
         fits = (size >= head) & (size <= end[owner] - position)
         wrong[owner[~fits]] = True
         owner, position, size = owner[fits], position[fits], size[fits]
@@ -80,7 +83,7 @@ def split(values: Rows, size_at: int, delimiter: bytes) -> tuple[Elements, Mask]
 
 
 def _follow(data: memoryview, position: int, size_at: int, delimiter: bytes) -> list[int] | None:
-    """Where the elements from ``position`` to the end of ``data`` begin; None if they do not end there."""
+    """Return where the elements from ``position`` to the end of ``data`` begin; None if the last does not end there."""
     found, end, head, gap = [], len(data), size_at + SIZE, len(delimiter)
     while position + head <= end:
         (size,) = _size.unpack_from(data, position + size_at)
@@ -97,7 +100,7 @@ def _follow(data: memoryview, position: int, size_at: int, delimiter: bytes) -> 
 
 
 def join(pieces: Rows, owner: Int64s, delimiter: bytes) -> list[bytes]:
-    """The value of each list that has elements: its pieces, which follow each other, with the delimiter between."""
+    """Return the value of each list that has elements: its consecutive pieces, with the delimiter between them."""
     if not len(pieces):
         return []
     last = np.append(owner[1:] != owner[:-1], True)
@@ -107,9 +110,9 @@ def join(pieces: Rows, owner: Int64s, delimiter: bytes) -> list[bytes]:
         start[:, 0], size[:, 0] = pieces.start, pieces.size
         start[:, 1] = len(pieces.data) + len(delimiter) * np.arange(len(pieces))
         size[:, 1] = np.where(last, 0, len(delimiter))
-        joined, size = ragged(data, start.ravel(), size.ravel()), size.sum(axis=1)
+        joined, size = gather_ragged(data, start.ravel(), size.ravel()), size.sum(axis=1)
     else:
-        joined, size = ragged(pieces.data, pieces.start, pieces.size), pieces.size
+        joined, size = gather_ragged(pieces.data, pieces.start, pieces.size), pieces.size
     ends = offsets_of(size)[1:][last].tolist()
     whole = joined.to_pybytes()
     return [whole[first:end] for first, end in zip([0, *ends[:-1]], ends, strict=True)]

@@ -1,12 +1,13 @@
-"""Reduce the MANIFEST of a RocksDB database, so that the database opens with some of its tables only.
+"""Reduction of a RocksDB database's MANIFEST, so that the database opens with only some of its tables.
 
-    file      records in blocks of 32 KiB, each behind CRC: u32 LE, size: u16 LE, and a byte: whole, first, middle, last
+    file      records in blocks of 32 KiB, each after CRC: u32 LE, size: u16 LE, and a byte: whole, first, middle, last
     record    a version edit: (tag: varint, the tag's fields)*
-    tag 6     a table leaves:  level, number
-    tag 103   a table arrives: level, number, size, smallest key, largest key, two sequence numbers, (tag, bytes)*, 1
+    tag 6     removes a table: level, number
+    tag 103   adds a table:    level, number, size, smallest key, largest key, two sequence numbers, (tag, bytes)*, 1
 
-A record at the end removes the other tables. Source: RocksDB's ``version_edit.cc`` and
-``log_format.h``; Spark 3.2 has RocksDB 6.20, Spark 4.2 has 9.8.
+A record at the end removes the other tables.
+
+Source: RocksDB's ``version_edit.cc`` and ``log_format.h``; Spark 3.2 has RocksDB 6.20, Spark 4.2 has 9.8.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ _CRC_DELTA = 0xA282EAD8
 _LEAVES, _ARRIVES, _END_OF_TABLE = 6, 103, 1
 _NUMBERS = (2, 3, 4, 9, 10, 203)  # log, next file, last sequence, previous log, oldest log, most column families
 _COMPARATOR, _CURSOR = 1, 5
-_SKIPPED = 1 << 13  # a reader passes over a tag with this bit that it does not know
+_SKIPPED = 1 << 13  # a reader ignores an unknown tag with this bit
 _MAX_RECORD = 16 << 20
 
 
 def keep_tables(folder: Path, tables: Collection[int], kept: Collection[int], where: str) -> None:
     """Remove all ``tables`` but those ``kept`` from the MANIFEST of the database in ``folder``.
 
-    A table is named by its number. Raises CorruptionError if there is no such MANIFEST or one of the tables is not
-    in it, and UnsupportedError for an edit of an unknown kind.
+    A table is identified by its number. Raises CorruptionError if the MANIFEST is missing or lacks one of the tables.
+    Raises UnsupportedError for an edit of an unknown kind.
     """
     current = (folder / "CURRENT").read_bytes()
     name = current.strip().decode(errors="replace")
@@ -51,11 +52,14 @@ def keep_tables(folder: Path, tables: Collection[int], kept: Collection[int], wh
 
 
 def _levels(file: BinaryIO, numbers: Collection[int], where: str) -> dict[int, int]:
-    """Return the level of each table, by the last edit in which it arrives."""
+    """Return the level of each table, from the last edit that adds it.
+
+    Raises CorruptionError if the MANIFEST is damaged or lacks one of the tables.
+    """
     if not numbers:
         return {}
     levels: dict[int, int] = {}
-    # Decoding every edit of a MANIFEST that months of batches have written would take seconds.
+    # Decoding every edit would take seconds after months of batches, so only edits about these tables are decoded.
     about_them = re.compile(b"g[\0-\x3f](?:%s)" % b"|".join(re.escape(_varint(number)) for number in numbers))
     wanted = frozenset(numbers)
     try:
@@ -63,7 +67,7 @@ def _levels(file: BinaryIO, numbers: Collection[int], where: str) -> dict[int, i
             if about_them.search(record):
                 levels |= {number: level for level, number in _arrivals(record, where) if number in wanted}
     except (IndexError, struct.error) as error:
-        raise CorruptionError(f"{where}: its MANIFEST is damaged or cut off") from error
+        raise CorruptionError(f"{where}: its MANIFEST is damaged or truncated") from error
     missing = sorted(wanted - levels.keys())
     if missing:
         raise CorruptionError(f"{where}: {missing[0]:06d}.sst is listed, but the MANIFEST does not have it")
@@ -71,7 +75,7 @@ def _levels(file: BinaryIO, numbers: Collection[int], where: str) -> dict[int, i
 
 
 def _records(file: BinaryIO) -> Iterator[bytes]:
-    """Yield every whole record. RocksDB reads the file next and verifies the checksums."""
+    """Yield every whole record; RocksDB reads the file next and verifies the checksums."""
     gathered: list[bytes] = []
     while block := file.read(_BLOCK):
         position = 0
@@ -90,7 +94,7 @@ def _records(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _arrivals(record: bytes, where: str) -> Iterator[tuple[int, int]]:
-    """Yield the level and the number of each table that arrives in an edit."""
+    """Yield the level and the number of each table that an edit adds."""
     position = 0
 
     def number() -> int:
@@ -131,7 +135,7 @@ def _arrivals(record: bytes, where: str) -> Iterator[tuple[int, int]]:
             while number() != _END_OF_TABLE:
                 skip()
         else:
-            raise UnsupportedError(f"{where}: its MANIFEST has an edit with the tag {tag}, which is unknown")
+            raise UnsupportedError(f"{where}: its MANIFEST has an edit with the unknown tag {tag}")
 
 
 def _append(file: BinaryIO, edit: bytes) -> None:

@@ -1,8 +1,8 @@
-"""RocksDB files read each by itself, for damage: zips, changelogs, and tables.
+"""Verification of single RocksDB files: zips, changelogs, and tables.
 
 Tables are read as Spark reads them: RocksDB opens the snapshot's own database, and verifies the checksum of every block
-that holds entries. What snapshots share is read once: the MANIFEST is changed so that only the tables that no other
-snapshot had are left. RocksDB ignores a damaged filter, and so does this module.
+that holds entries. Tables that snapshots share are read once: the MANIFEST is reduced to the tables that no other
+snapshot had. RocksDB ignores a damaged filter, and so does this module.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 
 from ttlsnap.checkpoint.file_checksums import open_checked
 from ttlsnap.errors import CorruptionError, TtlsnapError, UnsupportedError
-from ttlsnap.filesystem import Directory
+from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.lineage import Lineage
-from ttlsnap.stores.rocksdb import RocksDbStore, changelog
+from ttlsnap.stores.rocksdb import changelog
 from ttlsnap.stores.rocksdb.archive import extract
 from ttlsnap.stores.rocksdb.database import (
     database,
@@ -30,14 +30,15 @@ from ttlsnap.stores.rocksdb.database import (
     storage_errors,
 )
 from ttlsnap.stores.rocksdb.footers import check_footer
+from ttlsnap.stores.rocksdb.form import RocksDbForm
 from ttlsnap.stores.rocksdb.manifest import keep_tables
-from ttlsnap.stores.rocksdb.partition import scratch_folder, verified_keys
+from ttlsnap.stores.rocksdb.partition import scratch_folder, verify_keys
 
-_NEVER = 1 << 62  # versions of a key to read before RocksDB seeks the next key, over blocks that are then not verified
+_NEVER = 1 << 62  # versions of a key before RocksDB seeks the next key, which would skip blocks unverified
 
 
 def damaged_files(
-    store: RocksDbStore, files: Directory, lineage: Lineage, wanted: Collection[str], scratch: str | None
+    store: RocksDbForm, files: Directory, lineage: Lineage, wanted: Collection[str], scratch: str | None
 ) -> Iterator[tuple[str, TtlsnapError]]:
     """See ``StateStore.damaged``."""
     for delta in lineage.deltas:
@@ -73,15 +74,15 @@ def _check(files: Directory, path: str) -> None:
     open_checked(files, path).close()
 
 
-def _read_changelog(store: RocksDbStore, files: Directory, path: str) -> None:
+def _read_changelog(store: RocksDbForm, files: Directory, path: str) -> None:
     for changes in changelog.read_changes(files, path, store.codec):
         if store.row_checksums:
-            verified_keys(changes, store.delimiter, f"{files.root}/{path}")
+            verify_keys(changes, store.delimiter, f"{files.root}/{path}")
 
 
 @dataclass(frozen=True)
 class _Snapshot:
-    """The unpacked zip ``path``, and the name in its database of each table, by the table's path."""
+    """The unpacked zip ``path``; ``names`` has the name of each table in its database, by the table's path."""
 
     files: Directory
     path: str
@@ -89,7 +90,7 @@ class _Snapshot:
     names: Mapping[str, str]
 
     @classmethod
-    def unpack(cls, store: RocksDbStore, files: Directory, path: str, folder: Path) -> _Snapshot:
+    def unpack(cls, store: RocksDbForm, files: Directory, path: str, folder: Path) -> _Snapshot:
         folder.mkdir()
         metadata = extract(files, path, folder)
         keep_harmless_options(folder, store.delimiter, f"{files.root}/{path}")
@@ -122,7 +123,7 @@ def _wrong(snapshot: _Snapshot, tables: Sequence[str], where: str) -> TtlsnapErr
 
 
 def _read_tables(snapshot: _Snapshot, tables: Sequence[str], where: str) -> None:
-    """Open the snapshot's database with these tables alone, and read every entry."""
+    """Open the snapshot's database with only these tables, and read every entry."""
     with tempfile.TemporaryDirectory(dir=snapshot.folder.parent) as scratch:
         folder = Path(scratch) / "database"
         shutil.copytree(snapshot.folder, folder)
@@ -138,7 +139,7 @@ def _read_tables(snapshot: _Snapshot, tables: Sequence[str], where: str) -> None
         settings.tables.set_max_sequential_skip_in_iterations(_NEVER)
         with database(folder, settings, where) as opened:
             if live_tables(opened) != sorted(names):
-                raise CorruptionError(f"{where}: the MANIFEST has other tables than are listed")
+                raise CorruptionError(f"{where}: the MANIFEST and the metadata list different tables")
             for _ in scan(opened, where):
                 pass
 

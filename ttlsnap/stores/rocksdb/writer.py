@@ -1,10 +1,11 @@
-"""Writing a RocksDB snapshot: whole, or as what changed over the tables there are.
+"""Writer of a RocksDB snapshot: in full, or as the changes over the existing tables.
 
-``full``        the entries that are kept go, in their order, into new tables, and these into a new database
-``tombstones``  deletes and new values go into one small table over the old ones, which the new snapshot shares
+``full``        writes the kept entries, in their order, into new tables, and these into a new database
+``tombstones``  writes deletes and new values into one small table over the old ones, which the new snapshot shares
 
-``auto`` begins with tombstones, unless it is known that too much will change. As soon as more has changed than they are
-good for, what was passed over so far is read once more, with the changes in it, and the partition is written whole.
+``auto`` begins with tombstones, unless it is known that too many entries will change. Tombstones are good for a limited
+share of changes. If more entries have changed, the entries so far are read again with their changes, and the partition
+is written in full.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, compress
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import xxhash
 from rocksdict import Rdict, SstFileWriter
 
 from ttlsnap.checkpoint import layout
+from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, TtlsnapError
-from ttlsnap.filesystem import scratch_name
-from ttlsnap.stores import Rewrite, RewriteChoice, StagedFile, Staging, Written
+from ttlsnap.storage.directory import scratch_name
+from ttlsnap.stores.protocols import Moves, Rewrite, RewriteChoice, StagedFile, Staging, Written
 from ttlsnap.stores.rocksdb import archive
+from ttlsnap.stores.rocksdb.batch import RocksDbBatch
 from ttlsnap.stores.rocksdb.database import (
     assemble,
     database,
@@ -43,18 +46,15 @@ from ttlsnap.stores.rocksdb.database import (
 )
 from ttlsnap.stores.rocksdb.files import SPARK_4_0
 from ttlsnap.stores.rocksdb.lists import Elements, join
+from ttlsnap.stores.rocksdb.partition import RocksDbPartition
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.rows import Rows
 
-if TYPE_CHECKING:
-    from ttlsnap.state import StateDescriptor
-    from ttlsnap.stores.rocksdb.partition import Batch, RocksDbPartition
-
 TOMBSTONE_SHARE = 0.1
 _SHARES: dict[str, float] = {"auto": TOMBSTONE_SHARE, "full": 0, "tombstones": math.inf}
-"""The share of a partition's entries up to which changing them in place is cheaper (``docs/performance.md``)."""
+"""The share of changed entries in a partition up to which tombstones are cheaper (``docs/performance.md``)."""
 
-_TABLE_BYTES = 64 << 20  # what Spark's databases split their tables at
+_TABLE_BYTES = 64 << 20  # size at which Spark's databases split their tables
 _VERIFY_AT_ONCE = 4096
 _VERIFY_BYTES = 1 << 20
 _PIECE = 1 << 20
@@ -62,7 +62,7 @@ _entry = struct.Struct("<ii")
 
 
 class RocksDbWriter:
-    """See ``ttlsnap.stores.SnapshotWriter``."""
+    """See ``ttlsnap.stores.protocols.SnapshotWriter``."""
 
     def __init__(
         self,
@@ -106,13 +106,13 @@ class RocksDbWriter:
             for file in self._staged:
                 self._staging.files.remove(file.path)
 
-    def keep(self, batch: Batch) -> None:
+    def keep(self, batch: RocksDbBatch) -> None:
         """See ``SnapshotWriter.keep``."""
         self._count(batch.state, len(batch.raw_keys))
         if self._full:
             self._put(batch.raw_keys, batch.raw_values)
 
-    def change(self, batch: Batch, kept: Int64s, rewritten: Mask, values: Rows) -> None:
+    def change(self, batch: RocksDbBatch, kept: Int64s, rewritten: Mask, values: Rows) -> None:
         """See ``SnapshotWriter.change``."""
         if batch.elements is None:
             new = self._raw_values(batch, kept[rewritten], values.take(rewritten))
@@ -148,19 +148,19 @@ class RocksDbWriter:
         self._changes.add(keys, values)
 
     def _with_moved(self, keys: Sequence[bytes], values: Sequence[Any]) -> tuple[Sequence[bytes], Sequence[Any]]:
-        """The next keys and values, and those before them that have moved there."""
+        """Return the next keys and values, together with the moved entries up to the last of these keys."""
         if not keys or self._next == len(self._moved) or self._moved[self._next][0] > keys[-1]:
             return keys, values
         end = bisect_right(self._moved, keys[-1], self._next, key=itemgetter(0))
         moved, self._next = self._moved[self._next : end], end
-        both = {**dict(zip(keys, values, strict=True)), **dict(moved)}  # one may take the place of what is deleted
+        both = {**dict(zip(keys, values, strict=True)), **dict(moved)}  # a moved entry may replace a deleted one
         return tuple(zip(*sorted(both.items(), key=itemgetter(0)), strict=True))  # type: ignore[return-value]
 
     def _count(self, state: str, entries: int) -> None:
         self._counts[state] = self._counts.get(state, 0) + entries
 
-    def _raw_values(self, batch: Batch, which: Int64s, rows: Rows) -> list[bytes]:
-        """New rows as they are stored, with their checksums where the store has them."""
+    def _raw_values(self, batch: RocksDbBatch, which: Int64s, rows: Rows) -> list[bytes]:
+        """Return new rows as they are stored, with checksums if the store has them."""
         if not len(rows):
             return []
         avro = self._states[batch.state].avro
@@ -175,9 +175,9 @@ class RocksDbWriter:
         return self._partition.stored_values([batch.raw_keys[i] for i in which.tolist()], payload)
 
     def _lists(
-        self, batch: Batch, elements: Elements, kept: Int64s, rewritten: Mask, values: Rows
+        self, batch: RocksDbBatch, elements: Elements, kept: Int64s, rewritten: Mask, values: Rows
     ) -> tuple[Int64s, Mask, list[bytes]]:
-        """What becomes of whole lists: which of them are kept, which of those have a new value, and the new values."""
+        """Return which whole lists are kept, which of those have a new value, and the new values."""
         owner, count = elements.owner, len(batch.raw_keys)
         left = np.bincount(owner[kept], minlength=count)
         touched = left != np.bincount(owner, minlength=count)
@@ -193,7 +193,10 @@ class RocksDbWriter:
         return kept_lists, touched[kept_lists], join(pieces, owner[kept_here], self._partition.store.delimiter)
 
     def _write_whole(self, last: bytes) -> None:
-        """Too much has changed: write whole what was only patched so far, up to the key ``last``, and go on so."""
+        """Change from tombstones to writing in full, because too many entries have changed.
+
+        The entries up to the key ``last`` are read again with their changes.
+        """
         self._full = True
         self._require_room()
         base, where = self._partition.base, self._partition.where
@@ -203,7 +206,10 @@ class RocksDbWriter:
                 self._put(keys, values)
 
     def _require_room(self) -> None:
-        """What is written whole is at most about as large as what there is."""
+        """Raise StorageError unless there is room for a full snapshot.
+
+        It is at most about as large as the old one.
+        """
         size = sum(file.size for file in self._partition.lineage.shared)
         require_room(self._folder, size + size // 4)
 
@@ -216,7 +222,7 @@ class RocksDbWriter:
         return written
 
     def _last_moved(self) -> None:
-        """Write what has moved behind all other entries."""
+        """Write the moved entries that come after all other entries."""
         rest = self._moved[self._next :]
         self._next = len(self._moved)
         if rest:
@@ -247,7 +253,7 @@ class RocksDbWriter:
         return written
 
     def _stage(self, folder: Path, local: list[str], shared: dict[str, archive.SharedFile]) -> Written:
-        """Stage the new tables of the closed database in ``folder``, and the zip that names all it consists of."""
+        """Stage the new tables of the closed database in ``folder``, and the zip that names all its tables."""
         partition = self._partition
         home = partition.lineage.new_snapshot.rpartition("/")[0]
         new, sizes = [], []
@@ -286,12 +292,12 @@ class RocksDbWriter:
         return "full" if self._full else "tombstones"
 
     def _document(self, listed: list[dict[str, Any]]) -> dict[str, Any]:
-        """The new snapshot's metadata, with the facts that the old one has."""
+        """Return the new snapshot's metadata, with the facts of the old one."""
         metadata = self._partition.metadata
         if metadata is None:
             return {"sstFiles": listed, "numKeys": sum(self._counts.values())}
         document = {**metadata.document, "sstFiles": listed}
-        document.pop("logFiles", None)  # of no use to a database that has its tables
+        document.pop("logFiles", None)  # not needed by a database that has its tables
         if metadata.entries is not None:
             internal = sum(count for state, count in self._counts.items() if state in metadata.internal)
             document["numKeys"] = sum(self._counts.values()) - internal
@@ -300,7 +306,7 @@ class RocksDbWriter:
         return document
 
     def _recount(self, written: Written) -> None:
-        """Open what was staged, from its files alone, and read it: it must hold what was written, byte for byte."""
+        """Open the staged files alone and read them; raise CorruptionError unless every byte is as written."""
         with self._reopened(written) as (new, where):
             count, digests = 0, (xxhash.xxh3_128(), xxhash.xxh3_128())
             for keys, values in scan(new, where):
@@ -309,18 +315,18 @@ class RocksDbWriter:
             wanted = sum(self._counts.values())
             if count != wanted or [d.digest() for d in digests] != [d.digest() for d in self._digests]:
                 raise CorruptionError(
-                    f"{where}: {wanted} entries were staged and {count} read back, or their bytes differ; the disk or "
-                    "the memory of this machine cannot be trusted. Nothing was published"
+                    f"{where}: {wanted} entries were staged and {count} read back, or their bytes differ. Nothing was "
+                    "published. Check the disk and the memory of this machine"
                 )
 
     def _look_up(self, written: Written) -> None:
-        """Open what was staged, and look up everything that was to change."""
+        """Open the staged files and look up every change; raise CorruptionError if one is missing."""
         with self._reopened(written) as (new, where):
             for keys, values in self._changes.read():
                 if new.get(list[Any](keys)) != values:
                     raise CorruptionError(
-                        f"{where}: not every change is found in what was staged; the disk or the memory of this "
-                        "machine cannot be trusted. Nothing was published"
+                        f"{where}: the staged file lacks a change. Nothing was published. Check the disk and the "
+                        "memory of this machine"
                     )
 
     @contextlib.contextmanager
@@ -346,7 +352,7 @@ class RocksDbWriter:
 
 
 def _update(digests: tuple[Any, Any], keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-    """Sum up keys and values, whatever pieces they come in."""
+    """Update the digests of keys and values, which do not depend on the split into pieces."""
     for digest, pieces in zip(digests, (keys, values), strict=True):
         digest.update(b"".join(pieces))
 
@@ -360,13 +366,13 @@ class _Tables:
         self._writer: SstFileWriter | None = None
 
     def put(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """Entries, in the order of their keys."""
-        if keys:  # RocksDB makes no table without an entry
+        """Write entries, in the order of their keys."""
+        if keys:  # RocksDB does not write a table without an entry
             with self._table() as writer:
                 deque(map(writer.__setitem__, keys, values), maxlen=0)
 
     def patch(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        """New values, and deletes where there is none, in the order of their keys."""
+        """Write new values, or deletes where the value is None, in the order of their keys."""
         if keys:
             with self._table() as writer:
                 for key, value in zip(keys, values, strict=True):
@@ -386,7 +392,7 @@ class _Tables:
                 self.close()
 
     def close(self) -> list[Path]:
-        """The tables, complete; those without an entry are not made."""
+        """Complete the tables and return their paths; a table without an entry is not written."""
         if self._writer is not None:
             self._writer.finish()
             self._writer = None
@@ -394,7 +400,7 @@ class _Tables:
 
 
 class _Changes:
-    """Every changed key with its new value, or none, kept in a file until they are looked up again."""
+    """Every changed key with its new value or None, kept in a file until it is looked up again."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -423,7 +429,7 @@ class _Changes:
 
 
 def _move(source: Path, staging: Staging, target: str) -> StagedFile:
-    """Bring a file from the scratch folder to its staging place."""
+    """Move a file from the scratch folder to its place in the staging folder."""
     path = scratch_name(staging.place(target))
     size, digest = source.stat().st_size, _digest_of(source)
     staging.files.mkdirs(path.rpartition("/")[0])
@@ -440,7 +446,7 @@ def _digest_of(path: Path) -> str:
 
 
 def _superseded(partition: RocksDbPartition) -> tuple[str, ...]:
-    """The tables of the snapshot that is being replaced which no older one uses."""
+    """Return the tables of the replaced snapshot that no older snapshot uses."""
     lineage, files = partition.lineage, partition.files
     if lineage.snapshot is None or lineage.snapshot.path != lineage.new_snapshot:
         return ()
@@ -454,5 +460,21 @@ def _superseded(partition: RocksDbPartition) -> tuple[str, ...]:
         try:
             tables -= {file.path for file in archive.read_metadata(files, path).files}
         except TtlsnapError:
-            return ()  # what a damaged snapshot uses is not known, and nothing is taken from it
+            return ()  # a damaged snapshot may use any of the tables, so none is superseded
     return tuple(sorted(tables))
+
+
+class WritablePartition(RocksDbPartition):
+    """A partition for which a new snapshot can be written."""
+
+    def writer(
+        self,
+        staging: Staging | None,
+        rewrite: RewriteChoice,
+        states: Mapping[str, StateDescriptor],
+        moves: Mapping[str, Moves],
+        changes: int = 0,
+    ) -> RocksDbWriter:
+        """See ``StoredPartition.writer``."""
+        moved = {name: list(self.moved(states[name], which)) for name, which in moves.items()}
+        return RocksDbWriter(self, staging, rewrite, states, moved, changes)

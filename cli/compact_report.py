@@ -1,0 +1,164 @@
+"""The report of a compaction for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from ttlsnap.cli.output import MISSING, name_target, number, share, size, table
+from ttlsnap.cli.tabular import TextTable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ttlsnap.compaction.report import CompactionReport, Counts, StateReport
+
+_WAYS = {"full": "written whole", "tombstones": "written as tombstones over the old files", "untouched": "untouched"}
+_NUMBERS = ("entries", "kept", "dropped", "rewritten", "before", "after")
+# The parts that a table leaves out, one after another, until it is narrow enough.
+_SPARE = ("clock", "time of day", "operator name", "rewritten", "state", "kept", "before", "oldest")
+
+
+def show_report(out: Console, report: CompactionReport, *, tables: bool = True, target: str | None = None) -> None:
+    """Print what a run did, and what to do next. ``target`` is named if it is one of several."""
+    from ttlsnap.expired.receivers import describe_place
+
+    if tables:
+        show_counts(out, report)
+    lines = []
+    if report.dry_run:
+        lines.append("Dry run: nothing was changed. Without --dry-run, ttlsnap publishes this.")
+    elif not report.published:
+        lines.append("Nothing was changed.")
+    elif report.output is not None:
+        lines.append(f"A new checkpoint is at {report.output}; {report.target} is unchanged.")
+        lines.append(f'Next: start the query with the checkpoint location "{report.output}".')
+    else:
+        lines.append(f"Published as run {report.run}. The replaced files are in {report.backup}")
+        if report.expired_to is not None and report.totals.dropped and not report.warnings:
+            lines.append(f"The dropped entries are archived {describe_place(report.expired_to, report.run)}")
+        lines.append(
+            f"Next: restart the query. To undo the run before that: ttlsnap rollback {report.target} --stopped"
+        )
+    lines[0] = name_target(lines[0], target)
+    out.print("\n".join(lines))
+
+
+def show_counts(out: Console, report: CompactionReport) -> None:
+    """Print a table of the states, a line with the totals, and notes."""
+    from ttlsnap.clock import iso
+
+    out.print(f"{report.target}, batch {report.batch}, now {iso(report.now_us)} ({report.now_source})")
+    states = [state for state in report.states if state.state.role == "primary" or state.counts.entries is not None]
+    out.print(fit_table(states, out.width))
+    out.print(_total(report.totals))
+    _show_notes(out, report)
+
+
+def fit_table(states: Sequence[StateReport], width: int) -> TextTable:
+    """Return the table of the states; one that is wider than ``width`` has fewer columns, and shorter cells."""
+    made = _table(states, ())
+    for spared in range(1, len(_SPARE) + 1):
+        if made.width <= width:
+            break
+        made = _table(states, _SPARE[:spared])
+    return made
+
+
+def _table(states: Sequence[StateReport], spared: Sequence[str]) -> TextTable:
+    columns: dict[str, Callable[[StateReport], str | Text]] = {
+        "operator": lambda s: _operator(s, "operator name" not in spared),
+        "state": _place,
+        "timestamp": lambda s: _field(s, "clock" not in spared),
+        "oldest": lambda s: _oldest(s, 10 if "time of day" in spared else 19),
+        "entries": lambda s: number(s.counts.entries),
+        "kept": lambda s: number(s.counts.kept),
+        "dropped": lambda s: Text(number(s.counts.dropped), "yellow" if s.counts.dropped else ""),
+        "rewritten": lambda s: number(s.counts.rewritten),
+        "before": lambda s: size(s.counts.bytes_before),
+        "after": lambda s: size(s.counts.bytes_after),
+    }
+    keep = {
+        "state": any(_place(state) != "default" for state in states),
+        "rewritten": any(state.counts.rewritten for state in states),
+    }
+    shown = [name for name in columns if name not in spared or keep.get(name)]
+    made = table(*shown, right=_NUMBERS)
+    for state in states:
+        made.add_row(*(columns[name](state) for name in shown))
+    return made
+
+
+def _operator(state: StateReport, with_name: bool) -> str:
+    name = state.state.operator_name if with_name else None
+    return f"{state.state.operator} {name}" if name else str(state.state.operator)
+
+
+def _place(state: StateReport) -> str:
+    name = state.state
+    return name.store if name.state == "default" else f"{name.store}.{name.state}"
+
+
+def _field(state: StateReport, with_clock: bool) -> str:
+    """Return the field, and the clock that it was compared with."""
+    if state.timestamp is None:
+        return MISSING
+    return f"{state.timestamp} ({state.time} time)" if state.time and with_clock else state.timestamp
+
+
+def _oldest(state: StateReport, length: int) -> str:
+    from ttlsnap.clock import iso
+
+    return (iso(state.oldest_us) or MISSING)[:length]
+
+
+def _total(counts: Counts) -> Text:
+    """Return the line with the totals, and the share that was saved."""
+    dropped = Text(f"dropped {number(counts.dropped)} of {number(counts.entries)} entries")
+    if counts.dropped:
+        dropped.append(f" ({share(counts.dropped, counts.entries)})")
+        dropped.stylize("yellow")
+    parts = [dropped]
+    if counts.rewritten:
+        parts.append(Text(f"rewritten {number(counts.rewritten)}"))
+    if counts.bytes_before and counts.bytes_after is not None:
+        files = f"{size(counts.bytes_before)} before, {size(counts.bytes_after)} after"
+        saved = counts.bytes_before - counts.bytes_after
+        parts.append(Text(f"{files} ({share(saved, counts.bytes_before)} saved)" if saved > 0 else files))
+    return Text("Total: ") + Text("; ").join(parts)
+
+
+def _show_notes(out: Console, report: CompactionReport) -> None:
+    for state in report.states:
+        operator = f"operator {state.state.operator}"
+        place = state.state.state if state.state.state != "default" else state.state.store
+        name = "" if place == "default" else f", {place},"
+        if state.left_alone and state.state.role == "primary":
+            out.print(f"{operator}{name} is not changed: {state.left_alone}")
+        if state.rewrites:
+            ways = ", ".join(f"{number(count)} {_WAYS[way]}" for way, count in state.rewrites.items() if count)
+            out.print(f"{operator}, partitions: {ways}")
+        if state.null_timestamps:
+            entries = (
+                "1 entry that has"
+                if state.null_timestamps == 1
+                else f"{number(state.null_timestamps)} entries that have"
+            )
+            out.print(f"{operator}: kept {entries} no timestamp")
+        if state.unclosed:
+            groups = f"{operator}: {number(state.unclosed)} of the dropped groups"
+            if state.state.timeout:
+                out.print(f"{groups} still had a timeout ahead, which will never fire")
+            else:
+                out.print(f"{groups} are ahead of the watermark; a query in append mode will never emit them")
+        if state.unmatched:
+            out.print(
+                f"{operator}: {number(state.unmatched)} of the dropped rows of the {state.state.side} side have not "
+                "matched; an outer join will never emit them"
+            )
+        if state.counts.dropped and state.counts.dropped == state.counts.entries and state.state.role == "primary":
+            out.print(Text(f"{operator}: every entry is dropped. Check the field and its unit", "yellow"))
+    why = f" ({report.engine_reason})" if report.engine_reason else ""
+    out.print(f"{report.engine} engine{why}, {report.seconds:.1f} s")

@@ -1,0 +1,64 @@
+"""What the parts of a comparison share: the two contracts, the renames, and the findings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ttlsnap.check.findings import Finding, Place
+from ttlsnap.check.outcomes import Outcome
+from ttlsnap.contract import Contract
+from ttlsnap.contract.model import SCHEMA_CHECK
+
+
+@dataclass
+class Report:
+    """What a comparison has found so far, and a line for each thing that it could not compare."""
+
+    findings: list[Finding] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
+
+    def add(self, outcome: Outcome, place: Place, old: object = None, new: object = None, **words: object) -> None:
+        """Add the finding ``outcome``. ``old`` and ``new`` are what is there, None for what is not."""
+        was, now = (None if value is None else str(value) for value in (old, new))
+        if "side" in words:
+            words["SIDE"] = str(words["side"]).upper()
+        row = outcome.fill({"old": was, "new": now, **words})
+        self.findings.append(Finding(row.code, row.verdict, place, was, now, row.message, row.spark, row.fix))
+
+    def cannot_compare(self, line: str) -> None:
+        """Say once that something could not be compared."""
+        if line not in self.unseen:
+            self.unseen.append(line)
+
+
+@dataclass
+class Comparison(Report):
+    """An old contract and a new one. ``renamed`` has the user's new names of columns that are the same, by old name."""
+
+    old: Contract = field(kw_only=True)
+    new: Contract = field(kw_only=True)
+    renamed: Mapping[str, str] = field(kw_only=True)
+
+    def in_new_names(self, text: str) -> str:
+        """Return a text of the old contract with renamed columns under their new names."""
+        if not self.renamed:
+            return text
+        either = "|".join(re.escape(name) for name in sorted(self.renamed, key=len, reverse=True))
+        # A name before a parenthesis is a function, one after a number is a unit: neither is a column.
+        return re.sub(rf"(?<!\w)(?<!\d )(?:{either})(?!\w|\()", lambda match: self.renamed[match[0]], text)
+
+    @property
+    def unchecked(self) -> bool:
+        """Whether the new query's session switches Spark's own comparison of schemas off."""
+        return self.new.conf.get(SCHEMA_CHECK, "true").lower() == "false"
+
+
+def parse_version(text: str) -> tuple[int, int]:
+    """Return the version; of a range the lowest, and 3.5 if only "before 4.0" is known."""
+    if text.startswith("<"):
+        return 3, 5
+    found = re.search(r"(\d+)\.(\d+)", text)
+    assert found is not None, text  # as the contract's JSON Schema has it
+    return int(found[1]), int(found[2])

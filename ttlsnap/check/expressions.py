@@ -1,0 +1,173 @@
+"""The expressions in a query's plan, compared as texts: do two of them compute the same value?
+
+Spark writes an expression in one way, so that equal texts are equal expressions. Where a difference does not matter to
+the state, these functions see through it: casts, the order of an equation, functions that share a buffer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import permutations
+
+# A cast whose operand is not a cast. What a cast loses shows as another type, except in a cast back and forth.
+_CAST = re.compile(
+    r"\bcast\(((?:(?!\bcast\()[^()]|(?<!\bcast)\((?:(?!\bcast\()[^()])*\))*) as (?:bigint|double|string|timestamp)\)"
+)
+_BALANCED = r"(?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*"
+_WHOLE_CAST = re.compile(rf"cast\(({_BALANCED}) as (?:bigint|double|string|timestamp)\)")
+# count() counts values that are not null, and a cast may turn a value into null.
+_AGGREGATE = re.compile(r"(?!count\()(\w+)\((.*)\)", re.DOTALL)
+_COUNT = re.compile(r"count\([\w.]+\)")
+_NULLS = re.compile(r"\b(?:coalesce|nullif|nvl|ifnull)\(((?:[^(),]|\([^()]*\))+), (?:[^(),]|\([^()]*\))+\)")
+_EQUATION = re.compile(r"\(([\w.]+) = ([\w.]+)\)")
+
+# The second aggregate reads the first one's buffer correctly.
+_SAME_BUFFER = ((r"collect_list(\(.*\))", r"collect_set(\(.*\))"),)
+# The same once the group gets a new row.
+_SAME_BUFFER_WITH_A_ROW = (
+    (r"first(\(.*, false\))", r"last(\(.*, false\))"),  # these take nulls, too
+    (r"sum\(([\w.]+)\)", r"sum\(coalesce\(([\w.]+), (?:cast\()?0(?: as \w+\))?\)\)"),
+)
+
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+_SPAN = r"INTERVAL '(?P<{0}>\d+)' (?P<{0}_unit>SECOND|MINUTE|HOUR|DAY)"
+_TIME_RANGE = re.compile(
+    rf"between\((?P<what>[\w.]+), cast\((?P<of>[\w.]+) - {_SPAN.format('back')} as timestamp\), "
+    rf"cast\((?P<too>[\w.]+) \+ {_SPAN.format('on')} as timestamp\)\)"
+)
+
+
+def is_window(text: str) -> bool:
+    """Return whether an expression is a window of any kind."""
+    return text.startswith(("window(", "session_window("))
+
+
+def is_session(text: str) -> bool:
+    """Return whether an expression is a session window."""
+    return text.startswith("session_window(")
+
+
+def are_same(was: str, now: str, *, same_sources: bool, aggregate: bool = False) -> bool:
+    """Return whether two texts mean the same column, or the same ``aggregate``. A changed type is another finding.
+
+    A cast around the whole, or around an aggregate's argument, does not matter. An inner cast does, unless the types
+    of the sources changed, for which Spark inserts it.
+    """
+    if _without_outer_cast(was, aggregate) == _without_outer_cast(now, aggregate):
+        return True
+    return not same_sources and differ_by_casts(was, now)
+
+
+def differ_by_casts(was: str, now: str) -> bool:
+    """Return whether two texts are the same apart from casts."""
+    return _without_casts(was) == _without_casts(now)
+
+
+def differ_for_null(was: str, now: str) -> bool:
+    """Return whether two texts are the same apart from casts and from what they do with nulls."""
+    return _without_nulls(was) == _without_nulls(now)
+
+
+def differ_in_counted_nulls(was: str, now: str) -> bool:
+    """Return whether one is ``count(*)`` and the other counts the values of a column that are not null."""
+    return "count(1)" in (was, now) and bool(_COUNT.fullmatch(was) and _COUNT.fullmatch(now))
+
+
+def _without_outer_cast(text: str, aggregate: bool) -> str:
+    if whole := _WHOLE_CAST.fullmatch(text):
+        return whole[1]
+    if aggregate and (of := _AGGREGATE.fullmatch(text)) and (whole := _WHOLE_CAST.fullmatch(of[2])):
+        return f"{of[1]}({whole[1]})"
+    return text
+
+
+def _without_casts(text: str) -> str:
+    return _CAST.sub(r"\1", text)
+
+
+def _without_nulls(text: str) -> str:
+    return _without_casts(_NULLS.sub(r"\1", text))
+
+
+def reads_same_buffer(was: str, now: str, *, needs_a_row: bool) -> bool:
+    """Return whether an aggregate reads another's buffer correctly.
+
+    ``needs_a_row``: the query emits only groups that got a new row.
+    """
+    for old, new in _SAME_BUFFER + (_SAME_BUFFER_WITH_A_ROW if needs_a_row else ()):
+        before, after = re.fullmatch(old, was), re.fullmatch(new, now)
+        if before and after and before.groups() == after.groups():
+            return True
+    return False
+
+
+def is_longer(was: str, now: str) -> bool:
+    """Return whether the span at the end of ``now`` is known to be longer than that of ``was``."""
+    spans = []
+    for text in (was, now):
+        found = re.search(r"(\d+) (second|minute|hour|day|week)s?\)?$", text)
+        if found is None:
+            return False
+        spans.append(int(found[1]) * _SECONDS[found[2]])
+    return spans[1] > spans[0]
+
+
+def are_narrower(before: Sequence[str], after: Sequence[str]) -> bool:
+    """Return whether two lists of conditions differ only in a time range, which has become shorter."""
+    if len(before) != len(after):
+        return False
+    for was, now in zip(before, after, strict=True):
+        if was == now:
+            continue
+        old, new = _TIME_RANGE.fullmatch(was), _TIME_RANGE.fullmatch(now)
+        if not old or not new or any(old[name] != new[name] for name in ("what", "of", "too")):
+            return False
+        spans = [[int(m[n]) * _SECONDS[m[f"{n}_unit"].lower()] for n in ("back", "on")] for m in (old, new)]
+        if any(span > most for most, span in zip(*spans, strict=True)):
+            return False
+    return True
+
+
+def find_different(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """Return the texts that only one of two lists has.
+
+    A function that gets more columns after the old ones is the same function.
+    """
+    lines = (Counter(_EQUATION.sub(_in_one_order, text) for text in side) for side in (before, after))
+    gone, come = (list((one - two).elements()) for one, two in permutations(lines))
+    for text in tuple(gone):
+        more = next((other for other in come if " of " in text and other.startswith(f"{text}, ")), None)
+        if more is not None:
+            gone.remove(text)
+            come.remove(more)
+    if not gone + come:
+        # The order of two functions matters.
+        calls = [[text.partition(" of ")[0] for text in side if " of " in text] for side in (before, after)]
+        return [] if calls[0] == calls[1] else calls[1]
+    return gone + come
+
+
+def _in_one_order(equation: re.Match[str]) -> str:
+    return "({} = {})".format(*sorted(equation.groups()))
+
+
+def find_rename(was: str, now: str, before: Sequence[str], after: Sequence[str]) -> tuple[str, str] | None:
+    """Return the old and the new name if one column of the sources has another name, and that is all.
+
+    ``before`` and ``after`` are the lines of the sources.
+    """
+    gone = [name for name in _names_in(was) if _has_column(before, name) and not _has_column(after, name)]
+    come = [name for name in _names_in(now) if _has_column(after, name) and not _has_column(before, name)]
+    if len(gone) == len(come) == 1 and re.sub(rf"\b{re.escape(gone[0])}\b", come[0], was) == now:
+        return gone[0], come[0]
+    return None
+
+
+def _names_in(text: str) -> set[str]:
+    return set(re.findall(r"[A-Za-z_]\w*", text))
+
+
+def _has_column(sources: Sequence[str], name: str) -> bool:
+    return any(re.search(rf"(?:^|[ ,]){re.escape(name)} \w", source) for source in sources)

@@ -1,0 +1,55 @@
+"""The Python functions of a query, old against new: a digest shows that one changed, not whether that matters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ttlsnap.check.comparison import Comparison
+from ttlsnap.check.findings import Place
+from ttlsnap.check.outcomes import FUNCTION_ADDED, FUNCTION_CHANGED, FUNCTION_REMOVED, FUNCTION_RENAMED
+from ttlsnap.contract import OperatorContract
+from ttlsnap.contract.functions import BODY, NAMES, NOT_WHOLE
+
+
+def find_changed_parts(old: OperatorContract, new: OperatorContract) -> Mapping[tuple[str, str], Sequence[str]] | None:
+    """Return the functions of two operators by their old and new names, with the parts that changed.
+
+    A function that only one operator has is paired with an empty name, and its whole body counts as changed. A part
+    that only one of two processors has counts as changed. None if a contract does not describe its functions.
+    """
+    if old.functions is None or new.functions is None:
+        return None
+    before, after = old.functions, new.functions
+    pairs = [(name, name) for name in sorted(before.keys() & after.keys())]
+    gone, come = sorted(before.keys() - after.keys()), sorted(after.keys() - before.keys())
+    pairs += zip(gone, come, strict=False)
+    found = {(was, now): _changed_parts(before[was], after[now]) for was, now in pairs}
+    return {
+        **found,
+        **{(was, ""): [BODY] for was in gone[len(come) :]},
+        **{("", now): [BODY] for now in come[len(gone) :]},
+    }
+
+
+def _changed_parts(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    parts = sorted(part for part in before.keys() | after.keys() if before.get(part) != after.get(part))
+    # Variables are compared by name elsewhere; changed names count only if nothing else changed.
+    return parts if parts == [NAMES] else [part for part in parts if part != NAMES]
+
+
+def compare_functions(both: Comparison, place: Place, old: OperatorContract, new: OperatorContract) -> None:
+    """Report every function that changed, and those whose code a contract does not have completely."""
+    if old.functions is None or new.functions is None:
+        both.cannot_compare("Python functions: one of the contracts does not describe them")
+    for name, digests in {**(old.functions or {}), **(new.functions or {})}.items():
+        if any(digest.endswith(NOT_WHOLE) for digest in digests.values()):
+            both.cannot_compare(
+                f"all of {name}: some code that it names or imports was not available when its contract was created"
+            )
+    for (was, now), parts in (find_changed_parts(old, new) or {}).items():
+        if parts and parts != [NAMES]:
+            at = place.at(field=f"{now}.{', '.join(parts)}" if list(parts) != [BODY] else now or was)
+            outcome = FUNCTION_CHANGED if was and now else FUNCTION_REMOVED if was else FUNCTION_ADDED
+            both.add(outcome, at, was or None, now or None, parts=", ".join(parts))
+        elif was != now:
+            both.add(FUNCTION_RENAMED, place, was, now)

@@ -1,0 +1,68 @@
+"""A join of two streams, old against new: its sides, type and condition, and the columns of its buffered rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ttlsnap.check.comparison import Comparison
+from ttlsnap.check.expressions import are_narrower, are_same, differ_for_null
+from ttlsnap.check.findings import Place
+from ttlsnap.check.outcomes import (
+    JOIN_COLUMN_CHANGED,
+    JOIN_COLUMN_NULLS,
+    JOIN_COLUMNS_SWAPPED,
+    JOIN_CONDITION,
+    JOIN_FROM_SEMI,
+    JOIN_MAYBE_SIDES,
+    JOIN_RANGE_NARROWER,
+    JOIN_SIDES,
+    JOIN_TYPE,
+)
+from ttlsnap.check.query_plan import QueryPlan, look_swapped
+
+
+def are_sides_swapped(both: Comparison, place: Place, before: QueryPlan, after: QueryPlan) -> bool:
+    """Report sides that changed places, or seem to. Return whether they certainly did: nothing else compares then."""
+    old, new = (tuple(plan.sides.values()) for plan in (before, after))
+    exactly = old != new and old == new[::-1]
+    if before.join and (exactly or look_swapped(old, new)):
+        texts = ("; ".join(plan.sides["left"]) for plan in (before, after))
+        both.add(JOIN_SIDES if exactly else JOIN_MAYBE_SIDES, place, *texts)
+    return bool(before.join) and exactly
+
+
+def compare_joins(both: Comparison, place: Place, before: QueryPlan, after: QueryPlan) -> None:
+    """Report another type, and another condition."""
+    if before.join != after.join:
+        both.add(JOIN_FROM_SEMI if before.join == "LeftSemi" else JOIN_TYPE, place, before.join, after.join)
+    if Counter(before.where) != Counter(after.where):
+        narrower = are_narrower(sorted(before.where), sorted(after.where))
+        texts = (" and ".join(plan.where) or "none" for plan in (before, after))
+        both.add(JOIN_RANGE_NARROWER if narrower else JOIN_CONDITION, place, *texts)
+
+
+def compare_rows(
+    both: Comparison,
+    place: Place,
+    side: str,
+    before: tuple[QueryPlan, Sequence[str]],
+    after: tuple[QueryPlan, Sequence[str]],
+) -> None:
+    """Report the columns of one side's buffered rows that have another meaning, by position.
+
+    ``before`` and ``after`` are each a plan, and the names of the columns.
+    """
+    (plan, names), (new_plan, new_names) = before, after
+    was = [plan.columns.get(f"{side}.{both.in_new_names(name)}", name) for name in names]
+    now = [new_plan.columns.get(f"{side}.{name}", name) for name in new_names]
+    if was == now or len(was) != len(now):
+        return
+    if Counter(was) == Counter(now):
+        both.add(JOIN_COLUMNS_SWAPPED, place.at(field="value"), ", ".join(names), ", ".join(new_names))
+        return
+    same_sources = plan.sources == new_plan.sources
+    for name, old_meaning, new_meaning in zip(new_names, was, now, strict=True):
+        if not are_same(old_meaning, new_meaning, same_sources=same_sources):
+            outcome = JOIN_COLUMN_NULLS if differ_for_null(old_meaning, new_meaning) else JOIN_COLUMN_CHANGED
+            both.add(outcome, place.at(field=f"value.{name}"), old_meaning, new_meaning, name=name)

@@ -1,0 +1,126 @@
+"""The parts of a query's plan, and whether two plans can be compared."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ttlsnap.check.comparison import Comparison, parse_version
+from ttlsnap.check.functions import find_changed_parts
+from ttlsnap.contract import OperatorContract
+
+_KEYS = ("group by ", "key ", "on ")
+_SIDES = re.compile(r"((?:(?:left|right): )*)(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class QueryPlan:
+    """The lines of a plan, sorted by subject."""
+
+    keys: tuple[str, ...]
+    aggregates: tuple[str, ...]
+    columns: dict[str, str]
+    join: str | None
+    where: tuple[str, ...]
+    limit: str | None
+    timeout: str | None
+    watermarks: tuple[str, ...]
+    filters: tuple[str, ...]
+    upstream: tuple[str, ...]
+    sources: tuple[str, ...]
+    sides: dict[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, lines: Sequence[str]) -> QueryPlan:
+        parts = [match.groups() for line in lines if (match := _SIDES.match(line))]
+
+        def having(*heads: str) -> tuple[str, ...]:
+            return tuple(side + line[len(head) :] for side, line in parts for head in heads if line.startswith(head))
+
+        columns = {}
+        for side in ("left", "right", "input"):
+            for text in having(f"{side} "):
+                name, _, meaning = text.partition(" = ")
+                columns[f"{side}.{name}"] = meaning or name
+        return cls(
+            keys=having(*_KEYS),
+            aggregates=having("aggregate "),
+            columns=columns,
+            join=next(iter(having("join ")), None),
+            where=having("where "),
+            limit=next(iter(having("limit ")), None),
+            timeout=next(iter(having("timeout ")), None),
+            watermarks=having("watermark "),
+            filters=having("filter "),
+            upstream=(*having("through "), *(f"union {text}" for text in having("union ") if _is_used(text, parts))),
+            sources=having("from "),
+            sides={side: tuple(line for head, line in parts if head.startswith(side)) for side in ("left", "right")},
+        )
+
+    @property
+    def computed(self) -> tuple[str, ...]:
+        """The expressions whose values are in the state."""
+        return (*self.keys, *self.aggregates, *self.columns.values())
+
+
+def _is_used(union: str, parts: Sequence[tuple[str, ...]]) -> bool:
+    """Return whether the operator uses the column to which a branch of a union gives another value."""
+    name = re.compile(rf"(?<!\w){re.escape(union.partition(' = ')[0])}(?!\w)")
+    own = (line for _, line in parts if not line.startswith(("union ", "from ")))
+    return any(map(name.search, own))
+
+
+def can_compare_plans(both: Comparison, old: OperatorContract, new: OperatorContract) -> bool:
+    """Return whether the plans of two operators can be compared; if not, the report says so."""
+    if old.plan is None or new.plan is None:
+        names = [name for name, o in (("old", old), ("new", new)) if o.plan is None]
+        both.cannot_compare(
+            "what the query computes (input columns, windows, gaps, delays, TTLs, functions): the "
+            f"{' and the '.join(names)} contract {'has' if len(names) == 1 else 'have'} no plan; create "
+            f"{'it' if len(names) == 1 else 'them'} from the query (ttlsnap contract module:function)"
+        )
+        return False
+    before, after = (contract.planned_by or contract.spark for contract in (both.old, both.new))
+    if parse_version(before) != parse_version(after):
+        both.cannot_compare(
+            f"what the query computes: Spark {before} and {after} write plans differently; compare two contracts that "
+            "one version of Spark created from the query"
+        )
+        return False
+    return True
+
+
+def pair_plans(both: Comparison, old: OperatorContract, new: OperatorContract) -> tuple[QueryPlan, QueryPlan]:
+    """Return the old and the new plan, both in the new names of columns and functions."""
+    after = new.plan or ()
+    called = [
+        (was, now) for (was, now), parts in (find_changed_parts(old, new) or {}).items() if was != now and not parts
+    ]
+    lines = [_rename_functions(line, called) for line in old.plan or ()]
+    renamed = [(line, both.in_new_names(line)) for line in lines]
+    # If several sources have a column of the old name, possibly only one of them renamed it.
+    several = sum("from " in line and line != name for line, name in renamed) > 1
+    before = [line if several and line in after and name not in after else name for line, name in renamed]
+    return QueryPlan.of(before), QueryPlan.of(after)
+
+
+def _rename_functions(line: str, names: Sequence[tuple[str, str]]) -> str:
+    for was, now in names:
+        if was and now:
+            line = re.sub(rf"(?<![\w.~]){re.escape(was)}(?=\(| of )", now.replace("\\", r"\\"), line)
+    return line
+
+
+def look_swapped(old: Sequence[Sequence[str]], new: Sequence[Sequence[str]]) -> bool:
+    """Return whether each of two new plans resembles the other's old plan more than its own, by their words."""
+
+    def common(one: Sequence[str], other: Sequence[str]) -> int:
+        words = (
+            Counter(word for line in lines for word in re.findall(r"\w+|[^\w\s]+", line)) for lines in (one, other)
+        )
+        return (next(words) & next(words)).total()
+
+    straight = common(old[0], new[0]) + common(old[1], new[1])
+    return common(old[0], new[1]) + common(old[1], new[0]) > straight

@@ -1,0 +1,82 @@
+"""State variables of transformWithState, old against new: Spark identifies them by name."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from ttlsnap.check.comparison import Comparison
+from ttlsnap.check.findings import Place
+from ttlsnap.check.outcomes import (
+    TTL_LONGER,
+    TTL_OFF,
+    TTL_ON,
+    TTL_SHORTER,
+    VARIABLE_ADDED,
+    VARIABLE_KIND,
+    VARIABLE_MAYBE_RENAMED,
+    VARIABLE_REMOVED,
+    VARIABLE_RENAMED,
+    VARIABLE_RENAMED_SAME_CODE,
+    VARIABLES_SWAPPED,
+)
+from ttlsnap.contract import StateContract
+from ttlsnap.schema.units import format_duration
+
+States = dict[str, StateContract]
+
+
+def compare_variables(
+    both: Comparison, place: Place, before: States, after: States, *, same_code: bool, names_changed: bool
+) -> None:
+    """Report variables that were added, removed or renamed.
+
+    ``same_code``: the user's code is the same apart from names of variables, and ``names_changed`` if those are not.
+    """
+    own = [[n for n, s in states.items() if s.role == "primary" and s.kind != "timer"] for states in (before, after)]
+    gone = [name for name in own[0] if name not in after and both.renamed.get(name) not in after]
+    come = [name for name in own[1] if name not in before and name not in both.renamed.values()]
+    for name in own[0]:
+        if name not in after and both.renamed.get(name) in after:
+            new_name = both.renamed[name]
+            both.add(VARIABLE_RENAMED, place.at(state=new_name), name, new_name)
+    for was, now in zip(gone, come, strict=False):
+        outcome = VARIABLE_RENAMED_SAME_CODE if same_code else VARIABLE_MAYBE_RENAMED
+        both.add(outcome, place.at(state=now), was, now)
+    if (same_code and names_changed and not gone and not come) or _have_swapped_names(before, after, own):
+        both.add(VARIABLES_SWAPPED, place, ", ".join(own[0]), ", ".join(own[1]))
+    for name in gone[len(come) :]:
+        both.add(VARIABLE_REMOVED, place.at(state=name), name, None)
+    for name in come[len(gone) :]:
+        both.add(VARIABLE_ADDED, place.at(state=name), None, name)
+
+
+def _have_swapped_names(before: States, after: States, own: list[list[str]]) -> bool:
+    """Return whether one variable has the kind and the schema that another one had, and the reverse."""
+    return any(
+        before[one].value != before[two].value
+        and (before[one].kind, before[one].value) == (after[two].kind, after[two].value)
+        and (before[two].kind, before[two].value) == (after[one].kind, after[one].value)
+        for one, two in combinations(sorted(set(own[0]) & set(own[1])), 2)
+    )
+
+
+def is_other_variable(both: Comparison, place: Place, old: StateContract, new: StateContract) -> bool:
+    """Report another kind, and a TTL that was switched on or off. Return whether the layouts differ by that."""
+    if old.kind != new.kind:
+        both.add(VARIABLE_KIND, place, old.kind, new.kind, name=new.name)
+        return True
+    if None not in (old.ttl, new.ttl) and old.ttl != new.ttl:
+        texts = ("ttl" if state.ttl else "no ttl" for state in (old, new))
+        both.add(TTL_ON if new.ttl else TTL_OFF, place, *texts, name=new.name)
+        return True
+    return False
+
+
+def compare_ttl(both: Comparison, place: Place, old: StateContract, new: StateContract) -> None:
+    """Report a TTL that is shorter or longer. Spark stores the expiry time with each value."""
+    if old.ttl and new.ttl and (old.ttl_ms is None) != (new.ttl_ms is None):
+        both.cannot_compare(f"the TTLs of {new.name}: only one of the two contracts has its length")
+    if old.ttl_ms is None or new.ttl_ms is None or old.ttl_ms == new.ttl_ms:
+        return
+    texts = (format_duration(ttl * 1000) for ttl in (old.ttl_ms, new.ttl_ms))
+    both.add(TTL_SHORTER if new.ttl_ms < old.ttl_ms else TTL_LONGER, place, *texts, name=new.name)

@@ -1,0 +1,48 @@
+"""Recognition of checkpoints, with hints about folders that are not checkpoints."""
+
+from __future__ import annotations
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.errors import NotACheckpointError
+from ttlsnap.storage.directory import Directory, each
+
+_DELTA_LOG = "_delta_log"
+_MOST_LOOKED_AT = 10_000
+_MOST_NAMED = 3
+
+
+def require_checkpoint(files: Directory, *folders: str) -> None:
+    """Raise NotACheckpointError if the directory lacks one of ``folders``, by default those of a stateful query."""
+    folders = folders or (layout.OFFSETS, layout.STATE)
+    if files.stat("") is None:
+        raise NotACheckpointError(f"{files.root} does not exist")
+    missing = [name for name in folders if files.stat(name) is None]
+    if missing:
+        raise NotACheckpointError(
+            f"{files.root} is not the checkpoint of a stateful query: it has no {' and no '.join(missing)} folder"
+            f"{_hint(files)}"
+        )
+
+
+def find_checkpoints(files: Directory) -> list[str]:
+    """Return the names of the folders in a directory that are checkpoints of stateful queries."""
+    names = [info.name for info in files.list("")[:_MOST_LOOKED_AT] if info.is_dir]
+
+    def is_checkpoint(name: str) -> bool:
+        return all(files.stat(f"{name}/{folder}") is not None for folder in (layout.OFFSETS, layout.STATE))
+
+    return [name for name, found in zip(names, each(files, is_checkpoint, names), strict=True) if found]
+
+
+def _hint(files: Directory) -> str:
+    """Return a hint: what the directory may be, and which path to name instead."""
+    parent, _, name = files.root.rstrip("/").rpartition("/")
+    if files.stat(_DELTA_LOG) is not None:
+        return ". It is a Delta table; inspect, compact, maintain, history, rollback and check work on tables"
+    if name in (layout.STATE, layout.OFFSETS, layout.COMMITS):
+        return f". Name the checkpoint that it belongs to: {parent}"
+    found = find_checkpoints(files)
+    if found:
+        more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+        return f". It contains checkpoints: {', '.join(found[:_MOST_NAMED])}{more}. Name one of them"
+    return ""

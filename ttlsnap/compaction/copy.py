@@ -1,0 +1,185 @@
+"""``--output``: a complete new checkpoint; the source stays unchanged.
+
+The copy is written in a folder beside its destination and renamed into place as the last step. So the destination is
+complete or absent. The copy has the logs, the sources' logs, the metadata, and only the planned version of the state:
+new snapshots of changed partitions, and the files of unchanged ones.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.metadata import with_schema_paths_under
+from ttlsnap.compaction.plan import Plan
+from ttlsnap.compaction.task import PartitionResult
+from ttlsnap.errors import RefusedError, StorageError, UsageError
+from ttlsnap.interrupts import defer_signals
+from ttlsnap.publishing.journal import report_path
+from ttlsnap.storage.access import PRIVATE_FOLDER, Access, own_access, umask
+from ttlsnap.storage.directory import OWN, Directory
+from ttlsnap.storage.local import LocalDirectory
+from ttlsnap.storage.new_access import access_of_new
+from ttlsnap.storage.open import open_local
+from ttlsnap.storage.uris import is_local
+from ttlsnap.stores.open import lineage_of
+
+_PIECE = 8 << 20
+_ATTEMPT = re.compile(r"\.(snapshot|zip|sst)\.[0-9a-f]{8}\.tmp$")
+
+
+def check_destination(source: str, output: str) -> LocalDirectory:
+    """Return the destination, which is absent or an empty folder, and neither within the source nor around it.
+
+    Raise UsageError otherwise.
+    """
+    destination = open_local(output)
+    found = destination.stat("")
+    if found is not None and (not found.is_dir or destination.list("")):
+        raise UsageError(f"--output {destination.root} exists and is not an empty folder")
+    inner, outer = sorted((Path(source), Path(destination.root)), key=lambda path: -len(path.parts))
+    if is_local(source) and inner.is_relative_to(outer):
+        raise UsageError(f"--output {destination.root} and the checkpoint {source} must not contain each other")
+    return destination
+
+
+def staging_directory(destination: LocalDirectory, run: str) -> LocalDirectory:
+    """Return the folder in which the copy is written."""
+    return LocalDirectory(f"{destination.root}.{run}.ttlsnap")
+
+
+def begin_copy(source: Directory, staging: LocalDirectory) -> None:
+    """Create the folder of the copy for this user alone; missing folders above it get the source's access."""
+    missing = [folder for folder in Path(staging.root).parents if not folder.exists()]
+    access = _access_of_root(source)
+    staging.mkdirs("")
+    for folder in missing:
+        LocalDirectory(str(folder)).set_access("", access)
+    staging.set_access("", own_access(PRIVATE_FOLDER))
+
+
+def share_copy(source: Directory, staging: LocalDirectory) -> bool:
+    """Give the copy the access of the source. Return False if this user may not give it to the source's owner.
+
+    The copy is never more readable than its source, whatever the folders above it allow.
+    """
+    given = _share_below(source, staging, "")
+    return staging.set_access("", _access_of_root(source)) and given
+
+
+def _share_below(source: Directory, staging: LocalDirectory, path: str) -> bool:
+    given = True
+    for info in staging.list(path):
+        inner = f"{path}/{info.name}" if path else info.name
+        if info.is_dir:
+            access = source.access(inner) or source.access("")
+            given &= _share_below(source, staging, inner)
+        else:
+            access = access_of_new(source, inner)
+        given &= staging.set_access(inner, access or own_access((0o777 if info.is_dir else 0o666) & ~umask()))
+    return given
+
+
+def _access_of_root(source: Directory) -> Access:
+    return source.reach("") or own_access(0o777 & ~umask())
+
+
+def write_copy(
+    plan: Plan, results: Iterable[PartitionResult], staging: LocalDirectory, home: str, report: bytes
+) -> None:
+    """Add everything else to ``staging``, which has the new snapshots and will be moved to ``home``."""
+    source = plan.checkpoint.files
+    changed = {(r.operator, r.partition, r.store): r.reused for r in results if r.staged is not None}
+    for operator in plan.checkpoint.operators:
+        for store in operator.stores:
+            for partition in store.partitions:
+                folder = store.directory(partition)
+                staging.mkdirs(folder)
+                kept = changed.get((operator.id, partition, store.name))
+                if kept is None:
+                    lineage = lineage_of(plan.checkpoint, plan.state_store, store, partition)
+                    kept = tuple(file.path for file in lineage.files)
+                for file in kept:
+                    _, spark = layout.checksum_files(file)
+                    checksums = (*layout.checksum_files(file), *layout.checksum_files(spark))
+                    staging.mkdirs(file.rpartition("/")[0])
+                    for path in (file, *(path for path in checksums if source.stat(path) is not None)):
+                        _copy_file(source, staging, path)
+    _copy_tree(source, staging, "", home)
+    run_report = report_path(plan.run)
+    staging.mkdirs(run_report.rpartition("/")[0])
+    with staging.writer(run_report) as new:
+        new.write(report)
+
+
+def finish_copy(staging: LocalDirectory, destination: LocalDirectory) -> None:
+    """Rename the copy into place after all of it is on the disk."""
+    _sync_names(staging, "")
+    try:
+        os.rename(staging.root, destination.root)  # noqa: PTH104 - one system call
+        parent = os.open(Path(destination.root).parent, os.O_RDONLY)
+        try:
+            os.fsync(parent)
+        finally:
+            os.close(parent)
+    except OSError as error:
+        raise StorageError(f"cannot rename {staging.root} to {destination.root}: {error.strerror}") from error
+
+
+def _sync_names(staging: LocalDirectory, path: str) -> None:
+    """Sync the names of the files, whose content is synced when it is written. Remove files of repeated tasks."""
+    for info in staging.list(path):
+        inner = f"{path}/{info.name}" if path else info.name
+        if info.is_dir:
+            _sync_names(staging, inner)
+        elif _ATTEMPT.search(info.name):
+            staging.remove(inner)
+    staging.sync(path)
+
+
+@defer_signals()
+def discard_copy(staging: LocalDirectory) -> None:
+    """Remove a failed copy."""
+    shutil.rmtree(staging.root, ignore_errors=True)
+
+
+def _copy_tree(source: Directory, staging: LocalDirectory, path: str, home: str, above: tuple[str, ...] = ()) -> None:
+    """Copy everything below ``path`` except state files, which are chosen one by one, and ttlsnap's own folder.
+
+    ``home`` is the final path of the copy.
+    """
+    real = source.real_path(path)
+    if real in above:
+        raise RefusedError(
+            f"{source.root}/{path} is a symbolic link to a folder above it, so a copy would never end. Remove the "
+            "link, or compact in place"
+        )
+    for info in source.list(path):
+        inner = f"{path}/{info.name}" if path else info.name
+        if inner == OWN:
+            continue
+        if info.is_dir:
+            staging.mkdirs(inner)
+            _copy_tree(source, staging, inner, home, (*above, real))
+        elif layout.is_operator_metadata(inner):
+            with staging.writer(inner) as new:
+                new.write(with_schema_paths_under(source, inner, home))
+        elif not _is_state_file(inner) and not layout.is_operator_metadata(layout.strip_checksum(inner)):
+            _copy_file(source, staging, inner)
+
+
+def _is_state_file(path: str) -> bool:
+    """Return whether a path is a delta, a snapshot, a file that snapshots share, or a checksum of one of them."""
+    parts = path.split("/")
+    name = layout.strip_checksum(parts[-1])
+    is_state = layout.parse_state_file(name) is not None or (len(parts) > 1 and parts[-2] in layout.SHARED)
+    return parts[0] == layout.STATE and "_metadata" not in parts and is_state
+
+
+def _copy_file(source: Directory, staging: LocalDirectory, path: str) -> None:
+    with source.open(path) as old, staging.writer(path) as new:
+        shutil.copyfileobj(old, new, _PIECE)

@@ -1,0 +1,157 @@
+"""The limit on what a run may drop of a state when nobody is asked.
+
+A wrong field, unit or clock makes every entry look expired. So a run refuses to drop every entry of a state, or more
+than a share that the user named, unless a person agrees to it on a terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ttlsnap.clock import MAX_INT64, MIN_INT64, iso
+from ttlsnap.entries.timestamps import UNITS
+from ttlsnap.errors import RefusedError, UsageError
+
+_MOST_LISTED = 5
+_PLAUSIBLE_US = 30 * 365 * 86_400_000_000
+_YEAR_US = 31_556_952_000_000
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+_SPELLED = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+
+
+@dataclass(frozen=True)
+class StateDrop:
+    """How much of a state a run drops, and by which times; these are microseconds since the epoch.
+
+    ``where`` names the state. ``field`` is None if no timestamp was compared, ``unit`` if it is not a number. ``whole``
+    is False if the run visited only some of the state's partitions.
+    """
+
+    where: str
+    entries: int
+    dropped: int
+    field: str | None = None
+    unit: str | None = None
+    time: str | None = None
+    now_us: int | None = None
+    now_source: str | None = None
+    oldest_us: int | None = None
+    newest_us: int | None = None
+    whole: bool = True
+
+    def exceeds(self, limit: float | None) -> bool:
+        """Return whether the share is above ``limit``; without one, whether every entry is dropped.
+
+        An incremental run may well drop every entry of a few partitions. There it counts only if the timestamps are far
+        from the clock, because they are if they are read in a wrong unit.
+        """
+        if not self.dropped:
+            return False
+        if limit is not None:
+            return self.dropped / self.entries > limit
+        return self.dropped >= self.entries and (self.whole or self._is_far_off)
+
+    @property
+    def _is_far_off(self) -> bool:
+        return self.newest_us is not None and not _is_plausible(self.newest_us, self.now_us or 0)
+
+
+def check_limit(limit: float | None) -> None:
+    """Raise UsageError unless ``limit`` is a share."""
+    if limit is not None and not 0 <= limit <= 1:
+        raise UsageError(f"max_drop is {limit!r}; it is a share from 0.0 to 1.0")
+
+
+def refuse_excess(target: str, drops: Sequence[StateDrop], limit: float | None) -> None:
+    """Raise RefusedError if more than ``limit`` of a state would be dropped."""
+    told = describe_excess(drops, limit)
+    if told is not None:
+        raise RefusedError(f"{target}: {told}\nNothing was changed. {_ADVICE}")
+
+
+def warn_of_excess(drops: Sequence[StateDrop], limit: float | None) -> tuple[str, ...]:
+    """Return the warning of a dry run about drops that a run refuses."""
+    told = describe_excess(drops, limit)
+    return () if told is None else (f"{told}\nUnless somebody agrees on a terminal, a run refuses this. {_ADVICE}",)
+
+
+_ADVICE = (
+    "Correct the timestamp field, its unit, the ttl or the clock. If this is what you want, use a higher --max-drop "
+    "(in a policy: max_drop); 100% allows everything"
+)
+
+
+def describe_excess(drops: Sequence[StateDrop], limit: float | None) -> str | None:
+    """Return a description of each state that would lose more than ``limit``; None if there is no such state."""
+    found = [drop for drop in drops if drop.exceeds(limit)]
+    lines = [line for drop in found[:_MOST_LISTED] for line in _describe(drop, limit)]
+    if len(found) > _MOST_LISTED:
+        lines.append(f"The same is true of {len(found) - _MOST_LISTED} more states.")
+    return "\n".join(lines) if lines else None
+
+
+def _describe(drop: StateDrop, limit: float | None) -> list[str]:
+    share = f"{drop.dropped:,} of {drop.entries:,} entries ({_percent(drop.dropped / drop.entries)})"
+    what = f"all {drop.entries:,} entries" if drop.dropped >= drop.entries else share
+    above = "" if limit is None else f", and --max-drop allows {_percent(limit)}"
+    lines = [f"this run would drop {what} of {drop.where}{above}."]
+    if drop.field is None:
+        return lines
+    unit = f", read in {_SPELLED[drop.unit]} ({drop.unit})" if drop.unit else ""
+    dates = ""
+    if drop.oldest_us is not None and drop.newest_us is not None:
+        dates = f": the oldest is {_moment(drop.oldest_us)}, the newest {_moment(drop.newest_us)}"
+    lines.append(f"Timestamps are those of {drop.field}{unit}{dates}.")
+    clock = f"{drop.time} time" if drop.time else "time"
+    lines.append(f"They were compared with {clock} {_moment(drop.now_us)} ({drop.now_source}).")
+    better = _better_unit(drop)
+    if better is not None:
+        unit, oldest_us, newest_us = better
+        lines.append(
+            f"Read in {_SPELLED[unit]} ({unit}), they are from {_moment(oldest_us)} to {_moment(newest_us)}. "
+            f"If that is right, the timestamp is {drop.field}:{unit}"
+        )
+    return lines
+
+
+def _better_unit(drop: StateDrop) -> tuple[str, int, int] | None:
+    """Return the unit that puts the newest timestamp near the clock, with the oldest and newest in it.
+
+    None if the unit that was used does that, or if no unit does.
+    """
+    if drop.unit is None or drop.now_us is None or drop.oldest_us is None or drop.newest_us is None:
+        return None
+    if _is_plausible(drop.newest_us, drop.now_us) or {drop.oldest_us, drop.newest_us} & {MIN_INT64, MAX_INT64}:
+        return None
+    for unit in UNITS:
+        oldest, newest = (_converted(moment, drop.unit, unit) for moment in (drop.oldest_us, drop.newest_us))
+        if unit != drop.unit and _is_plausible(newest, drop.now_us):
+            return unit, oldest, newest
+    return None
+
+
+def _is_plausible(moment_us: int, now_us: int) -> bool:
+    return abs(moment_us - now_us) <= _PLAUSIBLE_US
+
+
+def _converted(moment_us: int, old: str, new: str) -> int:
+    """Return the time that the same number means in the unit ``new``, not ``old``. A negative scale divides."""
+    scale = UNITS[old]
+    number = moment_us // scale if scale > 0 else moment_us * -scale
+    scale = UNITS[new]
+    return number * scale if scale > 0 else number // -scale
+
+
+def _moment(moment_us: int | None) -> str:
+    """Return ISO 8601 to the second; outside the years 1 to 9999 just the year."""
+    if moment_us is None:
+        return "unknown"
+    if _FIRST_US <= moment_us <= _LAST_US:
+        return f"{(iso(moment_us) or '')[:19]}Z"
+    return f"in the year {1970 + moment_us // _YEAR_US}"
+
+
+def _percent(share: float) -> str:
+    """Return ``30%``; never 100% for less than everything."""
+    return f"{min(round(100 * share, 1), 99.9) if share < 1 else 100:g}%"

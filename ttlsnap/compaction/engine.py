@@ -1,0 +1,42 @@
+"""The interface of engines: each runs ``compact_partition`` once for each task, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ttlsnap.compaction.staged import settle
+from ttlsnap.compaction.task import PartitionResult, PartitionResults, PartitionTask, Progress
+from ttlsnap.storage.directory import each
+from ttlsnap.storage.open import open_directory
+
+Done = Callable[[], None]
+"""A callback at the end of each partition."""
+
+
+class Engine(Protocol):
+    """The runner of tasks, each on one thread, several at a time.
+
+    An engine may have a ``reason``, which says in the report why it was chosen.
+    """
+
+    name: str
+
+    def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
+        """Return results in the order of ``tasks``. Call ``done`` after each, and ``progress`` during the work.
+
+        A partition's own failure is in its result; other errors are raised.
+        """
+        ...
+
+
+def run_tasks(engine: Engine, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResult]:
+    """Run ``tasks``. Return the results of all their stores in order, after the new files have their staged names.
+
+    Raise the first failure, and StorageError if a snapshot is not what the worker wrote.
+    """
+    results = engine.run(tasks, done, progress)
+    for first, *_ in results:
+        first.raise_failure()
+    pairs = [(task, result) for task, mine in zip(tasks, results, strict=True) for result in mine]
+    return each(open_directory(tasks[0].staging_root), lambda pair: settle(*pair), pairs) if pairs else []

@@ -1,0 +1,195 @@
+"""The compaction of linked stores: scan and decide about all of them, then write each."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+
+from ttlsnap.compaction.dropped import Archive
+from ttlsnap.compaction.results import RowTransformers, make_result
+from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
+from ttlsnap.entries.batch import RowEntries, StateEntries
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.errors import CorruptionError
+from ttlsnap.operators.links import Decisions, Outcome, StateId
+from ttlsnap.operators.work import begin_work
+from ttlsnap.storage.open import open_for_reading
+from ttlsnap.stores.protocols import Staging, StoredPartition, Written
+from ttlsnap.stores.scan import scan_partition
+from ttlsnap.transform.chain import StateResult
+from ttlsnap.unsaferow.gather import Mask
+from ttlsnap.unsaferow.rows import Rows
+
+
+class LinkedStores:
+    """Linked stores: all of them are scanned and decided before one of them is written."""
+
+    def __init__(
+        self, task: PartitionTask, staging: Staging | None, progress: Progress, archive: Archive | None
+    ) -> None:
+        self._task, self._staging, self._progress, self._archive = task, staging, progress, archive
+        self._partitions: dict[str, StoredPartition] = {}
+        self._places = {place: state for link in task.links for place, state in link.places.items()}
+        self._places |= {state.place: state for store in task.stores for state in store.states}
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[None]:
+        source = open_for_reading(self._task.root)
+        with contextlib.ExitStack() as stack:
+            for store in self._task.stores:
+                opened = self._task.state_store.open(source, store.lineage, self._task.scratch, keep_in_memory=True)
+                self._partitions[store.name] = stack.enter_context(opened)
+            yield
+
+    def _states_of(self, store: str) -> dict[str, StateDescriptor]:
+        return {place[1]: state for place, state in self._places.items() if place[0] == store}
+
+    def run(self) -> PartitionResults:
+        task = self._task
+        with self._open():
+            deciders = {
+                (store.name, state.state): RowTransformers(state, task.factories, task.clock)
+                for store in task.stores
+                for state in store.states
+            }
+            decided, outcomes = self._decide(deciders)
+            final = dict(decided)
+            for outcome in outcomes:
+                final |= outcome.decisions
+            followed = sum(self._write_down(outcome) for outcome in outcomes)
+            results = []
+            for store in task.stores:
+                mine = {state: decision for (name, state), decision in final.items() if name == store.name}
+                written = self._write(store.name, mine) if any(d.changes for d in mine.values()) else None
+                results.append(make_result(task, store, written, self._states(store.name, deciders, final, outcomes)))
+        return (replace(results[0], followed=followed), *results[1:])
+
+    def _decide(self, deciders: Mapping[StateId, RowTransformers]) -> tuple[dict[StateId, Decisions], list[Outcome]]:
+        """Scan everything once. Return the decisions of the transformers, and those that follow from them."""
+        task = self._task
+        works = [(link, begin_work(link, task.directory)) for link in task.links]
+        parts: dict[StateId, list[Decisions]] = {place: [] for place in deciders}
+        for name, partition in self._partitions.items():
+            for batch, state in scan_partition(partition, self._states_of(name)):
+                if state is None:
+                    continue
+                place = name, batch.state
+                keys, values = batch.keys, batch.values
+                if place in deciders:
+                    first = StateEntries.of(state, keys, values)
+                    entries = deciders[place].run(first)
+                    if self._archive is not None:
+                        self._archive.add(deciders[place], first, entries)
+                    parts[place].append(_decisions(len(keys), entries))
+                    self._progress(len(keys), len(keys) - len(entries))
+                for link, work in works:
+                    if place in link.places:
+                        work.look(place, keys, values)
+        decided = {place: Decisions.join(found) for place, found in parts.items()}
+        return decided, [work.resolve(decided, self._fetch) for _, work in works]
+
+    def _write_down(self, outcome: Outcome) -> int:
+        """Archive derived entries that are dropped and contain a fact of their own. Return their number."""
+        if self._archive is None or outcome.telling is None:
+            return 0
+        (store, state), gone = outcome.telling, ~outcome.decisions[outcome.telling].kept
+        position = 0
+        if not gone.any():
+            return 0
+        described = {state: self._places[store, state]}
+        for batch, descriptor in scan_partition(self._partitions[store], described, only=state):
+            assert descriptor is not None
+            entries = StateEntries.of(descriptor, batch.keys, batch.values)
+            self._archive.write(cast(RowEntries, entries.filter(gone[position : position + len(batch)])), None)
+            position += len(batch)
+        return int(gone.sum())
+
+    def _fetch(self, place: StateId, mask: Mask) -> Rows:
+        """Scan a place again. Return the values of the entries for which ``mask`` is true."""
+        store, state = place
+        found, position = [], 0
+        for batch, _ in scan_partition(self._partitions[store], {state: self._places[place]}, only=state, check=None):
+            found.append(Rows.concat([batch.values.take(mask[position : position + len(batch)])]))
+            position += len(batch)
+        return Rows.concat(found)
+
+    def _write(self, store: str, decisions: Mapping[str, Decisions]) -> Written:
+        """Scan a store again, and write the decisions. Return the new snapshot."""
+        position = dict.fromkeys(decisions, 0)
+        row = dict.fromkeys(decisions, 0)
+        partition = self._partitions[store]
+        # Lists are split into their values again; for other states the bytes are enough.
+        described = self._states_of(store)
+        lists = {name: state for name, state in described.items() if state.lists}
+        moves = {state: decision.moves for state, decision in decisions.items() if decision.moves is not None}
+        # Lists are rewritten as a whole; the number of changed lists is known only after regrouping.
+        changes = sum(decision.changes for state, decision in decisions.items() if state not in lists)
+        with partition.writer(self._staging, self._task.rewrite, described, moves, changes) as writer:
+            for batch in partition.batches(lists):
+                decision = decisions.get(batch.state)
+                if decision is None:
+                    writer.keep(batch)
+                    continue
+                start = position[batch.state]
+                end = position[batch.state] = start + len(batch)
+                kept, rewritten = decision.kept[start:end], decision.rewritten[start:end]
+                first = row[batch.state]
+                last = row[batch.state] = first + int(rewritten.sum())
+                if kept.all() and first == last:
+                    writer.keep(batch)
+                    continue
+                which = np.flatnonzero(kept)
+                new = rewritten[which]
+                # The writer takes a value for each kept entry, and uses only the new ones.
+                number = first + np.maximum(np.cumsum(new) - 1, 0)
+                values = decision.values.take(number) if first < last else batch.values.take(which)
+                writer.change(batch, which, new, values)
+            for state, decision in decisions.items():
+                if position[state] != len(decision.kept):
+                    raise CorruptionError(
+                        f"{self._task.directory}, state {state}: the first scan read {len(decision.kept)} entries, the "
+                        f"second {position[state]}. Nothing was published"
+                    )
+            return writer.finish()
+
+    def _states(
+        self,
+        store: str,
+        deciders: Mapping[StateId, RowTransformers],
+        final: Mapping[StateId, Decisions],
+        outcomes: Sequence[Outcome],
+    ) -> list[StateResult]:
+        """Return the results of the states of a store: primary ones by the transformers, others by the links."""
+        unmatched: dict[StateId, int] = {}
+        followed = []
+        for link, outcome in zip(self._task.links, outcomes, strict=True):
+            for place, state in link.places.items():
+                if place in deciders:
+                    unmatched[place] = outcome.unmatched
+                elif place[0] == store and place in final:
+                    followed.append(_followed(state.state, final[place]))
+        looked_at = [
+            replace(decider.result(), unmatched=unmatched.get(place, 0))
+            for place, decider in deciders.items()
+            if place[0] == store
+        ]
+        return [*looked_at, *followed]
+
+
+def _decisions(count: int, entries: RowEntries) -> Decisions:
+    """Return the decisions of a transformer about ``count`` entries."""
+    kept, rewritten = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    kept[entries.index] = True
+    rewritten[entries.index] = entries.rewritten
+    values = Rows.concat([entries.values.take(entries.rewritten)])
+    return Decisions(kept, rewritten, values)
+
+
+def _followed(state: str, decision: Decisions) -> StateResult:
+    entries, kept, new = len(decision.kept), int(decision.kept.sum()), int(decision.rewritten.sum())
+    moved = 0 if decision.moves is None else len(decision.moves.numbers)
+    return StateResult(state, entries, kept - new, entries - kept - moved, new + moved)

@@ -1,0 +1,39 @@
+"""The interface of listeners, which follow a compaction and confirm its result before it is published."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ttlsnap.compaction.plan import Plan
+from ttlsnap.compaction.report import CompactionReport
+
+
+class Listener(Protocol):
+    """A listener to the progress of a run. Every method may do nothing.
+
+    A listener may also have ``asks``, which is true if ``confirm`` asks a person. That person, not the limit on what
+    may be dropped (``max_drop``), then decides.
+    """
+
+    def planned(self, plan: Plan) -> None: ...
+    def progress(self, entries: int, dropped: int) -> None: ...
+    def partition_done(self) -> None: ...
+    def confirm(self, report: CompactionReport) -> bool:
+        """Return whether to publish; it is called just before. False ends the run with nothing changed."""
+        ...
+
+
+class SilentListener:
+    """A listener that prints nothing and agrees."""
+
+    def planned(self, plan: Plan) -> None:
+        pass
+
+    def progress(self, entries: int, dropped: int) -> None:
+        pass
+
+    def partition_done(self) -> None:
+        pass
+
+    def confirm(self, report: CompactionReport) -> bool:
+        return True

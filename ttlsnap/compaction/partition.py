@@ -1,0 +1,84 @@
+"""The work on one partition of a store, or of linked stores: scan, transform, stage, and count the staged entries.
+
+Every engine runs ``compact_partition``, one partition at a time on one thread. It takes and returns plain data, which
+can be sent to another process or machine. It writes only its own staged and scratch files, and in a dry run it removes
+them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ttlsnap.compaction.dropped import Archive, archive_for
+from ttlsnap.compaction.linked import LinkedStores
+from ttlsnap.compaction.results import RowTransformers, make_result
+from ttlsnap.compaction.task import PartitionResult, PartitionResults, PartitionTask, Progress
+from ttlsnap.entries.batch import StateEntries
+from ttlsnap.errors import CorruptionError, TtlsnapError
+from ttlsnap.storage.open import open_directory, open_for_reading
+from ttlsnap.stores.protocols import Staging
+from ttlsnap.stores.scan import scan_partition
+
+
+def compact_partition(task: PartitionTask, progress: Progress | None = None) -> PartitionResults:
+    """Compact one partition. Return a result for each store. An error of ttlsnap is one result with a ``failure``."""
+    try:
+        return _compact(task, progress or (lambda entries, dropped: None))
+    except TtlsnapError as error:
+        message = str(error) if str(task) in str(error) else f"{task}: {error}"
+        if isinstance(error, CorruptionError) and task.root not in message:
+            message = f"{task.directory}, version {task.stores[0].lineage.version}: {message}"
+        failure = type(error).__name__, message
+    except MemoryError:
+        message = (
+            f"{task}: out of memory at {task.directory} ({task.size:,} bytes on disk). Nothing was published. Use a "
+            "smaller --parallelism, or a machine with more memory"
+        )
+        failure = TtlsnapError.__name__, message
+    return (PartitionResult(task.operator, task.stores[0].name, task.partition, failure=failure),)
+
+
+def _compact(task: PartitionTask, progress: Progress) -> PartitionResults:
+    staging = None
+    if task.staged_below is not None:
+        staging = Staging(open_directory(task.staging_root), task.staged_below)
+    with archive_for(task) as archive:
+        compact = _compact_linked if task.links else _compact_store
+        results = compact(task, staging, progress, archive)
+    return (replace(results[0], expired=archive.file()), *results[1:]) if archive is not None else results
+
+
+def _compact_store(
+    task: PartitionTask, staging: Staging | None, progress: Progress, archive: Archive | None
+) -> PartitionResults:
+    """Compact the only store of a task."""
+    (store,) = task.stores
+    described = {state.state: state for state in store.states}
+    states = {name: RowTransformers(state, task.factories, task.clock) for name, state in described.items()}
+    with (
+        task.state_store.open(open_for_reading(task.root), store.lineage, task.scratch) as partition,
+        partition.writer(staging, task.rewrite, described, {}) as writer,
+    ):
+        for batch, state in scan_partition(partition, described):
+            if state is None:
+                writer.keep(batch)
+                continue
+            transformers = states[state.state]
+            first = StateEntries.of(state, batch.keys, batch.values)
+            entries = transformers.run(first)
+            if archive is not None:
+                archive.add(transformers, first, entries)
+            if len(entries) == len(batch) and not entries.rewritten.any():
+                writer.keep(batch)
+            else:
+                writer.change(batch, entries.index, entries.rewritten, entries.values)
+            progress(len(batch), len(batch) - len(entries))
+        changed = any(transformers.changed for transformers in states.values())
+        written = writer.finish() if changed else None
+    return (make_result(task, store, written, [transformers.result() for transformers in states.values()]),)
+
+
+def _compact_linked(
+    task: PartitionTask, staging: Staging | None, progress: Progress, archive: Archive | None
+) -> PartitionResults:
+    return LinkedStores(task, staging, progress, archive).run()

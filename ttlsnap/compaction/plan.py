@@ -1,0 +1,271 @@
+"""The plan of a run: everything is read, checked and decided before anything is written.
+
+``plan_compaction`` refuses unknown formats, checks that every partition's lineage is complete, asks the factories which
+states they process, and returns plain data. A dry run and a real run use the same plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import xxhash
+
+from ttlsnap.checkpoint import Checkpoint, Store
+from ttlsnap.checkpoint.listing import Listing, list_activity
+from ttlsnap.clock import Clock
+from ttlsnap.compaction.task import PartitionTask, StoreTask
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.errors import FencedError, UsageError
+from ttlsnap.operators.links import Link, StateId
+from ttlsnap.operators.registry import AnyOf, Selection, TimerPolicy, behind_join, describe, left_untouched, links_of
+from ttlsnap.publishing.runs import new_run_id
+from ttlsnap.publishing.shadows import refuse_shadows
+from ttlsnap.stores.lineage import Lineage
+from ttlsnap.stores.open import lineage_of, lineages_of, open_state_store
+from ttlsnap.stores.protocols import RewriteChoice, StateStore
+from ttlsnap.transform.chain import create
+from ttlsnap.transform.protocols import (
+    ChoosesStrategy,
+    CollectionStrategy,
+    PlansStates,
+    StateSnapshotTransformerFactory,
+)
+
+
+@dataclass(frozen=True)
+class PartitionPlan:
+    """One partition of a store, and the files of its version."""
+
+    partition: int
+    lineage: Lineage
+
+
+@dataclass(frozen=True)
+class StatePlan:
+    """One state. ``left_alone`` says why no transformer sees it; None if one does."""
+
+    state: StateDescriptor
+    left_alone: str | None
+
+
+@dataclass(frozen=True)
+class StorePlan:
+    """A store with its states, which share their partitions' files.
+
+    ``links`` describe its linked entries. A store that ``follows`` has only entries that are derived from another
+    store.
+    """
+
+    operator: int
+    store: str
+    states: tuple[StatePlan, ...]
+    partitions: tuple[PartitionPlan, ...]
+    links: tuple[Link, ...] = ()
+    follows: bool = False
+
+    @property
+    def offered(self) -> tuple[StateDescriptor, ...]:
+        """The states that a transformer sees."""
+        return tuple(p.state for p in self.states if p.left_alone is None and p.state.role == "primary")
+
+    @property
+    def touched(self) -> bool:
+        """Whether anything in the store may change."""
+        return self.follows or bool(self.offered)
+
+    @property
+    def size(self) -> int:
+        """The size of the planned version on disk, in bytes."""
+        return sum(partition.lineage.size for partition in self.partitions)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan of a run. ``listing`` has the logs and state files at the time of planning."""
+
+    run: str
+    checkpoint: Checkpoint
+    listing: Listing
+    clock: Clock
+    state_store: StateStore
+    factories: tuple[StateSnapshotTransformerFactory, ...]
+    stores: tuple[StorePlan, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """The digest of the batch, and of the planned files with their sizes and times."""
+        files = [
+            (store.operator, store.store, partition.partition, file)
+            for store in self.stores
+            for partition in store.partitions
+            for file in partition.lineage.files
+        ]
+        return xxhash.xxh3_64_hexdigest(repr((self.checkpoint.batch.id, files)).encode("utf-8", "surrogateescape"))
+
+    def find(self, store: StorePlan, partition: int) -> Lineage:
+        """Return the current files of a partition."""
+        operator = next(o for o in self.checkpoint.operators if o.id == store.operator)
+        (found,) = (s for s in operator.stores if s.name == store.store)
+        return lineage_of(self.checkpoint, self.state_store, found, partition)
+
+    def tasks(
+        self,
+        staging_root: str,
+        below: str | None,
+        *,
+        rewrite: RewriteChoice = "auto",
+        scratch: str | None = None,
+        expired: bool = False,
+    ) -> list[PartitionTask]:
+        """Return one task for each partition that a transformer sees.
+
+        New files are staged below ``below`` in ``staging_root``, under their final paths; None for a dry run. With
+        ``expired``, dropped entries are archived.
+        """
+        return [
+            PartitionTask(
+                root=self.checkpoint.target,
+                operator=group[0].operator,
+                partition=partition.partition,
+                stores=tuple(_store_task(store, number) for store in group),
+                state_store=self.state_store,
+                factories=self.factories,
+                clock=self.clock.of(group[0].operator),
+                staging_root=staging_root,
+                staged_below=below,
+                links=group[0].links,
+                rewrite=rewrite,
+                scratch=scratch,
+                expired_of=self.run if expired and below is not None else None,
+            )
+            for group in self.groups
+            for number, partition in enumerate(group[0].partitions)
+        ]
+
+    @property
+    def groups(self) -> Iterator[list[StorePlan]]:
+        """The stores to process, each with its linked stores."""
+        for store in self.stores:
+            if store.offered:
+                linked = {name for link in store.links for name, _ in link.places}
+                mine = [s for s in self.stores if s.operator == store.operator and s.follows and s.store in linked]
+                yield [store, *mine]
+
+
+def _store_task(store: StorePlan, number: int) -> StoreTask:
+    partition = store.partitions[number]
+    states = tuple(replace(state, partition=partition.partition) for state in store.offered)
+    return StoreTask(store.store, states, partition.lineage)
+
+
+def plan_compaction(
+    checkpoint: Checkpoint,
+    factories: Sequence[StateSnapshotTransformerFactory],
+    clock: Clock,
+    selection: Selection | AnyOf | None = None,
+    timers: TimerPolicy = "keep",
+) -> Plan:
+    """Plan a run of ``factories`` over ``checkpoint``.
+
+    With ``timers`` "follow", the timers of a key are dropped with the last of its state. Raise FencedError if there is
+    a fence, UnsupportedError for unknown formats, CorruptionError for an incomplete lineage, and UsageError if the
+    factories or the selection match nothing.
+    """
+    if checkpoint.logs.fence is not None:
+        raise FencedError(
+            f"{checkpoint.target} is fenced: a run was interrupted while it published. Run: ttlsnap recover "
+            f"{checkpoint.target}"
+        )
+    refuse_shadows(checkpoint.files, checkpoint.logs)
+    listing = list_activity(checkpoint.files)
+    state_store = open_state_store(checkpoint)
+    for factory in factories:
+        if not callable(getattr(factory, "create", None)):
+            raise UsageError(
+                f"{factory!r} is not a transformer factory: it has no create(state, clock). To use a function of (key, "
+                "value), pass EntryTransformerFactory(function)"
+            )
+    for factory in factories:
+        if isinstance(factory, ChoosesStrategy):
+            CollectionStrategy.parse(factory.strategy)
+    clock = replace(clock, behind_join=behind_join(checkpoint))
+    states = describe(checkpoint, selection)
+    reasons = _reasons(states, factories, clock)
+    at_work = {state.operator for state, reason in zip(states, reasons, strict=True) if reason is None}
+    links = {
+        operator.id: links_of(checkpoint, operator, timers)
+        for operator in checkpoint.operators
+        if operator.id in at_work
+    }
+    if timers == "follow" and at_work and not any(link.has_timers for found in links.values() for link in found):
+        raise UsageError("--timers follow: none of the selected operators has timers")
+    return Plan(
+        run=new_run_id(),
+        checkpoint=checkpoint,
+        listing=listing,
+        clock=clock,
+        state_store=state_store,
+        factories=tuple(factories),
+        stores=tuple(
+            _stores(checkpoint, state_store, [StatePlan(*pair) for pair in zip(states, reasons, strict=True)], links)
+        ),
+    )
+
+
+def _stores(
+    checkpoint: Checkpoint, state_store: StateStore, states: Sequence[StatePlan], links: Mapping[int, Sequence[Link]]
+) -> Iterator[StorePlan]:
+    looked_at = {(p.state.operator, p.state.store, p.state.state) for p in states if p.left_alone is None}
+    for operator in checkpoint.operators:
+        # A link does nothing if no transformer sees its primary entries.
+        at_work = [
+            link
+            for link in links.get(operator.id, ())
+            if any((operator.id, *place) in looked_at for place in _primary(link))
+        ]
+        for store in operator.stores:
+            mine = [p for p in states if (p.state.operator, p.state.store) == (operator.id, store.name)]
+            own = tuple(link for link in at_work if any(name == store.name for name, _ in _primary(link)))
+            derived = [
+                StatePlan(state, None)
+                for link in at_work
+                for (name, _), state in link.places.items()
+                if name == store.name and state.role == "derived"
+            ]
+            known = {p.state.state for p in derived}
+            mine = [p for p in mine if p.state.state not in known] + derived
+            if mine:
+                follows = bool(derived) and not own
+                yield StorePlan(
+                    operator.id, store.name, tuple(mine), _partitions(checkpoint, state_store, store), own, follows
+                )
+
+
+def _primary(link: Link) -> list[StateId]:
+    return [place for place, state in link.places.items() if state.role == "primary"]
+
+
+def _partitions(checkpoint: Checkpoint, state_store: StateStore, store: Store) -> tuple[PartitionPlan, ...]:
+    return tuple(map(PartitionPlan, store.partitions, lineages_of(checkpoint, state_store, store)))
+
+
+def _reasons(
+    states: Sequence[StateDescriptor], factories: Sequence[StateSnapshotTransformerFactory], clock: Clock
+) -> list[str | None]:
+    """Return why each state stays unchanged; None if at least one factory processes it."""
+    offered = [(i, state) for i, state in enumerate(states) if left_untouched(state) is None]
+    reasons: list[str | None] = [left_untouched(state) for state in states]
+    told: list[Sequence[str | None]] = [
+        factory.plan([state for _, state in offered], clock)
+        if isinstance(factory, PlansStates)
+        else [None] * len(offered)
+        for factory in factories
+    ]
+    for number, (i, state) in enumerate(offered):
+        probe = replace(state, partition=None)
+        if any(create(factory, probe, clock.of(state.operator)) is not None for factory in factories):
+            continue
+        given = [answers[number] for answers in told if answers[number]]
+        reasons[i] = given[0] if given else "no transformer handles this state"
+    return reasons

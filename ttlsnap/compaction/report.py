@@ -1,0 +1,244 @@
+"""The report of a run, as data and as the JSON on which scripts rely; a dry run uses the same types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ttlsnap.clock import iso
+from ttlsnap.compaction.drop_limit import StateDrop
+from ttlsnap.compaction.plan import Plan
+from ttlsnap.compaction.task import PartitionResult
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.transform.protocols import TimeSummary
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The numbers of entries seen, kept, dropped and rewritten, and the bytes on disk before and after.
+
+    ``entries`` and ``kept`` are None for a state that no transformer saw: it was not counted. The bytes are those of
+    the whole store, for the first of its states that a transformer saw, and None for the others.
+    """
+
+    entries: int | None
+    kept: int | None
+    dropped: int
+    rewritten: int
+    bytes_before: int | None
+    bytes_after: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "entries": self.entries,
+            "kept": self.kept,
+            "dropped": self.dropped,
+            "rewritten": self.rewritten,
+            "bytes_before": self.bytes_before,
+            "bytes_after": self.bytes_after,
+        }
+
+
+@dataclass(frozen=True)
+class StateReport:
+    """The report of one state; times are microseconds since the epoch.
+
+    ``timestamp`` names the field that decided, ``unit`` its unit if it is a number, and ``now_us`` the time with which
+    it was compared. ``null_timestamps`` entries had none and were kept. ``unclosed`` counts dropped groups that the
+    watermark had not reached: an append-mode query would still have emitted them. ``unmatched`` counts a join's dropped
+    rows that had not matched yet. ``left_alone`` says why no transformer saw the state. ``rewrites``, for a RocksDB
+    store's first state, counts its partitions by how they are written: ``full``, as ``tombstones``, or ``untouched``.
+    ``whole`` is False if an incremental run visited only some of the partitions.
+    """
+
+    state: StateDescriptor
+    counts: Counts
+    timestamp: str | None = None
+    unit: str | None = None
+    time: str | None = None
+    now_us: int | None = None
+    oldest_us: int | None = None
+    newest_us: int | None = None
+    null_timestamps: int = 0
+    unclosed: int = 0
+    unmatched: int = 0
+    left_alone: str | None = None
+    rewrites: Mapping[str, int] | None = None
+    whole: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "operator": self.state.operator,
+            "operator_name": self.state.operator_name,
+            "store": self.state.store,
+            "state": self.state.state,
+            "role": self.state.role,
+            **self.counts.to_json(),
+            "timestamp": self.timestamp,
+            "timestamp_unit": self.unit,
+            "time": self.time,
+            "now": iso(self.now_us),
+            "oldest": iso(self.oldest_us),
+            "newest": iso(self.newest_us),
+            "null_timestamps": self.null_timestamps,
+            "unclosed": self.unclosed,
+            "unmatched_dropped": self.unmatched,
+            "left_alone": self.left_alone,
+            **({"partitions": dict(self.rewrites)} if self.rewrites is not None else {}),
+        }
+
+
+@dataclass(frozen=True)
+class CompactionReport:
+    """The report of a run of ``compact``.
+
+    published      False for a dry run, and if there was nothing to change
+    engine_reason  why the engine was chosen; None if the user chose it
+    fingerprint    the digest of the batch and of the files that the run read
+    output         the new checkpoint, if one was written
+    backup         the folder with the replaced files
+    warnings       problems after publishing; the published state stays
+    visited        in incremental cleanup, numbers of partitions: visited, all, and left
+    expired_to     the archive of the dropped entries
+    rules          the rule of each transformer, in words
+    """
+
+    run: str
+    target: str
+    dry_run: bool
+    published: bool
+    engine: str
+    batch: int
+    fingerprint: str
+    now_us: int
+    now_source: str
+    totals: Counts
+    states: tuple[StateReport, ...]
+    output: str | None
+    backup: str | None
+    seconds: float
+    warnings: tuple[str, ...] = ()
+    visited: tuple[int, int, int] | None = None
+    expired_to: str | None = None
+    engine_reason: str | None = None
+    rules: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether something was, or in a dry run would be, dropped or rewritten."""
+        return bool(self.totals.dropped or self.totals.rewritten)
+
+    @property
+    def drops(self) -> list[StateDrop]:
+        """The drop of each primary state, for the limit on drops."""
+        return [
+            StateDrop(
+                str(state.state),
+                state.counts.entries,
+                state.counts.dropped,
+                state.timestamp,
+                state.unit,
+                state.time,
+                state.now_us,
+                self.now_source,
+                state.oldest_us,
+                state.newest_us,
+                state.whole,
+            )
+            for state in self.states
+            if state.counts.entries and state.state.role == "primary"
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document of ``compact --format json``."""
+        return {
+            "run": self.run,
+            "target": self.target,
+            "kind": "checkpoint",
+            "dry_run": self.dry_run,
+            "published": self.published,
+            "engine": self.engine,
+            "engine_reason": self.engine_reason,
+            "rules": list(self.rules),
+            "batch": self.batch,
+            "fingerprint": self.fingerprint,
+            "now": iso(self.now_us),
+            "now_source": self.now_source,
+            "totals": self.totals.to_json(),
+            "stores": [state.to_json() for state in self.states],
+            "output": self.output,
+            "backup": self.backup,
+            "seconds": round(self.seconds, 3),
+            "warnings": list(self.warnings),
+            "expired_to": self.expired_to,
+            **({"visited": dict(zip(("partitions", "of", "left"), self.visited, strict=True))} if self.visited else {}),
+        }
+
+
+def summarize(plan: Plan, results: Sequence[PartitionResult]) -> tuple[Counts, tuple[StateReport, ...]]:
+    """Return totals and one report for each state, from the counts of the partitions."""
+    reports = []
+    for store in plan.stores:
+        mine = [r for r in results if (r.operator, r.store) == (store.operator, store.store)]
+        before, after = store.size, store.size
+        if store.touched:
+            before, after = sum(r.bytes_before for r in mine), sum(r.bytes_after for r in mine)
+        ways = [r.rewrite or "untouched" for r in mine]
+        is_rocksdb = plan.checkpoint.provider == "rocksdb"
+        rewrites = {way: ways.count(way) for way in ("full", "tombstones", "untouched")} if is_rocksdb else None
+        first = next((n for n, planned in enumerate(store.states) if planned.left_alone is None), 0)
+        for number, planned in enumerate(store.states):
+            # States of one store share its files, so the bytes are those of the first state that a transformer saw.
+            size = (before, after) if number == first else (None, None)
+            if planned.left_alone is not None:
+                counts = Counts(None, None, 0, 0, *size)
+                reports.append(StateReport(planned.state, counts, left_alone=planned.left_alone))
+                continue
+            parts = [state for r in mine for state in r.states if state.state == planned.state.state]
+            counts = Counts(
+                sum(p.entries for p in parts),
+                sum(p.kept for p in parts),
+                sum(p.dropped for p in parts),
+                sum(p.rewritten for p in parts),
+                *size,
+            )
+            report = StateReport(
+                planned.state,
+                counts,
+                unmatched=sum(p.unmatched for p in parts),
+                rewrites=rewrites if number == first else None,
+                whole=len(mine) == len(store.partitions),
+            )
+            reports.append(_with_times(report, [p.times for p in parts if p.times]))
+    return _total(reports), tuple(reports)
+
+
+def _with_times(report: StateReport, times: Sequence[TimeSummary]) -> StateReport:
+    if not times:
+        return report
+    return replace(
+        report,
+        timestamp=times[0].field,
+        unit=times[0].unit,
+        time=times[0].time,
+        now_us=times[0].now_us,
+        oldest_us=min((t.oldest_us for t in times if t.oldest_us is not None), default=None),
+        newest_us=max((t.newest_us for t in times if t.newest_us is not None), default=None),
+        null_timestamps=sum(t.nulls for t in times),
+        unclosed=sum(t.unclosed for t in times),
+    )
+
+
+def _total(reports: Sequence[StateReport]) -> Counts:
+    """Return the totals: primary entries are counted; derived ones add only bytes."""
+    parts = [report.counts for report in reports if report.state.role == "primary"]
+    sizes = [report.counts for report in reports]
+    return Counts(
+        sum(p.entries or 0 for p in parts),
+        sum(p.kept or 0 for p in parts),
+        sum(p.dropped for p in parts),
+        sum(p.rewritten for p in parts),
+        sum(p.bytes_before or 0 for p in sizes),
+        sum(p.bytes_after or 0 for p in sizes),
+    )

@@ -1,0 +1,31 @@
+"""The transformers' type and a store's result, for the compaction of one store and of linked stores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ttlsnap.compaction.task import PartitionResult, PartitionTask, StoreTask
+from ttlsnap.entries.batch import RowEntries
+from ttlsnap.stores.protocols import Written
+from ttlsnap.transform.chain import StateResult, StateTransformers
+
+RowTransformers = StateTransformers[RowEntries]
+
+
+def make_result(
+    task: PartitionTask, store: StoreTask, written: Written | None, states: Sequence[StateResult]
+) -> PartitionResult:
+    """Return the result of a store; ``written`` is None if no entry changed."""
+    size = store.lineage.size
+    result = PartitionResult(task.operator, store.name, task.partition, tuple(states), size, size)
+    if written is None:
+        return result
+    return replace(
+        result,
+        bytes_after=written.size,
+        staged=written.files or None,
+        rewrite=written.rewrite,
+        reused=written.reused,
+        superseded=written.superseded,
+    )

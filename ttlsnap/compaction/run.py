@@ -1,0 +1,193 @@
+"""``compact``: a full scan of a checkpoint's state with transformers, published or copied.
+
+It plans, runs and publishes. A dry run is the same run without staged files and without publishing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+
+from ttlsnap.checkpoint import layout, open_checkpoint
+from ttlsnap.clock import clock_at
+from ttlsnap.compaction.copy import (
+    begin_copy,
+    check_destination,
+    discard_copy,
+    finish_copy,
+    share_copy,
+    staging_directory,
+    write_copy,
+)
+from ttlsnap.compaction.drop_limit import warn_of_excess
+from ttlsnap.compaction.engine import Engine
+from ttlsnap.compaction.given_schemas import check_given_schemas
+from ttlsnap.compaction.listener import Listener, SilentListener
+from ttlsnap.compaction.options import CompactOptions
+from ttlsnap.compaction.plan import plan_compaction
+from ttlsnap.compaction.publish import check_unchanged, new_files, publish, refuse_unmovable
+from ttlsnap.compaction.report import CompactionReport
+from ttlsnap.compaction.runner import Runner
+from ttlsnap.compaction.scratch import discard_old_scratch, existing_folder
+from ttlsnap.errors import TtlsnapError
+from ttlsnap.expired.delivery import deliver
+from ttlsnap.expired.places import AllowedPlaces
+from ttlsnap.expired.receivers import open_receiver, refuse_within
+from ttlsnap.expired.writing import folder_of
+from ttlsnap.publishing.archives import deliver_all
+from ttlsnap.publishing.cleanup import (
+    discard_backups,
+    discard_leftovers,
+    discard_run,
+    discard_unless_open,
+    warn_of_only_copies,
+)
+from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
+from ttlsnap.publishing.liveness import refuse_if_running
+from ttlsnap.publishing.preflight import refuse_foreign
+from ttlsnap.publishing.runs import refuse_if_cut_off
+from ttlsnap.storage.access import own_access, read_access
+from ttlsnap.storage.directory import OWN, Directory
+from ttlsnap.storage.local import LocalDirectory
+from ttlsnap.storage.open import for_reading, open_directory
+from ttlsnap.storage.uris import is_local
+from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
+
+
+def compact(
+    target: str,
+    transformers: Sequence[StateSnapshotTransformerFactory],
+    options: CompactOptions,
+    engine: Engine,
+    listener: Listener | None = None,
+) -> CompactionReport:
+    """Run ``transformers`` over the state of the checkpoint ``target``, and publish the result.
+
+    Raise a ``TtlsnapError`` (see ``ttlsnap.errors``); the checkpoint is then unchanged, unless the message names
+    ``ttlsnap recover``.
+    """
+    started = time.monotonic()
+    if options.scratch is not None:
+        options = replace(options, scratch=existing_folder(options.scratch))
+    files = open_directory(target)
+    open_checkpoint(for_reading(files), schemas=options.schemas)  # fail before locking if this is not a checkpoint
+    archive = None
+    if options.expired_to is not None:
+        refuse_within(options.expired_to, *filter(None, (target, options.output)))
+        archive = open_receiver(options.expired_to)
+        archive.check(make=not options.dry_run, source=files)
+    only_read = options.output is not None
+    with nullcontext() if options.dry_run else files.lock(shared=only_read):
+        refuse_if_cut_off(files)
+        checkpoint = replace(open_checkpoint(for_reading(files), schemas=options.schemas), files=files)
+        clock = clock_at(options.now, checkpoint.batch)
+        plan = plan_compaction(checkpoint, transformers, clock, options.selection, options.timers)
+        check_given_schemas(plan, options.schemas or {}, options.scratch)
+        if not options.dry_run:
+            refuse_if_running(files, checkpoint.query_id, stopped=options.stopped, only_read=only_read)
+        run = Runner(plan, options, engine, listener or SilentListener(), archive, started)
+        destination = check_destination(files.root, options.output) if options.output is not None else None
+        if destination is None:
+            refuse_unmovable(plan)
+        if options.dry_run:
+            report = run.report(run.partitions(files.root, None, None), dry_run=True)
+            return replace(report, warnings=(*report.warnings, *warn_of_excess(report.drops, options.max_drop)))
+        if destination is not None:
+            return _to_copy(run, files, destination)
+        return _in_place(run, files)
+
+
+def _in_place(run: Runner, files: Directory) -> CompactionReport:
+    plan = run.plan
+    refuse_foreign(files, new_files(plan))
+    discard_leftovers(files)
+    warnings = [*warn_of_only_copies(files), *_deliver_waiting(files, run)]
+    if run.options.scratch is not None:
+        discard_old_scratch(run.options.scratch, plan)
+    # On a local disk, the scratch folder is in the run's own folder, so that its files need only be renamed.
+    scratch = f"{files.root}/{scratch_path(plan.run)}" if is_local(files.root) else None
+    try:
+        files.mkdirs(layout.run_directory(plan.run))
+        results = run.partitions(files.root, staged_path(plan.run, ""), scratch)
+        report = run.report(results)
+        report = replace(report, warnings=(*report.warnings, *warnings))
+        run.require_limit(report)
+        run.require_matched(report)
+        run.check_archive(files, report, results)
+        if not report.published:
+            discard_run(files, plan.run)
+            run.note_visited(None)
+            return report
+        if not run.listener.confirm(report):
+            discard_run(files, plan.run)
+            return replace(report, published=False, backup=None)
+        run.note_visited(plan.run)
+        files.replace(report_path(plan.run), json.dumps(report.to_json(), indent=1).encode())
+        publish(plan, results, planned_batch=run.options.planned_batch)
+    except BaseException:
+        discard_unless_open(files, plan.run)
+        raise
+    report = _delivered(files, run, report)
+    try:
+        files.remove_tree(staged_path(plan.run, ""))  # a worker that was killed may have left something there
+        discard_backups(files, keep=plan.run)
+    except (TtlsnapError, MemoryError) as error:
+        kept = f"an older backup could not be removed; the next run will try again: {error or 'out of memory'}"
+        report = replace(report, warnings=(*report.warnings, kept))
+    return replace(report, seconds=run.seconds)
+
+
+def _deliver_waiting(files: Directory, run: Runner) -> list[str]:
+    """Deliver the dropped entries of earlier runs. Return the failures, which do not stop this run."""
+    return deliver_all(files, AllowedPlaces(run.expired_to))
+
+
+def _delivered(files: Directory, run: Runner, report: CompactionReport) -> CompactionReport:
+    """Move the dropped entries to their archive, after the run is published. Return the report with any failure."""
+    if run.expired_to is None:
+        return report
+    try:
+        deliver(files, report.run, run.expired_to)
+    except (TtlsnapError, MemoryError) as error:
+        left = f"{files.root}/{folder_of(report.run)}"
+        reason = error or "out of memory"
+        warning = f"the dropped entries are still in {left}. The next run will archive them: {reason}"
+        return replace(report, warnings=(*report.warnings, warning))
+    return report
+
+
+def _to_copy(run: Runner, files: Directory, destination: LocalDirectory) -> CompactionReport:
+    staging = staging_directory(destination, run.plan.run)
+    try:
+        begin_copy(files, staging)
+        results = run.partitions(staging.root, "", f"{staging.root}/{OWN}/scratch")
+        report = run.report(results, output=destination.root)
+        run.require_limit(report)
+        run.require_matched(report)
+        run.check_archive(staging, report, results)
+        if not run.listener.confirm(report):
+            discard_copy(staging)
+            return replace(report, published=False, output=None)
+        write_copy(run.plan, results, staging, destination.root, json.dumps(report.to_json(), indent=1).encode())
+        refuse_if_cut_off(files)  # the lock may not keep out other machines
+        check_unchanged(run.plan)
+        given = share_copy(files, staging)
+        finish_copy(staging, destination)
+    except BaseException:
+        discard_copy(staging)
+        raise
+    report = _delivered(destination, run, report)
+    if not given and is_local(files.root):
+        report = replace(report, warnings=(*report.warnings, _not_given(files.root, destination.root)))
+    return replace(report, seconds=run.seconds)
+
+
+def _not_given(source: str, copy: str) -> str:
+    owner, me = read_access(source).owner_name, own_access(0).owner_name
+    return (
+        f"{copy} belongs to {me}, who cannot give files to the owner of the source ({owner}). Before a query of "
+        f"{owner} uses it, run as root: chown -R --reference={source} {copy}"
+    )

@@ -1,0 +1,54 @@
+"""A run's own folder in the user's scratch folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+import xxhash
+
+from ttlsnap.compaction.plan import Plan
+from ttlsnap.errors import StorageError, UsageError
+from ttlsnap.storage.lease import Owner
+
+_OWNER = "owner.json"
+
+
+def existing_folder(given: str) -> str:
+    """Return the absolute path of the user's scratch folder. Raise UsageError if it does not exist."""
+    if not Path(given).is_dir():
+        raise UsageError(f"--scratch {given} is not a folder; make it first, or leave the option out")
+    return os.path.realpath(given)
+
+
+def claim_scratch(given: str, plan: Plan) -> str:
+    """Create the run's own folder in the user's one, with a file that names this process. Return its path."""
+    folder = Path(given) / f"{_scratch_beginning(plan)}{plan.run}"
+    try:
+        folder.mkdir()
+        (folder / _OWNER).write_text(json.dumps(asdict(Owner.of_this_process())))
+    except OSError as error:
+        raise StorageError(f"cannot make a scratch folder in {given}: {error.strerror}") from error
+    return str(folder)
+
+
+def _scratch_beginning(plan: Plan) -> str:
+    return f"ttlsnap-{xxhash.xxh3_64_hexdigest(os.fsencode(plan.checkpoint.target))}-"
+
+
+def discard_old_scratch(given: str, plan: Plan) -> None:
+    """Remove the folders of killed runs from the scratch folder.
+
+    Another run may be working there: on another machine that shares the folder, or in a container whose checkpoint has
+    the same path. So a folder is removed only if its process is known to have died.
+    """
+    for folder in Path(given).glob(f"{_scratch_beginning(plan)}*"):
+        try:
+            owner = Owner.read((folder / _OWNER).read_bytes())
+        except OSError:
+            continue
+        if owner is not None and owner.has_died:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,36 @@
+"""The final names of a task's staged files in the staging folder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ttlsnap.compaction.task import PartitionResult, PartitionTask
+from ttlsnap.errors import StorageError
+from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.open import open_directory
+from ttlsnap.stores.protocols import StagedFile, Staging
+
+
+def settle(task: PartitionTask, result: PartitionResult) -> PartitionResult:
+    """Give a task's staged files their final names. Raise StorageError if they are not what the task left."""
+    if task.staged_below is None:
+        return result
+    staging = Staging(open_directory(task.staging_root), task.staged_below)
+    if result.expired is not None:
+        _settle(staging.files, result.expired, result.expired.target)
+    if result.staged is None:
+        return result
+    return replace(
+        result, staged=tuple(_settle(staging.files, file, staging.place(file.target)) for file in result.staged)
+    )
+
+
+def _settle(files: Directory, file: StagedFile, path: str) -> StagedFile:
+    found = files.stat(file.path)
+    if found is None or found.size != file.size:
+        raise StorageError(
+            f"{files.root}/{file.path} is {'missing' if found is None else f'{found.size:,} bytes long'}, but a worker "
+            f"wrote {file.size:,} bytes. Nothing was published. Check that all workers see the same storage"
+        )
+    files.rename(file.path, path)
+    return replace(file, path=path)

@@ -1,0 +1,133 @@
+"""The work on one partition, and its result, as plain data that can be sent to another process or machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ttlsnap import errors
+from ttlsnap.checkpoint import layout
+from ttlsnap.clock import Clock
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.errors import TtlsnapError
+from ttlsnap.operators.links import Link
+from ttlsnap.stores.lineage import Lineage
+from ttlsnap.stores.protocols import Rewrite, RewriteChoice, StagedFile, StateStore
+from ttlsnap.transform.chain import StateResult
+from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
+
+
+@dataclass(frozen=True)
+class StoreTask:
+    """One store's part of a task.
+
+    ``states`` are the states that a transformer may see; the others are copied unchanged, or follow.
+    """
+
+    name: str
+    states: tuple[StateDescriptor, ...]
+    lineage: Lineage
+
+
+@dataclass(frozen=True)
+class PartitionTask:
+    """One partition to compact, of one store or of several stores with ``links``.
+
+    New files are staged below ``staged_below`` in ``staging_root``; None in a dry run. ``scratch`` is the local folder
+    for the work. ``expired_of`` is the run whose dropped entries are archived, or None.
+    """
+
+    root: str
+    operator: int
+    partition: int
+    stores: tuple[StoreTask, ...]
+    state_store: StateStore
+    factories: tuple[StateSnapshotTransformerFactory, ...]
+    clock: Clock
+    staging_root: str
+    staged_below: str | None
+    links: tuple[Link, ...] = ()
+    rewrite: RewriteChoice = "auto"
+    scratch: str | None = None
+    expired_of: str | None = None
+
+    def __str__(self) -> str:
+        states = [state for store in self.stores for state in store.states]
+        return str(states[0] if len(states) == 1 else replace(states[0], state="default"))
+
+    @property
+    def size(self) -> int:
+        """The size on disk in bytes."""
+        return sum(store.lineage.size for store in self.stores)
+
+    @property
+    def directory(self) -> str:
+        """The partition's folder in the first store."""
+        return f"{self.root}/{layout.store_directory(self.operator, self.partition, self.stores[0].name)}"
+
+
+@dataclass(frozen=True)
+class PartitionResult:
+    """The result of one store's partition: counts of entries for each state, and bytes on disk before and after.
+
+    ``staged`` are the new files; None if nothing changed (the partition keeps its files), and in a dry run. ``rewrite``
+    says how it was written, or would be. ``reused`` and ``superseded`` are as in ``Written``. The result of the task's
+    first store has ``expired``, the file with the dropped entries of all its stores, and the number of these that
+    ``followed`` others. ``failure`` is an error's class name and message; the rest is then meaningless.
+    """
+
+    operator: int
+    store: str
+    partition: int
+    states: tuple[StateResult, ...] = ()
+    bytes_before: int = 0
+    bytes_after: int = 0
+    staged: tuple[StagedFile, ...] | None = None
+    rewrite: Rewrite | None = None
+    reused: tuple[str, ...] = ()
+    superseded: tuple[str, ...] = ()
+    expired: StagedFile | None = None
+    followed: int = 0
+    failure: tuple[str, str] | None = None
+
+    @property
+    def entries(self) -> int:
+        """The number of entries in all states."""
+        return sum(state.entries for state in self.states)
+
+    @property
+    def dropped(self) -> int:
+        """The number of dropped entries in all states."""
+        return sum(state.dropped for state in self.states)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for another process."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> PartitionResult:
+        """Return the result of a document of ``to_json``."""
+        facts: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
+        }
+        facts["states"] = tuple(StateResult.from_json(state) for state in facts["states"])
+        if facts["staged"] is not None:
+            facts["staged"] = tuple(StagedFile(**file) for file in facts["staged"])
+        if facts["expired"] is not None:
+            facts["expired"] = StagedFile(**facts["expired"])
+        return cls(**facts)
+
+    def raise_failure(self) -> None:
+        """Raise the error that stopped the partition, if one did."""
+        if self.failure is not None:
+            kind = getattr(errors, self.failure[0], TtlsnapError)
+            raise kind(self.failure[1])
+
+
+PartitionResults = tuple[PartitionResult, ...]
+"""A task's results, one for each of its stores."""
+
+
+Progress = Callable[[int, int], None]
+"""A callback during the work on a partition, with the numbers of entries seen and dropped since the last call."""

@@ -1,0 +1,268 @@
+"""The examination of one partition on one thread, with plain data in and out, as in ``compact_partition``.
+
+The newest version is read completely: every row is decoded, every link checked, every count compared. Each file of
+older versions that the newest one does not have is read once. A version can be restored if all its files exist and none
+is damaged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.compaction.task import Progress
+from ttlsnap.diagnosis.problems import Problem, Severity, problem
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.errors import CorruptionError, CountError, StorageError, TtlsnapError, UnsupportedError
+from ttlsnap.operators.links import Link, StateId
+from ttlsnap.operators.work import begin_work
+from ttlsnap.storage.directory import Directory, cache_listings
+from ttlsnap.storage.open import open_directory
+from ttlsnap.stores.lineage import Lineage
+from ttlsnap.stores.protocols import StateStore
+from ttlsnap.stores.scan import scan_partition
+from ttlsnap.unsaferow.check import check_rows
+from ttlsnap.unsaferow.decode import decode
+from ttlsnap.unsaferow.gather import Mask
+from ttlsnap.unsaferow.rows import Rows
+
+
+@dataclass(frozen=True)
+class PartitionCheck:
+    """A partition to examine. ``states`` are the readable states of its rows, by store and name.
+
+    ``versions`` has, for each version from the newest on, the ids of its files by store (None without ids). ``newest``
+    is the checkpoint's newest version. ``without_state`` are versions that need no files.
+    """
+
+    root: str
+    operator: int
+    partition: int
+    stores: tuple[str, ...]
+    states: Mapping[StateId, StateDescriptor]
+    links: tuple[Link, ...]
+    state_store: StateStore
+    versions: Mapping[int, Mapping[str, str | None]]
+    newest: int
+    without_state: frozenset[int]
+    size: int
+    scratch: str | None = None
+
+    def directory(self, store: str) -> str:
+        """Return the partition's folder in a store."""
+        return layout.store_directory(self.operator, self.partition, store)
+
+
+@dataclass
+class PartitionFindings:
+    """The result for a partition. ``lost`` has the reasons for each version that cannot be restored.
+
+    ``cleaned_up`` are versions without any file, after Spark's cleanup or a copy. For ``unknown`` versions ttlsnap
+    cannot tell whether they can be restored. ``entries`` is the number of entries in the newest version.
+    """
+
+    problems: list[Problem] = field(default_factory=list)
+    lost: dict[int, list[str]] = field(default_factory=dict)
+    cleaned_up: set[int] = field(default_factory=set)
+    unknown: set[int] = field(default_factory=set)
+    entries: int = 0
+
+
+class _Unfit(CorruptionError):
+    """Damage of a known kind."""
+
+    def __init__(self, code: str, words: str) -> None:
+        super().__init__(words)
+        self.code = code
+
+
+def examine_partition(task: PartitionCheck, progress: Progress) -> PartitionFindings:
+    """Examine all files of the partition's retained versions. Raise only StorageError."""
+    return _Examination(task, progress).run()
+
+
+class _Examination:
+    def __init__(self, task: PartitionCheck, progress: Progress) -> None:
+        self._task, self._progress = task, progress
+        self._files = cache_listings(open_directory(task.root))
+        self._found = PartitionFindings()
+        self._newest = next(iter(task.versions))
+        self._lineages: dict[int, dict[str, Lineage]] = {}
+        self._unread: set[str] = set()
+
+    def run(self) -> PartitionFindings:
+        self._find()
+        read = self._read_newest()
+        self._read_others(read)
+        return self._found
+
+    def _find(self) -> None:
+        """Find the files of every version; a version that lacks one is lost, or was cleaned up."""
+        missing: dict[int, list[tuple[str, TtlsnapError]]] = {}
+        for version, ids in self._task.versions.items():
+            self._lineages[version] = {}
+            for store in self._task.stores:
+                try:
+                    self._lineages[version][store] = self._task.state_store.find(
+                        self._files, self._task.directory(store), version, ids.get(store)
+                    )
+                except (CorruptionError, UnsupportedError) as error:
+                    missing.setdefault(version, []).append((store, error))
+        lowest = min((version for version in self._task.versions if version not in missing), default=0)
+        told: set[str] = set()
+        for version, errors in missing.items():
+            if version in self._task.without_state or (version < lowest and not self._is_there(version)):
+                self._found.cleaned_up.add(version)
+                continue
+            for store, reason in errors:
+                # Many versions can lack one file: it is reported once, with the newest of them.
+                if (words := str(reason).partition(" is missing")[0]) not in told:
+                    self._tell(version, self._task.directory(store), reason, "missing-delta")
+                told.add(words)
+                if isinstance(reason, UnsupportedError):
+                    self._found.unknown.add(version)
+                else:
+                    self._lose(version, str(reason))
+
+    def _is_there(self, version: int) -> bool:
+        """Return whether there is a file of exactly this version."""
+        folders = [self._task.directory(store) for store in self._task.stores]
+        names = (layout.parse_state_file(info.name) for folder in folders for info in self._files.list(folder))
+        return any(name is not None and name.version == version for name in names)
+
+    def _read_newest(self) -> set[str]:
+        """Read the newest version. Return its files; none if one of them is missing."""
+        lineages = self._lineages[self._newest]
+        if len(lineages) < len(self._task.stores):
+            return set()
+        read = {file.path for lineage in lineages.values() for file in lineage.files}
+        try:
+            task = self._task
+            self._found.entries = scan_version(
+                self._files, lineages, task.state_store, task.states, task.links, task.scratch, self._progress
+            )
+        except StorageError:
+            raise
+        except TtlsnapError as error:
+            self._blame(lineages, error, read)
+        return read - self._unread
+
+    def _blame(self, lineages: Mapping[str, Lineage], error: TtlsnapError, read: set[str]) -> None:
+        """Report the problem of the newest version: a damaged file, or several files that do not match."""
+        code = _code_of(error)
+        if code in ("damaged-file", "row-does-not-fit-schema") and self._damaged(lineages, read):
+            return
+        where = self._task.directory(self._task.stores[0])
+        self._tell(self._newest, where, error, code)
+        if code not in ("broken-links", "wrong-count"):
+            self._lose(self._newest, str(error))
+
+    def _read_others(self, read: set[str]) -> None:
+        for lineages in self._lineages.values():
+            wanted = {file.path for lineage in lineages.values() for file in lineage.files} - read
+            self._unread.clear()
+            self._damaged(lineages, wanted)
+            read |= wanted - self._unread
+
+    def _damaged(self, lineages: Mapping[str, Lineage], wanted: set[str]) -> bool:
+        """Read the files ``wanted``, and report damaged ones. Return whether there were any."""
+        found = False
+        for store, lineage in lineages.items():
+            states = {name: state for (of, name), state in self._task.states.items() if of == store}
+
+            def look(name: str, keys: Rows, values: Rows, states: Mapping[str, StateDescriptor] = states) -> None:
+                if name in states:
+                    _check_rows(states[name], keys, values)
+
+            for path, error in self._task.state_store.damaged(self._files, lineage, wanted, look, self._task.scratch):
+                found = True
+                if lineage.snapshot is not None and path == lineage.snapshot.path:
+                    # The tables that it shares with another snapshot are read with that snapshot.
+                    self._unread |= {file.path for file in lineage.shared} & wanted
+                needed_by = [version for version in self._lineages if self._needs(version, path)]
+                self._tell(max(needed_by), path, error, _code_of(error))
+                for version in needed_by:
+                    self._lose(version, str(error))
+        return found
+
+    def _needs(self, version: int, path: str) -> bool:
+        return any(file.path == path for lineage in self._lineages[version].values() for file in lineage.files)
+
+    def _lose(self, version: int, words: str) -> None:
+        self._found.lost.setdefault(version, []).append(words)
+
+    def _tell(self, version: int, where: str, error: TtlsnapError, code: str) -> None:
+        severity: Severity = "error" if version == self._task.newest else "warning"
+        if isinstance(error, UnsupportedError):
+            code, severity = "unsupported", "unknown"
+        # A wrong schema fits none of the rows, so one report is enough.
+        if code == "row-does-not-fit-schema" and any(found.code == code for found in self._found.problems):
+            return
+        words = str(error)
+        if self._task.root not in words:
+            words = f"{self._task.root}/{where}, version {version}: {words}"
+        self._found.problems.append(problem(self._task.root, code, where, words, severity))
+
+
+def scan_version(
+    files: Directory,
+    lineages: Mapping[str, Lineage],
+    state_store: StateStore,
+    states: Mapping[StateId, StateDescriptor],
+    links: Sequence[Link],
+    scratch: str | None = None,
+    progress: Progress = lambda entries, dropped: None,
+) -> int:
+    """Read one version of a partition completely, and check all links. Return the number of its entries.
+
+    Raise CorruptionError if a row does not fit its schema, or linked entries do not match.
+    """
+    home = next(iter(lineages.values())).new_snapshot.rpartition("/")[0]
+    works = [(link, begin_work(link, f"{files.root}/{home}")) for link in links]
+    entries = 0
+    with contextlib.ExitStack() as stack:
+        for store, lineage in lineages.items():
+            stored = stack.enter_context(state_store.open(files, lineage, scratch))
+            mine = {name: state for (of, name), state in states.items() if of == store}
+            for batch, state in scan_partition(stored, mine, check=_check_rows):
+                entries += len(batch)
+                progress(len(batch), 0)
+                for link, work in works:
+                    if state is not None and state.place in link.places:
+                        with _told_as("broken-links"):
+                            work.look(state.place, batch.keys, batch.values)
+        for _, work in works:
+            with _told_as("broken-links"):
+                work.resolve({}, _fetch_nothing)
+    return entries
+
+
+def _code_of(error: TtlsnapError) -> str:
+    if isinstance(error, _Unfit):
+        return error.code
+    return "wrong-count" if isinstance(error, CountError) else "damaged-file"
+
+
+@contextlib.contextmanager
+def _told_as(code: str) -> Iterator[None]:
+    try:
+        yield
+    except CorruptionError as error:
+        raise _Unfit(code, str(error)) from error
+
+
+def _check_rows(state: StateDescriptor, keys: Rows, values: Rows) -> None:
+    """Raise CorruptionError unless every field of every row can be decoded."""
+    with _told_as("row-does-not-fit-schema"):
+        for side, rows, schema in (("key", keys, state.key_schema), ("value", values, state.value_schema)):
+            try:
+                check_rows(rows, schema)
+                decode(rows, schema)
+            except CorruptionError as error:
+                raise CorruptionError(f"{state}: a {side} does not fit its schema: {error}") from error
+
+
+def _fetch_nothing(place: StateId, mask: Mask) -> Rows:
+    raise AssertionError(f"the values of {place} are not needed, since nothing is written")

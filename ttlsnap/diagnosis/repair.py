@@ -1,0 +1,266 @@
+"""The repairs of ``doctor --fix``: files move to a backup, or are rewritten, with the journal and fence of publishing.
+
+Some of the repairs do the same: they go back to the state after a batch. The files of later batches (logs, state files,
+operator metadata) move to the run's backup, from which ``rollback`` restores them.
+
+``last-batch-lost`` keeps the offsets of the first later batch, so that Spark runs it again with the same input. Spark
+plans the batches after it again. This repair gives up committed batches, so it asks first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ttlsnap.checkpoint import layout, open_checkpoint
+from ttlsnap.checkpoint.checkpoint import partition_folders, query_id, state_files
+from ttlsnap.checkpoint.listing import list_activity
+from ttlsnap.checkpoint.logs import Logs, read_conf, read_logs, shuffle_partitions
+from ttlsnap.checkpoint.metadata import with_schema_paths_under
+from ttlsnap.diagnosis.folders import leftovers, operator_metadata
+from ttlsnap.diagnosis.logs import examine_logs
+from ttlsnap.diagnosis.problems import CODES
+from ttlsnap.diagnosis.report import DoctorReport
+from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError, UnsupportedError, UsageError
+from ttlsnap.publishing.backups import HeldTable, held_tables
+from ttlsnap.publishing.cleanup import discard_leftovers, discard_unless_open
+from ttlsnap.publishing.fence import fence_file
+from ttlsnap.publishing.journal import (
+    FileFacts,
+    Journal,
+    Move,
+    backup_path,
+    facts_of,
+    next_number,
+    report_path,
+    staged_path,
+)
+from ttlsnap.publishing.liveness import refuse_if_running
+from ttlsnap.publishing.moves import plan_backup
+from ttlsnap.publishing.runs import new_run_id, refuse_if_cut_off
+from ttlsnap.publishing.shadows import find_shadows
+from ttlsnap.publishing.swap import refuse_if_changed, swap
+from ttlsnap.storage.directory import Directory
+
+
+@dataclass(frozen=True)
+class GoingBack:
+    """A repair that gives up committed ``batches`` of ``target`` and goes back to the state after ``batch``."""
+
+    target: str
+    name: str
+    batch: int
+    batches: tuple[int, ...]
+
+    def __str__(self) -> str:
+        first, last = self.batches[0], self.batches[-1]
+        given_up = f"batch {first}" if first == last else f"batches {first} to {last}"
+        return (
+            f"--fix {self.name} gives up committed {given_up} of {self.target}, and goes back to the state after batch "
+            f"{self.batch}"
+        )
+
+
+Confirm = Callable[[GoingBack], bool]
+"""A function that returns whether committed batches may be given up. Without True nothing is changed."""
+
+
+def refuse_unknown(names: Sequence[str]) -> None:
+    """Raise UsageError for a name that is not a code."""
+    for name in names:
+        if name not in CODES:
+            known = ", ".join(sorted(code for code, kind in CODES.items() if kind.fixable))
+            raise UsageError(f"--fix {name}: unknown problem; these can be fixed: {known}")
+
+
+def repair(
+    files: Directory, found: DoctorReport, names: Sequence[str], stopped: bool, confirm: Confirm | None
+) -> str | None:
+    """Repair the problems in ``found`` whose codes are ``names``. The caller holds the lock on the checkpoint.
+
+    Return the name of the run, or None if ``confirm`` said no. Raise RefusedError if committed batches would be given
+    up and there is no ``confirm``.
+    """
+    refuse_if_cut_off(files)
+    there = {problem.code: problem for problem in found.problems}
+    for name in names:
+        if name not in there:
+            raise UsageError(f"--fix {name}: {files.root} does not have this problem. Nothing was changed")
+        if not there[name].fixable:
+            raise RefusedError(
+                f"--fix {name}: doctor cannot repair this safely. Nothing was changed. {there[name].fix}"
+            )
+    _refuse_out_of_order(names)
+    refuse_if_running(files, _query_id(files), stopped=stopped)
+    discard_leftovers(files)
+    before = list_activity(files)
+    logs = read_logs(files)
+    if logs.commits[-1] != found.batch:
+        raise RefusedError(f"{files.root}: batch {logs.commits[-1]} was committed during the run: the query is running")
+    batch = found.batch
+    if "last-batch-lost" in names:
+        batch = next(version.batch for version in found.versions if version.restorable == "yes")
+        given_up = tuple(number for number in logs.commits if number > batch)
+        if not _confirmed(GoingBack(files.root, "last-batch-lost", batch, given_up), confirm):
+            return None
+    run = new_run_id()
+    moves = _Moves(files, run)
+    try:
+        for name in dict.fromkeys(names):
+            if name == "last-batch-lost":
+                _go_back(moves, batch, keep_next=_can_run_again(files, batch + 1))
+            elif name in ("unfinished-repartition", "torn-offset"):
+                _go_back(moves, batch, keep_next=False)
+            elif name in ("abandoned-repartition", "stale-snapshot"):
+                _set_leftovers_aside(moves, name)
+            elif name == "table-in-backup":
+                moves.put_back(held_tables(files, [info.name for info in files.list(layout.RUNS)]))
+            elif name == "hidden-batch":
+                _uncover(moves, logs)
+        if "moved-schema-paths" in names:
+            _relocate(moves)
+        journal = Journal(
+            run=run,
+            number=next_number(files),
+            kind="repair",
+            batch=batch,
+            fence=fence_file(logs),
+            moves=tuple(moves.all),
+            status="open",
+            published=moves.published,
+        )
+        files.mkdirs(layout.run_directory(run))
+        files.replace(report_path(run), json.dumps({"fixed": list(dict.fromkeys(names))}, indent=1).encode())
+        swap(
+            files,
+            journal,
+            check=lambda: refuse_if_changed(files, journal, before),
+            recheck=lambda: refuse_if_changed(files, journal, before, only_signs=True),
+        )
+    except BaseException:
+        discard_unless_open(files, run)
+        raise
+    return run
+
+
+def _confirmed(going_back: GoingBack, confirm: Confirm | None) -> bool:
+    if confirm is None:
+        raise RefusedError(
+            f"{going_back}. Nothing was changed. To accept that without a terminal, add --yes (in Python: confirm=...)"
+        )
+    return confirm(going_back)
+
+
+def _query_id(files: Directory) -> str | None:
+    """Return the query's id. Raise RefusedError without one: a running query is not detected, and rollback refuses."""
+    try:
+        return query_id(files)
+    except (CorruptionError, UnsupportedError) as error:
+        raise RefusedError(f"{error}. Nothing was changed. Repair that first") from error
+
+
+def _refuse_out_of_order(names: Sequence[str]) -> None:
+    """Raise UsageError for other repairs beside ``last-batch-lost``, which moves all files of later batches away."""
+    if "last-batch-lost" in names and len(set(names) - {"moved-schema-paths"}) > 1:
+        raise UsageError("--fix last-batch-lost sets aside everything of later batches; use it without other --fix")
+
+
+def _can_run_again(files: Directory, batch: int) -> bool:
+    """Return whether Spark can run a batch again with the input of its offsets; it cannot repeat a repartition."""
+    try:
+        return shuffle_partitions(read_conf(files, batch)) == shuffle_partitions(read_conf(files, batch - 1))
+    except TtlsnapError:
+        return False
+
+
+class _Moves:
+    """The moves of a repair; each file moves once, even if several repairs need it."""
+
+    def __init__(self, files: Directory, run: str) -> None:
+        self.files, self.run = files, run
+        self._aside: dict[str, Move] = {}
+        self._new: dict[str, Move] = {}
+
+    def aside(self, path: str) -> None:
+        """Move a file to the backup, with its checksum files."""
+        for move in plan_backup(self.files, self.run, [path]):
+            self._aside.setdefault(move.source, move)
+        self._new.pop(path, None)
+
+    def new(self, path: str, data: bytes) -> None:
+        """Replace the content of a file."""
+        if path in self._aside:
+            return  # another repair moves it to the backup
+        staged = staged_path(self.run, path)
+        self.files.mkdirs(staged.rpartition("/")[0])
+        with self.files.writer(staged) as file:
+            file.write(data)
+        self.aside(path)
+        self._new[path] = Move(staged, path)
+
+    def put_back(self, tables: Sequence[HeldTable]) -> None:
+        """Restore missing tables; the backups keep theirs."""
+        for held in tables:
+            staged = staged_path(self.run, held.path)
+            if held.path not in self._new:
+                self.files.preserve(backup_path(held.run, held.path), staged)
+                self._new[held.path] = Move(staged, held.path)
+
+    @property
+    def published(self) -> tuple[FileFacts, ...]:
+        """The identities of the files with new content."""
+        staged = facts_of(self.files, [move.source for move in self._new.values()])
+        return tuple(replace(facts, path=path) for facts, path in zip(staged, self._new, strict=True))
+
+    @property
+    def all(self) -> list[Move]:
+        return [*self._aside.values(), *self._new.values()]
+
+
+def _go_back(moves: _Moves, batch: int, *, keep_next: bool) -> None:
+    """Move the files of batches after ``batch`` to the backup; ``keep_next`` keeps the first one's offsets."""
+    files = moves.files
+    for folder, kept in ((layout.COMMITS, batch), (layout.OFFSETS, batch + keep_next)):
+        for info in files.list(folder):
+            number = layout.parse_number(info.name)
+            if number is not None and number > kept:
+                moves.aside(f"{folder}/{info.name}")
+    for operator in _operators(files):
+        for partition in partition_folders(files, operator):
+            for path, name in state_files(files, operator, partition):
+                if name.version > batch + 1:
+                    moves.aside(path)
+    for path in operator_metadata(files):
+        if int(path.rpartition("/")[2]) > batch + keep_next:
+            moves.aside(path)
+
+
+def _set_leftovers_aside(moves: _Moves, code: str) -> None:
+    """Move snapshots that no batch has written to the backup."""
+    logs = examine_logs(moves.files)
+    checkpoint = open_checkpoint(moves.files, tolerate_damage=True)
+    for left in leftovers(checkpoint, logs):
+        for path in left.files if left.code == code else ():
+            moves.aside(path)
+    begun = max(logs.logs.offsets[-1], logs.logs.commits[-1])
+    for path in operator_metadata(moves.files):
+        if int(path.rpartition("/")[2]) > begun:
+            moves.aside(path)
+
+
+def _uncover(moves: _Moves, logs: Logs) -> None:
+    """Move snapshots of earlier runs that hide a newer result of a batch to the backup."""
+    for shadow in find_shadows(moves.files, logs):
+        for path in (*shadow.files, *([shadow.planned] if shadow.planned else ())):
+            moves.aside(path)
+
+
+def _relocate(moves: _Moves) -> None:
+    for path in operator_metadata(moves.files):
+        moves.new(path, with_schema_paths_under(moves.files, path, moves.files.root))
+
+
+def _operators(files: Directory) -> list[int]:
+    found = (layout.parse_number(info.name) for info in files.list(layout.STATE) if info.is_dir)
+    return [operator for operator in found if operator is not None]

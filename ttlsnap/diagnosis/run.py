@@ -1,0 +1,301 @@
+"""``doctor``: the examination of the logs, the state folder and every partition, and the result for each version."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from ttlsnap.checkpoint import Checkpoint, MicroBatch, Operator, layout, open_checkpoint
+from ttlsnap.checkpoint.checkpoint import partition_folders, query_id
+from ttlsnap.checkpoint.logs import read_logs, shuffle_partitions
+from ttlsnap.checkpoint.recognize import require_checkpoint
+from ttlsnap.diagnosis.folders import examine_folders, examine_links, examine_schema_paths
+from ttlsnap.diagnosis.logs import LogFindings, examine_logs
+from ttlsnap.diagnosis.partition import PartitionCheck, PartitionFindings, examine_partition
+from ttlsnap.diagnosis.problems import Problem, Severity, is_cut_off, leads_outside, problem
+from ttlsnap.diagnosis.repair import Confirm, refuse_unknown, repair
+from ttlsnap.diagnosis.report import DoctorReport, Restorable, VersionReport
+from ttlsnap.engines.local import spread, useful_processes
+from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError
+from ttlsnap.operators.registry import links_of, states_of
+from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.open import open_directory
+from ttlsnap.stores.open import open_state_store
+from ttlsnap.stores.rocksdb.store import RocksDbStore
+
+
+class DoctorListener(Protocol):
+    """A listener to the progress of reading."""
+
+    def planned(self, partitions: int) -> None: ...
+    def progress(self, entries: int, dropped: int) -> None: ...
+    def partition_done(self) -> None: ...
+
+
+class _Silent:
+    def planned(self, partitions: int) -> None:
+        pass
+
+    def progress(self, entries: int, dropped: int) -> None:
+        pass
+
+    def partition_done(self) -> None:
+        pass
+
+
+def doctor(
+    target: str,
+    *,
+    fix: Sequence[str] = (),
+    parallelism: int | None = None,
+    scratch: str | None = None,
+    stopped: bool = False,
+    confirm: Confirm | None = None,
+    listener: DoctorListener | None = None,
+) -> DoctorReport:
+    """Examine everything that the checkpoint ``target`` retains, and repair the problems that ``fix`` names.
+
+    Nothing is written without ``fix``, whose names are codes of problems that were found. A repair uses the journal and
+    the fence of ``compact``: ``rollback`` undoes it, and ``recover`` finishes an interrupted one. ``confirm`` is called
+    before committed batches are given up; without it such a repair is refused. ``parallelism`` is the number of
+    processes; by default as many as are useful. ``scratch`` is a local folder for the work on RocksDB.
+
+    Raise UsageError if ``target`` is not a checkpoint or ``fix`` names a problem that was not found. Raise RefusedError
+    if the query seems to be running, and StorageError for errors of the disk.
+    """
+    files = open_directory(target)
+    require_checkpoint(files)
+    refuse_unknown(fix)
+    listener = listener or _Silent()
+    found = _examine(files, parallelism, scratch, listener)
+    if not fix:
+        return found
+    with files.lock():
+        run = repair(files, found, fix, stopped, confirm)
+    if run is None:
+        return found
+    after = _examine(files, parallelism, scratch, listener)
+    return replace(after, fixed=tuple(dict.fromkeys(fix)), run=run)
+
+
+def _examine(files: Directory, parallelism: int | None, scratch: str | None, listener: DoctorListener) -> DoctorReport:
+    logs = examine_logs(files)
+    problems = [*examine_links(files), *logs.problems]
+    query = _query_id(files, problems)
+    checkpoint, closed = _newest_that_opens(files, logs, problems)
+    results: list[tuple[PartitionCheck, PartitionFindings]] = []
+    if checkpoint is not None:
+        problems += examine_schema_paths(checkpoint)
+        problems += examine_folders(checkpoint, logs)
+        with tempfile.TemporaryDirectory(prefix="ttlsnap-", dir=scratch) as folder:
+            tasks = _tasks(checkpoint, logs, problems, folder)
+            listener.planned(len(tasks))
+            cost = open_state_store(checkpoint).relative_cost if tasks else 1
+            workers = parallelism or useful_processes(cost * sum(task.size for task in tasks))
+            found = spread(examine_partition, tasks, workers, listener.partition_done, listener.progress)
+        results = list(zip(tasks, found, strict=True))
+    for _, each in results:
+        problems += each.problems
+    versions = _versions(logs, closed, [each for _, each in results])
+    if is_cut_off(problems):
+        problems = [_after_recovery(files, found) for found in problems]
+    else:
+        _outlook(files, logs, versions, problems)
+    now = read_logs(files)
+    if (now.offsets, now.commits) != (logs.logs.offsets, logs.logs.commits):
+        words = f"{files.root}: the logs changed while doctor read them: the query is running"
+        problems.append(problem(files.root, "query-at-work", layout.OFFSETS, words))
+    return DoctorReport(
+        target=files.root,
+        query_id=query,
+        batch=logs.logs.commits[-1],
+        versions=tuple(versions),
+        problems=tuple(_in_order(problems)),
+        entries=sum(each.entries for _, each in results),
+    )
+
+
+def _query_id(files: Directory, problems: list[Problem]) -> str | None:
+    """Return the query's id, or None; an unreadable id does not concern the state."""
+    try:
+        if files.stat("metadata") is not None:
+            return query_id(files)
+    except CorruptionError as error:
+        problems.append(problem(files.root, "damaged-metadata", "metadata", error))
+    except UnsupportedError as error:
+        problems.append(problem(files.root, "unsupported", "metadata", error))
+    except RefusedError:
+        problems.append(leads_outside(files.root, "metadata"))
+    else:
+        words = (
+            f"{files.root}/metadata is missing: Spark 4.2 refuses to start, and an older version takes it for another "
+            "query"
+        )
+        problems.append(problem(files.root, "damaged-metadata", "metadata", words))
+    return None
+
+
+def _newest_that_opens(
+    files: Directory, logs: LogFindings, problems: list[Problem]
+) -> tuple[Checkpoint | None, dict[int, Restorable]]:
+    """Return the checkpoint as of its newest readable batch, and the verdict on newer batches."""
+    told: set[str] = set()
+    closed: dict[int, Restorable] = {}
+    for batch in reversed(logs.batches):
+        try:
+            checkpoint = open_checkpoint(files, batch, tolerate_damage=True)
+            open_state_store(checkpoint)
+            return checkpoint, closed
+        except (CorruptionError, UnsupportedError) as error:
+            closed[batch] = "unknown" if isinstance(error, UnsupportedError) else "no"
+            if str(error) in told:
+                continue
+            told.add(str(error))
+            unknown = isinstance(error, UnsupportedError)
+            where = str(error).removeprefix(f"{files.root}/").split(": ")[0].split(" is ")[0]
+            severity: Severity | None = None if unknown or batch == logs.logs.commits[-1] else "warning"
+            problems.append(
+                problem(files.root, "unsupported" if unknown else "damaged-metadata", where, error, severity)
+            )
+    return None, closed
+
+
+def _tasks(checkpoint: Checkpoint, logs: LogFindings, problems: list[Problem], scratch: str) -> list[PartitionCheck]:
+    tasks = []
+    state_store = open_state_store(checkpoint)
+    if isinstance(state_store, RocksDbStore):
+        state_store = replace(state_store, before_4_2=False)  # it does not matter here which Spark can read new files
+    for operator in checkpoint.operators:
+        stores = tuple(store.name for store in operator.stores)
+        described = [state for store in operator.stores for state in states_of(checkpoint, operator, store)]
+        if not described:
+            words = f"operator {operator.id}: the checkpoint records no schema, so doctor did not decode its rows"
+            problems.append(problem(checkpoint.target, "no-schema", layout.operator_directory(operator.id), words))
+        states = {state.place: state for state in described if state.opaque is None}
+        partitions = {
+            partition: versions
+            for partition in _partitions(checkpoint, operator, logs)
+            if (versions := _versions_of(checkpoint, operator, partition, logs, problems))
+        }
+        for partition, versions in partitions.items():
+            tasks.append(
+                PartitionCheck(
+                    root=checkpoint.target,
+                    operator=operator.id,
+                    partition=partition,
+                    stores=stores,
+                    states=states,
+                    links=links_of(checkpoint, operator),
+                    state_store=state_store,
+                    versions=versions,
+                    newest=checkpoint.version,
+                    without_state=frozenset(batch + 1 for batch in logs.skipped),
+                    size=_size(checkpoint.files, operator.id, partition),
+                    scratch=scratch,
+                )
+            )
+    return tasks
+
+
+def _partition_count(checkpoint: Checkpoint, operator: Operator, batch: MicroBatch) -> int:
+    """Return the number of partitions of an operator at a batch; Spark runs some operators in one."""
+    now = len(operator.stores[0].partitions) if operator.stores else 0
+    pinned, then = shuffle_partitions(checkpoint.batch.conf), shuffle_partitions(batch.conf)
+    return then if then is not None and pinned is not None and then != pinned and now == pinned else now
+
+
+def _partitions(checkpoint: Checkpoint, operator: Operator, logs: LogFindings) -> list[int]:
+    """Return the partitions to examine: those with a folder, and the first one without."""
+    most = max((_partition_count(checkpoint, operator, batch) for batch in logs.batches.values()), default=0)
+    folders = partition_folders(checkpoint.files, operator.id)
+    missing = next((number for number, partition in enumerate(folders) if number != partition), len(folders))
+    return sorted(partition for partition in {*folders, missing} if partition < most)
+
+
+def _versions_of(
+    checkpoint: Checkpoint, operator: Operator, partition: int, logs: LogFindings, problems: list[Problem]
+) -> dict[int, dict[str, str | None]]:
+    """Return the versions of a partition, newest first, with the ids of their files."""
+    found: dict[int, dict[str, str | None]] = {}
+    for number in sorted(logs.batches, reverse=True):
+        batch = logs.batches[number]
+        if partition >= _partition_count(checkpoint, operator, batch):
+            continue
+        then = Checkpoint(checkpoint.files, checkpoint.query_id, checkpoint.logs, batch, checkpoint.operators)
+        try:
+            found[number + 1] = {store.name: then.unique_id(store, partition) for store in operator.stores}
+        except CorruptionError as error:
+            severity: Severity = "error" if number == checkpoint.batch.id else "warning"
+            problems.append(problem(checkpoint.target, "damaged-log", layout.commit_file(number), error, severity))
+    return found
+
+
+def _size(files: Directory, operator: int, partition: int) -> int:
+    """Return the bytes in a partition's folder, which decide how many processes are useful."""
+    folders = [layout.store_directory(operator, partition, layout.DEFAULT_STORE)]
+    size = 0
+    while folders:
+        folder = folders.pop()
+        for info in files.list(folder):
+            if info.is_dir:
+                folders.append(f"{folder}/{info.name}")
+            else:
+                size += info.size
+    return size
+
+
+def _versions(
+    logs: LogFindings, closed: Mapping[int, Restorable], results: Sequence[PartitionFindings]
+) -> list[VersionReport]:
+    lost: dict[int, list[str]] = {}
+    for each in results:
+        for version, words in each.lost.items():
+            lost.setdefault(version, []).extend(words)
+    cleaned_up = {version for each in results for version in each.cleaned_up}
+    unknown = {version for each in results for version in each.unknown}
+    found = []
+    for batch in reversed(logs.logs.commits):
+        version = batch + 1
+        restorable: Restorable
+        if batch in closed:
+            restorable = closed[batch]
+        elif batch not in logs.batches:
+            first = logs.logs.offsets[0] if logs.logs.offsets else 0
+            restorable = "cleaned up" if batch < first and batch != logs.logs.commits[-1] else "no"
+        else:
+            restorable = "no" if version in lost else "unknown" if version in unknown else "yes"
+            if restorable == "yes" and version in cleaned_up:
+                restorable = "cleaned up"
+        found.append(VersionReport(version, batch, restorable, tuple(dict.fromkeys(lost.get(version, ())))))
+    return found
+
+
+def _outlook(files: Directory, logs: LogFindings, versions: Sequence[VersionReport], problems: list[Problem]) -> None:
+    """Report if the newest version is lost, and the version to which the query could go back."""
+    if versions[0].restorable != "no":
+        return
+    batch = versions[0].batch
+    where = layout.commit_file(batch)
+    back = next((version.batch for version in versions if version.restorable == "yes"), None)
+    words = f"the state after the last committed batch, {batch}, cannot be restored"
+    if back is None:
+        problems.append(problem(files.root, "nothing-restorable", where, f"{words}, and neither can an older one"))
+    else:
+        words += f"; the newest restorable state is the one after batch {back}"
+        problems.append(problem(files.root, "last-batch-lost", where, words, batch=back))
+
+
+def _after_recovery(files: Directory, found: Problem) -> Problem:
+    """Return a problem of a state file with the advice to recover first: half of the files may be in the backup."""
+    if not found.where.startswith(f"{layout.STATE}/"):
+        return found
+    advice = f"First run: ttlsnap recover {files.root}. The backup of the interrupted run may have this file. "
+    return replace(found, fix=f"{advice}Then run doctor again", fixable=False)
+
+
+def _in_order(problems: Sequence[Problem]) -> list[Problem]:
+    """Return each problem once, the gravest first."""
+    order = ("error", "warning", "unknown", "note")
+    return sorted(dict.fromkeys(problems), key=lambda found: order.index(found.severity))

@@ -1,0 +1,178 @@
+"""Batches of state entries, as a transformer sees them.
+
+An entry of a state store has raw key bytes and raw value bytes. A field is decoded only if a transformer reads it, and
+then as an Arrow array for the whole batch. Kept entries are copied unchanged. A row of a table is an entry, too
+(``ttlsnap.delta.entries``).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.errors import UsageError
+from ttlsnap.schema.fields import Field
+from ttlsnap.schema.types import StructType
+from ttlsnap.unsaferow.decode import decode, decode_column, decode_words
+from ttlsnap.unsaferow.encode import encode
+from ttlsnap.unsaferow.rows import Rows
+from ttlsnap.unsaferow.words import read_words
+
+Mask = npt.NDArray[np.bool_]
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class StateEntries(ABC):
+    """n entries of one state.
+
+    ``index`` has their positions in the batch that the first transformer received (int64[n], ascending). ``rewritten``
+    marks those with a new value (bool[n]).
+    """
+
+    state: StateDescriptor
+    index: Int64
+    rewritten: Mask
+
+    @staticmethod
+    def of(state: StateDescriptor, keys: Rows, values: Rows) -> RowEntries:
+        """Return a batch of raw rows, as a store gives it."""
+        return RowEntries(state, np.arange(len(keys)), np.zeros(len(keys), np.bool_), keys, values)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @abstractmethod
+    def column(self, name: str | Field) -> pa.Array:
+        """Return one field of every entry, decoded: an Arrow array of n values.
+
+        Raise UsageError if the state has no such field, and CorruptionError for a damaged row.
+        """
+
+    @abstractmethod
+    def words(self, name: str | Field) -> tuple[Int64, Mask]:
+        """Return the raw 8-byte words of a field of fixed width (int64[n]), and where it is null (bool[n])."""
+
+    @property
+    @abstractmethod
+    def key_structs(self) -> pa.StructArray:
+        """All keys, completely decoded."""
+
+    @property
+    @abstractmethod
+    def value_structs(self) -> pa.StructArray:
+        """All values, completely decoded."""
+
+    def filter(self, keep: Mask | pa.BooleanArray) -> StateEntries:
+        """Return the entries for which ``keep`` is true; this object itself if it is true for all."""
+        mask = np.asarray(keep)
+        if mask.dtype != np.bool_ or mask.shape != (len(self),):
+            raise UsageError(f"filter needs {len(self)} booleans without nulls, not {mask.dtype}{list(mask.shape)}")
+        return self if mask.all() else self._taken(np.flatnonzero(mask))  # the mask is searched once, not by each array
+
+    def replace_values(self, values: pa.StructArray, where: Mask | pa.BooleanArray | None = None) -> StateEntries:
+        """Return the same entries with new values, encoded with the state's value schema.
+
+        ``values`` has one struct for each entry, or for each entry that ``where`` marks. Raise UsageError for another
+        number of structs, and for a null that the schema does not allow.
+        """
+        mask = np.ones(len(self), np.bool_) if where is None else np.asarray(where)
+        if mask.dtype != np.bool_ or mask.shape != (len(self),) or len(values) != int(mask.sum()):
+            raise UsageError(f"replace_values: {len(values)} values do not fit {len(self)} entries")
+        return self._replaced(values, mask) if mask.any() else self
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Return decoded entries, ``[{"key": {...}, "value": {...}}, ...]``, to look at a few."""
+        pairs = zip(self.key_structs.to_pylist(), self.value_structs.to_pylist(), strict=True)
+        return [{"key": key, "value": value} for key, value in pairs]
+
+    @abstractmethod
+    def _taken(self, kept: Int64) -> StateEntries:
+        """Return the entries at these positions, ascending."""
+
+    @abstractmethod
+    def _replaced(self, values: pa.StructArray, mask: Mask) -> StateEntries:
+        """Return the same entries with ``values`` where ``mask`` is true."""
+
+    def _field(self, name: str | Field) -> Field:
+        field = self.state.field(name) if isinstance(name, str) else name
+        if field is None:
+            raise UsageError(f"{self.state} has no field {name!r}")
+        return field
+
+
+@dataclass(frozen=True, eq=False)
+class RowEntries(StateEntries):
+    """Entries of a state store: ``keys`` and ``values`` are their raw rows."""
+
+    keys: Rows
+    values: Rows
+
+    def column(self, name: str | Field) -> pa.Array:
+        field = self._field(name)
+        rows, schema = self._side(field.side)
+        return decode_column(rows, schema, field.path)
+
+    def words(self, name: str | Field) -> tuple[Int64, Mask]:
+        field = self._field(name)
+        rows, schema = self._side(field.side)
+        if len(field.path) == 1:
+            return read_words(rows, len(schema.fields), field.path[0])
+        return decode_words(rows, schema, field.path)
+
+    @cached_property
+    def key_structs(self) -> pa.StructArray:
+        return decode(self.keys, self.state.key_schema)
+
+    @cached_property
+    def value_structs(self) -> pa.StructArray:
+        return decode(self.values, self.state.value_schema)
+
+    def _taken(self, kept: Int64) -> RowEntries:
+        return RowEntries(
+            self.state, self.index[kept], self.rewritten[kept], self.keys.take(kept), self.values.take(kept)
+        )
+
+    def _replaced(self, values: pa.StructArray, mask: Mask) -> RowEntries:
+        new = encode(values, self.state.value_schema)
+        old_size = len(self.values.data)
+        start, size = self.values.start.copy(), self.values.size.copy()
+        start[mask], size[mask] = new.start + old_size, new.size
+        rows = Rows(np.concatenate([self.values.data, new.data]), start, size)
+        return replace(self, values=rows, rewritten=self.rewritten | mask)
+
+    def up_to_first_of_each_list(self, answer: RowEntries, lists: Int64) -> RowEntries:
+        """Return the ``answer`` for each list's values up to the first one that it kept, and later values unchanged.
+
+        ``answer`` has some of these entries. ``lists`` has the number of the list of each entry of the whole batch,
+        ascending.
+        """
+        kept = np.zeros(len(self), np.bool_)
+        at = np.searchsorted(self.index, answer.index)
+        kept[at] = True
+        number = lists[self.index]
+        place = np.arange(len(self))
+        first = np.full(int(lists[-1]) + 1, len(self))
+        np.minimum.at(first, number[kept], place[kept])
+        behind = place > first[number]
+        mine = kept & ~behind
+        from_answer = np.zeros(len(self), np.int64)
+        from_answer[at] = np.arange(len(answer))
+        start, size, rewritten = self.values.start.copy(), self.values.size.copy(), self.rewritten.copy()
+        number = from_answer[mine]
+        start[mine] = answer.values.start[number] + len(self.values.data)
+        size[mine], rewritten[mine] = answer.values.size[number], answer.rewritten[number]
+        values = Rows(np.concatenate([self.values.data, answer.values.data]), start, size)
+        return replace(self, values=values, rewritten=rewritten)._taken(np.flatnonzero(kept | behind))
+
+    def _side(self, side: str) -> tuple[Rows, StructType]:
+        if side == "key":
+            return self.keys, self.state.key_schema
+        return self.values, self.state.value_schema

@@ -1,0 +1,102 @@
+"""Fields that contain a time: find one by its name, and read it as microseconds since the epoch.
+
+Timestamps, dates (midnight UTC) and ``timestamp_ntz`` (taken as UTC) need no unit. A number needs one in its name:
+``value.seen:ms``. Of each entry, only one 8-byte word and the words that lead to it are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ttlsnap.clock import MAX_INT64, MIN_INT64
+from ttlsnap.entries.batch import StateEntries
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.errors import UsageError
+from ttlsnap.schema import types as T
+from ttlsnap.schema.fields import Field, all_fields
+
+Int64 = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": -1_000}
+_DAY = 86_400_000_000
+_INTEGERS: dict[type[T.DataType], type[np.signedinteger]] = {
+    T.ByteType: np.int8,
+    T.ShortType: np.int16,
+    T.IntegerType: np.int32,
+    T.LongType: np.int64,
+}
+_NO_TIMEOUT = -1
+_TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
+
+
+@dataclass(frozen=True)
+class TimestampField:
+    """A field that contains a time, and the factor to microseconds; a negative factor divides."""
+
+    field: Field
+    scale: int
+    width: type[np.signedinteger] = np.int64
+
+    @property
+    def unit(self) -> str | None:
+        """The unit of a number; None if the field's type is a time."""
+        if isinstance(self.field.type, _TIMES):
+            return None
+        return next(unit for unit, scale in UNITS.items() if scale == self.scale)
+
+    def read(self, entries: StateEntries) -> tuple[Int64, Mask]:
+        """Return microseconds since the epoch (int64[n], clipped to its range), and which are null (bool[n])."""
+        words, nulls = entries.words(self.field)
+        raw = words if self.width is np.int64 else words.astype(self.width).astype(np.int64)
+        if entries.state.timeout is not None and self.field.name == split_unit(entries.state.timeout)[0]:
+            nulls = nulls | (raw == _NO_TIMEOUT)
+        if self.scale == 1:
+            return raw, nulls
+        if self.scale < 0:
+            # Round up to the next microsecond, so that no entry expires too early.
+            return raw // -self.scale + (raw % -self.scale != 0), nulls
+        low, high = -(MAX_INT64 // self.scale), MAX_INT64 // self.scale
+        scaled = np.clip(raw, low, high) * self.scale
+        return np.where(raw > high, MAX_INT64, np.where(raw < low, MIN_INT64, scaled)), nulls
+
+
+def split_unit(name: str) -> tuple[str, str | None]:
+    """Return the field's name and the unit of ``value.seen:ms``, None without one. A quoted colon names no unit."""
+    path, colon, unit = name.rpartition(":")
+    return (path, unit) if colon and "`" not in unit else (name, None)
+
+
+def timestamp_field(state: StateDescriptor, name: str) -> TimestampField:
+    """Return the field of ``state`` with the name ``value.last_seen`` or ``value.seen:ms``.
+
+    Raise UsageError if it is missing, is not a time, or is a number without a unit.
+    """
+    path, unit = split_unit(name)
+    field = state.field(path)
+    if field is None:
+        raise UsageError(f"{state} has no field {path}.\nIts fields are:\n{field_listing([state])}")
+    kind = type(field.type)
+    if kind in _TIMES:
+        if unit is not None:
+            raise UsageError(f"{path} is a {field.type.simple_string}, which has no unit; omit {unit!r}")
+        return TimestampField(field, _DAY, np.int32) if kind is T.DateType else TimestampField(field, 1)
+    if kind in _INTEGERS:
+        if unit not in UNITS:
+            raise UsageError(f"{path} is a number; name its unit: {path}:s, {path}:ms, {path}:us or {path}:ns")
+        return TimestampField(field, UNITS[unit], _INTEGERS[kind])
+    raise UsageError(f"{path} is a {field.type.simple_string}, which is not a time.\n{field_listing([state])}")
+
+
+def field_listing(states: Sequence[StateDescriptor]) -> str:
+    """Return the fields with their types, one line for each state, for messages."""
+    lines = []
+    for state in states:
+        fields = all_fields(state.key_schema, state.value_schema)
+        listed = [f"{f.name} ({f.type.simple_string})" for f in fields]
+        lines.append(f"  {state}: {', '.join(listed)}")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""The content of a checkpoint, read without changing it."""

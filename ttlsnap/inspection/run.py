@@ -1,0 +1,100 @@
+"""``inspect``: describe the state of a checkpoint without a JVM, and without opening state files (RocksDB: zips).
+
+Only ``entries`` and ``age`` scan the state, one partition after another. A checkpoint without schemas (Spark before
+3.1) has its stores and sizes shown, and raw bytes as entries.
+"""
+
+from __future__ import annotations
+
+from ttlsnap.checkpoint import Checkpoint, Operator, Store, open_checkpoint
+from ttlsnap.checkpoint.checkpoint import Schemas
+from ttlsnap.clock import clock_at
+from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
+from ttlsnap.inspection.model import Inspection, StateInspection
+from ttlsnap.operators.registry import Selection, no_match, states_of
+from ttlsnap.publishing.journal import planned_batch
+from ttlsnap.publishing.shadows import find_shadows
+from ttlsnap.storage.open import open_for_reading
+from ttlsnap.stores.lineage import Lineage
+from ttlsnap.stores.open import lineage_of, open_state_store
+
+
+def inspect(
+    target: str,
+    *,
+    batch: int | None = None,
+    entries: int = 0,
+    age: bool = False,
+    timestamp: str | None = None,
+    now: str = "checkpoint",
+    selection: Selection | None = None,
+    schemas: Schemas | None = None,
+) -> Inspection:
+    """Describe the checkpoint ``target`` as of its last committed batch, or as of the retained ``batch``.
+
+    ``entries`` is the number of decoded entries to show of each state. ``age`` counts all entries and sorts them by
+    age, according to ``timestamp`` or to the time that Spark stores. Raise UsageError if ``selection`` matches
+    nothing, or another ``TtlsnapError``.
+    """
+    if timestamp is not None and not age:
+        raise UsageError("--timestamp needs --age")
+    checkpoint = open_checkpoint(open_for_reading(target), batch, schemas)
+    selection = selection or Selection()
+    planned = planned_batch(checkpoint.files, checkpoint.logs)
+    shadows = find_shadows(checkpoint.files, checkpoint.logs)
+    found = Inspection(
+        checkpoint,
+        [],
+        planned.run if planned is not None else None,
+        tuple(f"{shadow.describe(checkpoint.target)}. {shadow.advise(checkpoint.target)}" for shadow in shadows),
+    )
+    for operator in checkpoint.operators:
+        if selection.operator not in (None, operator.id):
+            continue
+        stores = [
+            (store, _states(checkpoint, operator, store, selection))
+            for store in operator.stores
+            if selection.store in (None, store.name)
+        ]
+        found.operators.append((operator, [(store, states) for store, states in stores if states]))
+    if selection != Selection() and not list(found.states()):
+        raise no_match(checkpoint)
+    if entries or age:
+        # The modules that decode entries take half a second to load; without entries they are not needed.
+        from ttlsnap.inspection.sample import scan
+
+        try:
+            samples = scan(found, entries, timestamp, age, clock_at(now, checkpoint.batch), selection.state)
+        except CorruptionError as error:
+            if not schemas:
+                raise
+            raise UsageError(f"{error}\nThe entries were read with the given --schema, which may be wrong") from error
+        found.samples = samples if entries else None
+    return found
+
+
+def _states(checkpoint: Checkpoint, operator: Operator, store: Store, selection: Selection) -> list[StateInspection]:
+    all_states = states_of(checkpoint, operator, store)
+    described = [state for state in all_states if selection.state in (None, state.state)]
+    if all_states and not described:
+        return []
+    lineages, problem = _lineages(checkpoint, store)
+    size = sum(lineage.size for lineage in lineages) if problem is None else None
+    counts = [lineage.entries for lineage in lineages]
+    entries = sum(filter(None, counts)) if counts and None not in counts and len(store.families) == 1 else None
+    if not described:
+        return [StateInspection(None, "default", size, entries, problem=problem)]
+    # States of one store share its files: the first state gets their size.
+    return [
+        StateInspection(state, state.state, size if number == 0 else None, entries, problem=problem)
+        for number, state in enumerate(described)
+    ]
+
+
+def _lineages(checkpoint: Checkpoint, store: Store) -> tuple[list[Lineage], str | None]:
+    """Return the files of all partitions; or none, and the reason."""
+    try:
+        state_store = open_state_store(checkpoint)
+        return [lineage_of(checkpoint, state_store, store, partition) for partition in store.partitions], None
+    except (CorruptionError, UnsupportedError) as error:
+        return [], str(error)

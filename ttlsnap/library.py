@@ -1,0 +1,66 @@
+"""Functions of the public API that choose an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ttlsnap.checkpoint.checkpoint import Schemas
+from ttlsnap.compaction import run
+from ttlsnap.compaction.engine import Engine
+from ttlsnap.compaction.incremental import Parts
+from ttlsnap.compaction.listener import Listener
+from ttlsnap.compaction.options import CompactOptions
+from ttlsnap.compaction.report import CompactionReport
+from ttlsnap.engines.automatic import AutoEngine
+from ttlsnap.expired.receivers import ExpiredCallback
+from ttlsnap.operators.registry import AnyOf, Selection, TimerPolicy
+from ttlsnap.stores.protocols import RewriteChoice
+from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
+
+
+def compact(
+    target: str,
+    transformers: Sequence[StateSnapshotTransformerFactory],
+    *,
+    now: str = "checkpoint",
+    selection: Selection | AnyOf | None = None,
+    schemas: Schemas | None = None,
+    dry_run: bool = False,
+    output: str | None = None,
+    engine: Engine | None = None,
+    rewrite: RewriteChoice = "auto",
+    scratch: str | None = None,
+    drop_unmatched: bool = False,
+    timers: TimerPolicy = "keep",
+    stopped: bool = False,
+    planned_batch: bool = True,
+    max_drop: float | None = None,
+    parts: Parts = (),
+    expired_to: str | ExpiredCallback | None = None,
+    listener: Listener | None = None,
+) -> CompactionReport:
+    """Run ``transformers`` over the state of the checkpoint ``target``, and publish the result.
+
+    ``engine`` runs the partitions. By default that is Spark if a session is active or the state is large, and otherwise
+    workers on this machine. ``CompactOptions`` describes the other arguments.
+
+    Raise a ``TtlsnapError`` (see ``ttlsnap.errors``). The checkpoint is then as it was, unless the message names
+    ``ttlsnap recover``.
+    """
+    options = CompactOptions(
+        now=now,
+        selection=selection,
+        schemas=schemas,
+        dry_run=dry_run,
+        output=output,
+        rewrite=rewrite,
+        scratch=scratch,
+        drop_unmatched=drop_unmatched,
+        timers=timers,
+        stopped=stopped,
+        planned_batch=planned_batch,
+        max_drop=max_drop,
+        parts=parts,
+        expired_to=expired_to,
+    )
+    return run.compact(target, transformers, options, engine or AutoEngine.of(), listener)

@@ -1,0 +1,236 @@
+"""The registry of operators: it describes the states of a checkpoint and their links.
+
+One module for each operator says which entries are primary, which timestamp Spark stores, and on which clock.
+``describe`` turns a checkpoint's stores into the states that transformers see. It refuses selected states that are
+unknown or must not change, by name. See ``docs/operators.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from ttlsnap.checkpoint import Checkpoint, Operator, Store
+from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.errors import UnsupportedError, UsageError
+from ttlsnap.operators import aggregation, deduplication, group_state, join, session_window, transform_with_state
+from ttlsnap.operators.stored_time import StoredTime
+from ttlsnap.schema.types import NullType, StructType, physical
+
+if TYPE_CHECKING:
+    from ttlsnap.operators.links import Link
+
+_FINDERS: dict[str | None, Callable[[StructType, StructType], StoredTime | None]] = {
+    aggregation.NAME: aggregation.stored_time,
+    deduplication.NAME: deduplication.stored_time,
+    deduplication.WITHIN_WATERMARK: deduplication.stored_limit,
+    session_window.NAME: session_window.stored_time,
+    # Spark before 4.0 does not record the name; the fields distinguish these three from operators without a time.
+    None: deduplication.stored_by_any,
+}
+_EMITS_ON_CLOSE = (
+    None,  # may be an aggregation
+    *(operator.NAME for operator in (aggregation, session_window) if operator.EMITS_ON_CLOSE),
+)
+TimerPolicy = Literal["keep", "follow"]
+"""The policy for the timers of a key when the last of its state is dropped."""
+
+_PLAIN_KEY = "NoPrefixKeyStateEncoderSpec"
+_GLOBAL_LIMIT = "globalLimit"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The part of a checkpoint that a run processes; None means all."""
+
+    operator: int | None = None
+    store: str | None = None
+    state: str | None = None
+
+    def includes(self, state: StateDescriptor) -> bool:
+        """Return whether ``state`` is selected."""
+        return (
+            self.operator in (None, state.operator)
+            and self.store in (None, state.store)
+            and self.state in (None, state.state)
+        )
+
+    def includes_operator(self, operator: int) -> bool:
+        """Return whether something of an operator is selected."""
+        return self.operator in (None, operator)
+
+    def names(self, state: StateDescriptor) -> bool:
+        """Return whether ``state`` is selected by its own name."""
+        return self.state is not None and self.includes(state)
+
+
+@dataclass(frozen=True)
+class AnyOf:
+    """The union of ``parts``."""
+
+    parts: tuple[Selection, ...]
+
+    def includes(self, state: StateDescriptor) -> bool:
+        return any(part.includes(state) for part in self.parts)
+
+    def includes_operator(self, operator: int) -> bool:
+        return any(part.includes_operator(operator) for part in self.parts)
+
+    def names(self, state: StateDescriptor) -> bool:
+        return any(part.names(state) for part in self.parts)
+
+
+def describe(checkpoint: Checkpoint, selection: Selection | AnyOf | None = None) -> list[StateDescriptor]:
+    """Return the states of a checkpoint that ``selection`` includes, in order.
+
+    Raise UnsupportedError, by name, for a selected operator that is unknown, has linked entries of an unknown format,
+    or has no schema. Raise UsageError if the selection matches nothing, or only derived entries.
+    """
+    selection = selection or Selection()
+    found = []
+    for operator in checkpoint.operators:
+        for store in operator.stores:
+            for state in states_of(checkpoint, operator, store):
+                if selection.includes(state):
+                    _check_supported(checkpoint, operator, store)
+                    if state.opaque and selection.names(state):
+                        raise UnsupportedError(f"{state}: {state.opaque}; rewriting it is not supported")
+                    found.append(state)
+            if not store.families and selection.includes_operator(operator.id):
+                _check_supported(checkpoint, operator, store)
+    if not found:
+        raise no_match(checkpoint)
+    if all(state.role == "derived" for state in found):
+        raise UsageError(f"{found[0]} is derived from other entries and cannot be selected; select those entries")
+    return found
+
+
+def no_match(checkpoint: Checkpoint) -> UsageError:
+    """Return the error for a selection that matches nothing in the checkpoint."""
+    there = ", ".join(f"{o.id}.{s.name}" for o in checkpoint.operators for s in o.stores)
+    return UsageError(f"{checkpoint.target} has nothing that matches --operator, --store and --state; it has {there}")
+
+
+def states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[StateDescriptor]:
+    """Return every state of a store with what Spark stores about its time, supported by ``compact`` or not."""
+    if is_join(operator) and (found := join.states(checkpoint, operator, store)) is not None:
+        return found
+    if operator.name in transform_with_state.NAMES and checkpoint.provider == "rocksdb":
+        return transform_with_state.states(checkpoint, operator, store)
+    states = []
+    for recorded in store.families:
+        family = group_state.as_stored(operator, recorded)
+        family = deduplication.as_stored(checkpoint, operator, store, family)
+        stored = _stored_time(operator, family) if len(operator.stores) == 1 else None
+        states.append(
+            StateDescriptor.of(
+                operator,
+                store,
+                family,
+                **(stored.facts if stored else {}),
+                without_time=deduplication.WITHOUT_TIME if family.value == deduplication.NOTHING else None,
+                emits_on_close=operator.name in _EMITS_ON_CLOSE,
+                prefix_columns=_prefix_columns(checkpoint, operator, store, family),
+                opaque=_opaque(checkpoint, operator, store, family),
+            )
+        )
+    return states
+
+
+def _stored_time(operator: Operator, family: ColumnFamilySchema) -> StoredTime | None:
+    """Return what Spark stores about the time of an entry."""
+    timeout = group_state.stored_time(family.value)
+    if timeout and operator.name in (None, *group_state.NAMES):
+        return timeout
+    finder = _FINDERS.get(operator.name)
+    if operator.name is None and session_window.is_session(family.value):
+        finder = session_window.stored_time
+    return finder(family.key, family.value) if finder else None
+
+
+def _prefix_columns(checkpoint: Checkpoint, operator: Operator, store: Store, family: ColumnFamilySchema) -> int:
+    """Return how many columns of the key RocksDB stores apart from the others."""
+    if checkpoint.provider == "hdfs":
+        return 0  # both providers keep the same rows, but RocksDB in an order that can be searched
+    if operator.name is None and session_window.is_session(family.value):
+        return session_window.prefix_columns(family.key)
+    return store.num_cols_prefix_key
+
+
+def _opaque(checkpoint: Checkpoint, operator: Operator, store: Store, family: ColumnFamilySchema) -> str | None:
+    """Return why the entries of a column family are not one row for the key and one for the value, or None."""
+    if checkpoint.provider == "hdfs":
+        return None
+    encoder = (family.key_encoder or {}).get("keyStateEncoderType", _PLAIN_KEY)
+    if encoder != _PLAIN_KEY:
+        return "its keys are laid out for ordered scans"
+    return None
+
+
+def is_join(operator: Operator) -> bool:
+    """Return whether an operator is a stream-stream join, or may be one because its name is not recorded."""
+    return operator.name == join.NAME or (operator.name is None and len(operator.stores) > 1)
+
+
+def behind_join(checkpoint: Checkpoint) -> frozenset[int]:
+    """Return the operators after a join: rows that it has yet to emit are behind the query's watermark.
+
+    Spark numbers operators from the sink. Operators of other branches are included, because no file records branches.
+    """
+    last = max((operator.id for operator in checkpoint.operators if is_join(operator)), default=-1)
+    return frozenset(operator.id for operator in checkpoint.operators if operator.id < last)
+
+
+def links_of(checkpoint: Checkpoint, operator: Operator, timers: TimerPolicy = "keep") -> tuple[Link, ...]:
+    """Return the links of an operator's entries; none if its entries are independent."""
+    if is_join(operator):
+        return join.links(checkpoint, operator)
+    if operator.name not in transform_with_state.NAMES:
+        return ()
+    return transform_with_state.links(checkpoint, operator, follow=timers == "follow")
+
+
+def left_untouched(state: StateDescriptor) -> str | None:
+    """Return why no transformer sees a state, or None."""
+    # A global limit has one key, a void. Before Spark 4.0 nothing else identifies it.
+    void_key = all(isinstance(physical(field.type), NullType) for field in state.key_schema.fields)
+    if state.opaque:
+        return state.opaque
+    if state.role == "derived":
+        return "it is derived from other entries, and follows them"
+    if transform_with_state.kept(state):
+        return transform_with_state.kept(state)
+    if state.operator_name == _GLOBAL_LIMIT or (state.operator_name is None and state.key_schema.fields and void_key):
+        return "the count of a global limit is never changed"
+    return None
+
+
+def _check_supported(checkpoint: Checkpoint, operator: Operator, store: Store) -> None:
+    where = f"operator {operator.id}"
+    others = f"; --operator N leaves operator {operator.id} as it is"
+    if is_join(operator) and store.families:
+        if links_of(checkpoint, operator):
+            return
+        if all(store.families for store in operator.stores):
+            number = join.state_format(checkpoint)
+            raise UnsupportedError(
+                f"{where} is {operator.name or 'a stream-stream join'} of state format {number}, which is unknown "
+                f"(known: 1 to 4){others}"
+            )
+    if len(store.families) > 1 and operator.name not in transform_with_state.NAMES:
+        raise UnsupportedError(
+            f"{where}, store {store.name}: {len(store.families)} column families, but "
+            f"{operator.name or 'this operator'} should have one{others}"
+        )
+    if operator.name in transform_with_state.NAMES and (unknown := transform_with_state.unknown(operator, store)):
+        raise UnsupportedError(f"{where}: {unknown}, is not a known part of transformWithState{others}")
+    known = (*_FINDERS, *group_state.NAMES, *transform_with_state.NAMES, _GLOBAL_LIMIT, join.NAME)
+    if operator.name not in known:
+        raise UnsupportedError(f"{where} is {operator.name!r}, an operator ttlsnap does not know{others}")
+    if not store.families:
+        raise UnsupportedError(
+            f"{where}, store {store.name}: the checkpoint has no state schema (Spark before 3.1 wrote none; a later "
+            f"one was lost). Describe it with --schema {operator.id}.{store.name}='key-ddl | value-ddl'"
+        )

@@ -1,0 +1,165 @@
+"""The delivery of dropped entries to the archives of runs, once, after a run is published.
+
+A rollback first records which run it undoes, so that the delivered entries are removed even if it is interrupted.
+"""
+
+from __future__ import annotations
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.errors import CorruptionError, TtlsnapError
+from ttlsnap.expired.delivery import (
+    deliver,
+    describe_left_behind,
+    explain_failed_take_back,
+    has_waiting,
+    require_receiver,
+)
+from ttlsnap.expired.places import AllowedPlaces, Confirm, PlaceNotNamedError, quote_name
+from ttlsnap.expired.receivers import ExpiredCallback, find_receiver, refuse_within
+from ttlsnap.expired.writing import folder_of
+from ttlsnap.publishing.journal import read_journal, read_report
+from ttlsnap.storage.directory import Directory
+
+_TAKE_BACK = "rolled-back-by"
+
+
+_MAX_NAME = 256
+
+
+def deliver_all(files: Directory, places: AllowedPlaces) -> list[str]:
+    """Deliver the entries that published runs, and those that made a copy, have not delivered yet. Return the failures.
+
+    Entries of undone runs are deleted, and those of rolled back runs are removed from the archive. Entries of an
+    interrupted run stay, and so do those for a place that ``places`` do not allow.
+    """
+    told = []
+    for run in [info.name for info in files.list(layout.RUNS) if layout.is_run(info.name)]:
+        try:
+            _deliver_one(files, run, places)
+        except PlaceNotNamedError as error:
+            told.append(str(error))
+        except TtlsnapError as error:
+            told.append(
+                f"the entries that run {run} dropped are still in {files.root}/{folder_of(run)}. The next run will "
+                f"archive them; to discard them, remove that folder: {error}"
+            )
+    return told
+
+
+def _deliver_one(files: Directory, run: str, places: AllowedPlaces) -> None:
+    if files.stat(folder_of(run)) is None or _is_rolled_back(files, run, places):
+        return
+    journal, target = read_journal(files, run), find_archive(files, run)
+    if journal is not None and journal.status == "undone":
+        files.remove_tree(folder_of(run))
+    elif target is not None and (journal is None or journal.status == "done"):
+        found = places.find(target, run, "deliver") if has_waiting(files, run) else None
+        if found is not None:
+            deliver(files, run, found)
+        elif has_waiting(files, run):
+            raise PlaceNotNamedError(
+                f"the entries that run {run} dropped are still in {files.root}/{folder_of(run)}. The checkpoint names "
+                f"{quote_name(target)} as their archive, which this command does not name. To deliver them: ttlsnap "
+                f"recover {quote_name(files.root)} --expired-to {quote_name(target)}. To discard them, remove that "
+                "folder"
+            )
+        else:
+            files.remove_tree(folder_of(run))
+
+
+def begin_to_take_back(files: Directory, run: str, by: str, places: AllowedPlaces) -> None:
+    """Record that the rollback ``by`` is about to undo ``run``.
+
+    Raise RefusedError if the dropped entries could not be removed from a place that is allowed.
+    """
+    if find_archive(files, run) is None:
+        return
+    target = place_to_take_back_from(files, run)
+    if target is not None:
+        require_receiver(target, run, places)
+    files.mkdirs(folder_of(run))
+    files.replace(f"{folder_of(run)}/{_TAKE_BACK}", by.encode())
+
+
+def take_back(files: Directory, run: str, places: AllowedPlaces) -> None:
+    """Remove the entries of a rolled back run from its archive.
+
+    Raise PlaceNotNamedError if ``places`` do not allow that; the record of ``begin_to_take_back`` then stays.
+    """
+    target = place_to_take_back_from(files, run)
+    if target is not None:
+        found = places.find(target, run, "take back")
+        if found is None:
+            raise PlaceNotNamedError(
+                f"the entries that run {run} dropped are restored. They also stay in {quote_name(target)}, which this "
+                f"command does not name. To remove them there: ttlsnap recover {quote_name(files.root)} --expired-to "
+                f"{quote_name(target)}"
+            )
+        found.take_back(run)
+    files.remove_tree(folder_of(run))
+
+
+def take_back_if_allowed(files: Directory, run: str, places: AllowedPlaces) -> list[str]:
+    """Remove the entries of a rolled back run from its archive. Return what stays there, in words."""
+    archive = find_archive(files, run)
+    told = [describe_left_behind(archive)] if archive is not None and not was_made_here(files, run) else []
+    try:
+        with explain_failed_take_back(run):
+            take_back(files, run, places)
+    except PlaceNotNamedError as error:
+        told.append(str(error))
+    return told
+
+
+def place_to_take_back_from(files: Directory, run: str) -> str | None:
+    """Return the archive of a run's dropped entries; None if there are none, or a function received them."""
+    target = find_archive(files, run)
+    if target is None or find_receiver(target) is None or not was_made_here(files, run) or not has_dropped(files, run):
+        return None
+    return target
+
+
+def was_made_here(files: Directory, run: str) -> bool:
+    """Return whether the run was made here; in a copy of a checkpoint, its archive belongs to the original."""
+    return (read_report(files, run) or {}).get("target") == files.root
+
+
+def has_dropped(files: Directory, run: str) -> bool:
+    """Return whether a run has dropped anything, according to its report."""
+    totals = (read_report(files, run) or {}).get("totals")
+    return not isinstance(totals, dict) or totals.get("dropped") != 0
+
+
+def is_unsettled(files: Directory, run: str) -> bool:
+    """Return whether entries of a run wait for their delivery, or for their removal from the archive."""
+    return has_waiting(files, run) or files.stat(f"{folder_of(run)}/{_TAKE_BACK}") is not None
+
+
+def find_archive(files: Directory, run: str) -> str | None:
+    """Return the archive of a run according to its report; None if it has none."""
+    found = (read_report(files, run) or {}).get("expired_to")
+    if found is not None and not isinstance(found, str):
+        raise CorruptionError(f"the report of run {run} has the expired_to {found!r}, which is not a path")
+    return found
+
+
+def _is_rolled_back(files: Directory, run: str, places: AllowedPlaces) -> bool:
+    """Return whether a rollback of the run was published."""
+    note = f"{folder_of(run)}/{_TAKE_BACK}"
+    if files.stat(note) is None:
+        return False
+    by = files.read(note, _MAX_NAME).decode(errors="replace")
+    journal = read_journal(files, by) if layout.is_run(by) else None
+    if journal is not None and journal.status == "open":
+        return True  # the rollback is interrupted: its outcome is open
+    if journal is not None and journal.status == "done":
+        take_back(files, run, places)
+        return True
+    files.remove(note)
+    return False
+
+
+def allowed_places(target: str, expired_to: str | ExpiredCallback | None, confirm: Confirm | None) -> AllowedPlaces:
+    if expired_to is not None:
+        refuse_within(expired_to, target)
+    return AllowedPlaces.of(expired_to, confirm)

@@ -1,0 +1,63 @@
+"""Tables in the backups of runs that a snapshot still names.
+
+RocksDB's snapshots share their tables. ttlsnap leaves every table in its place, and gives superseded tables a second
+name in the backup. A running query that ttlsnap did not detect may name such a table in its next snapshot after Spark's
+maintenance has removed it. ttlsnap 0.1 moved tables to the backup. In both cases the backup has the only copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.errors import TtlsnapError
+from ttlsnap.publishing.journal import backup_path
+from ttlsnap.storage.directory import Directory, each
+from ttlsnap.stores.rocksdb.archive import read_metadata
+
+
+@dataclass(frozen=True)
+class HeldTable:
+    """A table that the snapshot ``needed_by`` names, missing at ``path``, but in the backup of ``run``."""
+
+    run: str
+    path: str
+    needed_by: str
+
+
+def held_tables(files: Directory, runs: list[str]) -> list[HeldTable]:
+    """Return the tables that snapshots need, and that only the backups of ``runs`` have."""
+
+    def held_by(run: str) -> list[HeldTable]:
+        return [held for folder in _table_folders(files, run) for held in _held_in(files, run, folder)]
+
+    return [held for found in each(files, held_by, runs) for held in found]
+
+
+def _table_folders(files: Directory, run: str) -> Iterator[str]:
+    """Yield the folders of tables in a backup, by their paths in the checkpoint."""
+    for operator in files.list(backup_path(run, layout.STATE)):
+        for partition in files.list(backup_path(run, f"{layout.STATE}/{operator.name}")):
+            folder = f"{layout.STATE}/{operator.name}/{partition.name}"
+            for inner in files.list(backup_path(run, folder)):
+                if inner.name == layout.SSTS:
+                    yield f"{folder}/{layout.SSTS}"
+                elif inner.is_dir and files.list(backup_path(run, f"{folder}/{inner.name}/{layout.SSTS}")):
+                    yield f"{folder}/{inner.name}/{layout.SSTS}"
+
+
+def _held_in(files: Directory, run: str, folder: str) -> Iterator[HeldTable]:
+    there = {info.name for info in files.list(folder)}
+    missing = {f"{folder}/{info.name}" for info in files.list(backup_path(run, folder), (".sst",))}
+    missing = {path for path in missing if path.rpartition("/")[2] not in there}
+    home = folder.rpartition("/")[0]
+    for info in files.list(home, (".zip",)) if missing else ():
+        snapshot = f"{home}/{info.name}"
+        try:
+            named = {file.path for file in read_metadata(files, snapshot).files}
+        except TtlsnapError:
+            named = missing  # a damaged snapshot may need any of them
+        for path in sorted(named & missing):
+            missing.discard(path)
+            yield HeldTable(run, path, snapshot)

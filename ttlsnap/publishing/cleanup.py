@@ -1,0 +1,154 @@
+"""The removal of files that runs have left: old backups, staged and scratch files. Only copies stay."""
+
+from __future__ import annotations
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.errors import (
+    CorruptionError,
+    RefusedError,
+)
+from ttlsnap.interrupts import defer_signals
+from ttlsnap.publishing.backups import held_tables
+from ttlsnap.publishing.journal import (
+    backup_path,
+    digest_of,
+    read_journal,
+    read_journals,
+    read_report,
+    report_path,
+    scratch_path,
+    staged_path,
+)
+from ttlsnap.publishing.runs import open_existing, refuse_if_cut_off
+from ttlsnap.storage.directory import OWN, SCRATCH, Directory, each
+
+
+def prune(target: str) -> list[str]:
+    """Remove the backups of all ended runs. Return the names of these runs.
+
+    Raise RefusedError if a backup has the only copy of a table that a snapshot needs.
+    """
+    files = open_existing(target)
+    with files.lock():
+        refuse_if_cut_off(files)
+        for held in held_tables(files, _ended(files)):
+            raise RefusedError(
+                f"{files.root}/{held.path} is missing, but {held.needed_by} needs it. The only copy is in the backup "
+                f"of run {held.run}. Nothing was removed. First run: ttlsnap doctor {files.root} --fix table-in-backup"
+            )
+        return discard_backups(files, keep=None)
+
+
+def _ended(files: Directory) -> list[str]:
+    return [journal.run for journal in read_journals(files) if journal.status != "open"]
+
+
+def discard_backups(files: Directory, keep: str | None) -> list[str]:
+    """Remove the files of ended runs, other than ``keep``, except journal and report. Return the names of these runs.
+
+    A backup with the only copy of a table that a snapshot needs stays.
+    """
+    ended = [run for run in _ended(files) if run != keep]
+    needed = {held.run for held in held_tables(files, ended)}
+    ended = [run for run in ended if run not in needed]
+    had_backup = each(files, lambda run: discard_files(files, run), ended)
+    return [run for run, had in zip(ended, had_backup, strict=True) if had]
+
+
+def discard_files(files: Directory, run: str) -> bool:
+    """Remove the files of an ended run except journal and report. Return whether there was a backup."""
+    backup = f"{layout.run_directory(run)}/backup"
+    had_backup = files.stat(backup) is not None
+    if had_backup and only_copies(files, run):
+        return False
+    files.remove_tree(backup)
+    files.remove_tree(staged_path(run, ""))
+    files.remove_tree(scratch_path(run))
+    return had_backup
+
+
+def only_copies(files: Directory, run: str) -> list[str]:
+    """Return the files in the backup of a run that was not published that are not back in their places.
+
+    There should be none, because undoing a run brings them back. They may be all that is left of the old state.
+    """
+    backup = backup_path(run, "")
+    if files.stat(backup.rstrip("/")) is None:
+        return []
+    journal = read_journal(files, run)
+    if journal is not None and journal.status != "undone":
+        return []
+    known = set(journal.preserved) if journal is not None else set()  # these have two names, and are still in place
+    kept = [path for path in _files_below(files, backup.rstrip("/")) if path.removeprefix(backup) not in known]
+    same = each(files, lambda path: _are_same(files, path, path.removeprefix(backup)), kept)
+    return [path for path, is_back in zip(kept, same, strict=True) if not is_back]
+
+
+def warn_of_only_copies(files: Directory) -> list[str]:
+    """Return warnings about the backups that stay because of ``only_copies``."""
+    runs = [info.name for info in files.list(layout.RUNS) if info.is_dir and layout.is_run(info.name)]
+    return [
+        f"run {run} was not published, but {files.root}/{copies[0]} was not restored (files like this: {len(copies)}), "
+        "so ttlsnap keeps the run's folder. If the file is missing from the checkpoint, move it back; if it is not "
+        f"needed, remove {files.root}/{layout.run_directory(run)}"
+        for run, copies in zip(runs, each(files, lambda run: only_copies(files, run), runs), strict=True)
+        if copies
+    ]
+
+
+def _files_below(files: Directory, folder: str) -> list[str]:
+    found = []
+    for info in files.list(folder):
+        path = f"{folder}/{info.name}"
+        found += _files_below(files, path) if info.is_dir else [path]
+    return found
+
+
+def _are_same(files: Directory, first: str, second: str) -> bool:
+    one, other = files.stat(first), files.stat(second)
+    if one is None or other is None or (one.size, one.is_dir) != (other.size, other.is_dir):
+        return False
+    return one.mtime_ns == other.mtime_ns or digest_of(files, first) == digest_of(files, second)
+
+
+def discard_leftovers(files: Directory) -> None:
+    """Remove the files of runs that were interrupted before their journal: these changed nothing."""
+    runs = [info.name for info in files.list(layout.RUNS) if info.is_dir and layout.is_run(info.name)]
+
+    def discard_scratch(folder: str) -> None:
+        for info in files.list(folder):
+            if info.name.endswith(SCRATCH) and not info.is_dir:
+                files.remove(f"{folder}/{info.name}")
+
+    def is_left_over(run: str) -> bool:
+        # The run that made this copy has only a report, which must stay. A damaged file may be such a report.
+        try:
+            return read_journal(files, run) is None and (read_report(files, run) or {}).get("output") is None
+        except CorruptionError:
+            return False
+
+    each(files, discard_scratch, (OWN, *map(layout.run_directory, runs)))
+    for run, left_over in zip(runs, each(files, is_left_over, runs), strict=True):
+        if left_over:
+            discard_run(files, run)
+
+
+@defer_signals()
+def discard_run(files: Directory, run: str) -> None:
+    """Remove a run's folder, and ttlsnap's own if it was the only one; keep files that exist nowhere else."""
+    if only_copies(files, run):
+        return
+    # Removed first: after an interrupt, a report without a journal would look like that of a copy.
+    files.remove(report_path(run))
+    files.remove_tree(layout.run_directory(run))
+    if not files.list(layout.RUNS):
+        files.remove_tree(layout.RUNS)
+        if not files.list(OWN):
+            files.remove_tree(OWN)
+
+
+def discard_unless_open(files: Directory, run: str) -> None:
+    """Remove what a failed run staged, unless ``recover`` needs it."""
+    journal = read_journal(files, run)
+    if journal is None or journal.status == "undone":
+        discard_run(files, run)

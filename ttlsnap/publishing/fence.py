@@ -1,0 +1,104 @@
+"""The fence: an offset file that Spark refuses, so that no query starts while files are replaced.
+
+It is created in the place of the next batch, and ends as a planned batch (see ``publishing.swap``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ttlsnap.checkpoint import Logs, layout
+from ttlsnap.checkpoint.logs import FENCE_MARK, MAX_LOG_BYTES, read_logs
+from ttlsnap.errors import BusyError
+from ttlsnap.publishing.journal import (
+    Journal,
+    Move,
+    is_same,
+)
+from ttlsnap.publishing.moves import stat_files
+from ttlsnap.storage.directory import Directory
+
+
+def fence_file(logs: Logs, moves: Sequence[Move] = ()) -> str:
+    """Return the offset file after the newest one, and after those that ``moves`` restore."""
+    back = [layout.parse_number(name) for _, _, name in (m.target.rpartition(f"{layout.OFFSETS}/") for m in moves)]
+    newest = logs.offsets[-1] if logs.offsets else logs.commits[-1]
+    return layout.offset_file(max([newest, *(number for number in back if number is not None)]) + 1)
+
+
+def require_place_for_fence(files: Directory, journal: Journal) -> None:
+    """Raise RefusedError if the place of the fence has a file other than the planned batch that the fence replaces."""
+    if journal.replaces is None and files.stat(journal.fence) is not None:
+        raise BusyError(
+            f"{files.root}/{journal.fence} already exists where the fence belongs: the query is running, or something "
+            "else wrote the file. Nothing was changed. Stop the query, or move the file away"
+        )
+
+
+def raise_fence(files: Directory, journal: Journal) -> bool:
+    """Create the fence, or replace the planned batch with it. Return False if another offset file exists there."""
+    text = f"{_fence_head(journal)}and was interrupted; run `ttlsnap recover {files.root}` and start the query again\n"
+    data = text.encode("utf-8", "backslashreplace")  # a path need not be text
+    if journal.replaces is not None and _is_there(files, journal.fence, journal.replaces):
+        files.replace(journal.fence, data)
+        return True
+    return files.create(journal.fence, data)
+
+
+def open_again(files: Directory, journal: Journal) -> None:
+    """Replace the run's fence with its planned batch in one step; without a planned batch, remove the fence."""
+    if journal.planned is None:
+        lower_fence(files, journal)
+    elif has_fence(files, journal):
+        files.replace(journal.fence, journal.planned.encode())
+
+
+def take_fence_back(files: Directory, journal: Journal) -> None:
+    """Remove the fence of an undone run, or restore the planned batch that it replaced."""
+    if journal.replaces is None:
+        lower_fence(files, journal)
+    elif has_fence(files, journal) or _is_removed(files, journal):
+        files.replace(journal.fence, journal.replaces.encode())
+
+
+def _is_removed(files: Directory, journal: Journal) -> bool:
+    """Return whether only the fence, or the planned batch that it replaces, was removed from the logs."""
+    newest = read_logs(files).offsets[-1:]
+    return bool(newest) and journal.fence == layout.offset_file(newest[0] + 1) and has_its_batch(files, journal)
+
+
+def has_its_batch(files: Directory, journal: Journal) -> bool:
+    """Return whether the logs of the run's batch are unchanged: the batch was not set back."""
+    there = stat_files(files, [facts.path for facts in journal.logs])
+    return all(is_same(files, facts, there.get(facts.path)) for facts in journal.logs)
+
+
+def lower_fence(files: Directory, journal: Journal) -> None:
+    """Remove the run's fence; any other file of that name stays."""
+    if has_fence(files, journal):
+        files.remove(journal.fence)
+        files.sync(layout.OFFSETS)
+
+
+def has_fence(files: Directory, journal: Journal) -> bool:
+    """Return whether the run's fence exists, possibly truncated, as a file system without hard links can leave it."""
+    info = files.stat(journal.fence)
+    if info is None or info.is_dir:
+        return False
+    head = _fence_head(journal).encode()
+    with files.open(journal.fence) as file:
+        found = file.read(len(head))
+    return head.startswith(found)
+
+
+def has_planned(files: Directory, journal: Journal) -> bool:
+    """Return whether the run's planned batch is in place, as the run wrote it."""
+    return journal.planned is not None and _is_there(files, journal.fence, journal.planned)
+
+
+def _is_there(files: Directory, path: str, text: str) -> bool:
+    return files.stat(path) is not None and files.read(path, MAX_LOG_BYTES) == text.encode()
+
+
+def _fence_head(journal: Journal) -> str:
+    return f"{FENCE_MARK}: this checkpoint was being changed by ttlsnap run {journal.run} "

@@ -1,0 +1,73 @@
+"""``history``: the runs on a checkpoint, from their files in ``_ttlsnap/runs``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.publishing.archives import is_unsettled
+from ttlsnap.publishing.journal import read_journal, read_report, staged_path
+from ttlsnap.publishing.runs import open_existing
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    """One run, oldest first in a history.
+
+    ``status`` is ``done``, ``undone``, ``open`` (interrupted: run recover), ``rolled back`` or ``copy`` (this
+    checkpoint is the output of the run). ``report`` is the run's own report, None for a rollback. ``waiting``: its
+    dropped entries are not delivered to the archive yet. ``planned`` is the batch without data that the run planned,
+    and with which the query restarts.
+    """
+
+    run: str
+    kind: str
+    status: str
+    batch: int | None
+    backup: bool
+    report: dict[str, Any] | None
+    waiting: bool = False
+    planned: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "run": self.run,
+            "kind": self.kind,
+            "status": self.status,
+            "batch": self.batch,
+            "backup": self.backup,
+            "report": self.report,
+            "waiting": self.waiting,
+            "planned_batch": self.planned,
+        }
+
+
+def history(target: str) -> list[HistoryEntry]:
+    """Return the runs that were published, copied, undone or interrupted on ``target``, oldest first."""
+    files = open_existing(target)
+    entries: list[tuple[int, HistoryEntry]] = []
+    rolled_back = set()
+    for info in files.list(layout.RUNS):
+        journal = read_journal(files, info.name)
+        report = read_report(files, info.name)
+        if journal is None and (report is None or files.stat(staged_path(info.name, "")) is not None):
+            continue  # interrupted before it changed anything
+        if journal is not None and journal.undoes and journal.status == "done":
+            rolled_back.add(journal.undoes)
+        entry = HistoryEntry(
+            run=info.name,
+            kind=journal.kind if journal else "compact",
+            status=journal.status if journal else "copy",
+            batch=journal.batch if journal else (report or {}).get("batch"),
+            backup=files.stat(f"{layout.run_directory(info.name)}/backup") is not None,
+            report=report,
+            waiting=is_unsettled(files, info.name),
+            planned=journal.fence_batch if journal and journal.planned is not None else None,
+        )
+        # Journals have numbers, because clocks can go back. The run that made this copy was before all of them.
+        entries.append((journal.number if journal else 0, entry))
+    return [
+        replace(entry, status="rolled back") if entry.run in rolled_back else entry
+        for _, entry in sorted(entries, key=lambda numbered: (numbered[0], numbered[1].run))
+    ]

@@ -1,0 +1,303 @@
+"""The journal of a run: its renames, so that an interrupted run can be finished or undone.
+
+    _ttlsnap/runs/<run>/journal.json   the moves, in order, and how far the run has come
+    _ttlsnap/runs/<run>/report.json    the run's report, for ``history``
+    _ttlsnap/runs/<run>/staged/...     new files, under the paths they will have
+    _ttlsnap/runs/<run>/backup/...     the files they replaced
+
+Every change to a checkpoint is a list of renames within it. The disk shows which of them are done. So the journal is
+written only twice: ``open`` before the first change, and ``done`` or ``undone`` after the last one. It also records the
+identity of the files that the run publishes, and of the logs of its batch (see ``FileFacts``). If a file differs,
+another program has written it since, most likely Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import xxhash
+
+from ttlsnap.checkpoint import Logs, layout
+from ttlsnap.checkpoint.logs import MAX_LOG_BYTES
+from ttlsnap.errors import CorruptionError
+from ttlsnap.schema.strict_json import parse_json
+from ttlsnap.storage.directory import Directory, FileInfo, each
+
+Status = Literal["open", "done", "undone"]
+_MAX_JOURNAL_BYTES = 1 << 30
+_MAX_REPORT_BYTES = 64 << 20
+_MAX_NUMBER = 1 << 63
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Move:
+    """One rename within the checkpoint, from ``source`` to ``target`` (relative paths)."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """The identity of a file: ``size`` in bytes, ``mtime_ns`` since the epoch, and the XXH3 (128 bits) of its bytes.
+
+    ``digest`` is None for a file that the run only moved: size and time are enough if moving keeps the time.
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+    digest: str | None = None
+
+
+@dataclass(frozen=True)
+class Journal:
+    """The changes of one run. ``fence`` is the offset file that keeps Spark out, ``batch`` the batch of the state.
+
+    ``number`` counts the journals of a checkpoint from 1: the order of the runs, independent of clocks.
+    ``published`` identifies the files that the run publishes, and ``logs`` the logs of ``batch``. ``preserved`` are
+    files that stay in their place, and that the backup has as well. ``planned`` is the text of the batch that replaces
+    the fence, or None. ``replaces`` is the text of the planned batch that the fence replaces.
+    """
+
+    run: str
+    number: int
+    kind: Literal["compact", "rollback", "repair"]
+    batch: int
+    fence: str
+    moves: tuple[Move, ...]
+    status: Status
+    undoes: str | None = None
+    published: tuple[FileFacts, ...] = ()
+    logs: tuple[FileFacts, ...] = ()
+    preserved: tuple[str, ...] = ()
+    planned: str | None = None
+    replaces: str | None = None
+
+    @property
+    def path(self) -> str:
+        return journal_path(self.run)
+
+    @property
+    def aside(self) -> tuple[Move, ...]:
+        """The moves of old files to the backup, which are first."""
+        return tuple(move for move in self.moves if move.target.startswith(f"{layout.RUNS}/"))
+
+    @property
+    def new(self) -> tuple[Move, ...]:
+        """The moves of files to their places."""
+        return tuple(move for move in self.moves if move.source.startswith(f"{layout.RUNS}/"))
+
+    @property
+    def fence_batch(self) -> int | None:
+        """The batch whose offset file the fence is, or None."""
+        folder, _, name = self.fence.rpartition("/")
+        return layout.parse_number(name) if folder == layout.OFFSETS else None
+
+
+def journal_path(run: str) -> str:
+    """Return the path of a run's journal."""
+    return f"{layout.run_directory(run)}/journal.json"
+
+
+def report_path(run: str) -> str:
+    """Return the path of a run's report."""
+    return f"{layout.run_directory(run)}/report.json"
+
+
+def read_report(files: Directory, run: str) -> dict[str, Any] | None:
+    """Return a run's report, or None. Raise CorruptionError for a file that is not a report."""
+    if files.stat(report_path(run)) is None:
+        return None
+    try:
+        document = parse_json(files.read(report_path(run), _MAX_REPORT_BYTES))
+    except ValueError as error:
+        raise CorruptionError(f"the report of run {run} is not JSON ({error})") from error
+    if not isinstance(document, dict):
+        raise CorruptionError(f"the report of run {run} is not a JSON object")
+    totals = document.get("totals", {})
+    numbers = [document.get("batch"), *(totals.values() if isinstance(totals, dict) else ())]
+    if not isinstance(totals, dict) or not all(
+        number is None or (type(number) is int and 0 <= number < _MAX_NUMBER) for number in numbers
+    ):
+        raise CorruptionError(f"the report of run {run} has a batch or totals that ttlsnap never writes")
+    return document
+
+
+def staged_path(run: str, path: str) -> str:
+    """Return the staged path of the new file for ``path``."""
+    return f"{layout.run_directory(run)}/staged/{path}".rstrip("/")
+
+
+def scratch_path(run: str) -> str:
+    """Return the folder for the work on a run's partitions."""
+    return f"{layout.run_directory(run)}/scratch"
+
+
+def backup_path(run: str, path: str) -> str:
+    """Return the path of the old file of ``path`` in the backup."""
+    return f"{layout.run_directory(run)}/backup/{path}"
+
+
+def is_same(files: Directory, facts: FileFacts, info: FileInfo | None) -> bool:
+    """Return whether the file with ``info`` is the one that ``facts`` identify.
+
+    The same size and time are enough. With another time (a copy, or a store that sets it on a move) the bytes decide.
+    """
+    if info is None or info.is_dir or info.size != facts.size:
+        return False
+    return info.mtime_ns == facts.mtime_ns or facts.digest is None or digest_of(files, facts.path) == facts.digest
+
+
+def digest_of(files: Directory, path: str) -> str:
+    """Return the XXH3 (128 bits, hexadecimal) of a file's bytes."""
+    digest = xxhash.xxh3_128()
+    with files.open(path) as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def facts_of(files: Directory, paths: Iterable[str]) -> tuple[FileFacts, ...]:
+    """Return the identities of these small files; those that do not exist are omitted."""
+    there = [(path, info) for path in paths if (info := files.stat(path)) is not None]
+    return tuple(FileFacts(path, info.size, info.mtime_ns, digest_of(files, path)) for path, info in there)
+
+
+def planned_batch(files: Directory, logs: Logs) -> Journal | None:
+    """Return the run that planned the newest batch, if the batch is still as planned, and not committed."""
+    if not logs.offsets or (logs.commits and logs.offsets[-1] <= logs.commits[-1]):
+        return None
+    path = layout.offset_file(logs.offsets[-1])
+    recent = recent_journals(files, logs)
+    by = [j for j in recent if j.fence == path and j.status == "done" and j.planned is not None]
+    if not by:
+        return None
+    text = files.read(path, MAX_LOG_BYTES)
+    return next((journal for journal in by if str(journal.planned).encode() == text), None)
+
+
+def recent_journals(files: Directory, logs: Logs) -> Iterator[Journal]:
+    """Return the journals of runs on batches that the logs still have, newest first.
+
+    A checkpoint may have had a run every night for years, so older journals are not read.
+    """
+    oldest = min((*logs.offsets, *logs.commits), default=0)
+    for info in reversed(files.list(layout.RUNS)):
+        journal = read_journal(files, info.name) if info.is_dir else None
+        if journal is not None and journal.batch < oldest:
+            return
+        if journal is not None:
+            yield journal
+
+
+def write_journal(files: Directory, journal: Journal) -> None:
+    """Write the journal whole and durably."""
+    files.mkdirs(layout.run_directory(journal.run))
+    document = asdict(journal)
+    files.replace(journal.path, json.dumps(document, indent=1).encode())
+
+
+def close_journal(files: Directory, journal: Journal, status: Status) -> Journal:
+    """Mark a run as ended."""
+    closed = replace(journal, status=status)
+    write_journal(files, closed)
+    return closed
+
+
+def read_journals(files: Directory) -> list[Journal]:
+    """Return the journals of all runs, oldest first. Raise CorruptionError for one that cannot be read."""
+    runs = [info.name for info in files.list(layout.RUNS) if info.is_dir]
+    found = each(files, lambda run: read_journal(files, run), runs)
+    return sorted(filter(None, found), key=lambda journal: (journal.number, journal.run))
+
+
+def next_number(files: Directory) -> int:
+    """Return the number of the next journal."""
+    return max((journal.number for journal in read_journals(files)), default=0) + 1
+
+
+def read_journal(files: Directory, run: str) -> Journal | None:
+    """Return the journal of a run; None if the run did not reach publishing."""
+    path = journal_path(run)
+    if files.stat(path) is None:
+        return None
+    where = f"{files.root}/{path}"
+    try:
+        document: dict[str, Any] = dict(json.loads(files.read(path, _MAX_JOURNAL_BYTES)))
+        moves = tuple(Move(str(m["source"]), str(m["target"])) for m in document.pop("moves"))
+        published, logs = (tuple(FileFacts(**f) for f in document.pop(name, ())) for name in ("published", "logs"))
+        preserved = tuple(map(str, document.pop("preserved", ())))
+        journal = Journal(**document, moves=moves, published=published, logs=logs, preserved=preserved)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptionError(
+            f"{where} is not a journal that ttlsnap wrote ({error!r}). Nothing was changed"
+        ) from error
+    _check_facts(journal, run, where)
+    _check_moves(journal, where)
+    return journal
+
+
+def _check_facts(journal: Journal, run: str, where: str) -> None:
+    """Raise CorruptionError for a field that ttlsnap never writes."""
+    numbers = (journal.number, journal.batch)
+    facts = {
+        "run": journal.run == run,
+        "kind": journal.kind in ("compact", "rollback", "repair"),
+        "status": journal.status in ("open", "done", "undone"),
+        "number": all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in numbers),
+        "undoes": isinstance(journal.undoes, str) if journal.kind == "rollback" else journal.undoes is None,
+        "fence": isinstance(journal.fence, str) and journal.fence_batch is not None,
+        "planned": isinstance(journal.planned, str | None),
+        "replaces": isinstance(journal.replaces, str | None),
+        "published": all(map(_is_valid, (*journal.published, *journal.logs))),
+        "preserved": all(_may_move(journal, path.split("/")) and _is_plain(path) for path in journal.preserved),
+    }
+    wrong = [name for name, right in facts.items() if not right]
+    if wrong:
+        raise CorruptionError(f"{where}: its {wrong[0]} is not what ttlsnap writes. Nothing was changed")
+
+
+def _check_moves(journal: Journal, where: str) -> None:
+    """Raise CorruptionError for a move that ttlsnap never makes."""
+    for move in journal.moves:
+        live = move.source if not move.source.startswith(f"{layout.RUNS}/") else move.target
+        allowed = [
+            Move(live, backup_path(journal.run, live)),
+            Move(staged_path(journal.run, live), live),
+            *([Move(backup_path(journal.undoes, live), live)] if journal.undoes else []),
+        ]
+        if not (move in allowed and _may_move(journal, live.split("/")) and _is_plain(live)):
+            raise CorruptionError(
+                f"{where} moves {move.source!r} to {move.target!r}, which ttlsnap never does. Nothing was changed"
+            )
+
+
+def _is_valid(facts: FileFacts) -> bool:
+    numbers = (facts.size, facts.mtime_ns)
+    return (
+        isinstance(facts.path, str)
+        and all(isinstance(n, int) and not isinstance(n, bool) for n in numbers)
+        and isinstance(facts.digest, str | None)
+    )
+
+
+def _is_plain(path: str) -> bool:
+    return {"", ".", ".."}.isdisjoint(path.split("/"))
+
+
+def _may_move(journal: Journal, parts: list[str]) -> bool:
+    """Return whether a run of this kind may move a file.
+
+    A compaction moves state files and a stale checksum of its fence. A repair and a rollback also move logs.
+    """
+    if parts[0] == layout.STATE:
+        return True
+    is_log = len(parts) == 2 and parts[0] in (layout.OFFSETS, layout.COMMITS)
+    if journal.kind == "compact":
+        return is_log and "/".join(parts) in layout.checksum_files(journal.fence)
+    return is_log and layout.parse_number(layout.strip_checksum(parts[1])) is not None

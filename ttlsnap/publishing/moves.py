@@ -1,0 +1,118 @@
+"""The moves of a run's files: old ones to its backup, new ones to their places. Each can be repeated safely."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.errors import CorruptionError, RefusedError
+from ttlsnap.publishing import journal as journals
+from ttlsnap.publishing.journal import (
+    Journal,
+    Move,
+    is_same,
+)
+from ttlsnap.storage.directory import Directory, FileInfo, each
+
+
+def plan_backup(files: Directory, run: str, paths: Sequence[str]) -> list[Move]:
+    """Return the moves of existing files, with every checksum file beside them, to the backup of ``run``.
+
+    A checksum file moves before its file, because Spark fails on a stale one.
+    """
+    names = [name for path in paths for name in (*layout.all_checksums(path), path)]
+    there = find_existing(files, names)
+    return [Move(name, journals.backup_path(run, name)) for name in dict.fromkeys(names) if name in there]
+
+
+def plan_checksum_backup(files: Directory, run: str, path: str) -> list[Move]:
+    """Return the moves of checksum files that an earlier file of this name left: they would not match the new one."""
+    there = find_existing(files, layout.all_checksums(path)) if files.stat(path) is None else set()
+    return [Move(name, journals.backup_path(run, name)) for name in layout.all_checksums(path) if name in there]
+
+
+def find_existing(files: Directory, paths: Sequence[str]) -> set[str]:
+    """Return the paths that exist."""
+    return set(stat_files(files, paths))
+
+
+def stat_files(files: Directory, paths: Sequence[str]) -> dict[str, FileInfo]:
+    """Return the facts of the paths that exist."""
+    return {p: info for p, info in zip(paths, each(files, files.stat, paths), strict=True) if info is not None}
+
+
+def find_rewritten(files: Directory, journal: Journal) -> list[str]:
+    """Return the paths of files that the run published, or is about to publish, and that have changed since."""
+    done = each(files, lambda move: is_done(files, move), journal.new)
+    ends = {m.target: m.target if d else m.source for m, d in zip(journal.new, done, strict=True)}
+    known = [replace(facts, path=ends.get(facts.path, facts.path)) for facts in journal.published]
+    there = stat_files(files, [facts.path for facts in known])
+    same = each(files, lambda facts: is_same(files, facts, there.get(facts.path)), known)
+    return [facts.path for facts, is_as_it_was in zip(known, same, strict=True) if not is_as_it_was]
+
+
+def is_done(files: Directory, move: Move) -> bool:
+    """Return whether a move is done: no other move uses its path in the run's folder."""
+    if move.target.startswith(f"{layout.RUNS}/"):
+        return files.stat(move.target) is not None
+    return files.stat(move.source) is None
+
+
+def complete_halves(files: Directory, journal: Journal) -> None:
+    """Finish the moves that were interrupted between their two halves, if a move has two (see ``Directory.rename``)."""
+    waiting = find_existing(files, [move.source for move in journal.new])
+    come = {move.target for move in journal.new if move.source not in waiting}
+    for moves in (journal.aside, journal.new):
+        # If the new file has arrived, the file in its place is the new one, even if the backup has the same content. So
+        # the old file's move is left alone. If the new file is still staged, the old file must leave its place first.
+        halves = [move for move in moves if move.source not in come]
+        each(files, lambda move: files.complete_rename(move.source, move.target), halves)
+
+
+def apply(files: Directory, journal: Journal) -> None:
+    """Carry out the remaining moves without overwriting anything.
+
+    Raise RefusedError if a file has appeared at the target of a move.
+    """
+
+    def carry_out(move: Move) -> None:
+        if is_done(files, move):
+            return
+        if files.stat(move.target) is not None:
+            raise RefusedError(
+                f"{files.root}/{move.target} appeared during the run: the query is running. Stop it. If the checkpoint "
+                f"is fenced then, move that file away and run: ttlsnap recover {files.root} --undo"
+            )
+        files.rename(move.source, move.target)
+
+    for moves in (journal.aside, journal.new):
+        each(files, carry_out, moves)
+        # After a power cut, no new file may be in place without the old one in the backup.
+        sync_names(files, [path for move in moves for path in (move.source, move.target)])
+
+
+def refuse_unclear(files: Directory, journal: Journal) -> None:
+    """Raise CorruptionError if a new file is in place, but the old one is not in the backup.
+
+    ttlsnap moves old files before new ones, so another program must have changed the folder.
+    """
+    there = find_existing(files, [path for move in journal.moves for path in (move.source, move.target)])
+    come = {move.target for move in journal.new if move.source not in there and move.target in there}
+    unclear = next((move for move in journal.aside if move.source in come and move.target not in there), None)
+    if unclear is not None:
+        raise CorruptionError(
+            f"{files.root}/{unclear.target} is missing, or the new file that was to replace it is missing. So ttlsnap "
+            f"cannot tell whether {unclear.source} is the old or the new file. The fence stays. Restore the folder "
+            f"{layout.run_directory(journal.run)} from a copy and run recover again"
+        )
+
+
+def sync_names(files: Directory, paths: Sequence[str]) -> None:
+    """Make the names of ``paths`` durable, if their folders exist."""
+
+    def sync(folder: str) -> None:
+        if files.stat(folder) is not None:
+            files.sync(folder)
+
+    each(files, sync, sorted({path.rpartition("/")[0] for path in paths}))

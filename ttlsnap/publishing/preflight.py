@@ -1,0 +1,74 @@
+"""Checks before any work for problems that would appear in the middle of publishing: files that cannot be moved.
+
+Publishing renames files within the checkpoint. A rename does not follow a symbolic link, and cannot reach another
+mount. A new file gets the owner, group and mode of the file that it replaces (see ``storage.access``). Only root or
+that owner can do that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from ttlsnap.errors import RefusedError
+from ttlsnap.storage.access import Access, own_access
+from ttlsnap.storage.directory import OWN, Directory, each, scratch_name
+from ttlsnap.storage.new_access import access_of_new
+
+
+def refuse_immovable(files: Directory, paths: Sequence[str]) -> None:
+    """Raise RefusedError if one of these files is a symbolic link, or on another mount than ttlsnap's own folder."""
+    links = each(files, files.is_link, paths)
+    link = next((path for path, is_link in zip(paths, links, strict=True) if is_link), None)
+    if link is not None:
+        raise RefusedError(
+            f"{files.root}/{link} is a symbolic link, which ttlsnap cannot move. Nothing was changed. Replace the link "
+            "by its target, or write a new checkpoint with --output"
+        )
+    folders = sorted({path.rpartition("/")[0] for path in paths})
+    here = files.mount(OWN)
+    other = next(
+        (f for f, mount in zip(folders, each(files, files.mount, folders), strict=True) if mount != here), None
+    )
+    if other is not None:
+        raise RefusedError(
+            f"{files.root}/{other} is on another mount than {files.root}/{OWN}, so ttlsnap cannot rename files between "
+            "them. Nothing was changed. Unmount it and copy its files into the checkpoint, or write a new checkpoint "
+            "with --output"
+        )
+
+
+def refuse_foreign(files: Directory, paths: Sequence[str]) -> None:
+    """Raise RefusedError if this user cannot give new files at ``paths`` the owner and group of the old ones.
+
+    A file in ttlsnap's own folder is used to try it, because only the file system knows what a user may do.
+    """
+    found = zip(paths, each(files, lambda path: access_of_new(files, path), paths), strict=True)
+    me = own_access(0)
+    wanted = {(access.owner, access.group): (path, access) for path, access in found if access is not None}
+    wanted.pop((me.owner, me.group), None)
+    if not wanted:
+        return
+    probe = scratch_name(f"{OWN}/.access")
+    files.replace(probe, b"")
+    try:
+        for path, access in wanted.values():
+            if not files.set_access(probe, access):
+                raise _refusal(files, path, access)
+    finally:
+        files.remove(probe)
+
+
+def hand_over(files: Directory, path: str, target: str) -> None:
+    """Give a new file the access of the file ``target`` that it will replace. Raise RefusedError if that fails."""
+    access = access_of_new(files, target)
+    if access is not None and not files.set_access(path, access):
+        raise _refusal(files, target, access)
+
+
+def _refusal(files: Directory, path: str, access: Access) -> RefusedError:
+    return RefusedError(
+        f"the files in {files.root}/{PurePosixPath(path).parent} belong to {access.owner_name} (group "
+        f"{access.group_name}), and this process may not give new files to them. The query could not use these. "
+        f"Nothing was changed. Run ttlsnap as {access.owner_name}, or as root (in HDFS, as the superuser)"
+    )

@@ -1,0 +1,195 @@
+"""The recovery of a checkpoint: finish the run that was interrupted, or undo it.
+
+``recover`` uses the same journal and fence as publishing, so it can be interrupted and run again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.logs import read_logs
+from ttlsnap.errors import (
+    CorruptionError,
+    RefusedError,
+    StorageError,
+)
+from ttlsnap.expired.places import AllowedPlaces, Confirm
+from ttlsnap.expired.receivers import ExpiredCallback
+from ttlsnap.interrupts import defer_signals
+from ttlsnap.publishing.archives import allowed_places, deliver_all, is_unsettled
+from ttlsnap.publishing.cleanup import discard_files, discard_leftovers, warn_of_only_copies
+from ttlsnap.publishing.fence import has_fence, has_its_batch, has_planned, raise_fence, take_fence_back
+from ttlsnap.publishing.journal import (
+    Journal,
+    close_journal,
+    read_journals,
+)
+from ttlsnap.publishing.moves import complete_halves, find_existing, find_rewritten, is_done, refuse_unclear
+from ttlsnap.publishing.preflight import refuse_foreign
+from ttlsnap.publishing.runs import open_existing
+from ttlsnap.publishing.swap import close_undone, finish, undo
+from ttlsnap.storage.directory import OWN, Directory, each
+
+Outcome = Literal["nothing", "finished", "undone"]
+
+
+@dataclass(frozen=True)
+class RecoverReport:
+    """The result of ``recover``.
+
+    ``outcome`` is ``finished`` or ``undone`` for the run ``run``, or ``nothing`` if no run was interrupted. ``settled``
+    has the runs whose dropped entries were now archived, or removed from the archive. ``warnings`` describe the
+    failures.
+    """
+
+    target: str
+    outcome: Outcome
+    run: str | None
+    warnings: tuple[str, ...] = ()
+    settled: tuple[str, ...] = ()
+
+
+def recover(
+    target: str,
+    *,
+    prefer_undo: bool = False,
+    expired_to: str | ExpiredCallback | None = None,
+    confirm: Confirm | None = None,
+) -> RecoverReport:
+    """Finish the interrupted run, or undo it if that is impossible or not wanted.
+
+    Dropped entries that still wait are delivered to ``expired_to`` if they belong there. ``confirm`` decides about
+    another place that the checkpoint names. Otherwise they wait, and a warning says so.
+
+    Raise RefusedError if the fence was removed by hand and the query has continued, and CorruptionError if files that
+    the journal names are missing.
+    """
+    files = open_existing(target)
+    if not files.list(OWN) and read_logs(files).fence is None:
+        return RecoverReport(files.root, "nothing", None)
+    places = allowed_places(target, expired_to, confirm)
+    try:
+        with files.lock():
+            return _recover(files, prefer_undo, places)
+    except StorageError as error:
+        raise StorageError(
+            f"{error}\nNothing is lost. After fixing the storage error, run: ttlsnap recover {files.root}"
+        ) from error
+
+
+def _recover(files: Directory, prefer_undo: bool, places: AllowedPlaces) -> RecoverReport:
+    journal = next((j for j in read_journals(files) if j.status == "open"), None)
+    foreign: list[str] = []
+    if journal is None:
+        _refuse_orphan_fence(files)
+        outcome: Outcome = "nothing"
+    else:
+        if journal.planned is not None:
+            refuse_foreign(files, [journal.fence])  # the planned batch takes its place
+        foreign = find_rewritten(files, journal) if prefer_undo else []
+        outcome = _settle(files, journal, prefer_undo)
+        if outcome == "undone" and not foreign:
+            discard_files(files, journal.run)
+    discard_leftovers(files)
+    kept = _kept(files, journal) if journal and foreign else []
+    waiting = _unsettled(files)
+    warnings = [*kept, *warn_of_only_copies(files), *deliver_all(files, places)]
+    left = _unsettled(files)
+    settled = tuple(run for run in waiting if run not in left)
+    return RecoverReport(files.root, outcome, journal.run if journal else None, tuple(warnings), settled)
+
+
+def _unsettled(files: Directory) -> list[str]:
+    runs = [info.name for info in files.list(layout.RUNS) if layout.is_run(info.name)]
+    return [run for run in runs if is_unsettled(files, run)]
+
+
+def _kept(files: Directory, journal: Journal) -> list[str]:
+    folder = f"{files.root}/{layout.run_directory(journal.run)}"
+    return [f"files that overwrote those of run {journal.run} are kept in {folder}"]
+
+
+@defer_signals()
+def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
+    complete_halves(files, journal)
+    done = each(files, lambda move: is_done(files, move), journal.moves)
+    # Every file is at one end of its move. Undoing only needs the old files, so a new one may be missing then.
+    ends = [m.target if d else m.source for m, d in zip(journal.moves, done, strict=True)]
+    there = find_existing(files, ends)
+    lost = [move for move, end in zip(journal.moves, ends, strict=True) if end not in there]
+    can_finish, can_undo = not lost, not set(lost) & set(journal.aside)
+    refuse_unclear(files, journal)
+    if not any(done):
+        # No file has moved, and the run may not have known yet whether the query is stopped. So it is not finished.
+        take_fence_back(files, journal)
+        close_undone(files, journal)
+        return "undone"
+    if not has_fence(files, journal):
+        # If all moves are done, a query may have been started since. It may be running a batch on the new state, and
+        # may have removed old versions. So only ``rollback`` may undo the run.
+        over = has_planned(files, journal) or _has_gone_on(files, journal)
+        if all(done) and (over or can_finish):
+            if not over and journal.planned is not None:
+                _refuse_rewritten(files, journal, can_undo=False)
+                files.create(journal.fence, journal.planned.encode())
+            close_journal(files, journal, "done")
+            return "finished"
+        _fence_again(files, journal)
+    if can_finish and not (can_undo and (prefer_undo or _is_committed_since(files, journal))):
+        _refuse_rewritten(files, journal, can_undo)
+        finish(files, journal)
+        return "finished"
+    if can_undo:
+        undo(files, journal)
+        take_fence_back(files, journal)
+        close_undone(files, journal)
+        return "undone"
+    raise CorruptionError(
+        f"{files.root}/{lost[0].source} is missing, and so is {lost[0].target}. ttlsnap can neither finish nor undo "
+        f"run {journal.run}. The fence stays. Restore the file from a copy and run recover again"
+    )
+
+
+def _is_committed_since(files: Directory, journal: Journal) -> bool:
+    """Return whether a batch was committed that had started before the run, and so was computed from the old state."""
+    return journal.kind != "repair" and max(read_logs(files).commits, default=-1) > journal.batch
+
+
+def _refuse_rewritten(files: Directory, journal: Journal, can_undo: bool) -> None:
+    others = find_rewritten(files, journal)
+    if others:
+        undo_it = f" Then undo the run: ttlsnap recover {files.root} --undo" if can_undo else ""
+        raise RefusedError(
+            f"{files.root}/{others[0]} is not the file that run {journal.run} wrote (files like this: {len(others)}). "
+            f"A running query has overwritten it, or it is damaged. The fence stays. Stop the query.{undo_it}"
+        )
+
+
+def _newest_offset(files: Directory) -> int:
+    return max(read_logs(files).offsets, default=-1)
+
+
+def _has_gone_on(files: Directory, journal: Journal) -> bool:
+    """Return whether the query has started a batch since the fence was removed, or the run's batch was set back."""
+    newest = _newest_offset(files)  # the log's offsets do not include a fence
+    return newest >= (journal.fence_batch or 0) or not has_its_batch(files, journal)
+
+
+def _fence_again(files: Directory, journal: Journal) -> None:
+    """Restore the fence that somebody removed while half of the moves were done."""
+    if _has_gone_on(files, journal) or not raise_fence(files, journal):
+        raise RefusedError(
+            f"{files.root}: somebody removed the fence of run {journal.run}, and the query has started batch "
+            f"{_newest_offset(files)} on a mixture of old and new state. The old files are in "
+            f"{files.root}/{layout.run_directory(journal.run)}/backup"
+        )
+
+
+def _refuse_orphan_fence(files: Directory) -> None:
+    if read_logs(files).fence is not None:
+        raise RefusedError(
+            f"{files.root} is fenced, but the journal of the interrupted run is missing from {layout.RUNS}. If that "
+            "folder was moved, move it back and run recover again"
+        )

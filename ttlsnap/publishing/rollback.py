@@ -1,0 +1,200 @@
+"""The rollback of the last run: restore the files that it replaced, byte for byte.
+
+A rollback is a run with its own journal and fence, so ``recover`` works for it, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.checkpoint import open_checkpoint, query_id
+from ttlsnap.checkpoint.listing import Listing, list_activity
+from ttlsnap.checkpoint.logs import Logs, read_logs
+from ttlsnap.errors import (
+    CorruptionError,
+    RefusedError,
+    UnsupportedError,
+)
+from ttlsnap.expired.places import Confirm
+from ttlsnap.expired.receivers import ExpiredCallback
+from ttlsnap.publishing.archives import allowed_places, begin_to_take_back, take_back_if_allowed
+from ttlsnap.publishing.fence import fence_file, has_its_batch
+from ttlsnap.publishing.journal import (
+    FileFacts,
+    Journal,
+    Move,
+    backup_path,
+    facts_of,
+    next_number,
+    planned_batch,
+    read_journals,
+)
+from ttlsnap.publishing.liveness import refuse_if_running
+from ttlsnap.publishing.moves import find_existing, find_rewritten, plan_backup, stat_files
+from ttlsnap.publishing.runs import new_run_id, open_existing, refuse_if_cut_off
+from ttlsnap.publishing.swap import refuse_if_changed, swap
+from ttlsnap.storage.directory import Directory, each
+from ttlsnap.stores.open import lineages_of, open_state_store
+
+
+@dataclass(frozen=True)
+class RollbackReport:
+    """The result of ``rollback``.
+
+    ``run`` is the run of the rollback. ``undone`` and ``kind`` are the run that it rolled back and that run's kind.
+    ``restored`` is the number of restored files.
+    """
+
+    target: str
+    run: str
+    undone: str
+    restored: int
+    warnings: tuple[str, ...] = ()
+    kind: str = "compact"
+
+
+def rollback(
+    target: str,
+    *,
+    stopped: bool = False,
+    expired_to: str | ExpiredCallback | None = None,
+    confirm: Confirm | None = None,
+) -> RollbackReport:
+    """Restore the files that the last published run replaced, byte for byte.
+
+    The entries that the run has delivered are removed from ``expired_to`` if they are there. ``confirm`` decides about
+    another place that the checkpoint names. Otherwise they stay there, and a warning says so.
+
+    Raise RefusedError if a newer batch is committed, or if the query seems to be running (see ``compact``). Raise it
+    also if there is no such run, or if its backup was removed.
+    """
+    files = open_existing(target)
+    places = allowed_places(target, expired_to, confirm)
+    with files.lock():
+        refuse_if_cut_off(files)
+        last = next((j for j in reversed(read_journals(files)) if j.status == "done"), None)
+        if last is None or last.kind == "rollback":
+            raise RefusedError(f"{files.root}: there is no run to roll back")
+        before = list_activity(files)
+        logs = read_logs(files)
+        committed = _refuse_moved_on(files, last, logs)
+        planned = planned_batch(files, logs)
+        kept = [move for move in last.aside if not _is_withdrawn(move.source, last.batch, committed)]
+        lost = [path for path in last.preserved if files.stat(path) is None]
+        backup = [*(move.target for move in kept), *(backup_path(last.run, path) for path in lost)]
+        if len(find_existing(files, backup)) < len(backup):
+            raise RefusedError(
+                f"{files.root}: the backup of run {last.run} was removed, so the run cannot be rolled back"
+            )
+        refuse_if_running(files, query_id(files), stopped=stopped)
+        run = new_run_id()
+        back = [*(Move(m.target, m.source) for m in kept), *(Move(backup_path(last.run, p), p) for p in lost)]
+        moves = _back(files, last, run, back)
+        # A planned batch that Spark has begun to run stays and is run again. The sink may already have its number.
+        is_ours = planned is not None and planned.run == last.run and not _has_state_of(before, last.batch + 1)
+        times = stat_files(files, [move.source for move in back])
+        journal = Journal(
+            run=run,
+            number=next_number(files),
+            kind="rollback",
+            batch=last.batch,
+            fence=last.fence if is_ours else fence_file(logs, moves),
+            moves=tuple(moves),
+            status="open",
+            undoes=last.run,
+            logs=facts_of(files, (layout.offset_file(last.batch), layout.commit_file(last.batch))),
+            replaces=last.planned if is_ours else None,
+            published=tuple(FileFacts(m.target, times[m.source].size, times[m.source].mtime_ns) for m in back),
+        )
+        begin_to_take_back(files, last.run, run, places)
+
+        def recheck() -> None:
+            refuse_if_changed(files, journal, before, only_signs=True)
+            if last.kind == "compact" and committed == last.batch:
+                _require_loadable(files)
+
+        swap(files, journal, check=lambda: refuse_if_changed(files, journal, before), recheck=recheck)
+        _remove_empty_folders(files, last)
+        warnings = tuple(take_back_if_allowed(files, last.run, places))
+        return RollbackReport(files.root, run, last.run, len(back), warnings, last.kind)
+
+
+def _has_state_of(listing: Listing, batch: int) -> bool:
+    """Return whether Spark has started to run a batch: state files of it exist."""
+    parsed = [layout.parse_state_file(path.rpartition("/")[2]) for path in listing if path.startswith(layout.STATE)]
+    return any(name is not None and name.version > batch for name in parsed)
+
+
+def _require_loadable(files: Directory) -> None:
+    """Raise RefusedError if the restored state needs a file that is missing; Spark may have removed it."""
+    try:
+        checkpoint = open_checkpoint(files, tolerate_damage=True)
+        state_store = open_state_store(checkpoint)
+        for kept in (kept for operator in checkpoint.operators for kept in operator.stores):
+            lineages_of(checkpoint, state_store, kept)
+    except CorruptionError as error:
+        raise RefusedError(
+            f"{error}. Spark cannot load the old state without it, so the run cannot be rolled back. Nothing was "
+            "changed"
+        ) from error
+    except UnsupportedError:
+        return  # the files that an unknown format needs are not known
+
+
+def _refuse_moved_on(files: Directory, last: Journal, logs: Logs) -> int:
+    """Return the last committed batch. Raise RefusedError unless the files that ``last`` replaced belong to it.
+
+    It is the run's batch, or an earlier one. In the second case the run's batch was set back.
+    """
+    if not logs.offsets or not logs.commits:
+        folder = layout.COMMITS if logs.offsets else layout.OFFSETS
+        raise RefusedError(f"{files.root}: its {folder} folder is empty, so the last batch is unknown")
+    committed = logs.commits[-1]
+    if committed > last.batch:
+        raise RefusedError(
+            f"{files.root}: batch {committed} was committed after run {last.run} (batch {last.batch}), and the old "
+            "state is not the state of that batch. Use an older copy of the checkpoint instead"
+        )
+    if committed == last.batch and not has_its_batch(files, last):
+        raise RefusedError(
+            f"{files.root}: batch {last.batch} was run again after run {last.run}, so neither the new nor the old "
+            f"state belongs to it. Run: ttlsnap doctor {files.root}"
+        )
+    others = find_rewritten(files, last)
+    if others:
+        raise RefusedError(
+            f"{files.root}/{others[0]} is not the file that run {last.run} published (files like this: {len(others)}). "
+            f"A query has overwritten it, or it is damaged. Nothing was changed. Run: ttlsnap doctor {files.root}"
+        )
+    return committed
+
+
+def _is_withdrawn(path: str, batch: int, committed: int) -> bool:
+    """Return whether a file is a snapshot of a batch that was set back: it would hide the batch's new result."""
+    return committed < batch and layout.is_newer_snapshot(layout.strip_checksum(path), committed + 1)
+
+
+def _back(files: Directory, last: Journal, run: str, back: Sequence[Move]) -> list[Move]:
+    """Return the moves of the files in the way to the rollback's own backup, and of the old files ``back``.
+
+    The files in the way are those that the run published, and snapshots of a batch that was started since and not
+    committed. Such a snapshot was computed from the state that is removed. When the batch runs again, it replaces its
+    deltas, but not a snapshot. Files from before the run do not move.
+    """
+    replaced = [move.target for move in last.new]
+    kinds = {path.rpartition(".")[2] for path in replaced} & set(layout.SNAPSHOTS)
+    newer = [path for path in list_activity(files) if kinds and layout.is_newer_snapshot(path, last.batch + 1, *kinds)]
+    lost = set(last.preserved)  # only missing ones come back, so nothing is in their way
+    in_the_way = [*replaced, *newer, *(move.target for move in back if move.target not in lost)]
+    return [*plan_backup(files, run, in_the_way), *back]
+
+
+def _remove_empty_folders(files: Directory, last: Journal) -> None:
+    """Remove empty folders for tables, which the undone run had created."""
+    folders = {move.target.rpartition("/")[0] for move in last.new}
+    shared = sorted(folder for folder in folders if folder.rpartition("/")[2] in layout.SHARED)
+    for folder, left in zip(shared, each(files, files.list, shared), strict=True):
+        if not left and files.stat(folder) is not None:
+            files.remove_tree(folder)

@@ -1,0 +1,44 @@
+"""The checkpoint of a run, and the run's id."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from secrets import token_hex
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.logs import read_logs
+from ttlsnap.checkpoint.recognize import require_checkpoint
+from ttlsnap.errors import (
+    FencedError,
+)
+from ttlsnap.publishing.journal import (
+    read_journals,
+)
+from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.open import open_directory
+
+
+def refuse_if_cut_off(files: Directory) -> None:
+    """Raise FencedError if an earlier run needs ``recover``."""
+    if any(j.status == "open" for j in read_journals(files)) or read_logs(files).fence is not None:
+        raise FencedError(f"{files.root}: a run was interrupted while it published. Run: ttlsnap recover {files.root}")
+
+
+def open_existing(target: str) -> Directory:
+    """Return the folder of a checkpoint. Raise NotACheckpointError for another folder."""
+    files = open_directory(target)
+    require_checkpoint(files, layout.OFFSETS)
+    return files
+
+
+def started_at(run: str) -> str:
+    """Return the time in UTC at which a run started, from its id, or a dash if the id is not one of ttlsnap's."""
+    try:
+        return f"{datetime.strptime(run[:16], '%Y%m%dT%H%M%SZ'):%Y-%m-%d %H:%M:%S}"
+    except ValueError:
+        return "-"
+
+
+def new_run_id() -> str:
+    """Return a unique id for a run, which sorts by time. It is unique across checkpoints, because archives use it."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{token_hex(6)}"

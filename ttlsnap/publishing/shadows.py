@@ -1,0 +1,84 @@
+"""Snapshots of ttlsnap that hide a newer result of Spark.
+
+A user may set a batch back: delete ``commits/N`` and ``offsets/N``, so that Spark runs batch N again with other input.
+Spark then writes a new delta (or changelog) of version N + 1. But if ttlsnap has compacted that version, its snapshot
+still exists, and Spark prefers a snapshot to a delta. The query is correct until it restarts, and then reads the old
+result. The journal of the run identifies such a snapshot, and the offsets of its batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ttlsnap.checkpoint import Logs, layout
+from ttlsnap.errors import RefusedError
+from ttlsnap.publishing.journal import Journal, is_same, planned_batch, recent_journals
+from ttlsnap.storage.directory import Directory, each
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """The files of a run that hide another result of its batch; ``ran_again``: that result exists already.
+
+    ``planned`` is the batch that the run planned, if it is still in the log. ``can_roll_back``: ``rollback`` can undo
+    this run, because it is the last one and has its backup.
+    """
+
+    run: str
+    batch: int
+    ran_again: bool
+    files: tuple[str, ...]
+    planned: str | None
+    can_roll_back: bool
+
+    def describe(self, root: str) -> str:
+        """Return what happened, and where."""
+        what = "was run again" if self.ran_again else "was set back"
+        first = next(iter(self.files), self.planned)
+        return (
+            f"batch {self.batch} {what} after ttlsnap run {self.run} had rewritten its state. {root}/{first} "
+            f"({len(self.files)} such files) would hide the new result of this batch from every query that restarts"
+        )
+
+    def advise(self, root: str) -> str:
+        """Return the command that helps."""
+        if self.ran_again or not self.can_roll_back:
+            return f"Run: ttlsnap doctor {root} --fix hidden-batch"
+        return f"Run: ttlsnap rollback {root}"
+
+
+def find_shadows(files: Directory, logs: Logs) -> list[Shadow]:
+    """Return the runs whose batch was set back or ran again, and whose files are still in place, newest first."""
+    journals = list(recent_journals(files, logs))
+    undone = {journal.undoes for journal in journals if journal.status == "done"}
+    last = next((journal.run for journal in journals if journal.status == "done"), None)
+    done = [j for j in journals if j.status == "done" and j.kind == "compact" and j.run not in undone]
+    return [shadow for j in done if (shadow := _shadow(files, logs, j, is_last=j.run == last)) is not None]
+
+
+def refuse_shadows(files: Directory, logs: Logs) -> None:
+    """Raise RefusedError if a snapshot of an earlier run hides another result of its batch."""
+    for shadow in find_shadows(files, logs):
+        raise RefusedError(f"{shadow.describe(files.root)}. Nothing was changed. {shadow.advise(files.root)}")
+
+
+def _shadow(files: Directory, logs: Logs, journal: Journal, *, is_last: bool) -> Shadow | None:
+    committed = logs.commits[-1] if logs.commits else -1
+    offsets = next((facts for facts in journal.logs if facts.path == layout.offset_file(journal.batch)), None)
+    if offsets is None:
+        return None  # an older ttlsnap did not record the logs
+    info = files.stat(offsets.path)
+    if info is None and committed >= journal.batch:
+        return None  # Spark has removed the logs of an old batch
+    ran_again = info is not None and not is_same(files, offsets, info)
+    if not ran_again and committed >= journal.batch:
+        return None
+    published = [facts for facts in journal.published if layout.is_newer_snapshot(facts.path, journal.batch)]
+    infos = each(files, files.stat, [facts.path for facts in published])
+    there = tuple(facts.path for facts, found in zip(published, infos, strict=True) if is_same(files, facts, found))
+    planned = planned_batch(files, logs)
+    in_log = planned.fence if planned is not None and planned.run == journal.run else None
+    if not there and in_log is None:
+        return None
+    can_roll_back = is_last and None not in each(files, files.stat, [move.target for move in journal.aside])
+    return Shadow(journal.run, journal.batch, ran_again, there, in_log, can_roll_back)

@@ -1,0 +1,235 @@
+"""Publishing: staged files replace old ones behind a fence that keeps Spark out.
+
+    1  the report and the journal are written                      nothing has changed yet
+    2  the fence ``offsets/<latest + 1>`` is created, if absent     from here on Spark refuses to start
+    3  logs, state files and temporary files are compared with the planned ones
+    4  old files move to the run's backup, and when they are safe there, staged files into place
+    5  logs, temporary files and the published files are compared once more
+    6  the fence is replaced by a planned batch, in one step        Spark starts on the new state
+    7  the journal is closed
+
+A crash before 2 changed nothing. A crash from 2 to 6 leaves a checkpoint that Spark refuses. Spark's error quotes the
+fence, which names ``ttlsnap recover``. An error in 4 or 5 is undone at once if the disk allows it.
+
+The planned batch protects a query that was idle during the run. That query has the old state in memory, and its next
+files would not match the new ones. When it starts its next batch, it finds that batch in the log, and stops
+(CONCURRENT_STREAM_LOG_UPDATE) before it writes anything. A restarted query runs the planned batch, which has no data,
+like any other. A batch that was started and not committed is already in that place, and stays. The fence of a rollback
+replaces the planned batch, so that this place is never empty.
+
+``tests/publishing/protocol`` has a model of these steps. Its conformance test fails if a step is added, omitted or
+moved. See ``docs/publishing.md``; tested on Spark 3.5 to 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.listing import Listing, difference, is_temporary, list_activity
+from ttlsnap.errors import BusyError, RefusedError, StorageError
+from ttlsnap.interrupts import defer_signals, raise_received
+from ttlsnap.publishing import journal as journals
+from ttlsnap.publishing.fence import open_again, raise_fence, require_place_for_fence, take_fence_back
+from ttlsnap.publishing.journal import (
+    Journal,
+    Move,
+    close_journal,
+    read_journal,
+    write_journal,
+)
+from ttlsnap.publishing.liveness import YOUNGEST_S
+from ttlsnap.publishing.moves import (
+    apply,
+    complete_halves,
+    find_existing,
+    is_done,
+    refuse_unclear,
+    stat_files,
+    sync_names,
+)
+from ttlsnap.publishing.preflight import hand_over, refuse_immovable
+from ttlsnap.storage.directory import Directory, each
+
+
+@defer_signals()
+def swap(
+    files: Directory,
+    journal: Journal,
+    check: Callable[[], None] = lambda: None,
+    recheck: Callable[[], None] = lambda: None,
+) -> Journal:
+    """Carry out the moves of ``journal`` behind its fence, and end with the planned batch, if it has one.
+
+    ``check`` is called when the fence is in place, and ``recheck`` when all files are. If one raises, all is undone.
+
+    The journal is closed at the end, also after an error, unless the message names ``ttlsnap recover``.
+    """
+    raise_received()
+    refuse_immovable(files, [path for move in journal.moves for path in (move.source, move.target)])
+    staged = [move for move in journal.new if move.source == journals.staged_path(journal.run, move.target)]
+    each(files, lambda move: hand_over(files, move.source, move.target), staged)
+    require_place_for_fence(files, journal)
+    backup = f"{layout.run_directory(journal.run)}/backup"  # the report names this folder
+    for folder in sorted({backup, *(move.target.rpartition("/")[0] for move in journal.moves)}):
+        files.mkdirs(folder)
+    # The journal survives a power cut, so the staged files that it names must, too.
+    sync_names(files, [move.source for move in journal.moves if move.source.startswith(f"{layout.RUNS}/")])
+    begun = False
+    try:
+        write_journal(files, journal)
+        if not raise_fence(files, journal):
+            raise BusyError(
+                f"{files.root}/{journal.fence} appeared during the run: the query is running. Nothing was changed. "
+                "Stop the query first"
+            )
+        check()
+        _require_sources(files, journal)
+        begun = True
+        apply(files, journal)
+        _require_targets(files, journal)
+        recheck()
+    except BaseException as error:
+        _give_up(files, journal, error, begun)
+        if isinstance(error, StorageError):
+            undone = "The run was undone, so the" if begun else "The"
+            raise StorageError(f"{error}\n{undone} checkpoint is as it was before") from error
+        raise
+    try:
+        open_again(files, journal)
+        return close_journal(files, journal, "done")
+    except BaseException as error:
+        raise StorageError(
+            f"{_words(error)}\nThe new state is in place, but the run could not finish. After fixing the error, run: "
+            f"ttlsnap recover {files.root}"
+        ) from error
+
+
+def _require_sources(files: Directory, journal: Journal) -> None:
+    """Raise StorageError if a file to be moved is missing: later, a missing file would count as moved."""
+    there = find_existing(files, [move.source for move in journal.moves])
+    for move in journal.moves:
+        if move.source not in there:
+            raise StorageError(
+                f"{files.root}/{move.source} disappeared. Another program removes files here, or the writers do not "
+                "see the same storage"
+            )
+
+
+def _require_targets(files: Directory, journal: Journal) -> None:
+    there = stat_files(files, [move.target for move in journal.moves])
+    for move in journal.moves:
+        if move.target not in there:
+            raise StorageError(f"{files.root}/{move.target} disappeared just after ttlsnap had written it")
+    for facts in journal.published:
+        if there[facts.path].size != facts.size:
+            raise BusyError(
+                f"{files.root}/{facts.path} was overwritten just after ttlsnap had written it: the query is running. "
+                "Stop it first"
+            )
+
+
+def finish(files: Directory, journal: Journal) -> None:
+    """Carry out the rest of an interrupted run. If the query is running, undo the run and raise BusyError."""
+    _refuse_uploads(files, journal)
+    before = list_activity(files)
+    apply(files, journal)
+    try:
+        _require_targets(files, journal)
+        refuse_if_changed(files, journal, before, only_signs=True)
+    except BusyError as error:
+        _give_up(files, journal, error, begun=True)
+        raise BusyError(f"{error}. Run {journal.run} was undone, so the checkpoint is as it was before") from error
+    open_again(files, journal)
+    close_journal(files, journal, "done")
+
+
+def undo(files: Directory, journal: Journal) -> None:
+    """Undo the moves that are done, without overwriting anything.
+
+    Raise RefusedError if a file has appeared in the place of an old one, and CorruptionError if the old files cannot be
+    identified.
+    """
+    refuse_unclear(files, journal)
+    _refuse_uploads(files, journal)
+
+    def take_back(move: Move) -> None:
+        if not is_done(files, move) or files.stat(move.target) is None:
+            return
+        if files.stat(move.source) is not None:
+            raise RefusedError(
+                f"{files.root}/{move.source} was recreated while the fence was in place. The old file is "
+                f"{files.root}/{move.target}. The fence stays. Move one of the two files away and run: ttlsnap recover "
+                f"{files.root} --undo"
+            )
+        files.rename(move.target, move.source)
+
+    for moves in (journal.new, journal.aside):
+        each(files, take_back, reversed(moves))
+        sync_names(files, [path for move in moves for path in (move.source, move.target)])
+
+
+def _refuse_uploads(files: Directory, journal: Journal) -> None:
+    """Raise BusyError while Spark's maintenance writes a file that would replace one of the run's, old or new."""
+    beginnings = {f"{folder}/.{name}." for folder, _, name in (move.target.rpartition("/") for move in journal.new)}
+    for path, info in list_activity(files).items():
+        if is_temporary(path) and any(map(path.startswith, beginnings)):
+            age_s = (files.now_ns() - info.mtime_ns) / 1e9
+            if age_s < YOUNGEST_S:
+                raise BusyError(
+                    f"{files.root}/{path} was written {max(age_s, 0):.0f} s ago: the query is running. The fence "
+                    f"stays. Stop the query, wait for {YOUNGEST_S:.0f} s and run: ttlsnap recover {files.root}"
+                )
+
+
+def close_undone(files: Directory, journal: Journal) -> None:
+    """End a run that changed nothing or was undone, even if the disk has no space left to record it."""
+    try:
+        close_journal(files, journal, "undone")
+    except StorageError:
+        files.remove(journal.path)
+        files.sync(layout.run_directory(journal.run))
+
+
+def _give_up(files: Directory, journal: Journal, error: BaseException, begun: bool) -> None:
+    """Undo what was ``begun`` after an error, or say that ``recover`` is needed."""
+    try:
+        if read_journal(files, journal.run) is None:
+            return  # the journal could not be written, so nothing else was done
+        if begun:
+            complete_halves(files, journal)
+            undo(files, journal)
+        take_fence_back(files, journal)
+        close_undone(files, journal)
+    except BaseException as second:
+        raise StorageError(
+            f"{_words(error)}\nUndoing failed too: {_words(second)}\nThe checkpoint may be fenced. After fixing the "
+            f"error, run: ttlsnap recover {files.root}"
+        ) from error
+
+
+def refuse_if_changed(files: Directory, journal: Journal, before: Listing, *, only_signs: bool = False) -> None:
+    """Raise BusyError if the logs or the state differ from those ``before`` the run, apart from its own changes.
+
+    With ``only_signs`` only the logs and temporary files are compared.
+    """
+    ours = {journal.fence, *(end for move in journal.moves for end in (move.source, move.target))}
+
+    def watched(listing: Listing) -> Listing:
+        every = {path: info for path, info in listing.items() if path not in ours}
+        if not only_signs:
+            return every
+        return {path: info for path, info in every.items() if _is_log(path) or is_temporary(path)}
+
+    changed = difference(watched(before), watched(list_activity(files)))
+    if changed is not None:
+        raise BusyError(f"{files.root}/{changed} changed during the run: the query is running. Stop it first")
+
+
+def _is_log(path: str) -> bool:
+    return not path.startswith(f"{layout.STATE}/")
+
+
+def _words(error: BaseException) -> str:
+    """Return the message of an error, or the name of an interrupt."""
+    return str(error) or type(error).__name__

@@ -1,0 +1,174 @@
+"""The interface of a directory of files, local or remote. Paths are relative, with ``/``.
+
+All access to a checkpoint goes through a ``Directory``: ``storage.local`` implements it for local and mounted disks,
+``storage.objects`` for object stores, and ``storage.hdfs`` for HDFS. Each implementation keeps these rules:
+
+* A path never leads outside the directory. ``..``, absolute paths and symbolic links to a place outside are refused.
+  In ttlsnap's own folder, from which ttlsnap deletes, no link is followed at all.
+* ``create`` makes a whole file appear at once or not at all, and never overwrites.
+* A written file and a new directory are on the disk (synced) before the call returns. ``sync`` does the same for the
+  names in a directory.
+* ``rename`` may overwrite, so its caller checks the target first. If a rename takes two steps, a crash can leave both
+  names with the same content; ``complete_rename`` finishes it.
+* ``lock`` excludes every other ttlsnap, and expires soon after its process has died.
+* Reading never writes.
+
+Every ``OSError`` becomes a ``StorageError`` that names the path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, BinaryIO, Protocol, TypeVar, cast
+
+from ttlsnap.storage.access import Access
+
+OWN = "_ttlsnap"
+"""ttlsnap's own folder in a checkpoint."""
+
+
+LOCK = f"{OWN}/lock"
+"""The lock file of a directory. On a local file system each owner's lock file has its own name."""
+
+
+SCRATCH = ".tmp"
+"""The end of the names of scratch files, which are renamed or linked when they are complete."""
+
+
+Item = TypeVar("Item")
+
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """One name in a directory listing; ``size`` in bytes, ``mtime_ns`` since the epoch."""
+
+    name: str
+    size: int
+    mtime_ns: int
+    is_dir: bool
+
+
+class Directory(Protocol):
+    """A tree of files; paths are relative, with ``/``. ``at_once`` is the useful number of simultaneous requests."""
+
+    root: str
+    at_once: int
+
+    def list(self, path: str, suffixes: tuple[str, ...] = ("",)) -> list[FileInfo]:
+        """Return the names in ``path`` that end in one of ``suffixes``, sorted; none if the folder does not exist."""
+        ...
+
+    def stat(self, path: str) -> FileInfo | None: ...
+    def real_path(self, path: str) -> str: ...
+    def access(self, path: str) -> Access | None:
+        """Return the access of a file or folder; None if it does not exist, or if the storage does not record this."""
+        ...
+
+    def reach(self, path: str) -> Access | None:
+        """Return the access without the permissions of users whom a folder above excludes; None as for ``access``."""
+        ...
+
+    def set_access(self, path: str, access: Access) -> bool:
+        """Set the owner, group and mode of a file or folder. Return False if this user may not give it away.
+
+        Then it keeps its owner. Unless its group is right, the group's permissions are limited to those of all others.
+        """
+        ...
+
+    def is_link(self, path: str) -> bool:
+        """Return whether a path is a symbolic link, which a rename would not follow."""
+        ...
+
+    def mount(self, path: str) -> Hashable:
+        """Return a value that is the same for all folders between which files can be renamed.
+
+        For a missing folder, return the value of the nearest folder above it.
+        """
+        ...
+
+    def open(self, path: str) -> BinaryIO: ...
+    def read(self, path: str, limit: int) -> bytes: ...
+    def provide(self, path: str, place: Path) -> None: ...
+    def create(self, path: str, data: bytes) -> bool: ...
+    def replace(self, path: str, data: bytes) -> None: ...
+    def writer(self, path: str) -> contextlib.AbstractContextManager[BinaryIO]: ...
+    def rename(self, source: str, target: str) -> None: ...
+    def complete_rename(self, source: str, target: str) -> None: ...
+    def bring(self, source: str, path: str) -> None: ...
+    def preserve(self, source: str, target: str) -> None: ...
+    def remove(self, path: str) -> None: ...
+    def remove_tree(self, path: str) -> None: ...
+    def mkdirs(self, path: str) -> None: ...
+    def sync(self, path: str) -> None: ...
+    def lock(self, *, shared: bool = False) -> contextlib.AbstractContextManager[None]: ...
+    def now_ns(self) -> int: ...
+
+
+def each(files: Directory, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Apply ``work`` to each item, and return the results in order. If items wait for a network, run many at once.
+
+    Raise the first failure. No work is running any more when this returns or raises, even after an interrupt.
+    """
+    items = list(items)
+    if files.at_once == 1 or len(items) < 2:
+        return [work(item) for item in items]
+    pool = ThreadPoolExecutor(min(files.at_once, len(items)))
+    try:
+        return [future.result() for future in [pool.submit(work, item) for item in items]]
+    finally:
+        while True:
+            try:
+                pool.shutdown(cancel_futures=True)
+                break
+            except KeyboardInterrupt:
+                # The running work may be renames that the caller will undo. The first interrupt is already raised.
+                continue
+
+
+def cache_listings(files: Directory) -> Directory:
+    """Return the same directory with cached listings. Each folder is listed once, also to find what does not exist."""
+    return cast("Directory", _Listed(files))
+
+
+class _Listed:
+    def __init__(self, files: Directory) -> None:
+        self._files = files
+        self._listed: dict[str, list[FileInfo]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def list(self, path: str, suffixes: tuple[str, ...] = ("",)) -> list[FileInfo]:
+        if path not in self._listed:
+            self._listed[path] = self._files.list(path)
+        return [info for info in self._listed[path] if info.name.endswith(suffixes)]
+
+    def stat(self, path: str) -> FileInfo | None:
+        folder, _, name = path.rpartition("/")
+        return next((info for info in self.list(folder) if info.name == name), None) if name else self._files.stat("")
+
+
+def scratch_for(files: Directory, path: str) -> str:
+    """Return the name of a scratch file for ``path``. It is in ttlsnap's own folder, where the next run removes it.
+
+    Without such a folder the name is beside ``path``.
+    """
+    if path.startswith(f"{OWN}/") or files.stat(OWN) is None:
+        return scratch_name(path)
+    return scratch_name(f"{OWN}/.{path.rpartition('/')[2]}")
+
+
+def scratch_name(path: str) -> str:
+    """Return a new, random name beside ``path``.
+
+    A name that was used before could still be a second link to a file that is now in its place.
+    """
+    return f"{path}.{token_hex(4)}{SCRATCH}"

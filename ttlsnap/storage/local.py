@@ -1,0 +1,433 @@
+"""Directories on local disks, and on file systems that are mounted like one (NFS, ``/dbfs``)."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import io
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Hashable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ttlsnap.errors import BusyError, RefusedError, StorageError, UnsupportedError
+from ttlsnap.storage.access import PRIVATE_FILE, PRIVATE_FOLDER, Access, may_reach, read_access, write_access
+from ttlsnap.storage.directory import OWN, SCRATCH, FileInfo, scratch_for
+from ttlsnap.storage.lease import Lease
+from ttlsnap.storage.local_lock import LocalLock
+from ttlsnap.storage.new_access import access_of_new, access_of_new_folder
+
+_PIECE = 8 << 20
+
+
+_NO_UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
+
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
+
+
+def read_up_to(file: BinaryIO, most: int) -> bytes:
+    """Return at most ``most`` bytes. Memory is used only for the bytes that exist."""
+    pieces, left = [], most
+    # The size is only a start: a file may grow, and some files report that they are empty.
+    step = os.fstat(file.fileno()).st_size + 1
+    while left and (piece := file.read(min(step, left))):
+        pieces.append(piece)
+        left -= len(piece)
+        step = _PIECE
+    return b"".join(pieces)
+
+
+class LocalDirectory:
+    """A directory on a local disk. ``root`` is absolute and free of symbolic links."""
+
+    at_once = 1
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        # Folders whose paths have no symbolic links. To check each part of each path again would be slow.
+        self._plain: set[str] = set()
+        self._lease: Lease[str] | None = None
+
+    def __repr__(self) -> str:
+        return f"LocalDirectory({self.root!r})"
+
+    def __reduce__(self) -> tuple[type[LocalDirectory], tuple[str]]:
+        return LocalDirectory, (self.root,)  # another process does not hold the lock
+
+    def locate(self, path: str) -> str:
+        """Return the absolute path of ``path``.
+
+        Raise RefusedError if it leads outside, or through a symbolic link in ttlsnap's own folder.
+        """
+        parts = path.split("/")
+        if path.startswith("/") or ".." in parts or "\0" in path:
+            raise RefusedError(f"{path!r} leads outside {self.root}")
+        full = f"{self.root}/{path}" if path else self.root
+        folder = os.path.dirname(full)  # noqa: PTH120 - as text, and fast
+        if folder not in self._plain and os.path.realpath(folder) == folder and Path(folder).is_dir():
+            self._plain.add(folder)
+        if folder in self._plain and not Path(full).is_symlink():
+            return full
+        real = os.path.realpath(full)
+        if real != self.root and not real.startswith(self.root.rstrip("/") + "/"):
+            raise RefusedError(
+                f"{full} is a symbolic link that leads outside {self.root} (to {real}); nothing was changed"
+            )
+        if parts[0] == OWN and real != full:
+            raise RefusedError(
+                f"{full} is or lies behind a symbolic link (to {real}). ttlsnap does not create links. Remove it"
+            )
+        return full
+
+    def list(self, path: str, suffixes: tuple[str, ...] = ("",)) -> list[FileInfo]:
+        with _errors("list", self, path):
+            try:
+                with os.scandir(self.locate(path)) as entries:
+                    found = [
+                        FileInfo(e.name, s.st_size, s.st_mtime_ns, e.is_dir())
+                        for e in entries
+                        if e.name.endswith(suffixes) and (s := _stat_or_none(e)) is not None
+                    ]
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        return sorted(found, key=lambda info: info.name)
+
+    def stat(self, path: str) -> FileInfo | None:
+        with _errors("look at", self, path):
+            full = self.locate(path)
+            try:
+                s = Path(full).stat()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return FileInfo(path.rpartition("/")[2], s.st_size, s.st_mtime_ns, stat.S_ISDIR(s.st_mode))
+
+    def real_path(self, path: str) -> str:
+        """Return the absolute path with symbolic links resolved."""
+        return os.path.realpath(self.locate(path))
+
+    def access(self, path: str) -> Access | None:
+        with _errors("look at", self, path):
+            try:
+                return read_access(self.locate(path))
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def reach(self, path: str) -> Access | None:
+        found = self.access(path)
+        with _errors("look at", self, path):
+            above = Path(self.real_path(path)).parents
+            return None if found is None else may_reach(found, map(read_access, above))
+
+    def set_access(self, path: str, access: Access) -> bool:
+        self._require_lease()
+        with _errors("set the owner and mode of", self, path):
+            return write_access(self.locate(path), access)
+
+    def is_link(self, path: str) -> bool:
+        with _errors("look at", self, path):
+            return Path(self.locate(path)).is_symlink()
+
+    def mount(self, path: str) -> Hashable:
+        with _errors("look at", self, path):
+            folder = Path(self.locate(path))
+            return _mount(next(above for above in (folder, *folder.parents) if above.is_dir()))
+
+    def _follow(self, path: str, access: Access | None) -> None:
+        """Give a new file or folder its access, as far as this user may."""
+        if access is not None:
+            self.set_access(path, access)
+
+    def open(self, path: str) -> BinaryIO:
+        with _errors("open", self, path):
+            full = self.locate(path)
+            if Path(full).exists() and not Path(full).is_file():
+                raise UnsupportedError(f"{full} is not a regular file")
+            return io.BufferedReader(_RawFile(self, path, full))
+
+    def read(self, path: str, limit: int) -> bytes:
+        """Return the whole file. Raise StorageError if it is longer than ``limit`` bytes."""
+        with _errors("read", self, path), self.open(path) as file:
+            # A file that is too long is not read. A file may be longer than it reports.
+            length = os.fstat(file.fileno()).st_size
+            data = read_up_to(file, limit + 1) if length <= limit else b""
+        if max(length, len(data)) > limit:
+            raise StorageError(f"{self.root}/{path} is longer than {limit} bytes, but such a file is never that long")
+        return data
+
+    def provide(self, path: str, place: Path) -> None:
+        """Make a symbolic link to the file at a local path, to read it there."""
+        place.symlink_to(self.locate(path))
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Create ``path`` with ``data``, complete and synced. Return False if it already exists."""
+        self.mkdirs(OWN)
+        scratch = scratch_for(self, path)
+        try:
+            self._write_synced(scratch, data)
+            self._follow(scratch, access_of_new(self, path))
+            made = self._link(scratch, path)
+        finally:
+            self._discard(scratch)
+        if made is None:
+            made = self._create_exclusive(path, data)
+        self.sync(path.rpartition("/")[0])
+        return made
+
+    def _link(self, source: str, target: str) -> bool | None:
+        """Give a file a second name, in one step. Return False if the name already exists.
+
+        Return None if the file system does not allow a hard link.
+        """
+        self._require_lease()
+        with _errors("create", self, target):
+            try:
+                os.link(self.locate(source), self.locate(target))
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                return None
+        return True
+
+    def _create_exclusive(self, path: str, data: bytes) -> bool:
+        """Do what ``create`` does, without hard links. This is exclusive, but a crash can leave an incomplete file."""
+        self._require_lease()
+        with _errors("create", self, path):
+            try:
+                access = access_of_new(self, path)
+                descriptor = os.open(self.locate(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
+            except FileExistsError:
+                return False
+            with os.fdopen(descriptor, "wb") as file:
+                self._follow(path, access)
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        return True
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Replace the content of ``path`` at once: readers see the old content or the new."""
+        scratch = scratch_for(self, path)
+        try:
+            self._write_synced(scratch, data)
+            self._follow(scratch, access_of_new(self, path))
+            self.rename(scratch, path)
+        except BaseException:
+            self._discard(scratch)
+            raise
+        self.sync(path.rpartition("/")[0])
+
+    def _discard(self, path: str) -> None:
+        """Remove a scratch file if the disk allows it. The next run removes any that are left."""
+        with contextlib.suppress(StorageError):
+            self.remove(path)
+
+    def _write_synced(self, path: str, data: bytes) -> None:
+        with self.writer(path) as file:
+            file.write(data)
+
+    @contextlib.contextmanager
+    def writer(self, path: str) -> Iterator[BinaryIO]:
+        """Provide a file that is empty at first, and synced when the block ends. Only its owner may use a new file."""
+        self._require_lease()
+        with _errors("write", self, path), open(self.locate(path), "wb", opener=_open_private) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+
+    def rename(self, source: str, target: str) -> None:
+        self._require_lease()
+        with _errors("rename", self, source):
+            os.rename(self.locate(source), self.locate(target))  # noqa: PTH104 - one system call, no checks
+
+    def complete_rename(self, source: str, target: str) -> None:
+        """Do nothing: a rename is one step."""
+
+    def preserve(self, source: str, target: str) -> None:
+        """Make a hard link to a file that never changes, or else a copy. It remains when the file is removed."""
+        self.mkdirs(target.rpartition("/")[0])
+        if self._link(source, target) is None:
+            with self.open(source) as old, self.writer(target) as new:
+                shutil.copyfileobj(old, new, _PIECE)
+            self._follow(target, self.access(source))
+        self.sync(target.rpartition("/")[0])
+
+    def bring(self, source: str, path: str) -> None:
+        """Move a local file from outside to ``path``. It is synced, and only its owner may use it."""
+        self._require_lease()
+        with _errors("write", self, path):
+            Path(source).chmod(PRIVATE_FILE)
+            try:
+                os.rename(source, self.locate(path))  # noqa: PTH104 - one system call
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                with Path(source).open("rb") as old, self.writer(path) as new:
+                    shutil.copyfileobj(old, new, _PIECE)
+                return
+            with Path(self.locate(path)).open("rb") as file:
+                os.fsync(file.fileno())
+
+    def remove(self, path: str) -> None:
+        """Delete a file if it exists."""
+        self._require_lease()
+        with _errors("remove", self, path):
+            Path(self.locate(path)).unlink(missing_ok=True)
+
+    def remove_tree(self, path: str) -> None:
+        """Delete a directory and everything in it, if it exists."""
+        self._require_lease()
+        with _errors("remove", self, path):
+            full = self.locate(path)
+            if Path(full).exists():
+                shutil.rmtree(full)
+
+    def mkdirs(self, path: str) -> None:
+        """Make a directory and the missing ones above it, and sync their names."""
+        self._require_lease()
+        with _errors("make directory", self, path):
+            folder, root = Path(self.locate(path)), Path(self.root)
+            missing = [folder, *folder.parents]
+            missing = missing[: next(i for i, above in enumerate(missing) if above.is_dir())]
+            for new in reversed(missing):
+                self._make_folder(new, new.relative_to(root).as_posix() if root in new.parents else "")
+
+    def _make_folder(self, folder: Path, path: str) -> None:
+        """Make one folder. ``path`` is empty for the directory itself and for folders above it."""
+        if not path:
+            folder.mkdir(exist_ok=True)
+        else:
+            access = access_of_new_folder(self, path)
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(PRIVATE_FOLDER)
+                self._follow(path, access)
+        _sync_directory(folder.parent)
+
+    def sync(self, path: str) -> None:
+        """Make the names in directory ``path`` durable."""
+        with _errors("sync", self, path):
+            _sync_directory(self.locate(path))
+
+    @contextlib.contextmanager
+    def lock(self, *, shared: bool = False) -> Iterator[None]:
+        """Hold the lock. ``shared`` only checks that nobody holds it, because a reader may not be allowed to write.
+
+        The lock is an exclusive ``flock`` on the directory itself, which the kernel releases when the process dies.
+        Other machines do not see it, so there is also a lease (see ``storage.lease``). The lease of a process that has
+        died on this machine is taken over at once. Raise BusyError if another process holds the lock.
+        """
+        with _errors("open", self, ""):
+            descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        lock = LocalLock(self, OWN)
+        try:
+            self._flock(descriptor, shared, lock)
+            if shared:
+                lock.refuse_if_held()
+                yield
+                return
+            with Lease(lock) as lease:
+                self._lease = lease
+                try:
+                    yield
+                finally:
+                    self._lease = None
+        finally:
+            os.close(descriptor)
+
+    def _flock(self, descriptor: int, shared: bool, lock: LocalLock) -> None:
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            words = "".join(f" ({owner})" for owner in lock.owners)
+            raise BusyError(f"another ttlsnap is working on {self.root}{words}; wait until it ends") from error
+        except OSError as error:
+            raise StorageError(f"{self.root} cannot be locked on this file system: {error.strerror}") from error
+
+    def _require_lease(self) -> None:
+        if self._lease is not None:
+            self._lease.require()
+
+    def now_ns(self) -> int:
+        """Return the time of the clock that sets the times of files here, in nanoseconds since the epoch.
+
+        On a network file system this is another machine's clock, so it is read from a new file. The file has no name if
+        the file system allows that, and is removed at once otherwise.
+        """
+        with _errors("make a file in", self, ""):
+            try:
+                descriptor = os.open(self.root, os.O_TMPFILE | os.O_WRONLY, 0o600)
+            except OSError as error:
+                if error.errno not in _NO_UNNAMED:
+                    raise
+                descriptor, path = tempfile.mkstemp(suffix=SCRATCH, prefix=".ttlsnap-", dir=self.root)
+                Path(path).unlink()
+            try:
+                return os.fstat(descriptor).st_mtime_ns
+            finally:
+                os.close(descriptor)
+
+
+class _RawFile(io.FileIO):
+    """A file whose failed reads raise StorageError."""
+
+    def __init__(self, directory: LocalDirectory, path: str, full: str) -> None:
+        super().__init__(full)
+        self._place = directory, path
+
+    def readinto(self, buffer: Any) -> int | None:
+        with _errors("read", *self._place):
+            return super().readinto(buffer)
+
+    def readall(self) -> bytes:
+        with _errors("read", *self._place):
+            return super().readall()
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, PRIVATE_FILE)
+
+
+def _mount(folder: Path) -> Hashable:
+    """Return the identity of a mount: its device and its number, because a device can be mounted twice."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        facts = Path(f"/proc/self/fdinfo/{descriptor}")
+        number = re.search(r"^mnt_id:\s*(\d+)", facts.read_text(), re.MULTILINE) if facts.exists() else None
+        return os.fstat(descriptor).st_dev, number and number[1]
+    finally:
+        os.close(descriptor)
+
+
+def _sync_directory(path: str | Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _stat_or_none(entry: os.DirEntry[str]) -> os.stat_result | None:
+    try:
+        return entry.stat()
+    except FileNotFoundError:  # the file vanished, or is a dangling link
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link that leads to itself
+            return None
+        raise
+
+
+@contextlib.contextmanager
+def _errors(verb: str, directory: LocalDirectory, path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(f"cannot {verb} {directory.root}/{path}: {reason}") from error

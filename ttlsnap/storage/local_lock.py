@@ -1,0 +1,150 @@
+"""The lock of a local directory for several machines: lock files, each of them a lease (see ``storage.lease``).
+
+Each owner has its own lock file, ``_ttlsnap/lock.<token>``, with a unique name. First the owner checks the lock files
+of others: all must have expired. Then it creates its own file and checks again. If two owners start at the same time,
+at least one of them sees the other and withdraws.
+
+An owner takes over an expired lock file: it renames the file, which only one owner can do, and overwrites it. That
+needs no space, so ``recover`` works on a full disk.
+
+Times are those of the file system, read from a touched file. On a network file system they are those of its server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from secrets import token_hex
+from typing import Protocol
+
+from ttlsnap.errors import BusyError, RefusedError, StorageError, UnsupportedError
+from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.lease import MAX_LOCK_BYTES, Owner, refuse_if_alive
+
+_NAME = re.compile(r"lock\.[0-9a-f]{16}")
+_TRIES = 5
+
+
+class LocatedDirectory(Directory, Protocol):
+    """A directory whose files have a path on this machine."""
+
+    def locate(self, path: str) -> str: ...
+
+
+class LocalLock:
+    """The lock files in ``folder`` of a directory."""
+
+    def __init__(self, files: LocatedDirectory, folder: str) -> None:
+        self.root, self._files, self._folder = files.root, files, folder
+
+    def take_lock(self, data: bytes) -> str:
+        """Make a lock file, and return its path. Raise BusyError if another owner's lease has not expired."""
+        for _ in range(_TRIES):
+            mine = f"{self._folder}/lock.{token_hex(8)}"
+            try:
+                over = self._paths()
+                self._refuse_if_alive(over, self._touched_ns)
+                if over:
+                    self._take_over(over[0], mine, data)
+                else:
+                    self._files.create(mine, data)
+                if self._is_alone(mine, data):
+                    return mine
+            except StorageError as error:
+                # Another owner may be faster: it took a lock file over, or removed the folder when it ended.
+                if not isinstance(error.__cause__, FileNotFoundError):
+                    self._remove_empty_folder()
+                    raise
+            time.sleep(random.uniform(0.01, 0.1))
+        raise BusyError(f"another ttlsnap has just started or finished with {self.root}; try again")
+
+    def _is_alone(self, mine: str, data: bytes) -> bool:
+        """Check the other lock files after ours exists, and remove ours if another one has not expired.
+
+        Return whether ours is the only one.
+        """
+        others = [path for path in self._paths() if path != mine]
+        try:
+            self._refuse_if_alive(others, self._touched_ns)
+            for path in others:
+                self._files.remove(path)
+            alone = self._read(mine) == data
+        except BusyError:
+            alone = False
+        except BaseException:
+            self.release_lock(mine)
+            raise
+        if not alone:
+            self.release_lock(mine)
+        return alone
+
+    def renew_lock(self, data: bytes, version: str) -> str:
+        """Renew a lock file. Raise BusyError if another owner has taken it over."""
+        with self._errors("renew"), contextlib.suppress(FileNotFoundError):
+            os.utime(self._files.locate(version))
+        if self._read(version) != data:
+            raise BusyError(f"another ttlsnap has taken over the lock of {self.root}")
+        return version
+
+    def release_lock(self, version: str) -> None:
+        """Remove a lock file, and its folder if that is then empty."""
+        self._files.remove(version)
+        self._remove_empty_folder()
+
+    def refuse_if_held(self) -> None:
+        """Raise BusyError if a lease has not expired. Nothing is written, so the time is this machine's."""
+        self._refuse_if_alive(self._paths(), time.time_ns)
+
+    @property
+    def owners(self) -> list[Owner]:
+        """The processes that lock files name."""
+        return [owner for path in self._paths() if (owner := self._owner(path)) is not None]
+
+    def _take_over(self, path: str, mine: str, data: bytes) -> None:
+        self._files.rename(path, mine)
+        with self._errors("write"), Path(self._files.locate(mine)).open("r+b") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _refuse_if_alive(self, paths: Sequence[str], now_ns: Callable[[], int]) -> None:
+        for path in paths:
+            owner, info = self._owner(path), self._files.stat(path)
+            if info is not None and not (owner is not None and owner.has_died):
+                refuse_if_alive(self.root, owner, (now_ns() - info.mtime_ns) / 1e9)
+
+    def _touched_ns(self) -> int:
+        """Return the file system's time, without a new file: the disk may be full."""
+        with self._errors("touch"):
+            folder = self._files.locate(self._folder)
+            os.utime(folder)
+            return Path(folder).stat().st_mtime_ns
+
+    def _paths(self) -> list[str]:
+        return [f"{self._folder}/{info.name}" for info in self._files.list(self._folder) if _NAME.fullmatch(info.name)]
+
+    def _owner(self, path: str) -> Owner | None:
+        return Owner.read(self._read(path) or b"")
+
+    def _read(self, path: str) -> bytes | None:
+        """Return a lock file's content; None if it does not exist, or is not a lock file."""
+        try:
+            return self._files.read(path, MAX_LOCK_BYTES)
+        except (StorageError, UnsupportedError):
+            return None
+
+    def _remove_empty_folder(self) -> None:
+        with contextlib.suppress(OSError, RefusedError):
+            Path(self._files.locate(self._folder)).rmdir()
+
+    @contextlib.contextmanager
+    def _errors(self, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(f"cannot {verb} the lock of {self.root}: {error.strerror or error}") from error

@@ -1,0 +1,504 @@
+"""Object stores as directories: S3 and stores with its protocol, Google Cloud Storage, Azure.
+
+They follow the rules of ``Directory`` in another way than a disk:
+
+* An object appears complete or not at all, and it is durable once the store has answered. So there is nothing to sync.
+  Folders exist only in names.
+* ``create`` is a conditional write (``If-None-Match``). If an answer is lost, the client asks again, and learns that
+  the object already exists. Then the content shows who wrote it.
+* A rename is a copy and then a deletion. ``complete_rename`` finishes one that was interrupted between the two.
+* No kernel releases the lock of a process that has died, so a lock is a lease. Its owner renews the object. Another
+  process may take it over after it has expired by the store's own clock (see ``ttlsnap.storage.lease``).
+
+Credentials, region and endpoint come from the environment, by the names that each provider's own tools use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Hashable, Iterator
+from datetime import timedelta
+from functools import cache, partial
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, NotFoundError, PreconditionError
+from obstore.store import from_url
+
+from ttlsnap.errors import BusyError, RefusedError, StorageError, UnsupportedError, UsageError
+from ttlsnap.storage.access import Access
+from ttlsnap.storage.directory import LOCK, OWN, FileInfo
+from ttlsnap.storage.lease import MAX_LOCK_BYTES, Lease, Owner, refuse_if_alive
+from ttlsnap.storage.uris import OBJECT_STORES
+
+if TYPE_CHECKING:
+    from obstore import GetResult, ObjectMeta, PutResult, UpdateVersion
+    from obstore.store import ObjectStore, RetryConfig
+
+RETRIES: RetryConfig = {"max_retries": 10, "retry_timeout": timedelta(minutes=2)}
+_PIECE = 8 << 20
+_IN_MEMORY = 64 << 20
+# The addresses at which a client asks for the role of its machine, in AWS and elsewhere.
+_METADATA = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
+_CUT_OFF = "request or response body error"
+
+Answer = TypeVar("Answer")
+
+
+class ObjectDirectory:
+    """The objects of a bucket whose names begin with a prefix. ``root`` is a URI without a slash at its end."""
+
+    at_once = 32
+
+    def __init__(self, target: str) -> None:
+        # Taken literally, as by the providers' own tools: a % does not begin an escape sequence.
+        scheme, _, place = target.partition("://")
+        bucket, _, prefix = place.partition("/")
+        if not bucket:
+            raise UsageError(f"{target} does not name a bucket; write {scheme}://bucket/path")
+        self._prefix = prefix.strip("/")
+        self._bucket = f"{OBJECT_STORES[scheme.lower()]}://{bucket}"
+        self.root = f"{scheme.lower()}://{bucket}/{self._prefix}".rstrip("/")
+        self._lease: Lease[UpdateVersion] | None = None
+
+    def __repr__(self) -> str:
+        return f"ObjectDirectory({self.root!r})"
+
+    @property
+    def _store(self) -> ObjectStore:
+        # Created in the process that uses it, because a client cannot be sent to another process.
+        return client(self._bucket, os.getpid())
+
+    def _key(self, path: str) -> str:
+        parts = [part for part in path.split("/") if part]
+        if path.startswith("/") or ".." in parts or "." in parts or "\0" in path:
+            raise RefusedError(f"{path!r} leads outside {self.root}")
+        return "/".join([self._prefix, *parts] if self._prefix else parts)
+
+    def list(self, path: str, suffixes: tuple[str, ...] = ("",)) -> list[FileInfo]:
+        key = self._key(path)
+        with _errors("list", self, path):
+            found = _ask(lambda: obstore.list_with_delimiter(self._store, f"{key}/" if key else None))
+        infos = [_info(meta) for meta in found["objects"] if meta["path"] != key]
+        infos += [FileInfo(_name(prefix), 0, 0, is_dir=True) for prefix in found["common_prefixes"]]
+        return sorted((info for info in infos if info.name.endswith(suffixes)), key=lambda info: info.name)
+
+    def stat(self, path: str) -> FileInfo | None:
+        key = self._key(path)
+        if key and (meta := self._head(path)) is not None:
+            return _info(meta)
+        with _errors("look at", self, path):
+            below = _ask(lambda: next(iter(obstore.list(self._store, f"{key}/" if key else None, chunk_size=1)), []))
+        return FileInfo(_name(key), 0, 0, is_dir=True) if below else None
+
+    def real_path(self, path: str) -> str:
+        """Return the URI of the path itself: there are no links."""
+        return f"{self.root}/{path}"
+
+    # Objects have no links and no mounts, and no owners or modes that matter to a query.
+
+    def access(self, path: str) -> Access | None:
+        return None
+
+    def reach(self, path: str) -> Access | None:
+        return None
+
+    def set_access(self, path: str, access: Access) -> bool:
+        return True
+
+    def is_link(self, path: str) -> bool:
+        return False
+
+    def mount(self, path: str) -> Hashable:
+        return None
+
+    def open(self, path: str) -> BinaryIO:
+        key = self._key(path)
+        with _errors("open", self, path):
+            try:
+                meta, first = _ask(lambda: _piece(obstore.get(self._store, key, options={"range": (0, _PIECE)})))
+            except GenericError:
+                # An empty object has no range.
+                meta, first = obstore.head(self._store, key), b""
+                if meta["size"]:
+                    raise
+        return cast("BinaryIO", io.BufferedReader(_RawObject(self, path, meta, first), _PIECE))
+
+    def read(self, path: str, limit: int) -> bytes:
+        """Return the whole object. Raise StorageError if it is longer than ``limit`` bytes."""
+        with _errors("read", self, path):
+            found = _ask(lambda: _whole(obstore.get(self._store, self._key(path)), limit))
+        if found is not None:
+            return found
+        raise StorageError(f"{self.root}/{path} is longer than {limit} bytes, but such a file is never that long")
+
+    def provide(self, path: str, place: Path) -> None:
+        """Copy the object to a local path, to read it there."""
+        with self.open(path) as source, place.open("wb") as file:
+            shutil.copyfileobj(source, file, _PIECE)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Create ``path`` with ``data``, complete. Return False if it already exists.
+
+        No two callers may use the same ``data``.
+        """
+        self._require_lease()
+        with _errors("create", self, path):
+            try:
+                _ask(obstore.put, self._store, self._key(path), data, mode="create")
+            except AlreadyExistsError:
+                return _ask(lambda: _whole(obstore.get(self._store, self._key(path)), len(data))) == data
+        return True
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Replace the content of ``path`` at once: readers see the old content or the new."""
+        self._require_lease()
+        with _errors("write", self, path):
+            _ask(obstore.put, self._store, self._key(path), data)
+
+    @contextlib.contextmanager
+    def writer(self, path: str) -> Iterator[BinaryIO]:
+        """Provide a new object, which exists once the block ends without an error.
+
+        Until then its content is in memory, or on the local disk.
+        """
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
+            yield cast("BinaryIO", file)
+            self._upload(cast("BinaryIO", file), path)
+
+    def _upload(self, file: BinaryIO, path: str) -> None:
+        self._require_lease()
+
+        def put() -> None:
+            file.seek(0)
+            obstore.put(self._store, self._key(path), file, chunk_size=_PIECE)
+
+        with _errors("write", self, path):
+            _ask(put)
+
+    def rename(self, source: str, target: str) -> None:
+        self._require_lease()
+        with _errors("rename", self, source):
+            _ask(obstore.copy, self._store, self._key(source), self._key(target))
+            old, new = (obstore.head(self._store, self._key(path)) for path in (source, target))
+        if old["size"] != new["size"]:
+            raise StorageError(f"{self.root}/{target} is a copy of {source}, but has another size")
+        self.remove(source)
+
+    def complete_rename(self, source: str, target: str) -> None:
+        """Finish a rename that was interrupted between the copy and the deletion."""
+        if self._same(source, target):
+            self.remove(source)
+
+    def _same(self, first: str, second: str) -> bool:
+        infos = [self.stat(first), self.stat(second)]
+        if None in infos or len({(info.size, info.is_dir) for info in infos if info}) != 1:
+            return False
+        with self.open(first) as one, self.open(second) as other:
+            while piece := one.read(_PIECE):
+                if piece != other.read(_PIECE):
+                    return False
+        return True
+
+    def preserve(self, source: str, target: str) -> None:
+        """Copy an object that never changes, within the store."""
+        self._require_lease()
+        with _errors("copy", self, source):
+            _ask(obstore.copy, self._store, self._key(source), self._key(target))
+
+    def bring(self, source: str, path: str) -> None:
+        """Move a local file here."""
+        place = Path(source)
+        with _errors("write", self, path):
+            with place.open("rb") as file:
+                self._upload(file, path)
+            place.unlink()
+
+    def remove(self, path: str) -> None:
+        """Delete an object if it exists."""
+        self._require_lease()
+        with _errors("remove", self, path), contextlib.suppress(NotFoundError, FileNotFoundError):
+            _ask(obstore.delete, self._store, self._key(path))
+
+    def remove_tree(self, path: str) -> None:
+        """Delete everything in a folder, if it exists."""
+        self._require_lease()
+        with _errors("remove", self, path):
+            below = _ask(lambda: obstore.list(self._store, f"{self._key(path)}/").collect())
+            if below:
+                _ask(obstore.delete, self._store, [meta["path"] for meta in below])
+
+    def mkdirs(self, path: str) -> None:
+        """Do nothing: a folder exists if it contains an object."""
+
+    def sync(self, path: str) -> None:
+        """Do nothing: an object is durable once the store has answered."""
+
+    def now_ns(self) -> int:
+        """Return the time of the store's clock, in nanoseconds since the epoch."""
+        path = f"{OWN}/.clock.{token_hex(4)}"
+        self.replace(path, b"")
+        try:
+            info = self.stat(path)
+        finally:
+            self.remove(path)
+        if info is None:
+            raise StorageError(f"{self.root}/{path} disappeared just after ttlsnap had written it")
+        return info.mtime_ns
+
+    @contextlib.contextmanager
+    def lock(self, *, shared: bool = False) -> Iterator[None]:
+        """Hold the lock. ``shared`` only checks that nobody holds it, because a reader may not be allowed to write.
+
+        Raise BusyError if another process holds it, and UnsupportedError if the store has no conditional writes.
+        """
+        if shared:
+            if (meta := self._head(LOCK)) is not None:
+                self._refuse_if_alive(meta, time.time_ns())
+            yield
+            return
+        with Lease(self) as lease:
+            self._lease = lease
+            try:
+                yield
+            finally:
+                self._lease = None
+
+    def _require_lease(self) -> None:
+        if self._lease is not None:
+            self._lease.require()
+
+    def _head(self, path: str) -> ObjectMeta | None:
+        with _errors("look at", self, path):
+            try:
+                return obstore.head(self._store, self._key(path))
+            except (NotFoundError, FileNotFoundError):
+                return None
+
+    def _refuse_if_alive(self, meta: ObjectMeta, now_ns: int) -> None:
+        try:
+            owner = Owner.read(self.read(LOCK, MAX_LOCK_BYTES))
+        except StorageError:
+            owner = None
+        refuse_if_alive(self.root, owner, (now_ns - _nanoseconds(meta)) / 1e9)
+
+    # The interface for ``Lease``: conditional writes of the lock, which succeed only for the first writer.
+
+    def take_lock(self, data: bytes) -> UpdateVersion:
+        """Write the lock if there is none, or if it has expired. Raise BusyError if another process holds it."""
+        with _errors("lock", self, LOCK):
+            try:
+                put = _ask(obstore.put, self._store, self._key(LOCK), data, mode="create")
+            except AlreadyExistsError:
+                pass
+            else:
+                self._require_conditions(data)
+                return _version(put)
+        meta = self._head(LOCK)
+        if meta is None:
+            raise BusyError(f"another ttlsnap has just finished with {self.root}; try again")
+        if (mine := self._written_lock(data)) is not None:
+            return mine
+        self._refuse_if_alive(meta, self.now_ns())
+        return self.renew_lock(data, _version(meta))
+
+    def renew_lock(self, data: bytes, version: UpdateVersion) -> UpdateVersion:
+        """Write the lock again if it still has ``version``. Raise BusyError if another process has taken it over."""
+        with _errors("lock", self, LOCK):
+            try:
+                return _version(_ask(obstore.put, self._store, self._key(LOCK), data, mode=version))
+            except (PreconditionError, AlreadyExistsError, NotFoundError, FileNotFoundError) as error:
+                if (mine := self._written_lock(data)) is not None:
+                    return mine
+                raise BusyError(f"another ttlsnap has taken over the lock of {self.root}") from error
+
+    def release_lock(self, version: UpdateVersion) -> None:
+        """Remove the lock."""
+        self.remove(LOCK)
+
+    def _written_lock(self, data: bytes) -> UpdateVersion | None:
+        """Return the lock's version if it contains ``data``: then it was written, and only the answer was lost."""
+        meta = self._head(LOCK)
+        return _version(meta) if meta is not None and self.read(LOCK, MAX_LOCK_BYTES) == data else None
+
+    def _require_conditions(self, data: bytes) -> None:
+        """Raise UnsupportedError if the store ignores conditions: a fence could overwrite a file of a query."""
+        try:
+            _ask(obstore.put, self._store, self._key(LOCK), data, mode="create")
+        except AlreadyExistsError:
+            return
+        _ask(obstore.delete, self._store, self._key(LOCK))
+        raise UnsupportedError(
+            f"{self.root}: this store ignores conditional writes (If-None-Match), so ttlsnap cannot exclude other "
+            "writers. Copy the checkpoint to a local disk, or to a store that supports them"
+        )
+
+
+class _RawObject(io.RawIOBase):
+    """An object that is read piece by piece. ``first`` is its first piece. All pieces are of one version."""
+
+    def __init__(self, directory: ObjectDirectory, path: str, meta: ObjectMeta, first: bytes) -> None:
+        super().__init__()
+        self._directory, self._path, self._meta, self._first, self._place = directory, path, meta, first, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._meta["size"]}[whence]
+        self._place = max(begin + offset, 0)
+        return self._place
+
+    def readall(self) -> bytes:
+        """Return the rest, in at most two requests. The base class would ask for 8 KiB at a time."""
+        rest = memoryview(bytearray(max(self._meta["size"] - self._place, 0)))
+        done = self.readinto(rest)
+        self.readinto(rest[done:])
+        return bytes(rest)
+
+    def readinto(self, buffer: Any) -> int:
+        size = min(len(buffer), self._meta["size"] - self._place)
+        if size <= 0:
+            return 0
+        if self._place < len(self._first):
+            piece = self._first[self._place : self._place + size]
+            buffer[: len(piece)] = piece
+            self._place += len(piece)
+            return len(piece)
+        with _errors("read", self._directory, self._path):
+            wanted = {"range": (self._place, self._place + size), "if_match": self._meta["e_tag"]}
+            get = partial(obstore.get, self._directory._store, self._meta["path"], options=cast("Any", wanted))
+            _, found = _ask(lambda: _piece(get()))
+        if len(found) != size:
+            raise StorageError(
+                f"{self._directory.root}/{self._path}: {size:,} bytes were requested, {len(found):,} arrived"
+            )
+        buffer[:size] = found
+        self._place += size
+        return size
+
+
+@cache
+def client(bucket: str, process: int) -> ObjectStore:
+    """Return the client of a process. A forked process must not use its parent's client."""
+    options: dict[str, Any] = {"retry_config": RETRIES}
+    if bucket.startswith("s3:") and _endpoint().startswith("http://"):
+        options["client_options"] = {"allow_http": True}  # a user who sets that endpoint allows it
+    if bucket.startswith("s3:") and os.environ.get("AWS_PROFILE"):
+        options["credential_provider"] = _profile()
+    try:
+        return from_url(bucket, **options)
+    except (BaseError, ValueError) as error:
+        raise UsageError(f"{bucket}: {error}") from error
+
+
+def storage_options(root: str) -> dict[str, str]:
+    """Return the options that a client of another library needs in addition to the environment.
+
+    Such a client reads the environment itself.
+    """
+    endpoint = _endpoint()
+    if not root.startswith("s3") or not endpoint:
+        return {}
+    return {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": str(endpoint.startswith("http://")).lower()}
+
+
+def _endpoint() -> str:
+    """Return the endpoint of an S3 store that is not Amazon's; empty if none is set."""
+    return next(filter(None, map(os.environ.get, ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"))), "")
+
+
+def _profile() -> Any:
+    """Return the credentials of AWS_PROFILE, which boto3 can find. Raise UsageError without boto3."""
+    try:
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError as error:
+        raise UsageError(
+            "AWS_PROFILE is set, but boto3, which reads profiles, is not installed. Run pip install boto3, or set "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        ) from error
+    return Boto3CredentialProvider()
+
+
+def _ask(question: Callable[..., Answer], *words: Any, **options: Any) -> Answer:
+    """Call ``question``, and again if the answer was incomplete, because the client itself does not repeat it then.
+
+    Each question can be repeated safely.
+    """
+    try:
+        return question(*words, **options)
+    except GenericError as error:
+        if _CUT_OFF not in str(error):
+            raise
+        return question(*words, **options)
+
+
+def _piece(found: GetResult) -> tuple[ObjectMeta, bytes]:
+    return found.meta, bytes(found.bytes())
+
+
+def _whole(found: GetResult, limit: int) -> bytes | None:
+    """Return the content; None if it is longer than ``limit`` bytes."""
+    return bytes(found.bytes()) if found.meta["size"] <= limit else None
+
+
+def _version(told: ObjectMeta | PutResult) -> UpdateVersion:
+    """Return the version of an object, which changes when the object is overwritten."""
+    return cast("UpdateVersion", {name: told[name] for name in ("e_tag", "version") if told[name] is not None})
+
+
+def _name(key: str) -> str:
+    return key.rstrip("/").rpartition("/")[2]
+
+
+def _nanoseconds(meta: ObjectMeta) -> int:
+    return round(meta["last_modified"].timestamp() * 1e6) * 1000
+
+
+def _info(meta: ObjectMeta) -> FileInfo:
+    return FileInfo(_name(meta["path"]), meta["size"], _nanoseconds(meta), is_dir=False)
+
+
+@contextlib.contextmanager
+def _errors(verb: str, directory: ObjectDirectory, path: str) -> Iterator[None]:
+    try:
+        yield
+    except (BaseError, OSError) as error:
+        place = f"{directory.root}/{path}".rstrip("/")
+        raise StorageError(f"cannot {verb} {place}: {_reason(error, directory.root)}") from error
+
+
+_CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS, or gcloud auth application-default login",
+    "ab": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_CLIENT_ID, AZURE_CLIENT_SECRET and "
+    "AZURE_TENANT_ID",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_CLIENT_ID, AZURE_CLIENT_SECRET and "
+    "AZURE_TENANT_ID",
+}
+
+
+def _reason(error: Exception, root: str) -> str:
+    """Return the first line of the client's message, without its debug output, or a text with advice."""
+    text = str(error)
+    if any(address in text for address in _METADATA):
+        return (
+            f"no credentials were found: this machine has no role, and the environment has none. Set "
+            f"{_CREDENTIALS[root[:2]]} (docs/object-stores.md has more)"
+        )
+    if "NoSuchBucket" in text or "ContainerNotFound" in text:
+        return "there is no such bucket"
+    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)

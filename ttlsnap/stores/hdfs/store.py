@@ -1,0 +1,46 @@
+"""The HDFS-backed state store: deltas and snapshots of compressed records. See ``docs/hdfs-state-store.md``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ttlsnap.stores.hdfs.form import HdfsForm
+
+if TYPE_CHECKING:
+    from ttlsnap.errors import TtlsnapError
+    from ttlsnap.storage.directory import Directory
+    from ttlsnap.stores.lineage import Lineage
+    from ttlsnap.stores.protocols import Look, StoredPartition
+
+
+@dataclass(frozen=True)
+class HdfsStore(HdfsForm):
+    """See ``StateStore``."""
+
+    relative_cost: ClassVar[int] = 1
+
+    def find(self, files: Directory, directory: str, version: int, unique_id: str | None = None) -> Lineage:
+        """See ``StateStore.find``."""
+        from ttlsnap.stores.hdfs.files import find_lineage
+
+        return find_lineage(files, directory, version)
+
+    @contextlib.contextmanager
+    def open(
+        self, files: Directory, lineage: Lineage, scratch: str | None, *, keep_in_memory: bool = False
+    ) -> Iterator[StoredPartition]:
+        """See ``StateStore.open``; ``scratch`` is not used."""
+        from ttlsnap.stores.hdfs.partition import HdfsPartition
+
+        yield HdfsPartition(self, files, lineage, keep_in_memory)
+
+    def damaged(
+        self, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look, scratch: str | None
+    ) -> Iterator[tuple[str, TtlsnapError]]:
+        """See ``StateStore.damaged``; every record is read, and ``look`` gets every put."""
+        from ttlsnap.stores.hdfs.partition import damaged_files
+
+        return damaged_files(self, files, lineage, wanted, look)

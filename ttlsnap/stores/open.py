@@ -1,0 +1,40 @@
+"""Access to the state store of a checkpoint, and to the files of its partitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ttlsnap.errors import UnsupportedError
+from ttlsnap.storage.directory import each
+from ttlsnap.stores.lineage import Lineage
+
+if TYPE_CHECKING:
+    from ttlsnap.checkpoint import Checkpoint, Store
+from ttlsnap.stores.protocols import StateStore
+
+
+def open_state_store(checkpoint: Checkpoint) -> StateStore:
+    """Return the state store of a checkpoint's provider.
+
+    Raises UnsupportedError for an unknown provider or setting.
+    """
+    if checkpoint.provider == "hdfs":
+        from ttlsnap.stores.hdfs.store import HdfsStore
+
+        return HdfsStore.of(checkpoint)
+    if checkpoint.provider == "rocksdb":
+        from ttlsnap.stores.rocksdb.store import RocksDbStore
+
+        return RocksDbStore.of(checkpoint)
+    raise UnsupportedError(f"{checkpoint.target}: the state store provider {checkpoint.provider} is unknown")
+
+
+def lineage_of(checkpoint: Checkpoint, state_store: StateStore, store: Store, partition: int) -> Lineage:
+    """Return the files of one partition of ``store`` at the checkpoint's version."""
+    unique_id = checkpoint.unique_id(store, partition)
+    return state_store.find(checkpoint.files, store.directory(partition), checkpoint.version, unique_id)
+
+
+def lineages_of(checkpoint: Checkpoint, state_store: StateStore, store: Store) -> list[Lineage]:
+    """Return the files of every partition of ``store``; raises CorruptionError if one is incomplete."""
+    return each(checkpoint.files, lambda p: lineage_of(checkpoint, state_store, store, p), store.partitions)

@@ -1,0 +1,34 @@
+"""Batch of consecutive entries in a RocksDB store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ttlsnap.stores.rocksdb.lists import Elements
+from ttlsnap.unsaferow.rows import Rows
+
+
+@dataclass(frozen=True, eq=False)
+class RocksDbBatch:
+    """Consecutive entries of one state in RocksDB; ``rows`` has their keys and values, if requested.
+
+    In a state of lists, each of the ``elements`` is an entry, with the key of its list.
+    """
+
+    state: str
+    raw_keys: Sequence[bytes]
+    raw_values: Sequence[bytes]
+    rows: tuple[Rows, Rows] | None = None
+    elements: Elements | None = None
+
+    def __len__(self) -> int:
+        return len(self.raw_keys) if self.elements is None else len(self.elements.owner)
+
+    @property
+    def keys(self) -> Rows:
+        return self.rows[0] if self.rows else Rows.of(self.raw_keys)
+
+    @property
+    def values(self) -> Rows:
+        return self.rows[1] if self.rows else Rows.of(self.raw_values)

@@ -1,0 +1,66 @@
+"""Opening of one version of a partition: a database in a scratch folder, with the changelogs replayed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from rocksdict import Rdict
+
+from ttlsnap.errors import CorruptionError
+from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.uris import is_local
+from ttlsnap.stores.lineage import Lineage
+from ttlsnap.stores.rocksdb.archive import SnapshotMetadata
+from ttlsnap.stores.rocksdb.database import (
+    assemble,
+    database,
+    default_settings,
+    live_tables,
+    require_room,
+    rocksdb_errors,
+    settings_of,
+    storage_errors,
+)
+from ttlsnap.stores.rocksdb.form import RocksDbForm
+from ttlsnap.stores.rocksdb.partition import _UNPACKED, scratch_folder
+from ttlsnap.stores.rocksdb.writer import WritablePartition
+
+
+@contextlib.contextmanager
+def open_partition(
+    store: RocksDbForm, files: Directory, lineage: Lineage, scratch: str | None, keep_in_memory: bool
+) -> Iterator[WritablePartition]:
+    """Assemble a partition's database in its own folder below ``scratch``, which is removed when the block ends."""
+    where = f"{files.root}/{lineage.new_snapshot.rpartition('/')[0]}, version {lineage.version}"
+    with scratch_folder(scratch) as folder, storage_errors(str(folder)):
+        changes = sum(file.size for file in lineage.deltas)
+        # Remote tables are downloaded twice: for the work, and with the staged tables for the verification.
+        copied = 0 if is_local(files.root) else 2 * sum(file.size for file in lineage.shared)
+        require_room(folder, copied + _UNPACKED * (changes + (lineage.snapshot.size if lineage.snapshot else 0)))
+        source = folder / "source"
+        source.mkdir()
+        metadata = assemble(files, lineage.snapshot.path, source, store.delimiter) if lineage.snapshot else None
+        with rocksdb_errors(where):
+            settings = settings_of(source) if metadata else default_settings(store.format_version)
+        with database(source, settings, where, new=metadata is None) as base:
+            if metadata is not None:
+                _require_tables(base, metadata, f"{files.root}/{lineage.snapshot.path if lineage.snapshot else ''}")
+            partition = WritablePartition(
+                store, files, lineage, folder, base, settings, metadata, where, keep_in_memory
+            )
+            partition.replay()
+            yield partition
+
+
+def _require_tables(base: Rdict, metadata: SnapshotMetadata, where: str) -> None:
+    """Raise CorruptionError unless the database has exactly the tables that the metadata lists.
+
+    A truncated MANIFEST makes a smaller database, and RocksDB does not notice.
+    """
+    found, listed = set(live_tables(base)), set(metadata.tables)
+    if found != listed:
+        odd = min(found ^ listed)
+        raise CorruptionError(
+            f"{where}: {odd} is {'listed, but the MANIFEST does not have it' if odd in listed else 'not listed'}"
+        )

@@ -1,0 +1,51 @@
+"""The RocksDB state store: zips that share SST files, and changelogs. See ``docs/rocksdb-state-store.md``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ttlsnap.errors import TtlsnapError
+from ttlsnap.stores.rocksdb.form import RocksDbForm
+
+if TYPE_CHECKING:
+    from ttlsnap.storage.directory import Directory
+    from ttlsnap.stores.lineage import Lineage
+    from ttlsnap.stores.protocols import Look, StoredPartition
+
+
+@dataclass(frozen=True)
+class RocksDbStore(RocksDbForm):
+    """See ``StateStore``."""
+
+    relative_cost: ClassVar[int] = 4
+
+    def find(self, files: Directory, directory: str, version: int, unique_id: str | None = None) -> Lineage:
+        """See ``StateStore.find``."""
+        from ttlsnap.stores.rocksdb.files import find_lineage
+
+        return find_lineage(files, directory, version, unique_id, self.codec, self.before_4_2)
+
+    @contextlib.contextmanager
+    def open(
+        self, files: Directory, lineage: Lineage, scratch: str | None, *, keep_in_memory: bool = False
+    ) -> Iterator[StoredPartition]:
+        """See ``StateStore.open``; without ``scratch``, the work is done in the temporary folder."""
+
+        from ttlsnap.stores.rocksdb.open import open_partition
+
+        with open_partition(self, files, lineage, scratch, keep_in_memory) as partition:
+            yield partition
+
+    def damaged(
+        self, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look, scratch: str | None
+    ) -> Iterator[tuple[str, TtlsnapError]]:
+        """See ``StateStore.damaged``.
+
+        Changelogs are parsed, tables are read block by block, and ``look`` is not called.
+        """
+        from ttlsnap.stores.rocksdb.verify import damaged_files
+
+        return damaged_files(self, files, lineage, wanted, scratch)

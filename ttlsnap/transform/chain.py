@@ -1,0 +1,174 @@
+"""The transformers of one state, applied to its entries batch by batch, with checks of their answers, and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ttlsnap.clock import Clock
+from ttlsnap.entries.batch import Int64, Mask, RowEntries, StateEntries
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.errors import TransformerError, TtlsnapError
+from ttlsnap.transform.protocols import (
+    ChoosesStrategy,
+    CollectionStrategy,
+    ReportsTimes,
+    StateSnapshotTransformer,
+    StateSnapshotTransformerFactory,
+    TellsMoments,
+    TimeSummary,
+)
+
+Entries = TypeVar("Entries", bound=StateEntries)
+
+
+@dataclass(frozen=True)
+class StateResult:
+    """The counts of the entries of one state in a partition.
+
+    ``unmatched`` is the number of a join's dropped rows that had not matched yet.
+    """
+
+    state: str
+    entries: int = 0
+    kept: int = 0
+    dropped: int = 0
+    rewritten: int = 0
+    unmatched: int = 0
+    times: TimeSummary | None = None
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> StateResult:
+        """Return the result of these plain values."""
+        times = document["times"]
+        return cls(**{**document, "times": TimeSummary(**times) if times else None})
+
+
+def create(
+    factory: StateSnapshotTransformerFactory, state: StateDescriptor, clock: Clock
+) -> StateSnapshotTransformer | None:
+    """Return the factory's transformer for ``state``. Raise its errors as TransformerError."""
+    try:
+        return factory.create(state, clock)
+    except TtlsnapError:
+        raise
+    except Exception as error:
+        name = type(factory).__name__
+        raise TransformerError(f"{state}: {name}.create raised {type(error).__name__}: {error}") from error
+
+
+class StateTransformers(Generic[Entries]):
+    """The transformers of one state in one partition, and their counts."""
+
+    def __init__(
+        self, state: StateDescriptor, factories: Sequence[StateSnapshotTransformerFactory], clock: Clock
+    ) -> None:
+        self._state = state
+        self._transformers = [
+            (t, state.kind == "list" and _stops(factory))
+            for factory in factories
+            if (t := create(factory, state, clock)) is not None
+        ]
+        self._entries = self._left = self._rewritten = 0
+
+    def run(self, first: Entries) -> Entries:
+        """Return the answer of the transformers, one after another, to a batch."""
+        entries: StateEntries = first
+        for transformer, stops in self._transformers:
+            if not len(entries):
+                break
+            answer = _filter_or_transform(transformer, entries)
+            if stops and answer is not entries:
+                whole, rows = cast(RowEntries, first).keys, cast(RowEntries, entries)
+                # Within a batch, values of one list share the bytes of their key.
+                lists = np.cumsum(np.append(False, whole.start[1:] != whole.start[:-1]))
+                answer = rows.up_to_first_of_each_list(cast(RowEntries, answer), lists)
+            entries = answer
+        self._entries += len(first)
+        self._left += len(entries)
+        self._rewritten += int(entries.rewritten.sum())
+        return cast(Entries, entries)
+
+    def moments(self, entries: Entries) -> tuple[Int64, Mask] | None:
+        """Return the times by which transformers decide, and which entries have none; None if none uses a time."""
+        found: tuple[Int64, Mask] | None = None
+        for transformer, _ in self._transformers:
+            if isinstance(transformer, TellsMoments):
+                moments, nulls = transformer.moments(entries)
+                if found is not None:
+                    moments, nulls = np.where(found[1], moments, found[0]), found[1] & nulls
+                found = moments, nulls
+        return found
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was dropped or rewritten."""
+        return self._entries != self._left or self._rewritten > 0
+
+    def result(self) -> StateResult:
+        """Return the counts of all batches."""
+        times = [t.time_summary() for t, _ in self._transformers if isinstance(t, ReportsTimes)]
+        return StateResult(
+            state=self._state.state,
+            entries=self._entries,
+            kept=self._left - self._rewritten,
+            dropped=self._entries - self._left,
+            rewritten=self._rewritten,
+            times=times[0] if times else None,
+        )
+
+
+def _stops(factory: StateSnapshotTransformerFactory) -> bool:
+    return (
+        isinstance(factory, ChoosesStrategy)
+        and CollectionStrategy.parse(factory.strategy) is CollectionStrategy.STOP_ON_FIRST_INCLUDED
+    )
+
+
+def _filter_or_transform(transformer: StateSnapshotTransformer, before: StateEntries) -> StateEntries:
+    state = before.state
+    try:
+        after = transformer.filter_or_transform(before)
+    except TransformerError as error:
+        raise TransformerError(f"{state}: {error}") from error
+    except TtlsnapError:
+        raise
+    except Exception as error:
+        raise TransformerError(
+            f"{state}: the transformer raised {type(error).__name__}: {error} "
+            f"(in {len(before)} entries, the first with key {_first_key(before)})"
+        ) from error
+    _check_answer(state, before, after)
+    return after
+
+
+def _check_answer(state: StateDescriptor, before: StateEntries, after: Any) -> None:
+    """Raise TransformerError for an answer with entries that the transformer did not receive: those could be a loss."""
+    if after is before:
+        return
+    if type(after) is not type(before):
+        raise TransformerError(
+            f"{state}: the transformer returned {type(after).__name__}. Return the StateEntries that it received, or "
+            "the result of their methods"
+        )
+    if len(after) and not _is_part(after.index, before.index):
+        raise TransformerError(f"{state}: the transformer returned entries that it did not receive")
+
+
+def _is_part(part: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> bool:
+    """Return whether ``part`` ascends and has only numbers of ``whole``, which ascends; neither is empty."""
+    if (part[1:] <= part[:-1]).any() or part[0] < whole[0] or part[-1] > whole[-1]:
+        return False
+    without_gaps = whole[-1] - whole[0] == len(whole) - 1
+    return bool(without_gaps or np.isin(part, whole).all())
+
+
+def _first_key(entries: StateEntries) -> str:
+    try:
+        return repr(entries.filter(np.arange(len(entries)) == 0).key_structs.to_pylist()[0])
+    except TtlsnapError:
+        return "unknown"

@@ -1,0 +1,285 @@
+"""The interfaces of transformers, which decide what is kept, rewritten and dropped.
+
+A ``StateSnapshotTransformer`` receives batches of entries and answers with entries. The same object means that all are
+kept, a filtered one that some are dropped, and replaced values that some are rewritten. A factory creates one
+transformer for each partition and state, on the thread that uses it. A transformer is never shared, so it may hold
+buffers. Factories are sent to other processes, so they must be picklable.
+
+``EntryTransformerFactory`` adapts a function of one entry, ``(key, value) -> Keep | Drop | Replace(value)``. It is
+slower by two orders of magnitude, and often fast enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+
+from ttlsnap.clock import Clock
+from ttlsnap.entries.batch import Int64, Mask, StateEntries
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.entries.timestamps import TimestampField
+from ttlsnap.errors import TransformerError, UsageError
+from ttlsnap.schema import types as T
+from ttlsnap.schema.fields import distinct_names
+
+
+class StateSnapshotTransformer(Protocol):
+    """A transformer of a state's entries, batch by batch. Only one thread uses it."""
+
+    def filter_or_transform(self, entries: StateEntries) -> StateEntries:
+        """Return the entries to keep: ``entries`` itself, or the result of its methods."""
+        ...
+
+
+class StateSnapshotTransformerFactory(Protocol):
+    """A picklable factory of transformers. It can also implement ``PlansStates``, ``ChoosesStrategy`` and so on."""
+
+    def create(self, state: StateDescriptor, clock: Clock) -> StateSnapshotTransformer | None:
+        """Return a new transformer for one partition of ``state``, or None to leave the state unchanged.
+
+        It is called on the thread that uses the transformer, and once for each state while a run is planned.
+        """
+        ...
+
+
+@runtime_checkable
+class PlansStates(Protocol):
+    """A factory that sees all states before the run, and raises UsageError if its options match none of them."""
+
+    def plan(self, states: Sequence[StateDescriptor], clock: Clock) -> Sequence[str | None]:
+        """Return for each state why it is left unchanged, for the report, or None.
+
+        ``clock`` is the run's clock, and ``clock.of(state.operator)`` that of an operator.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Cutoff:
+    """The rule that drops exactly the entries whose time is at most ``at_us``; an entry without a time is kept.
+
+    ``at_us`` and ``now_us`` are microseconds since the epoch; ``time`` names the clock.
+    """
+
+    timestamp: TimestampField
+    at_us: int
+    now_us: int
+    time: str
+
+
+@runtime_checkable
+class StatesCutoff(Protocol):
+    """A factory whose transformers only drop entries older than a given time.
+
+    A store that can find such entries itself drops them, and no entry is read: a Delta table runs a ``DELETE``.
+    """
+
+    def cutoff(self, state: StateDescriptor, clock: Clock) -> Cutoff | None:
+        """Return the cutoff, or None to leave the state unchanged."""
+        ...
+
+
+@runtime_checkable
+class NamesFields(Protocol):
+    """A factory whose options name fields of the state."""
+
+    def with_names(self, spelled: Callable[[str], str]) -> StateSnapshotTransformerFactory:
+        """Return the same factory with other names, such as ``value.seen`` for the column ``seen``."""
+        ...
+
+
+@runtime_checkable
+class DescribesRule(Protocol):
+    """A factory that can say in a few words which entries it drops or rewrites."""
+
+    def describe(self) -> str:
+        """Return the rule, such as ``ttl 7d by value.max``."""
+        ...
+
+
+def describe_rule(factory: StateSnapshotTransformerFactory) -> str:
+    """Return the rule of a factory for reports and history: its own words, or the name of its class."""
+    if isinstance(factory, DescribesRule):
+        return factory.describe()
+    return f"{type(factory).__module__}:{type(factory).__qualname__}"
+
+
+class CollectionStrategy(StrEnum):
+    """How many values of a list a transformer sees, in Flink's terms."""
+
+    TRANSFORM_ALL = "TRANSFORM_ALL"
+    """Every value."""
+
+    STOP_ON_FIRST_INCLUDED = "STOP_ON_FIRST_INCLUDED"
+    """The values up to the first one that is kept; the values after it are kept, too."""
+
+    @classmethod
+    def parse(cls, text: str) -> CollectionStrategy:
+        """Parse an option. Raise UsageError for an unknown strategy."""
+        try:
+            return cls(str(text).upper())
+        except ValueError:
+            raise UsageError(f"strategy is {' or '.join(cls)}, not {text!r}") from None
+
+
+@runtime_checkable
+class ChoosesStrategy(Protocol):
+    """A factory that says which values of a list its transformers see; the default is TRANSFORM_ALL."""
+
+    @property
+    def strategy(self) -> CollectionStrategy: ...
+
+
+@dataclass(frozen=True)
+class TimeSummary:
+    """The timestamps by which a transformer decided, in microseconds since the epoch.
+
+    ``now_us`` is the time with which they were compared. ``nulls`` counts the entries without a timestamp. ``unclosed``
+    counts dropped groups that the watermark had not reached: in append mode, Spark would still have emitted them.
+    ``time`` names the clock, ``event`` or ``processing``. ``unit`` is the unit of a field that is a number.
+    """
+
+    field: str
+    now_us: int
+    oldest_us: int | None
+    newest_us: int | None
+    nulls: int
+    unclosed: int = 0
+    time: str | None = None
+    unit: str | None = None
+
+
+@runtime_checkable
+class ReportsTimes(Protocol):
+    """A transformer that reports the timestamps that it has seen."""
+
+    def time_summary(self) -> TimeSummary: ...
+
+
+@runtime_checkable
+class TellsMoments(Protocol):
+    """A transformer that reports the time by which it decides about each entry."""
+
+    def moments(self, entries: StateEntries) -> tuple[Int64, Mask]:
+        """Return microseconds since the epoch (int64[n]), and which entries have no time (bool[n])."""
+        ...
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Keep the entry as it is."""
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Drop the entry."""
+
+
+@dataclass(frozen=True)
+class Replace:
+    """Give the entry a new value: a mapping with every field of the value schema."""
+
+    value: Mapping[str, Any]
+
+
+Verdict = Keep | Drop | Replace
+EntryFunction = Callable[[dict[str, Any], dict[str, Any]], Verdict]
+
+
+@dataclass(frozen=True)
+class EntryTransformerFactory:
+    """The factory of transformers that call ``function(key, value)`` for every entry, with dictionaries.
+
+    ``strategy`` applies to lists. ``function`` must be picklable, as a function of a module is. Several fields of one
+    name are numbered, as in ``inspect``: ``sum#1``, ``sum#2``.
+    """
+
+    function: EntryFunction
+    strategy: CollectionStrategy = CollectionStrategy.TRANSFORM_ALL
+
+    def describe(self) -> str:
+        """Return the function's name, with its module."""
+        module, name = getattr(self.function, "__module__", None), getattr(self.function, "__qualname__", None)
+        return f"{module}:{name}" if name else repr(self.function)
+
+    def create(self, state: StateDescriptor, clock: Clock) -> StateSnapshotTransformer | None:
+        """Return a transformer for any state."""
+        return _EntryTransformer(self.function)
+
+
+class _EntryTransformer:
+    def __init__(self, function: EntryFunction) -> None:
+        self._function = function
+
+    def filter_or_transform(self, entries: StateEntries) -> StateEntries:
+        keep = np.ones(len(entries), np.bool_)
+        changed = np.zeros(len(entries), np.bool_)
+        values = []
+        keys, whole = _distinct(entries.key_structs), _distinct(entries.value_structs)
+        pairs = zip(keys.to_pylist(), whole.to_pylist(), strict=True)
+        for i, (key, value) in enumerate(pairs):
+            try:
+                verdict = self._function(key, value)
+            except Exception as error:
+                raise TransformerError(f"key {key!r}: {type(error).__name__}: {error}") from error
+            match verdict:
+                case Keep():
+                    pass
+                case Drop():
+                    keep[i] = False
+                case Replace():
+                    changed[i] = True
+                    try:
+                        values.append(_whole(verdict.value, entries.state.value_schema, "value"))
+                    except ValueError as error:
+                        raise TransformerError(f"key {key!r}: {error}") from error
+                case _:
+                    raise TransformerError(
+                        f"key {key!r}: the function returned {verdict!r}; return Keep, Drop or Replace"
+                    )
+        if values:
+            try:
+                new = pa.array(values, type=whole.type)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                raise TransformerError(f"a new value does not fit {whole.type}: {error}") from error
+            entries = entries.replace_values(new, changed)
+        return entries.filter(keep)
+
+
+def _distinct(array: pa.Array) -> pa.Array:
+    """Return the same structs with unique field names, so that each can be a dictionary."""
+    if not pa.types.is_struct(array.type) or not array.type.num_fields:
+        return array
+    names = distinct_names([field.name for field in array.type])
+    columns = [_distinct(array.field(place)) for place in range(len(names))]
+    return pa.StructArray.from_arrays(columns, names, mask=array.is_null() if array.null_count else None)
+
+
+def _whole(value: Any, kind: T.DataType, where: str) -> Any:
+    """Return ``value`` if every struct in it has exactly the fields of its type; otherwise raise ValueError.
+
+    Arrow would ignore unknown names, and use null for missing ones."""
+    kind = T.physical(kind)
+    match kind, value:
+        case T.StructType(), Mapping():
+            names = distinct_names(kind.names)
+            for name in names:
+                if name not in value:
+                    raise ValueError(f"the new value lacks {where}.{name}; give every field, as {{**value, ...}} does")
+            for name in value:
+                if name not in names:
+                    raise ValueError(f"the new value has {where}.{name}, which is not a field of this state")
+            return {
+                name: _whole(value[name], field.type, f"{where}.{name}")
+                for name, field in zip(names, kind.fields, strict=True)
+            }
+        case T.ArrayType(), list() | tuple():
+            return [_whole(item, kind.element, where) for item in value]
+        case T.MapType(), list() | tuple():
+            return [(_whole(k, kind.key, where), _whole(v, kind.value, where)) for k, v in value]
+    return value
