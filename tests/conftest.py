@@ -1,8 +1,8 @@
-"""What all tests need: no shadowed imports.
+"""Settings and fixtures for all tests.
 
-The repository's root is taken off ``sys.path``: a Spark worker that is started there would find this project's
-``transformers`` folder where it wants the package of that name. ``PYTHONSAFEPATH`` keeps the current folder off the
-path of every process that a test starts.
+The repository's root is removed from ``sys.path``. Otherwise a Spark worker that starts there imports this project's
+``transformers`` folder in place of the package of that name. ``PYTHONSAFEPATH`` keeps the current folder off the path
+of every process that a test starts.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != ROOT]
 os.environ["PYTHONSAFEPATH"] = "1"
-# What a test wrote a moment ago is not a query at work; tests of that sign name their own period.
+# A recently written file would look like a running query. Tests of that check set a period of their own.
 os.environ["TTLSNAP_STOPPED"] = "1"
-# A shell has its background jobs ignore Ctrl-C, which would be inherited by every process that a test starts.
+# Background jobs of a shell ignore Ctrl-C, and every process that a test starts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# A Spark that is started for a test lives for seconds: the optimising compiler would only take its cores away.
+# A Spark that a test starts lives for seconds, so the optimizing compiler would only cost CPU time.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC")
-# A machine that is busy with Spark is slow at making examples.
+# Generating examples is slow while Spark keeps the machine busy.
 settings.register_profile("beside Spark", suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("beside Spark")
 _OLDER = re.compile(r"[\[-](3\.5|4\.0|4\.1)[\]-]")
@@ -41,7 +41,7 @@ _OLDER = re.compile(r"[\[-](3\.5|4\.0|4\.1)[\]-]")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Side by side, tests of a file stay together, and older versions of Spark are started by one process alone."""
+    """Return a scheduler that keeps the tests of a file in one process, and older versions of Spark in another."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Together(LoadScopeScheduling):  # type: ignore[misc]  # of a package without types
@@ -57,23 +57,34 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
-    """Real Spark, in as many versions as the tests ask for; one for the session, since starting Spark is what costs."""
+    """Yield real Spark in all versions that the tests ask for, once for the session because its start is slow."""
     with Judge(tmp_path_factory.mktemp("judge")) as judge:
         yield judge
 
 
 @pytest.fixture(scope="session")
 def delta_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The newest Spark with Delta."""
+    """Yield the newest Spark with Delta."""
     folder = tmp_path_factory.mktemp("delta-server")
     server = Server(NEWEST, 0, folder / "server", folder / "classes", delta=True)
     yield server
     server.close()
 
 
+@pytest.fixture(autouse=True)
+def no_active_session(request: pytest.FixtureRequest) -> None:
+    """Activate the session of ``spark`` only for tests that use it, so that the engine does not depend on the order."""
+    sql = sys.modules.get("pyspark.sql")
+    if "spark" in request.fixturenames:
+        session = request.getfixturevalue("spark")
+        type(session)._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
+    elif sql is not None and (session := sql.SparkSession.getActiveSession()) is not None:
+        type(session)._get_j_spark_session_class(session._jvm).clearActiveSession()
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The newest Spark within this process, as in a notebook; a process has room for one."""
+    """Yield the newest Spark within this process, as in a notebook. A process can have only one."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -1,4 +1,4 @@
-"""How much of the matrix is told: a slice, or with TTLSNAP_MATRIX=full (``make test-matrix``) all of it."""
+"""The part of the matrix that is tested: a slice, or all of it with TTLSNAP_MATRIX=full (``make test-matrix``)."""
 
 from __future__ import annotations
 

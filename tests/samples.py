@@ -26,23 +26,23 @@ COMPACTABLE = {
     "rocksdb-ids-4.2": "key.at",
     "visits-4.2": "value.seen:s",
 }
-"""The samples that ``compact`` takes without further words, each with a field that holds a time."""
+"""The samples that ``compact`` accepts without more options, each with a field that holds a time."""
 
 
 ROCKSDB = (
     *("rocksdb-3.2", "rocksdb-4.2", "rocksdb-changelog-3.5", "rocksdb-ids-4.2", "visits-4.2"),
     "dedup-columns-rocksdb-3.2",
 )
-"""Those whose new files differ from run to run: RocksDB writes ids and the time of day into its tables."""
+"""The samples whose new files differ from run to run: RocksDB writes ids and the time of day into its tables."""
 
 
 def sample(name: str, folder: Path) -> Path:
-    """A copy of the sample ``name`` in ``folder``."""
+    """Copy the sample ``name`` into ``folder``. Return the path of the copy."""
     return Path(shutil.copytree(SAMPLES / name, folder / name))
 
 
 def bytes_of(folder: Path) -> dict[str, str]:
-    """Every file below ``folder``, and every folder, with the hash of its bytes."""
+    """Return every file below ``folder`` with the hash of its bytes, and every folder."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
         for path in sorted(folder.rglob("*"))
@@ -50,10 +50,10 @@ def bytes_of(folder: Path) -> dict[str, str]:
 
 
 def without_own(found: dict[str, str]) -> dict[str, str]:
-    """Without what ttlsnap keeps for itself."""
+    """Return the files without those of ttlsnap itself."""
     return {path: content for path, content in found.items() if path.split("/")[0] != "_ttlsnap"}
 
 
 def without_locks(found: dict[str, str]) -> dict[str, str]:
-    """Without the lock files: the next run removes the one of a run that was killed."""
+    """Return the files without locks, because the next run removes the lock of a killed run."""
     return {path: content for path, content in found.items() if "/lock." not in f"/{path}"}

@@ -1,4 +1,4 @@
-"""Both ways of finding the elements of arrays and maps, whatever their number."""
+"""A fixture that runs a test with each of the two ways to find the elements of arrays and maps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ttlsnap.avro import walk
 
 @pytest.fixture(params=["in step", "one by one"])
 def walking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Elements are walked over in this way only."""
+    """Find elements in one way only, however many there are."""
     few, near = (0, 1 << 40) if request.param == "in step" else (1 << 40, 0)
     monkeypatch.setattr(walk, "_FEW", few)
     monkeypatch.setattr(walk, "_NEAR", near)

@@ -1,12 +1,11 @@
-"""Writes the samples anew: states that real Spark wrote in Avro, and what Spark says they are.
+"""A program that regenerates the samples: states that real Spark wrote in Avro, and their expected content.
 
     TTLSNAP_VENVS=... python tests/avro/generate.py [VERSION...]
 
-Needs what the wide tests need (``make venvs``). For each version of Spark there is a file in ``samples``. Every query
-in it is run twice, once with ``encodingFormat`` unsaferow and once with avro. The second run is made to begin with the
-batch that the first one has logged, so that both have the same moment in processing time and their states differ by
-their encoding alone. A query whose schema evolves cannot be written with unsaferow; there Spark's own reader says what
-the state is.
+It needs what the wide tests need (``make venvs``). Each version of Spark has a file in ``samples``. Every query runs
+twice: once with ``encodingFormat`` unsaferow and once with avro. The second run begins with the batch that the first
+one logged. So both have the same moment in processing time, and their states differ only in their encoding. A query
+whose schema evolves cannot be written with unsaferow. There, Spark's own reader gives the expected content.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from typing import Any
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-# At the end, where it can hide nobody's package.
+# At the end of the path, where it hides no other package.
 sys.path.append(str(ROOT))
 
 from tests.judge.processes import NEWEST, interpreter  # noqa: E402  (needs the path above)
 from ttlsnap.checkpoint import open_checkpoint  # noqa: E402
 from ttlsnap.checkpoint.metadata import read_operator_metadata  # noqa: E402
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema, read_state_schema  # noqa: E402
-from ttlsnap.filesystem import open_directory  # noqa: E402
 from ttlsnap.schema.json import to_value  # noqa: E402
-from ttlsnap.stores import lineage_of, state_store  # noqa: E402
+from ttlsnap.storage.open import open_directory  # noqa: E402
+from ttlsnap.stores.open import lineage_of, open_state_store  # noqa: E402
 
 VERSIONS = ("4.0", "4.1", "4.2")
 _ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
@@ -42,14 +41,14 @@ Entry = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Written:
-    """What a query left after a batch: its entries in hexadecimal, and the schemas of each state, oldest first."""
+    """The state of a query after a batch: its entries in hexadecimal, and the schemas of each state, oldest first."""
 
     entries: list[Entry]
     schemas: dict[str, list[ColumnFamilySchema]]
 
 
 def main(versions: list[str]) -> None:
-    """Writes the samples of these versions, or of all."""
+    """Write the samples of these versions, or of all."""
     work = Path(tempfile.gettempdir()) / "ttlsnap-avro-samples"
     for version in versions or VERSIONS:
         shutil.rmtree(work, ignore_errors=True)
@@ -64,7 +63,7 @@ def main(versions: list[str]) -> None:
 
 
 def twins(work: Path, version: str, query: str) -> list[dict[str, Any]]:
-    """The states of a query after its first batch, in both encodings."""
+    """Return the states of a query after its first batch, in both encodings."""
     plain, avro = work / f"{query}-unsaferow", work / f"{query}-avro"
     run(version, query=query, stage=0, checkpoint=str(plain), source=str(work / query), encoding="unsaferow")
     begin_like(plain, avro)
@@ -78,7 +77,7 @@ def twins(work: Path, version: str, query: str) -> list[dict[str, Any]]:
 
 
 def evolved(work: Path, version: str) -> list[dict[str, Any]]:
-    """The states of a query whose schema changed twice, and what Spark reads of them."""
+    """Return the states of a query whose schema changed twice, with the entries that Spark's reader shows."""
     checkpoint = work / "evolving-avro"
     for stage in range(3):
         run(
@@ -97,7 +96,7 @@ def evolved(work: Path, version: str) -> list[dict[str, Any]]:
 
 
 def state(query: str, name: str, written: Written, **twin: Any) -> dict[str, Any]:
-    """One state's sample."""
+    """Return the sample of one state."""
     versions = written.schemas[name]
     return {
         "query": query,
@@ -111,7 +110,7 @@ def state(query: str, name: str, written: Written, **twin: Any) -> dict[str, Any
 
 
 def begin_like(old: Path, new: Path) -> None:
-    """A checkpoint in which the first batch was begun as in the ``old`` one, but in Avro."""
+    """Make a checkpoint whose first batch begins as in the ``old`` one, but in Avro."""
     new.mkdir()
     shutil.copy(old / "metadata", new / "metadata")
     for log in ("sources", "offsets"):
@@ -123,7 +122,7 @@ def begin_like(old: Path, new: Path) -> None:
 
 
 def read(checkpoint: Path, batch: int | None) -> Written:
-    """What RocksDB holds after a batch (the last one), and all schemas that count."""
+    """Return what RocksDB holds after a batch (None: the last one), and the schemas of its entries."""
     opened = open_checkpoint(open_directory(str(checkpoint)), batch)
     (operator,) = opened.operators
     (store,) = operator.stores
@@ -133,8 +132,8 @@ def read(checkpoint: Path, batch: int | None) -> Written:
     for path in metadata.stores[0].schema_files:
         for family in read_state_schema(opened.files, path) or ():
             schemas.setdefault(family.name, []).append(family)
-    files = state_store(opened)
-    with files.open(opened.files, lineage_of(opened, files, store, 0), None) as partition:
+    state_store = open_state_store(opened)
+    with state_store.open(opened.files, lineage_of(opened, state_store, store, 0), None) as partition:
         entries = [
             (batch.state, key[2:].hex(), value.hex())
             for batch in partition.batches({})
@@ -144,7 +143,7 @@ def read(checkpoint: Path, batch: int | None) -> Written:
 
 
 def run(version: str, **order: Any) -> None:
-    """One run of a query in a process of that version of Spark."""
+    """Run a query in a process of that version of Spark."""
     python = str(interpreter(version))
     unwanted = ("PYTHONPATH", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS")
     environment = {name: value for name, value in os.environ.items() if name not in unwanted}

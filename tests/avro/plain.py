@@ -1,4 +1,4 @@
-"""Avro written the plain way, one value after the other, from what ``docs/rocksdb-state-store.md`` says."""
+"""A plain Avro writer, one value after the other, as ``docs/rocksdb-state-store.md`` describes the format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NESTED = (T.StructType, T.ArrayType, T.MapType)
 
 
 def number(value: int) -> bytes:
-    """A varint."""
+    """Return a number as a varint."""
     zigzag = 2 * value if value >= 0 else -2 * value - 1
     written = bytearray()
     while zigzag > 0x7F:
@@ -23,19 +23,19 @@ def number(value: int) -> bytes:
 
 
 def row(value: dict[str, Any], schema: T.StructType) -> bytes:
-    """A record: all fields, each a union."""
+    """Return a record: all fields, each a union."""
     return b"".join(union(value[f.name], f.type) for f in schema)
 
 
 def union(value: Any, data_type: T.DataType) -> bytes:
-    """Null or a value."""
+    """Return the union of null and a type."""
     if isinstance(data_type, T.NullType):
         return b""
     return b"\x00" if value is None else b"\x02" + plain(value, data_type)
 
 
 def plain(value: Any, data_type: T.DataType) -> bytes:
-    """A value that is not null; of numbers that are moments, the number."""
+    """Return a value that is not null. A moment is given as its number."""
     match data_type:
         case T.BooleanType():
             return bytes([value])

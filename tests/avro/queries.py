@@ -1,4 +1,4 @@
-"""The queries whose states are the samples; run by the Python of a version of Spark (see ``generate``)."""
+"""The queries whose states are the samples. The Python of each version of Spark runs them (see ``generate``)."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ NESTED = (
     "counts map<string,long>, structs map<string,struct<a:int>>, texts map<string,array<string>>, "
     "maps array<map<string,int>>, empty struct<>, end string"
 )
-# Not by arithmetic: Python's decimals round to 28 digits.
+# As text, because arithmetic on Python's decimals rounds to 28 digits.
 _NINES = [f"{'9' * (digits - scale)}.{'9' * scale}" for digits, scale in ((5, 2), (18, 4), (19, 0), (30, 6), (38, 10))]
 _UTC = dt.UTC
 _MICROS = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 
 
 def flat(i: int) -> tuple[Any, ...]:
-    """The least and the greatest values, nothing, nulls, and two ordinary rows."""
+    """Return row ``i``: the least values (0), the greatest (1), zeros (2), nulls (3), or ordinary values."""
     if i == 0:
         decimals = [Decimal(f"-{nines}") for nines in _NINES]
         moments = dt.date(1, 1, 1), dt.datetime(1, 1, 2, tzinfo=_UTC), dt.datetime(1, 1, 1)
@@ -66,7 +66,7 @@ def flat(i: int) -> tuple[Any, ...]:
 
 
 def nested(i: int) -> tuple[Any, ...]:
-    """Containers of few and of many elements, empty ones, and nulls wherever Spark can write them."""
+    """Return row ``i`` of containers: empty, with few or many elements, and with nulls where Spark can write them."""
     if i == 3:
         return (None,) * 17
     if i == 0:
@@ -94,7 +94,7 @@ def nested(i: int) -> tuple[Any, ...]:
 
 
 class Values(StatefulProcessor):  # type: ignore[misc]
-    """Variables of each kind with values of all types, with a TTL and without, and timers in processing time."""
+    """A processor with each kind of variable, with and without a TTL, with all types, and with timers."""
 
     def init(self, handle: Any) -> None:
         self.handle = handle
@@ -128,7 +128,7 @@ class Values(StatefulProcessor):  # type: ignore[misc]
 
 
 class Keys(StatefulProcessor):  # type: ignore[misc]
-    """Keys of many columns: plain, before a map's keys, and in no index."""
+    """A processor with keys of many columns: alone, and in front of the keys of a map."""
 
     def init(self, handle: Any) -> None:
         self.value = handle.getValueState("value", "n long")
@@ -148,7 +148,7 @@ class Keys(StatefulProcessor):  # type: ignore[misc]
 
 
 class Timers(StatefulProcessor):  # type: ignore[misc]
-    """Timers in event time, before and after 1970; the earliest have fired."""
+    """A processor with timers in event time, before and after 1970. The earliest have fired."""
 
     def init(self, handle: Any) -> None:
         self.handle = handle
@@ -181,11 +181,11 @@ STAGES = (
     "a double, b binary, s struct<x:long>, l array<double>, m map<string,double>, n decimal(30,2), t long, u double, "
     "w decimal(6,3), x string, y double, z timestamp_ntz, o long, r array<struct<x:double>>",
 )
-"""Every pair of types that Avro takes for a change of a schema, among them some that change what a value means."""
+"""Every pair of types that Avro allows when a schema changes. Some of them change what a value means."""
 
 
 def evolving(stage: int, i: int) -> tuple[Any, ...]:
-    """A value of one of the three schemas."""
+    """Return a value of one of the three schemas."""
     if i == 3:
         return (None,) * (15, 16, 14)[stage]
     moment = dt.datetime(2024, 2, 29, 12, 0, i, 123456)
@@ -205,7 +205,7 @@ def evolving(stage: int, i: int) -> tuple[Any, ...]:
 
 
 def evolution(stage: int) -> StatefulProcessor:
-    """A value, a map with a TTL and a list, in the schema of this stage."""
+    """Return a processor with a value, a map and a list in the schema of this stage."""
 
     class Evolving(StatefulProcessor):  # type: ignore[misc]
         def init(self, handle: Any) -> None:
@@ -233,10 +233,10 @@ def evolution(stage: int) -> StatefulProcessor:
 
 
 def run(spark: SparkSession, query: str, stage: int, checkpoint: str, source: str) -> None:
-    """Runs a query over one more file of its source, to the end of its batch."""
+    """Run a query over one more file of its source, to the end of the batch."""
     folder = Path(source)
     folder.mkdir(parents=True, exist_ok=True)
-    # Later stages leave some keys as the earlier ones wrote them.
+    # Later stages skip some keys, which keep the schemas of earlier stages.
     numbers = range(2 * stage, 6)
     (folder / f"{stage}.json").write_text("".join(json.dumps({"i": i}) + "\n" for i in numbers))
     events = spark.readStream.schema("i long").json(source).withColumn("key", F.expr(f"element_at({KEYS}, int(i) + 1)"))
@@ -253,7 +253,7 @@ def run(spark: SparkSession, query: str, stage: int, checkpoint: str, source: st
     if mode != "ProcessingTime":
         writer.trigger(availableNow=True).start().awaitTermination()
         return
-    # It never ends by itself.
+    # A query in processing time never ends by itself.
     going = writer.start()
     while not (Path(checkpoint) / "commits" / "0").exists() and going.isActive:
         time.sleep(0.1)
@@ -263,7 +263,7 @@ def run(spark: SparkSession, query: str, stage: int, checkpoint: str, source: st
 
 
 def typed_keys(events: DataFrame) -> tuple[DataFrame, list[str]]:
-    """Grouping columns of all types that pandas can hand back as keys."""
+    """Add grouping columns of all types that pandas can return as keys."""
     columns = {
         "s": "element_at(array('a', '', 'ключ', repeat('long ', 20), null, 'z'), int(i) + 1)",
         "l": "element_at(array(0, -1, 63, -65, 9223372036854775807, -9223372036854775808), int(i) + 1)",
@@ -283,7 +283,7 @@ def typed_keys(events: DataFrame) -> tuple[DataFrame, list[str]]:
 
 
 def show(spark: SparkSession, checkpoint: str, path: str) -> None:
-    """What Spark's own reader says the variables hold, each entry as JSON."""
+    """Write each entry that Spark's own reader finds in the variables, as JSON."""
     _ = spark.streams.active
     said = {}
     for name, columns in (
@@ -299,7 +299,7 @@ def show(spark: SparkSession, checkpoint: str, path: str) -> None:
 
 
 def main(query: str, stage: int, checkpoint: str, source: str, encoding: str) -> None:
-    """Does what one request asks for."""
+    """Start Spark and run one request."""
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",

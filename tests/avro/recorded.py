@@ -1,4 +1,4 @@
-"""The samples that ``generate`` wrote, as the code takes them."""
+"""The samples that ``generate`` wrote, as the objects that ttlsnap works with."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _DELIMITERS = {"4.0": b",", "4.1": b",", "4.2": b""}
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One state of one query: what Spark stored in Avro, and the same in unsaferow (``twin``), or by its reader."""
+    """One state of one query as Spark stored it in Avro.
+
+    ``twin`` has the same entries in unsaferow. ``said`` has them as Spark's reader shows them.
+    """
 
     version: str
     query: str
@@ -39,11 +42,11 @@ class Sample:
 
     @property
     def rows(self) -> list[bytes]:
-        """The stored values, of a list those of its elements."""
+        """Return the stored values. For a list these are its elements."""
         return [row for value in self.values for row in self.elements(value)]
 
     def elements(self, value: bytes) -> list[bytes]:
-        """The elements of a list's value, or the value itself."""
+        """Return the elements of a list's value, or the value itself."""
         if self.state not in LISTS:
             return [value]
         found, delimiter = [], _DELIMITERS[self.version]
@@ -58,12 +61,12 @@ class Sample:
 
 @cache
 def samples(*versions: str) -> list[Sample]:
-    """All of them, or those of these versions of Spark."""
+    """Return all samples, or those of these versions of Spark."""
     return [_sample(version, each) for version in versions or VERSIONS for each in _read(version)]
 
 
 def sample(version: str, query: str, state: str) -> Sample:
-    """One of them."""
+    """Return the sample of one state."""
     (found,) = [each for each in samples(version) if (each.query, each.state) == (query, state)]
     return found
 

@@ -1,4 +1,4 @@
-"""Damaged bytes: an error that names the row, or what those bytes alone say; nothing else, and nothing large."""
+"""Damaged Avro bytes give an error that names the row, or a valid value. They never cause a large allocation."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .recorded import VERSIONS, Sample, samples
 
 FOUND = [each for each in samples(VERSIONS[-1]) if each.keys]
 NANS = (struct.pack("<f", float("nan")), struct.pack("<d", float("nan")))
-"""Every NaN is written as the same one."""
+"""The only NaNs that the encoder writes. A damaged NaN is therefore not written back unchanged."""
 BOTH_WAYS = pytest.mark.usefixtures("walking")
 
 
 def lay_out(piece: bytes, filler: int) -> Rows:
-    """A row twice, with other bytes around."""
+    """Return a row twice, with filler bytes around each."""
     around = bytes([filler]) * 20
     size = np.full(2, len(piece), np.int64)
     start = np.arange(2, dtype=np.int64) * (len(piece) + 20) + 20
@@ -35,7 +35,7 @@ def lay_out(piece: bytes, filler: int) -> Rows:
 
 
 def outcome(found: Sample, piece: bytes, is_key: bool) -> str:
-    """What comes of it, as text; what is read is written as it was."""
+    """Return the error or the decoded value as text. Require that a decoded value is written back unchanged."""
     told = set()
     for filler in (0x00, 0xFF):
         rows = lay_out(piece, filler)
@@ -55,14 +55,14 @@ def outcome(found: Sample, piece: bytes, is_key: bool) -> str:
 
 
 def pieces_of(found: Sample) -> list[tuple[bytes, bool]]:
-    """A key and a value or two, neither the shortest nor the longest."""
+    """Return a key of medium length, a value of medium length, and the shortest value. Mark which one is a key."""
     rows = sorted(set(found.rows), key=len)
     return [(sorted(found.keys, key=len)[len(found.keys) // 2], True), (rows[len(rows) // 2], False), (rows[0], False)]
 
 
 @BOTH_WAYS
 @pytest.mark.parametrize("found", FOUND, ids=str)
-def test_truncations_end_well(found: Sample) -> None:
+def test_a_truncated_row_is_an_error(found: Sample) -> None:
     for piece, is_key in pieces_of(found):
         for size in range(len(piece)):
             assert outcome(found, piece[:size], is_key).startswith("row ")
@@ -70,7 +70,7 @@ def test_truncations_end_well(found: Sample) -> None:
 
 @BOTH_WAYS
 @pytest.mark.parametrize("found", FOUND, ids=str)
-def test_changed_bytes_end_well(found: Sample) -> None:
+def test_changed_bytes_are_an_error_or_a_valid_value(found: Sample) -> None:
     for piece, is_key in pieces_of(found):
         for place in range(0, len(piece), 1 if FULL else 3):
             for change in (0x01, 0x02, 0x80, 0xFF) if len(piece) < 30 else (1 << place % 8,):
@@ -81,7 +81,7 @@ def test_changed_bytes_end_well(found: Sample) -> None:
 
 @BOTH_WAYS
 @pytest.mark.parametrize("found", FOUND, ids=str)
-def test_a_byte_more_is_damage(found: Sample) -> None:
+def test_an_extra_byte_is_an_error(found: Sample) -> None:
     for piece, is_key in pieces_of(found):
         for more in (b"\x00", b"\x02"):
             assert outcome(found, piece + more, is_key).startswith("row ")
@@ -101,16 +101,16 @@ DAMAGED = [
     ("s STRING", b"\x02\x02\xff", "field s: the string is not UTF-8"),
     ("d DECIMAL(5,2)", b"\x02\x7f\xff\xff", "field d: a decimal of unscaled value 8388607, more than 5 digits"),
     ("d DECIMAL(20,0)", b"\x02" + b"\x80" + bytes(8), "field d: a decimal of unscaled value -2361183241434822606848"),
-    ("d DOUBLE", b"\x02" + bytes(7), "field d: it is cut off: 8 bytes should follow, and 7 do"),
+    ("d DOUBLE", b"\x02" + bytes(7), "field d: it is truncated: 8 bytes should follow, but 7 do"),
     ("a ARRAY<STRING>", b"\x02\x01", "field a: -1 elements, where 0 bytes are left"),
     ("a ARRAY<STRING>", b"\x02" + LONG, f"field a: {2**62} elements, where 0 bytes are left"),
     ("a ARRAY<DOUBLE>", b"\x02\x04" + bytes(15), "field a: 2 elements, where 15 bytes are left"),
-    ("a ARRAY<BIGINT>", b"\x02\x04\x80\x80", "field a: 2 numbers are cut off"),
+    ("a ARRAY<BIGINT>", b"\x02\x04\x80\x80", "field a: 2 numbers are truncated"),
     ("a ARRAY<BIGINT>", b"\x02\x02\x80\x00\x00", "field a.element: a number of 2 bytes that needs fewer"),
     ("a ARRAY<BIGINT>", b"\x02\x02\x02\x02", "field a: an array or a map does not end where it should"),
-    ("a ARRAY<BIGINT>", b"\x02\x02\x02", "field a: it is cut off: 1 bytes should follow, and 0 do"),
-    ("a ARRAY<STRING>", b"\x02\x04\x00\x06", "field a: its elements are cut off, or damaged"),
-    ("a ARRAY<ARRAY<INT>>", b"\x02\x02\x04\x00", "field a: its elements are cut off, or damaged"),
+    ("a ARRAY<BIGINT>", b"\x02\x02\x02", "field a: it is truncated: 1 bytes should follow, but 0 do"),
+    ("a ARRAY<STRING>", b"\x02\x04\x00\x06", "field a: its elements are truncated or damaged"),
+    ("a ARRAY<ARRAY<INT>>", b"\x02\x02\x04\x00", "field a: its elements are truncated or damaged"),
     ("a ARRAY<STRUCT<s: STRING>>", b"\x02\x02\x02\x02\x02\xff\x00", "field a.element.s: the string is not UTF-8"),
     ("m MAP<STRING, INT>", b"\x02\x02\x02\xff\x02\x00", "field m.key: the string is not UTF-8"),
     ("m MAP<STRING, INT>", b"\x02\x02\x00" + plain.number(2**31) + b"\x00", "field m.value: 2147483648 is no 32-bit"),
@@ -120,7 +120,7 @@ DAMAGED = [
 @pytest.mark.parametrize(("ddl", "piece", "message"), DAMAGED, ids=[f"{ddl}-{said}" for ddl, _, said in DAMAGED])
 def test_the_error_names_row_field_and_fault(ddl: str, piece: bytes, message: str) -> None:
     with pytest.raises(CorruptionError) as caught:
-        # Nulls in front, so that the row's number is not merely the value's.
+        # Nulls in front, so that the row's number differs from the value's.
         decode(Rows.of([b"\x00", b"\x00", piece, b"\x00"]), parse_ddl(ddl))
     comma = "," if message.startswith("field") else ":"
     assert str(caught.value).startswith(f"row 2{comma} {message}")
@@ -137,7 +137,7 @@ def test_the_error_names_row_field_and_fault(ddl: str, piece: bytes, message: st
         ("a ARRAY<ARRAY<INT>>", b"\x02\x02\x02\x01\x00"),
         ("a ARRAY<ARRAY<INT>>", b"\x02\x02\x02\x02\x00\x01\x00"),
         ("a ARRAY<ARRAY<DOUBLE>>", b"\x02\x02\x02\x02\x00\x00\x00"),
-        # A count that nothing but the end of the row can stop.
+        # A huge count that only the end of the row can stop.
         ("a ARRAY<ARRAY<DOUBLE>>", b"\x02\x02\x02" + plain.number(2**60) + b"\x00"),
         ("a ARRAY<ARRAY<STRUCT<>>>", b"\x02\x02\x02" + plain.number(2**60) + b"\x00"),
         ("a ARRAY<ARRAY<BOOLEAN>>", b"\x02\x02\x02" + plain.number(2**60) + b"\x00"),
@@ -147,19 +147,19 @@ def test_the_error_names_row_field_and_fault(ddl: str, piece: bytes, message: st
         ("a MAP<STRING, MAP<STRING, INT>>", b"\x02\x02\x00\x02\x02\x00\x00\x07\x00"),
     ],
 )
-def test_damaged_elements_are_told(ddl: str, piece: bytes) -> None:
+def test_an_error_in_damaged_elements_names_row_and_field(ddl: str, piece: bytes) -> None:
     with pytest.raises(CorruptionError, match="row 2, field a"):
         decode(Rows.of([b"\x00", b"\x00", piece, b"\x00"]), parse_ddl(ddl))
 
 
 @pytest.mark.parametrize("ddl", ["a ARRAY<VOID>", "m MAP<STRING, VOID>", "a TINYINT", "a ARRAY<INTERVAL DAY>"])
-def test_types_that_are_not_read_are_refused_by_name(ddl: str) -> None:
-    with pytest.raises(UnsupportedError, match="is no type that can be read in Avro"):
+def test_unsupported_types_are_refused_by_name(ddl: str) -> None:
+    with pytest.raises(UnsupportedError, match="is unknown in Avro"):
         decode(Rows.of([b"\x02\x02\x00"]), parse_ddl(ddl))
 
 
 @pytest.mark.parametrize("ddl", ["a ARRAY<STRUCT<>>", "a ARRAY<ARRAY<STRING>>", "a ARRAY<STRING>", "a ARRAY<BOOLEAN>"])
-def test_a_count_of_many_elements_allocates_nothing(ddl: str) -> None:
+def test_a_huge_element_count_allocates_little(ddl: str) -> None:
     schema = parse_ddl(ddl)
     rows = Rows.of([b"\x02" + plain.number(2**40) + b"\x00" * 1000] * 40)
     pool = pa.default_memory_pool()

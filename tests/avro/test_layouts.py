@@ -1,4 +1,4 @@
-"""Keys and values around their Avro bytes: prefixes, numbers in order, ids of schemas."""
+"""The bytes around Avro keys and values: prefixes, ordered numbers, schema ids."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLAIN = KeyLayout(parse_ddl("k STRING"))
 MOMENTS = [None, 2**63 - 1, 1, 0, -1, -(2**63)]
 
 
-def test_moments_are_in_the_order_of_their_bytes() -> None:
+def test_the_bytes_of_ordered_keys_sort_like_their_moments() -> None:
     keys = [{"moment": moment, "key": {"k": "x"}} for moment in MOMENTS]
     stored = encode_keys(pa.array(keys, arrow_type(ORDERED.schema)), ORDERED).to_arrow().to_pylist()
     assert stored == sorted(stored, reverse=True)
@@ -60,7 +60,7 @@ GOOD = {
         ("ordered", 0, 13, "it does not begin with a number in order"),
     ],
 )
-def test_damaged_keys_are_told(kind: str, place: int, byte: int, message: str) -> None:
+def test_an_error_in_a_damaged_key_names_the_row_and_the_fault(kind: str, place: int, byte: int, message: str) -> None:
     layout, text = GOOD[kind]
     good = bytes.fromhex(text)
     assert decode_keys(Rows.of([good]), layout).null_count == 0
@@ -71,14 +71,14 @@ def test_damaged_keys_are_told(kind: str, place: int, byte: int, message: str) -
 
 
 @pytest.mark.parametrize("kind", GOOD)
-def test_short_keys_are_told(kind: str) -> None:
+def test_a_truncated_key_is_an_error(kind: str) -> None:
     layout, text = GOOD[kind]
     for size in range(len(text) // 2):
         with pytest.raises(CorruptionError, match="row 0"):
             decode_keys(Rows.of([bytes.fromhex(text)[:size]]), layout)
 
 
-def test_other_orders_are_refused() -> None:
+def test_an_order_other_than_one_bigint_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="in the order of more than one bigint"):
         KeyLayout(parse_ddl("a INT, b STRING"), 0, 1, ordered=True)
     with pytest.raises(UnsupportedError, match="in the order of more than one bigint"):
@@ -89,13 +89,13 @@ SCHEMAS = ValueSchemas({0: parse_ddl("a INT"), 1: parse_ddl("b STRING, a BIGINT"
 OLD, NEW = bytes.fromhex("0000000206"), bytes.fromhex("000100" + "020278" + "0208")
 
 
-def test_values_keep_their_order_whatever_their_schemas() -> None:
+def test_values_of_several_schemas_keep_their_order() -> None:
     a, b = {"b": None, "a": 3}, {"b": "x", "a": 4}
     assert decode_values(Rows.of([NEW, OLD, OLD, NEW]), SCHEMAS).to_pylist() == [b, a, a, b]
     assert encode_values(pa.array([b], arrow_type(SCHEMAS.current)), SCHEMAS).to_arrow().to_pylist() == [NEW]
 
 
-def test_the_newest_schema_of_an_id_counts() -> None:
+def test_the_newest_schema_of_an_id_is_used() -> None:
     key, files = parse_ddl("k STRING"), [("a INT", 0), ("b INT", 0), ("c INT", 1)]
     families = [ColumnFamilySchema("v", key, parse_ddl(ddl), value_id=number) for ddl, number in files]
     schemas = ValueSchemas.of(families)
@@ -103,7 +103,7 @@ def test_the_newest_schema_of_an_id_counts() -> None:
     assert (schemas.current_id, schemas.current) == (1, parse_ddl("c INT"))
 
 
-def test_an_error_names_the_row_among_those_of_all_schemas() -> None:
+def test_an_error_counts_rows_across_all_schemas() -> None:
     with pytest.raises(CorruptionError, match="row 2, field a: the byte 05 is neither"):
         decode_values(Rows.of([NEW, OLD, bytes.fromhex("00000005"), NEW]), SCHEMAS)
     with pytest.raises(CorruptionError, match=r"row 1: it names the schema 2, which no schema file has \(.*: 0, 1\)"):
@@ -116,7 +116,7 @@ def test_an_error_names_the_row_among_those_of_all_schemas() -> None:
     ("old", "new"),
     [("BIGINT", "INT"), ("DOUBLE", "FLOAT"), ("BOOLEAN", "INT"), ("DECIMAL(5,2)", "DECIMAL(10,2)"), ("INT", "STRING")],
 )
-def test_schemas_that_spark_would_not_have_taken_are_refused(old: str, new: str) -> None:
+def test_schema_changes_that_spark_rejects_are_refused(old: str, new: str) -> None:
     schemas = ValueSchemas({0: parse_ddl(f"a {old}"), 1: parse_ddl(f"a {new}")}, 1)
     with pytest.raises(UnsupportedError, match=r"field a, written with an older schema: .* cannot be read as"):
         decode_values(Rows.of([b"\0\0\0\0"]), schemas)
@@ -126,17 +126,17 @@ def test_schemas_that_spark_would_not_have_taken_are_refused(old: str, new: str)
     ("ddl", "reason"),
     [
         ("a STRING, b STRUCT<c: ARRAY<MAP<STRING, DECIMAL(38,2)>>>, d VOID", None),
-        ("a STRUCT<b: TINYINT>", "field a.b: tinyint is no type"),
-        ("a ARRAY<SMALLINT>", "field a.element: smallint is no type"),
-        ("a MAP<INT, INT>", "field a: map<int,int> is no type"),
-        ("a MAP<STRING, VOID>", "field a: map<string,void> is no type"),
-        ("a ARRAY<VOID>", "field a: array<void> is no type"),
-        ("a INTERVAL DAY TO SECOND", "field a: interval day to second is no type"),
-        ("a VARIANT", "field a: variant is no type"),
-        ("a TIME", "field a: time(6) is no type"),
+        ("a STRUCT<b: TINYINT>", "field a.b: the type tinyint is unknown in Avro"),
+        ("a ARRAY<SMALLINT>", "field a.element: the type smallint is unknown in Avro"),
+        ("a MAP<INT, INT>", "field a: the type map<int,int> is unknown in Avro"),
+        ("a MAP<STRING, VOID>", "field a: the type map<string,void> is unknown in Avro"),
+        ("a ARRAY<VOID>", "field a: the type array<void> is unknown in Avro"),
+        ("a INTERVAL DAY TO SECOND", "field a: the type interval day to second is unknown in Avro"),
+        ("a VARIANT", "field a: the type variant is unknown in Avro"),
+        ("a TIME", "field a: the type time(6) is unknown in Avro"),
     ],
 )
-def test_what_spark_does_not_write_is_known_beforehand(ddl: str, reason: str | None) -> None:
+def test_types_that_spark_does_not_write_are_refused_without_data(ddl: str, reason: str | None) -> None:
     schema = parse_ddl(ddl)
     found = unsupported(schema)
     assert (found or "").startswith(reason or "")
@@ -149,7 +149,7 @@ def test_what_spark_does_not_write_is_known_beforehand(ddl: str, reason: str | N
                 refused()
 
 
-def test_nulls_that_avro_cannot_have_are_refused() -> None:
+def test_nulls_that_avro_cannot_store_are_refused() -> None:
     schema = parse_ddl("a ARRAY<STRING>, n BIGINT NOT NULL")
     with pytest.raises(UsageError, match=r"field a\.element has no nulls in Avro but value 1 is null"):
         encode(pa.array([{"a": ["x", None], "n": 1}], arrow_type(schema)), schema)
@@ -159,7 +159,7 @@ def test_nulls_that_avro_cannot_have_are_refused() -> None:
         encode(pa.array([None], arrow_type(schema)), schema)
 
 
-def test_a_null_that_the_schema_forbids_is_read_and_written_as_a_null() -> None:
+def test_a_forbidden_null_is_read_and_written_back_as_null() -> None:
     schemas = ValueSchemas({0: parse_ddl("n BIGINT NOT NULL")}, 0)
     stored = bytes.fromhex("00000000")
     values = decode_values(Rows.of([stored]), schemas)
@@ -168,7 +168,7 @@ def test_a_null_that_the_schema_forbids_is_read_and_written_as_a_null() -> None:
     assert stored_values(rows, schemas).to_arrow().to_pylist() == [stored]
 
 
-def test_rows_without_columns_are_their_headers() -> None:
+def test_rows_without_columns_consist_of_their_header() -> None:
     schema = T.StructType((T.StructField("__dummy__", T.NullType()),))
     schemas = ValueSchemas({0: schema}, 0)
     values = decode_values(Rows.of([b"\0\0\0"] * 3), schemas)
@@ -178,7 +178,7 @@ def test_rows_without_columns_are_their_headers() -> None:
     assert encode(pa.array([{}, {}], pa.struct([])), T.StructType()).size.tolist() == [0, 0]
 
 
-def test_nothing_is_nothing() -> None:
+def test_zero_rows_give_zero_rows() -> None:
     schema = parse_ddl("a ARRAY<STRING>, m MAP<STRING, INT>, s STRUCT<x: DECIMAL(30,2), y: DATE>")
     none = decode(Rows.none(), schema)
     assert (len(none), none.type) == (0, arrow_type(schema))

@@ -1,4 +1,4 @@
-"""Varints at the edges of every length, and what none of them may be."""
+"""Varints at the edges of every length, and bytes that are not valid varints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NUMBERS = st.lists(st.sampled_from(EDGES) | st.integers(-(2**63), 2**63 - 1), m
 
 @settings(deadline=None)
 @given(_NUMBERS)
-def test_they_are_those_of_the_plain_way(values: list[int]) -> None:
+def test_varints_equal_those_of_the_plain_writer(values: list[int]) -> None:
     written = pieces.numbers(np.array(values, np.int64), None, union=False)
     assert [bytes(piece) for piece in written.to_arrow().to_pylist()] == [plain.number(value) for value in values]
     numbers, behind = Cursor.of(written).longs()
@@ -29,7 +29,7 @@ def test_they_are_those_of_the_plain_way(values: list[int]) -> None:
     assert (behind.at == behind.end).all()
 
 
-def test_edges_with_the_byte_of_a_union() -> None:
+def test_varints_in_a_union_have_its_byte_in_front() -> None:
     values = np.array(EDGES, np.int64)
     nulls = np.arange(len(values)) % 5 == 0
     written = pieces.numbers(values, nulls, union=True)
@@ -46,13 +46,13 @@ def test_edges_with_the_byte_of_a_union() -> None:
         ("ffffffffffffff8000", "a number of 9 bytes that needs fewer"),
         ("ffffffffffffffffff02", "a number of more than 64 bits"),
         ("ffffffffffffffffffff01", "a number of more than 64 bits"),
-        ("80", "it is cut off within a number"),
-        ("", "it is cut off within a number"),
-        ("ffffffffffffffffff", "it is cut off within a number"),
+        ("80", "it is truncated within a number"),
+        ("", "it is truncated within a number"),
+        ("ffffffffffffffffff", "it is truncated within a number"),
     ],
 )
-def test_what_is_none(piece: str, message: str | None) -> None:
-    # Behind it there is another row, whose bytes would make it a number.
+def test_invalid_varints_are_errors(piece: str, message: str | None) -> None:
+    # The row behind it would complete a truncated number.
     rows = Rows.of([b"\0", bytes.fromhex(piece), b"\1\1\1"])
     if message is None:
         Cursor.of(rows).longs()
@@ -62,6 +62,6 @@ def test_what_is_none(piece: str, message: str | None) -> None:
 
 
 @pytest.mark.parametrize("number", [2**31, -(2**31) - 1, 2**63 - 1])
-def test_an_int_has_32_bits(number: int) -> None:
+def test_an_int_of_more_than_32_bits_is_an_error(number: int) -> None:
     with pytest.raises(CorruptionError, match=f"row 0: {number} is no 32-bit number"):
         Cursor.of(Rows.of([plain.number(number)])).ints()

@@ -1,4 +1,4 @@
-"""Random values of random types, compared with Avro that is written the plain way."""
+"""Random values of random types, compared with the Avro of the plain writer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LEAVES: tuple[T.DataType, ...] = (
 
 
 class Random:
-    """Types and values, from a seed."""
+    """A generator of types and values from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -68,13 +68,13 @@ class Random:
         return rng.bytes(int(rng.integers(0, 70)))
 
     def count(self) -> int:
-        """Mostly few, sometimes more than a byte tells."""
+        """Return a number of elements: mostly small, sometimes too large for a varint of one byte."""
         return int(self.rng.integers(0, 5)) if self.rng.random() < 0.95 else int(self.rng.integers(60, 140))
 
 
 @pytest.mark.usefixtures("walking")
 @pytest.mark.parametrize("seed", range(60))
-def test_both_ways_agree_with_the_plain_one(seed: int) -> None:
+def test_encoding_and_decoding_agree_with_the_plain_writer(seed: int) -> None:
     random = Random(seed)
     schema = random.struct(3)
     values = [random.value(schema, nullable=False) for _ in range([0, 1, 5, 50, 100][seed % 5])]
@@ -89,7 +89,7 @@ def test_both_ways_agree_with_the_plain_one(seed: int) -> None:
     assert decoded.equals(array)
 
 
-def test_rows_may_lie_anywhere() -> None:
+def test_scattered_rows_in_any_order_are_decoded() -> None:
     random = Random(1)
     schema = random.struct(2)
     values = [random.value(schema, nullable=False) for _ in range(50)]
@@ -102,7 +102,7 @@ def test_rows_may_lie_anywhere() -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 7])
-def test_arrow_values_may_be_slices(cut: int) -> None:
+def test_slices_of_arrow_arrays_are_encoded(cut: int) -> None:
     random = Random(2)
     schema = T.StructType(tuple(T.StructField(f"f{i}", random.type(2)) for i in range(12)))
     values = [random.value(schema, nullable=False) for _ in range(60)]
@@ -112,7 +112,7 @@ def test_arrow_values_may_be_slices(cut: int) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 100_000])
-def test_many_elements_in_one_row_and_few_in_others(count: int) -> None:
+def test_one_row_with_many_elements_among_short_ones_is_read_back(count: int) -> None:
     schema = T.StructType((T.StructField("a", T.ArrayType(T.StringType())), T.StructField("n", T.LongType())))
     values = [{"a": ["x"] * (i % 3), "n": i} for i in range(300)]
     values[20] = {"a": [str(i) for i in range(count)], "n": -1}

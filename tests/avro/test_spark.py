@@ -1,4 +1,4 @@
-"""What real Spark wrote in Avro is read as what Spark says it is, and written again as Spark wrote it."""
+"""ttlsnap reads the Avro states of real Spark as Spark does, and writes the same bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .recorded import VERSIONS, Sample, sample, samples
 ALL = samples()
 TWINS = [each for each in ALL if each.query != "evolving"]
 MAPS = ("nested",)
-"""States with maps in their values, whose entries have another order in Avro."""
+"""States with maps in their values. Avro stores the map entries in another order."""
 
 
 def bytes_of(rows: Rows) -> list[bytes]:
@@ -36,7 +36,7 @@ def bytes_of(rows: Rows) -> list[bytes]:
 
 @pytest.mark.usefixtures("walking")
 @pytest.mark.parametrize("found", ALL, ids=str)
-def test_keys_are_written_as_they_were(found: Sample) -> None:
+def test_keys_are_written_back_byte_for_byte(found: Sample) -> None:
     keys = decode_keys(Rows.of(found.keys), found.layout)
     keys.validate(full=True)
     assert keys.type == arrow_type(found.layout.schema)
@@ -45,7 +45,7 @@ def test_keys_are_written_as_they_were(found: Sample) -> None:
 
 @pytest.mark.usefixtures("walking")
 @pytest.mark.parametrize("found", ALL, ids=str)
-def test_values_are_written_as_they_were(found: Sample) -> None:
+def test_values_are_written_back_byte_for_byte(found: Sample) -> None:
     for number, schema in found.schemas.by_id.items():
         rows = [row for row in found.rows if struct.unpack_from("<h", row, 1)[0] == number]
         schemas = ValueSchemas({number: schema}, number)
@@ -56,7 +56,7 @@ def test_values_are_written_as_they_were(found: Sample) -> None:
 
 
 @pytest.mark.parametrize("found", TWINS, ids=str)
-def test_rows_are_those_that_spark_has_in_unsaferow(found: Sample) -> None:
+def test_rows_equal_those_that_spark_wrote_in_unsaferow(found: Sample) -> None:
     keys = bytes_of(key_rows(Rows.of(found.keys), found.layout))
     twin = {_whole_key(key, found.layout): value for key, value in found.twin}
     assert sorted(keys) == sorted(twin)
@@ -70,7 +70,7 @@ def test_rows_are_those_that_spark_has_in_unsaferow(found: Sample) -> None:
 
 
 @pytest.mark.parametrize("found", TWINS, ids=str)
-def test_unsaferows_are_written_as_spark_writes_them_in_avro(found: Sample) -> None:
+def test_rows_from_unsaferow_equal_those_that_spark_wrote_in_avro(found: Sample) -> None:
     whole = Rows.of([_whole_key(key, found.layout) for key, _ in found.twin])
     keys = bytes_of(stored_keys(whole, found.layout))
     assert sorted(keys) == sorted(found.keys)
@@ -83,7 +83,7 @@ def test_unsaferows_are_written_as_spark_writes_them_in_avro(found: Sample) -> N
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("state", ["value", "map", "list", "later"])
-def test_values_of_older_schemas_are_what_spark_reads(version: str, state: str) -> None:
+def test_values_of_older_schemas_are_read_as_spark_reads_them(version: str, state: str) -> None:
     found = sample(version, "evolving", state)
     assert state == "later" or {row[1] for row in found.rows} == {0, 1, 2}
     keys = decode_keys(Rows.of(found.keys), found.layout).to_pylist()
@@ -101,7 +101,7 @@ def test_values_of_older_schemas_are_what_spark_reads(version: str, state: str) 
 
 
 def _whole_key(key: bytes, layout: KeyLayout) -> bytes:
-    """The UnsafeRow of a key as the store has it in unsaferow, its parts put together."""
+    """Return a key's UnsafeRow, joined from the parts that the store keeps."""
     if not layout.prefix_columns:
         return key[1:]
     (size,) = struct.unpack_from("<i", key)
@@ -115,7 +115,7 @@ def _whole_key(key: bytes, layout: KeyLayout) -> bytes:
 
 
 def _in_order(rows: Rows, found: Sample) -> str:
-    """The values, the entries of their maps sorted."""
+    """Return the values as text, with the entries of their maps sorted."""
 
     def ordered(value: Any) -> Any:
         if isinstance(value, dict):
@@ -129,7 +129,7 @@ def _in_order(rows: Rows, found: Sample) -> str:
 
 
 def _shown(values: pa.StructArray, schema: T.StructType) -> list[Any]:
-    """The values as Spark's JSON has them."""
+    """Return the values as they are in Spark's JSON."""
     return [_as_json(value, schema) for value in values.to_pylist()]
 
 
@@ -157,5 +157,5 @@ def _as_json(value: Any, data_type: T.DataType) -> Any:
 
 
 def _digits(number: str) -> str:
-    """A number's text, however it is spelled."""
+    """Return a number's text in one spelling."""
     return f"{Decimal(number).normalize():f}"

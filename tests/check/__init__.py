@@ -1,14 +1,14 @@
-"""What a changed streaming query does on the state of the old one, seen on real Spark.
+"""Observations of real Spark: a changed streaming query restarts on the state of the old one.
 
-``queries``    queries by the parts that a change can touch, each with a plain-Python twin that says what is right
-``processors`` those whose state is kept by Python code
-``pair``       what a pair is: an old query and a changed one, the events before and after, and the rows that are right
-``pairs``      all of them; they stand in ``aggregations``, ``deduplications``, ``joins``, ``operators``,
-               ``processing``, ``settings``, ``versions`` and ``harmless``
-``effects``    whether a changed setting shows in the checkpoint
+``queries``    queries built from parts that a change can touch, each with a model in plain Python
+``processors`` queries whose state is kept by Python code
+``pair``       a pair: an old and a changed query, the events before and after the restart, and the right rows
+``pairs``      all pairs. They are defined in ``aggregations``, ``deduplications``, ``joins``, ``operators``,
+               ``processing``, ``settings``, ``versions``, ``ways`` and ``harmless``
+``effects``    checks of a checkpoint for the effect of a changed setting
 ``attempts``   one run of one side of a pair, inside a Spark session
-``observe``    runs pairs and says what came out: ``python -m tests.check.observe`` writes ``observed.json``
+``observe``    a program that runs pairs: ``python -m tests.check.observe`` writes ``observed.json``
 
-All but ``observe`` are loaded by every Spark version's own interpreter (3.5 to 4.2), so they import neither ttlsnap nor
-pytest.
+The interpreters of all Spark versions (3.5 to 4.2) load all modules but ``observe``. So these import neither ttlsnap
+nor pytest.
 """

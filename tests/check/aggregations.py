@@ -27,7 +27,7 @@ SWAPPED = {"paid": "sum price", "total": "sum amount"}
 
 
 def by_user(**values: str) -> Query:
-    """Values by user."""
+    """Return a query that aggregates these values by user."""
     return aggregate(["user"], values)
 
 
@@ -197,13 +197,13 @@ pair(
 
 
 def windows(delay: int | None, mode: str = "append") -> Query:
-    """``WINDOWS``, with another delay or mode."""
+    """Return ``WINDOWS`` with another delay or mode."""
     return aggregate(["user"], TOTAL, delay=delay, window=(60, 60), mode=mode)
 
 
 pair("window-watermark-shorter", "watermark shorter", WINDOWS, windows(10), after=CLOSING)
 pair("window-watermark-longer", "watermark longer", WINDOWS, windows(180), after=CLOSING)
-# The watermark has closed the first hour, and never goes back.
+# The watermark has closed the first hour, and never decreases.
 FAR = ((*BEFORE[0],), (*BEFORE[1], Event("q", "x", 3, 3, 90)))
 pair(
     "window-watermark-longer-closed",
@@ -224,7 +224,7 @@ pair("window-update-to-append", "output mode", windows(60, "update"), WINDOWS, a
 pair("window-update-to-complete", "output mode", windows(60, "update"), windows(60, "complete"))
 pair("agg-update-to-complete", "output mode", BY_USER, aggregate(["user"], TOTAL, mode="complete"))
 pair("agg-complete-to-update", "output mode", aggregate(["user"], TOTAL, mode="complete"), BY_USER)
-# What append has closed, complete mode would show from the beginning.
+# Complete mode would show the windows that append mode has closed.
 pair(
     "window-append-to-complete-closed",
     "output mode",
@@ -239,7 +239,7 @@ SHORT_GAP = aggregate(["user"], TOTAL, delay=60, gap=15, mode="append")
 LONG_GAP = aggregate(["user"], TOTAL, delay=60, gap=50, mode="append")
 pair("session-gap-shorter", "session gap", SESSIONS, SHORT_GAP, after=CLOSING)
 pair("session-gap-longer", "session gap", SESSIONS, LONG_GAP, after=CLOSING)
-# Minute 10 and 50 are one session under the new gap; the old one's ended at 40.
+# Minutes 10 and 50 are one session under the new gap. The old session ended at minute 40.
 APART = (Event("a", "x", 20, 7, 50), Event("z", "z", 0, 0, 1440))
 pair("session-gap-longer-apart", "session gap", SESSIONS, LONG_GAP, after=APART)
 pair(

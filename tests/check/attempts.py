@@ -1,4 +1,4 @@
-"""One run of one side of a pair, inside a Spark session: its rows, or what Spark refused it with."""
+"""One run of one side of a pair, inside a Spark session: its rows, or the error with which Spark refused it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .queries import EVENTS, START
 _PATIENCE_S = 90
 _DEEPEST = 20
 _CODE = re.compile(r"\[([A-Z][A-Z0-9_]{3,}(?:\.[A-Z0-9_]+)*)\]")
-# The machine's fault, not the query's.
+# This is a fault of the machine, not of the query.
 _TOO_BUSY = "Python worker failed to connect back"
-# These say that something else went wrong.
+# These codes only wrap the error that is the cause.
 _WRAPPERS = (
     "STREAM_FAILED",
     "FOREACH_BATCH_USER_FUNCTION_ERROR",
@@ -28,7 +28,7 @@ _WRAPPERS = (
 
 
 def attempt(spark: Any, pair: str, side: int, checkpoint: str, source: str, out: str) -> dict[str, Any]:
-    """Runs the old (0) or the new (1) query of a pair over all that the source has left, in the session of its own."""
+    """Run the old (0) or the new (1) query of a pair over the rest of the source, in a session of its own."""
     asked = PAIRS[pair]
     query = (asked.old, asked.new)[side]
     session = spark.newSession()
@@ -61,22 +61,22 @@ def attempt(spark: Any, pair: str, side: int, checkpoint: str, source: str, out:
     except Exception as failure:
         if _TOO_BUSY in str(failure):
             raise
-        # Spark has planned a batch, and compared schemas, before it gives the sink its rows.
+        # An error of the sink means that the batch had begun: Spark plans it and compares schemas before.
         return refusal(failures[0] if failures else failure, stream, in_batch=bool(failures))
     finally:
         if stream is not None:
             stream.stop()
     if asked.sinks[side] != "rows":
-        # The sink's log begins in the middle, which Spark's reader of it does not take: the files are read themselves.
+        # The sink's log begins in the middle, which Spark's reader refuses. So the files are read directly.
         sink = session.read.schema(result.schema).format(asked.sinks[side]).load(out + "/part-*")
         rows = [[_plain(value) for value in row] for row in sink.collect()]
     return {"rows": rows}
 
 
 def refusal(failure: Exception, stream: Any, in_batch: bool = False) -> dict[str, Any]:
-    """The code of the deepest cause that has one, or its class; and whether the batch had already begun."""
+    """Return the code of the deepest cause that has one, or its class, and whether the batch had begun."""
     cause = getattr(failure, "java_exception", None) or getattr(failure, "_origin", None)
-    # Of what the sink raised, the stream itself knows the text alone.
+    # The stream knows only the text of an error of the sink, so that error is read from the sink.
     if stream is not None and not in_batch and stream._jsq.exception().isDefined():
         cause = stream._jsq.exception().get()
     code, kind, texts = "", type(failure).__name__, [str(failure)]

@@ -39,15 +39,15 @@ pair("dedup-time-watermark-shorter", "watermark shorter", TIMED, dedup(["user", 
 pair("dedup-time-watermark-longer", "watermark longer", TIMED, dedup(["user", "other", "ts"], delay=120))
 pair("dedup-time-watermark-removed", "watermark removed", TIMED, dedup(["user", "other", "ts"]))
 
-# Each entry holds the end of its time: the watermark at the restart is that of minute 100, the delay 60 minutes.
+# Each entry holds its own expiry. At the restart the newest event is of minute 100, and the delay is 60 minutes.
 LONGER = (BEFORE[0], (*BEFORE[1], Event("q", "q", 1, 1, 100)))
 AGAIN = (Event("a", "x", 7, 7, 101), Event("q", "q", 8, 7, 102), Event("new", "x", 8, 8, 103))
 SHORT, LONG = (dedup(["user", "other"], delay=minutes, within=True) for minutes in (10, 600))
 pair("within-delay-longer", "dedup delay", WITHIN, LONG)
 pair("within-delay-shorter", "dedup delay", WITHIN, SHORT)
-# Under the new delay minute 0 is not over at minute 101, under the old one it was.
+# Minute 0 has expired at minute 101 under the old delay, but not under the new one.
 pair("within-delay-longer-expired", "dedup delay", SHORT, LONG, before=LONGER, after=AGAIN, rows=[("new", "x", 8)])
-# Under the new delay minute 0 is over at minute 101, under the old one it is not.
+# Minute 0 has expired at minute 101 under the new delay, but not under the old one.
 GONE = [("a", "x", 7), ("new", "x", 8)]
 pair("within-delay-shorter-expired", "dedup delay", WITHIN, SHORT, before=LONGER, after=AGAIN, rows=GONE)
 pair("within-column-added", "dedup columns", dedup(["user"], delay=60, within=True), WITHIN)

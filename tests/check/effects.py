@@ -1,4 +1,4 @@
-"""Whether a changed setting shows in the checkpoint, after the query has been restarted with it."""
+"""Checks of a checkpoint for the effect of a changed setting, after the query has restarted with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def pinned(setting: str, value: str) -> Effect:
-    """The offset log's last batch says that it ran with this."""
+    """Return a check that the last batch in the offset log ran with this setting."""
 
     def shown(checkpoint: Path) -> bool:
         return _conf(checkpoint).get(setting) == value
@@ -22,7 +22,7 @@ def pinned(setting: str, value: str) -> Effect:
 
 
 def written(ending: str) -> Effect:
-    """The state of the last batch is in a file that ends so."""
+    """Return a check that the state of the last batch is in a file with this ending."""
 
     def shown(checkpoint: Path) -> bool:
         version = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")) + 1

@@ -1,4 +1,4 @@
-"""Pairs without a change, and with one that the state does not see: a checker has to let them pass."""
+"""Pairs without a change, or with one that does not touch the state. A checker must let them pass."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ for name, query, rest in (
 
 
 def _by_hand(df: DataFrame) -> DataFrame:
-    # As BY_USER, written by someone else.
+    # The same as BY_USER, written in another way.
     from pyspark.sql import functions as F
 
     return df.select(F.col("amount"), F.col("user")).groupBy(F.col("user")).agg(F.sum(F.col("amount")).alias("total"))

@@ -8,21 +8,21 @@ from .pair import BEFORE, CLOSING_BOTH, JOINED, NEAR, ROCKSDB, UNCHECKED, pair
 from .queries import Event, Query, join, then
 
 LONG_PRICE = {"price": "cast(price as bigint)"}
-# One that finds no match.
+# The last two events find no match.
 LONELY = (BEFORE[0], (*BEFORE[1], Event("e", "x", 77, 1, 13), Event("f", "y", 88, 1, 14)))
 MATCHED: list[tuple[Any, ...]] = [(20, 30), (1, 20), (5, 8)]
 LEFT_ALONE, RIGHT_ALONE = (77, None), (None, 88)
-# Of those that came after the restart.
+# The row of an event after the restart that finds no match.
 LATER_RIGHT_ALONE = (None, 50)
 
 
 def near(how: str) -> Query:
-    """Joined within an hour."""
+    """Return a join of this type within an hour."""
     return join(["amount"], ["amount"], delay=60, within=60, how=how)
 
 
 def outer(name: str, old: str, new: str, rows: list[tuple[Any, ...]], **rest: Any) -> None:
-    """A pair of types of a join, over events of which some find no match."""
+    """Enter a pair of two join types. Some of its events find no match."""
     before, after = LONELY, CLOSING_BOTH
     pair(name, "join type", near(old), near(new), before=before, after=after, rows=rows, **rest)
 
@@ -39,7 +39,7 @@ outer("join-left-to-right", "left_outer", "right_outer", RIGHT)
 outer("join-left-to-full", "left_outer", "full_outer", FULL)
 outer("join-right-to-inner", "right_outer", "inner", MATCHED)
 outer("join-full-to-inner", "full_outer", "inner", MATCHED)
-# Not projected, the left side's state says of an inner join's keys that they are never null.
+# The left side is not projected. Then the state of an inner join records that its keys are never null.
 COLUMNS = ["user", "other", "amount", "price"]
 WHOLE, WHOLE_LEFT = (
     join(COLUMNS, ["amount"], delay=60, within=60, whole=True, how=how) for how in ("inner", "left_outer")
@@ -58,7 +58,7 @@ pair(
     **EVENTS,
 )
 pair("join-whole-left-to-inner", "join type", WHOLE_LEFT, WHOLE, rows=FULL_ROWS, **EVENTS)
-# A left row is given once, at its first match: a10 was joined with a30 before.
+# A semi join emits a left row once, at its first match. The row a10 had matched a30 before.
 pair("join-inner-to-semi", "join type", near("inner"), near("left_semi"), after=CLOSING_BOTH, rows=[(20,), (1,), (5,)])
 
 pair("join-sides-same-types", "join sides", JOINED, join(["amount"], ["amount"], sides=("y", "x")))
@@ -105,7 +105,7 @@ BOTH_LONG = join(["amount", "price"], ["amount"], prepare=LONG_PRICE)
 SWAPPED = join(["price", "amount"], ["amount"], prepare=LONG_PRICE)
 pair("join-value-added", "value added", JOINED, VALUES)
 pair("join-value-removed", "value removed", VALUES, JOINED)
-# What is not shown is not kept, either: a select behind the join reaches into its state.
+# Spark does not keep columns that no one reads. So a select behind the join changes its state.
 pair(
     "join-columns-behind",
     "value removed",
@@ -132,7 +132,7 @@ pair("join-value-now-nullable", "value nullability", REQUIRED, NULLABLE)
 pair("join-value-now-nullable-unchecked", "value nullability", REQUIRED, NULLABLE, now=UNCHECKED)
 
 pair("join-range-wider", "join range", NEAR, join(["amount"], ["amount"], delay=60, within=90))
-# The watermark, minute 50, has taken a's first row away, which the new range would still join.
+# The watermark (minute 50) has removed the first row of a, which the new range would still join.
 NO_DELAY, WIDE = (join(["amount"], ["amount"], delay=0, within=minutes) for minutes in (30, 90))
 MOVED_ON = (BEFORE[0], (Event("m", "x", 6, 6, 50), Event("n", "y", 7, 7, 50)))
 pair("join-range-wider-gone", "join range", NO_DELAY, WIDE, before=MOVED_ON, after=(Event("a", "y", 9, 9, 60),))

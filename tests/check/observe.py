@@ -1,11 +1,11 @@
-"""Runs pairs on real Spark and says what came out; ``python -m tests.check.observe`` keeps it in ``observed.json``.
+"""A program that runs pairs on real Spark: ``python -m tests.check.observe`` writes the outcomes to ``observed.json``.
 
-``right``    the rows after the restart are all that a user would call right, and no others
-``ignored``  so they are, but the setting that was changed has had no effect
-``wrong``    Spark went on and gave other rows: state was lost, or taken for something else
-``refused``  Spark did not go on: the error's code, and whether it came at the ``start`` or from a task of a ``batch``
+``right``    the rows after the restart are the right ones, all of them and no others
+``ignored``  the changed setting had no effect
+``wrong``    Spark resumed and emitted other rows: state was lost or misread
+``refused``  Spark refused to resume: the error's code, and whether it came at the ``start`` or from a ``batch``
 
-What is right is the pair's word, never Spark's. The old query has at least two batches, one run for all of them.
+The pair defines which rows are right, never Spark. The old query has at least two batches, in one run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Observation = dict[str, str]
 
 
 class Observer:
-    """Real Spark in several versions, one process each; use as a context manager."""
+    """A context manager with real Spark in several versions, one process each."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -51,11 +51,11 @@ class Observer:
             server.close()
 
     def observe_all(self, pairs: Iterable[Pair]) -> Iterator[tuple[Pair, Observation | None, str]]:
-        """``observe`` for many, some at a time and in their order; nothing where the old query did not run."""
+        """Observe many pairs, several at once. Yield them in order, with None where the old query did not run."""
 
         def look(pair: Pair) -> tuple[Pair, Observation | None, str]:
             words = ""
-            # On a busy machine a Python worker may come up too late.
+            # On a busy machine a Python worker may start too late.
             for _ in range(_TRIES):
                 try:
                     return pair, *self.observe(pair)
@@ -67,7 +67,7 @@ class Observer:
             yield from pool.map(look, pairs)
 
     def observe(self, pair: Pair) -> tuple[Observation, str]:
-        """What Spark does with a pair, and in words what was wrong with it."""
+        """Return the outcome of a pair, and a text that explains what was wrong."""
         checkpoint = self.checkpoint_of(pair, 0)
         folder = checkpoint.parent
         time.sleep(pair.pause_s)
@@ -86,12 +86,12 @@ class Observer:
         return observed | {"outcome": "wrong"}, f"got    {got}\nwanted {wanted}"
 
     def checkpoint_of(self, pair: Pair, side: int) -> Path:
-        """What the old query of a pair leaves, or the new one (1) if it had run from the beginning."""
+        """Return the checkpoint of a pair's old query (0), or of its new query (1) if that had run from the start."""
         folder = self._folder / pair.name
         shutil.rmtree(folder, ignore_errors=True)
         source = folder / "source"
         source.mkdir(parents=True)
-        # A query that never ends by itself is run for each batch.
+        # A query that never ends by itself gets a run for each batch.
         steps = [(events,) for events in pair.before] if (pair.old, pair.new)[side].once else [pair.before]
         for step in steps:
             put(source, step)
@@ -118,7 +118,7 @@ class Observer:
 
 
 def put(source: Path, batches: Iterable[Iterable[Event]]) -> None:
-    """Give a source a file of events for each batch."""
+    """Add a file of events to a source for each batch."""
     count = len(list(source.iterdir()))
     for number, events in enumerate(batches, start=count):
         path = source / f"{number:05d}.json"
@@ -128,7 +128,7 @@ def put(source: Path, batches: Iterable[Iterable[Event]]) -> None:
 
 
 def normal(rows: Any) -> list[str]:
-    """Rows as text, in an order; a tuple is a list there, and 2.0 is 2."""
+    """Return rows as sorted texts. A tuple becomes a list, and 2.0 becomes 2."""
     return sorted(json.dumps(_numbers(row)) for row in rows)
 
 
@@ -139,7 +139,7 @@ def _numbers(value: Any) -> Any:
 
 
 def read_observed() -> dict[str, Observation]:
-    """The table that is kept, by the pairs' names."""
+    """Return the stored observations by the names of the pairs."""
     observed: dict[str, Observation] = json.loads(OBSERVED.read_text()) if OBSERVED.exists() else {}
     return observed
 
@@ -150,7 +150,7 @@ def _write(observed: dict[str, Observation]) -> None:
 
 
 def main() -> int:
-    """Observes all pairs, or those with a text in their name, and keeps what came out."""
+    """Observe all pairs, or those with a text in their name, and store the outcomes."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--only", default="", metavar="SUBSTRING", help="only pairs with this in their name")
     parser.add_argument("--missing", action="store_true", help="only pairs that observed.json does not have")

@@ -1,7 +1,7 @@
-"""Runs pairs of streams on Delta tables and says what came out; ``python -m tests.check.observe_tables`` keeps it.
+"""A program that runs pairs of streams on Delta tables: ``python -m tests.check.observe_tables`` stores the outcomes.
 
-The outcomes are those of ``observe``; ``ignored`` is a new column that the table has not got, or a new
-type of one that has its old type there.
+The outcomes are those of ``observe``. Here ``ignored`` means that the table lacks a new column, or still has the old
+type of a column.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OBSERVED = Path(__file__).with_name("observed_tables.json")
 
 
 class TableObserver:
-    """Real Spark with Delta in a process; use as a context manager."""
+    """A context manager with real Spark and Delta in a process."""
 
     def __init__(self, folder: Path, server: Server | None = None) -> None:
         self._folder = folder
@@ -40,7 +40,7 @@ class TableObserver:
             self._server.close()
 
     def observe(self, pair: TablePair) -> tuple[dict[str, Any], str]:
-        """What becomes of a pair, with the contracts of the tables that either stream makes; and what was wrong."""
+        """Return the outcome of a pair with the contracts of both streams' tables, and a text on what was wrong."""
         contracts = []
         for side in (1, 0):
             folder = self._folder / f"{pair.name}.{side}"
@@ -66,14 +66,14 @@ class TableObserver:
         return observed | {"outcome": "wrong"}, f"got    {got}\nwanted {wanted}"
 
     def observe_all(self, pairs: Iterable[TablePair]) -> Iterator[tuple[TablePair, dict[str, Any], str]]:
-        """``observe`` for many."""
+        """Observe many pairs."""
         for pair in pairs:
             yield pair, *self.observe(pair)
             for side in (0, 1):
                 shutil.rmtree(self._folder / f"{pair.name}.{side}")
 
     def sql(self, *statements: str) -> None:
-        """Run statements."""
+        """Run SQL statements."""
         package = str(Path(__file__).parent)
         self._server.ask("call", package=package, function="tables.sql", order={"statements": statements})
 
@@ -91,13 +91,13 @@ class TableObserver:
 
 
 def read_observed() -> dict[str, Any]:
-    """The table that is kept, by the pairs' names."""
+    """Return the stored observations by the names of the pairs."""
     observed: dict[str, Any] = json.loads(OBSERVED.read_text())
     return observed
 
 
 def main() -> None:
-    """Observes all pairs, or those with a text in their name, and keeps what came out."""
+    """Observe all pairs, or those with a text in their name, and store the outcomes."""
     only = sys.argv[1] if len(sys.argv) > 1 else ""
     observed = read_observed() if OBSERVED.exists() else {}
     with tempfile.TemporaryDirectory() as folder, TableObserver(Path(folder)) as observer:

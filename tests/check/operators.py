@@ -1,4 +1,4 @@
-"""Pairs whose stateful operators are others, or in another order."""
+"""Pairs that add, remove, replace or reorder stateful operators."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _by_long_window(df: DataFrame) -> DataFrame:
     return df.groupBy(F.window(F.window_time("window"), "120 minutes"), "user").agg(F.sum("total").alias("total"))
 
 
-# (user, other) once each, then summed up by user: a's second x is not counted.
+# Each (user, other) counts once, then the amounts are summed by user. So the second x of a is not counted.
 DEDUP_SUM = then(ONCE_EACH, _sum_by_user, mode="update")
 DEDUP_SUM_ROWS: list[tuple[Any, ...]] = [("b", 21), ("c", 13), ("d", 50)]
 pair("op-dedup-in-front", "operator added", BY_USER, DEDUP_SUM, rows=DEDUP_SUM_ROWS)
@@ -84,7 +84,7 @@ def _plain(df: DataFrame) -> DataFrame:
     return df.select("user", "amount")
 
 
-# Nothing has state any more, or something has for the first time.
+# The last operator with state is removed, or the first one is added.
 STATELESS = Query(_plain, lambda before, after: [(event.user, event.amount) for event in after], "append")
 pair("op-all-removed", "operator removed", USERS, STATELESS)
 pair(

@@ -1,8 +1,8 @@
-"""What a pair is: the old query, the changed one, the events before and after, and what a user would call right.
+"""A pair: the old query, the changed one, the events before and after the restart, and the right rows.
 
-``change`` is the kind of the change, one of ``CHANGES``. A pair of kind ``nothing`` or ``harmless`` has to restart
-right: what a checker must not cry wolf at. Unless a pair states its ``rows``, those are right that the new query would
-give if it had run from the beginning (``queries``, ``processors``).
+``change`` is the kind of the change, one of ``CHANGES``. A pair of kind ``nothing`` or ``harmless`` must restart with
+the right rows, so a checker must let it pass. A pair can state its right ``rows``. Otherwise they are the rows of the
+new query as if it had run from the beginning (``queries``, ``processors``).
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ CHANGES = (
 
 @dataclass(frozen=True)
 class Pair:
-    """See the module. Of two things in a tuple the first is the old query's.
+    """A pair, as the module describes it. In each tuple of two the first is for the old query.
 
-    ``unchanged`` are rows that say that the change was ignored, ``effect`` looks for it in the checkpoint; ``pause_s``
-    lies between the old query and the new. Empty ``modes`` are the queries' own.
+    ``unchanged`` has the rows that show that Spark ignored the change. ``effect`` looks for the change in the
+    checkpoint. ``pause_s`` is the time between the old query and the new one. An empty mode means the query's own.
     """
 
     name: str
@@ -115,7 +115,7 @@ class Pair:
     pause_s: float = 0
 
     def right(self) -> Rows:
-        """The rows that are right after the restart."""
+        """Return the rows that are right after the restart."""
         if self.rows is not None:
             return self.rows
         return self.new.right([event for events in self.before for event in events], list(self.after))
@@ -133,12 +133,12 @@ AFTER = (
     Event("d", "y", 50, 6, 28),
     Event("c", "y", 8, 5, 29),
 )
-# A day later: windows, sessions and timers are over.
+# A day later all windows, sessions and timers have ended.
 CLOSING = (*AFTER, Event("z", "z", 0, 0, 1440))
 CLOSING_BOTH = (*AFTER, Event("z", "x", 0, 0, 1440), Event("zz", "y", 0, 0, 1440))
 WITH_NULL = (BEFORE[0], (*BEFORE[1], Event(None, "x", 7, 5, 15)))
 AND_NULL = (*AFTER, Event(None, "y", 9, 8, 26))
-# Of these prices Spark hashes int and bigint to different partitions, of which there are two; of 1 to 7 it does not.
+# Spark hashes these prices to different partitions as int and as bigint. It hashes 1 to 7 to the same partition.
 PRICES = ((Event("a", "x", 10, 8, 0),), (Event("b", "y", 20, 10, 5),))
 SAME_PRICES = (Event("a", "x", 6, 8, 20), Event("b", "y", 7, 10, 21))
 
@@ -153,9 +153,9 @@ UNCHECKED: Conf = {_STORE + "stateSchemaCheck": "false"}
 def pair(
     name: str, change: str, old: Query, new: Query, *, conf: Conf | None = None, now: Conf | None = None, **rest: Any
 ) -> None:
-    """Enters a pair; ``conf`` are the settings of both queries, ``now`` those that the new one has besides.
+    """Enter a pair. ``conf`` has the settings of both queries, and ``now`` more settings of the new one.
 
-    What else a ``Pair`` has goes by its own name.
+    ``rest`` has other fields of ``Pair``.
     """
     assert name not in PAIRS, name
     assert change in CHANGES, change

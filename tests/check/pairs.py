@@ -1,4 +1,4 @@
-"""All pairs, by their names: ``PAIRS``."""
+"""All pairs by their names (``PAIRS``)."""
 
 from __future__ import annotations
 

@@ -17,14 +17,14 @@ SUMS = Variable("sums", "map", (Field("total"),))
 
 
 def tws(name: str, change: str, old: Query, new: Query, both: bool = False, **rest: Any) -> None:
-    """A pair on RocksDB, and with ``both`` under Avro too."""
+    """Enter a pair on RocksDB, and with ``both`` another one in Avro."""
     pair("tws-" + name, change, old, new, conf=ROCKSDB, **rest)
     if both:
         pair(f"tws-{name}-avro", change, old, new, conf=AVRO, **rest)
 
 
 def fields(*chosen: Field) -> Query:
-    """transformWithState with one value of these fields."""
+    """Return a transformWithState query with one value of these fields."""
     return transform(Variable("kept", fields=chosen))
 
 
@@ -58,7 +58,7 @@ tws(
     both=True,
 )
 tws("fields-swapped", "fields swapped", fields(TOTAL, PAID), fields(PAID, TOTAL), both=True)
-# The code stays; the names in the schema change places.
+# The code stays the same, and the names in the schema change places.
 NAMED = (Field("paid", "amount"), Field("total", "price"))
 tws("field-names-swapped", "fields swapped", fields(TOTAL, PAID), fields(*NAMED), both=True)
 tws(
@@ -102,7 +102,7 @@ tws("key-renamed", "key renamed", KEEPS, transform(KEPT, keys=("client",), prepa
 tws("keys-swapped", "keys swapped", transform(KEPT, keys=("user", "other")), transform(KEPT, keys=("other", "user")))
 tws("map-key-another", "function body", transform(SUMS), transform(replace(SUMS, key="user")))
 
-# Times to live. What was written lives as long as was said then.
+# TTLs. An entry keeps the TTL with which it was written.
 DAY, HOUR = replace(KEPT, ttl=DAY_MS), replace(KEPT, ttl=DAY_MS // 24)
 SECOND = replace(KEPT, ttl=1000)
 FORGOTTEN: list[tuple[Any, ...]] = [
@@ -159,11 +159,11 @@ tws(
     transform(KEPT, time_mode="EventTime", delay=60),
 )
 tws("time-mode-to-none", "time mode", transform(KEPT, time_mode="EventTime", delay=60), KEEPS)
-# Those before the restart have no timer, but a, b and c come again after it.
+# Keys from before the restart have no timer, but a, b and c get new events after it.
 tws("timers-added", "timers", transform(KEPT, time_mode="EventTime", delay=0), ALARM, after=CLOSING)
 tws("timers-removed", "timers", ALARM, transform(KEPT, time_mode="EventTime", delay=0), after=CLOSING)
 tws("timers-later", "timers", ALARM, transform(KEPT, timer=120, delay=0), after=CLOSING)
-# A timer goes off when the old query said: at minute 65 for b, at 72 for c.
+# A timer fires at the time that the old query set: at minute 65 for b, at 72 for c.
 ONE = (Event("a", "x", 20, 7, 100),)
 A_SEEN: list[tuple[Any, ...]] = [("a", "seen", "60,3")]
 B_AND_C_OVER: list[tuple[Any, ...]] = [*A_SEEN, ("b", "over", "20,1"), ("c", "over", "5,1")]
@@ -209,7 +209,7 @@ LONGER = pandas(TOTAL, N, timeout="EventTimeTimeout", minutes=120, delay=0)
 pair("pandas-timeout-longer-passed", "timeout", TIMED, LONGER, after=ONE, rows=A_SEEN, unchanged=B_AND_C_OVER)
 BY_CLOCK = pandas(TOTAL, N, timeout="ProcessingTimeTimeout")
 pair("pandas-timeout-to-processing", "timeout", TIMED, BY_CLOCK)
-# The state's timeouts are moments of the events, long past by the clock.
+# The timeouts in the state are event times, long past by the clock.
 pair("pandas-timeout-to-processing-passed", "timeout", TIMED, BY_CLOCK, after=ONE, rows=A_SEEN)
 pair("pandas-timeout-from-processing", "timeout", BY_CLOCK, TIMED, after=CLOSING)
 pair("pandas-body", "function body", STEPS, pandas(TOTAL, N, factor=2))

@@ -1,7 +1,7 @@
 """Queries whose state is kept by Python code: transformWithState (row by row, from 4.1 on) and applyInPandasWithState.
 
-What the code keeps is given as data, so that a change is a change of that data alone. All that runs on a worker is
-defined within a factory: a worker gets it by value and cannot import this module.
+The state that the code keeps is given as data, so that a change is only a change of that data. All code that runs on a
+worker is defined within a factory: a worker gets it by value and cannot import this module.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-# Else a number.
+# Other types are held as numbers.
 _HELD_AS = {
     "string": "string",
     "double": "double",
@@ -30,7 +30,7 @@ DAY_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True)
 class Field:
-    """A field of the state: it sums up a column, or (``n``) counts. ``fresh``: it begins empty at the restart."""
+    """A field of the state that sums up a column, or counts (``n``). A ``fresh`` field begins empty at the restart."""
 
     name: str
     of: str = "amount"
@@ -38,7 +38,7 @@ class Field:
     fresh: bool = False
 
     def step(self, event: Event) -> int:
-        """What an event adds to it."""
+        """Return the number that an event adds to the field."""
         return 1 if self.of == "n" else int(getattr(event, self.of))
 
 
@@ -46,7 +46,7 @@ class Field:
 class Variable:
     """A state variable: a ``value`` of fields, a ``list`` of amounts, or a ``map`` from ``key`` to the amounts' sum.
 
-    ``ttl`` in milliseconds. ``fresh``: it begins empty at the restart.
+    ``ttl`` is in milliseconds. A ``fresh`` variable begins empty at the restart.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Variable:
     key: str = "other"
 
     def told(self, before: list[Event], after: list[Event]) -> str:
-        """What it holds after these events."""
+        """Return the content of the variable after these events, as text."""
         events = after if self.fresh else before + after
         if self.kind == "list":
             return ",".join(str(event.amount) for event in events)
@@ -73,7 +73,7 @@ class Variable:
 
 
 def _steps(fields: Sequence[Field]) -> list[tuple[str, str]]:
-    """What code has to know of fields: what each sums up, and what it is to Python."""
+    """Return for each field the column that it sums up and its kind in Python."""
     return [(field.of, _HELD_AS.get(field.type, "number")) for field in fields]
 
 
@@ -88,12 +88,12 @@ def transform(
     factor: int = 1,
     prepare: dict[str, str] | None = None,
 ) -> Query:
-    """transformWithState: a row per key and batch, with what each variable holds.
+    """Return a transformWithState query that emits the content of each variable, in a row per key and batch.
 
-    ``timer``: in event time, so many minutes behind each event; the row it gives says ``over``.
-    ``factor`` stands for the body of the code: what the first field of a value is multiplied with when told.
+    A ``timer`` in event time fires so many minutes after each event and emits a row with ``over``. ``factor`` stands
+    for the body of the code: the first field of a value is multiplied by it in the output.
     """
-    # What is said to Spark of the variables is for ``init``, and what is done with them for the rest, as in real code.
+    # As in real code, only ``init`` knows the schemas of the variables, and only the rest knows how to use them.
     declared = [(v.name, v.kind, [(f.name, f.type) for f in v.fields], v.ttl) for v in variables]
     order = sorted(range(len(variables)), key=lambda place: variables[place].name)
     kept = [(variables[place].kind, _steps(variables[place].fields), variables[place].key) for place in order]
@@ -214,10 +214,10 @@ def pandas(
     factor: int = 1,
     name: str = "step",
 ) -> Query:
-    """applyInPandasWithState: a row per key and batch with its fields, and one at a timeout in event time.
+    """Return an applyInPandasWithState query that emits a row per key and batch, and one at a timeout in event time.
 
-    The timeout is so many ``minutes`` behind the last event, and forgets the fields. ``factor`` stands for the body of
-    the code, as in ``transform``.
+    The timeout comes so many ``minutes`` after the last event, and removes the fields. ``factor`` represents the body
+    of the code, as in ``transform``.
     """
     kept = _steps(fields)
 

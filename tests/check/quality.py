@@ -1,11 +1,11 @@
-"""How good the checker is: its verdict on every pair, against what real Spark was seen to do.
+"""The quality of the checker: its verdict on every pair, compared with the observations of real Spark.
 
-    python -m tests.check.quality contracts DIR      make the contracts of all pairs with real Spark, and keep them here
-    python -m tests.check.quality                    the verdicts, a line for each pair, and the figures
-    python -m tests.check.quality document           the table of docs/checks.md
+    python -m tests.check.quality contracts DIR      make the contracts of all pairs with real Spark, and store them
+    python -m tests.check.quality                    print the verdicts, a line for each pair, and the figures
+    python -m tests.check.quality document           write the tables of docs/checks.md and docs/check-pairs.md
 
-``contracts.json.gz`` has the contracts of both queries of every pair, so that the verdicts need no Spark. ``DIR`` keeps
-them while they are made; what is there is not made again.
+``contracts.json.gz`` has the contracts of both queries of every pair, so that the verdicts need no Spark. ``DIR`` holds
+contracts while they are made. A contract that is there is not made again.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ttlsnap.check import CheckReport, Verdict, check
+from ttlsnap.check.outcomes import INSTEAD_OF_ADDING, INSTEAD_OF_REMOVING, OUTCOMES, Outcome
 from ttlsnap.check.rules import RULES
 from ttlsnap.contract import Contract, contract_of_checkpoint, parse_contract
 from ttlsnap.errors import TtlsnapError
@@ -35,13 +36,14 @@ from .queries import EVENTS
 from .tables import TABLE_PAIRS
 
 KEPT = Path(__file__).parent / "contracts.json.gz"
-PAGE = Path(__file__).parents[2] / "docs" / "checks.md"
+_DOCS = Path(__file__).parents[2] / "docs"
+RULES_PAGE, PAIRS_PAGE = _DOCS / "checks.md", _DOCS / "check-pairs.md"
 _BASICS = {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A pair with what Spark did and what the checker says; ``report`` is None where Spark does not plan a query."""
+    """A pair with Spark's outcome and the checker's verdict. ``report`` is None if Spark does not plan a query."""
 
     name: str
     seen: dict[str, Any]
@@ -50,24 +52,24 @@ class Judged:
 
     @property
     def works(self) -> bool:
-        """Whether the old state goes on as it was."""
+        """Return whether Spark resumes from the old state with the right rows."""
         return bool(self.seen["outcome"] == "right")
 
     @property
     def breaks(self) -> bool:
-        """Whether Spark refuses it, or goes on with wrong results."""
+        """Return whether Spark refuses to resume, or resumes with wrong rows."""
         return self.seen["outcome"] in ("wrong", "refused")
 
     @property
     def spark(self) -> str:
-        """What Spark did, in words."""
+        """Return Spark's outcome as text."""
         error = self.seen.get("error")
         where = self.seen.get("where", "batch")
         return f"{self.seen['outcome']} ({error}, {where})" if error else str(self.seen["outcome"])
 
     @property
     def codes(self) -> str:
-        """The rules that fitted."""
+        """Return the codes of the findings as text."""
         if self.report is None:
             return "no contract"
         return ", ".join(dict.fromkeys(finding.code for finding in self.report.findings)) or "none"
@@ -75,7 +77,7 @@ class Judged:
 
 @cache
 def judged() -> tuple[Judged, ...]:
-    """Every pair."""
+    """Return all pairs with their verdicts."""
     return tuple(_judged())
 
 
@@ -90,7 +92,7 @@ def _judged() -> Iterator[Judged]:
             report = check(old, new)
             yield Judged(name, seen, report.verdict, report)
     for name, seen in observe_tables.read_observed().items():
-        if not TABLE_PAIRS[name].settings:  # these show that what a finding says to set is right
+        if not TABLE_PAIRS[name].settings:  # pairs with settings only test the advice of findings
             report = check(*(parse_contract(json.dumps(document), name) for document in seen["contracts"]))
             yield Judged(name, seen, report.verdict, report)
 
@@ -104,7 +106,7 @@ def _read(document: Any, key: str) -> Contract | str:
 
 
 def figures() -> dict[str, int]:
-    """The counts that the quality is stated in."""
+    """Return the counts that measure the quality."""
     pairs = judged()
     works = [one for one in pairs if one.works]
     return {
@@ -118,7 +120,7 @@ def figures() -> dict[str, int]:
 
 
 def table() -> str:
-    """The pairs as a table for the docs."""
+    """Return the pairs as a table for the docs."""
     lines = ["| " + " | ".join(f"{name}: {count}" for name, count in figures().items()) + " |"]
     lines += [
         "|" + "---|" * len(figures()),
@@ -133,36 +135,54 @@ def table() -> str:
 
 
 def rules() -> str:
-    """The rules, each with what its findings say and the pairs that it fitted."""
+    """Return the rules, each with its cases and the pairs that it matches."""
     sections = []
     for rule in RULES.values():
-        found = [
-            (one, f) for one in judged() if one.report is not None for f in one.report.findings if f.code == rule.code
-        ]
         lines = [f"### `{rule.code}`", "", f"{rule.title[0].upper()}{rule.title[1:]}. {rule.why}", ""]
-        for name in ("verdict", "spark", "fix"):
-            told = dict.fromkeys(str(getattr(finding, name)) for _, finding in found if getattr(finding, name))
-            what = {"verdict": "Verdict", "spark": "Spark", "fix": "What to do"}[name]
-            lines += [f"* {what}: {'; or '.join(told)}"] if told else []
-        names = dict.fromkeys(f"`{one.name}`" for one, _ in found)
+        lines += ["| verdict | message | Spark | what to do |", "|---|---|---|---|"]
+        cases = (case for outcome in OUTCOMES if (case := _shown(outcome, rule.code)) is not None)
+        lines += dict.fromkeys(cases)
+        matching = [one for one in judged() if one.report and any(f.code == rule.code for f in one.report.findings)]
+        names = [f"`{one.name}`" for one in matching]
         if names:
-            lines.append(f"* Pairs: {', '.join(list(names)[:6])}{' and others' if len(names) > 6 else ''}")
-        sections.append("\n".join(lines).rstrip())
+            more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+            lines += ["", f"Pairs: {', '.join(names[:6])}{more}"]
+        sections.append("\n".join(lines))
     return "\n\n".join(sections)
 
 
-def page() -> str:
-    """``docs/checks.md`` with the table and the rules as they are now."""
-    text = PAGE.read_text()
-    for name, filling in (("pairs", table()), ("rules", rules())):
+class _Words(dict[str, str]):
+    """The words for a template. Those that differ from finding to finding are their names in capitals."""
+
+    def __missing__(self, name: str) -> str:
+        return name.upper()
+
+
+def _shown(outcome: Outcome, code: str) -> str | None:
+    """Return a case as a row of the table, or None if it belongs to another rule."""
+    side = code.partition("-")[0].removesuffix("s")
+    side = side if side in ("key", "value") else "other"
+    instead = {"value-added": INSTEAD_OF_ADDING, "value-removed": INSTEAD_OF_REMOVING}.get(code, "")
+    words = _Words(side=side, SIDE=side.upper(), instead=instead)
+    case = outcome.fill(words)
+    if case.code != code:
+        return None
+    cells = (f"`{case.verdict.value}`", case.message, case.spark, case.fix)
+    return "| " + " | ".join(cells).replace("*", "\\*").rstrip() + " |"
+
+
+def pages() -> dict[Path, str]:
+    """Return the pages with the current rules and pairs."""
+    made = {}
+    for path, name, filling in ((RULES_PAGE, "rules", rules()), (PAIRS_PAGE, "pairs", table())):
         begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-        head, _, rest = text.partition(begin)
-        text = f"{head}{begin}\n{filling}\n{end}{rest.partition(end)[2]}"
-    return text
+        head, _, rest = path.read_text().partition(begin)
+        made[path] = f"{head}{begin}\n{filling}\n{end}{rest.partition(end)[2]}"
+    return made
 
 
 def make(folder: Path) -> None:
-    """Make the contracts that are not in ``folder`` yet, and keep those of all pairs."""
+    """Make the contracts that are not in ``folder`` yet, and store those of all pairs."""
     folder.mkdir(parents=True, exist_ok=True)
     spark = cache(_session)
     made: dict[Any, Path] = {}
@@ -173,7 +193,7 @@ def make(folder: Path) -> None:
             pairs[name] = []
             for side in (0, 1):
                 query, settings = (pair.old, pair.new)[side], sorted(pair.settings[side].items())
-                # Plans of two versions are not compared: checkpoints tell as much.
+                # Plans of two versions are not comparable, so these contracts come from checkpoints.
                 versions = None if pair.versions == (NEWEST, NEWEST) else pair.versions[side]
                 same = (query.build, pair.modes[side] or query.mode, str(settings), versions)
                 path = made.setdefault(same, folder / f"{name}.{('old', 'new')[side]}.json")
@@ -192,7 +212,7 @@ def make(folder: Path) -> None:
 
 
 def document_of(pair: Pair, side: int, spark: Any) -> Any:
-    """The contract of a pair's old or new query; what Spark says instead where it does not plan it."""
+    """Return the contract of a pair's old or new query, or the error if Spark does not plan it."""
     from ttlsnap.contract.of_query import contract_of_query
 
     query = (pair.old, pair.new)[side]
@@ -206,7 +226,7 @@ def document_of(pair: Pair, side: int, spark: Any) -> Any:
 
 
 def recorded(pair: Pair, side: int, observer: Observer) -> Any:
-    """The contract of a checkpoint of a pair's old or new query, by the Spark that the pair has for it."""
+    """Return the contract of a checkpoint of a pair's old or new query, written by that query's Spark version."""
     try:
         return contract_of_checkpoint(str(observer.checkpoint_of(pair, side))).to_json()
     except JudgeError as error:
@@ -227,7 +247,8 @@ def main() -> None:
         case ["contracts", folder]:
             make(Path(folder))
         case ["document"]:
-            PAGE.write_text(page())
+            for path, text in pages().items():
+                path.write_text(text)
         case []:
             for one in judged():
                 fine = one.verdict is Verdict.AS_IS

@@ -1,12 +1,11 @@
-"""Streaming queries by the parts that a change can touch, each with a twin in plain Python that says what is right.
+"""Streaming queries built from parts that a change can touch, each with a model in plain Python.
 
-A factory gives a ``Query``: ``build`` makes a stateful streaming DataFrame of the streaming ``EVENTS``, ``right``
-foretells the rows of the query for the events after a restart, if nothing of those before it is forgotten or taken for
-something else. ``right`` knows nothing of Spark. Rows are tuples in the order of the columns; a timestamp is its minute
-since ``START``.
+A factory returns a ``Query``. ``build`` makes a stateful streaming DataFrame from the streaming ``EVENTS``. ``right``
+predicts the rows for the events after a restart, if Spark neither loses nor misreads earlier state. ``right`` knows
+nothing of Spark. Rows are tuples in the order of the columns. A timestamp is given in minutes since ``START``.
 
-A column is given as SQL, an aggregate as a function and a column (``sum amount``); ``_OF`` and ``_FUNCTIONS`` say what
-these are of events.
+A column is given as SQL, and an aggregate as a function and a column (``sum amount``). ``_OF`` and ``_FUNCTIONS``
+compute them from events.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ START = datetime(2026, 1, 1)
 
 @dataclass(frozen=True)
 class Event:
-    """One input row; ``minute`` is its timestamp's distance from ``START``."""
+    """One input row. ``minute`` is the distance of its timestamp from ``START``."""
 
     user: str | None
     other: str | None
@@ -39,12 +38,12 @@ class Event:
     minute: int
 
     def row(self) -> dict[str, Any]:
-        """As the source's JSON has it."""
+        """Return the row as it is in the JSON of the source."""
         ts = (START + timedelta(minutes=self.minute)).isoformat() + "Z"
         return {"user": self.user, "other": self.other, "amount": self.amount, "price": self.price, "ts": ts}
 
 
-# Start, end, and what lies between.
+# Each span is a start, an end, and the events between them.
 Spans = Callable[[list[Event]], list[tuple[int, int, list[Event]]]]
 Right = Callable[[list[Event], list[Event]], Rows]
 
@@ -55,7 +54,7 @@ def _unstated(before: list[Event], after: list[Event]) -> Rows:
 
 @dataclass(frozen=True)
 class Query:
-    """A query and what is right of it; ``once`` if it never ends by itself, and has to be run batch by batch."""
+    """A query and its model. With ``once`` it never ends by itself, and is run batch by batch."""
 
     build: Callable[[DataFrame], DataFrame]
     right: Right = _unstated
@@ -106,11 +105,11 @@ def aggregate(
     mode: str = "update",
     hours: bool = False,
 ) -> Query:
-    """Values by keys, or by keys and windows (length and slide) or sessions (gap), all in minutes.
+    """Return a query of values by keys, or by keys and windows (length and slide) or sessions (gap), in minutes.
 
-    ``prepare`` are columns made before; with ``hours`` a window's length is given in these; a key may be
-    ``COLUMN as ALIAS``. In append mode those windows and sessions are right that the watermark has closed after the
-    last event, but not before the first one after the restart.
+    ``prepare`` has columns that are computed first. With ``hours`` the length of a window is written in hours. A key
+    may be ``COLUMN as ALIAS``. In append mode ``right`` returns the windows and sessions that the events after the
+    restart close.
     """
     made = prepare or {}
 
@@ -195,7 +194,7 @@ def dedup(
     within: bool = False,
     shown: Sequence[str] = ("user", "other", "amount"),
 ) -> Query:
-    """The first row of each key; for ever, or (``within``) until the watermark passes its time and ``delay``."""
+    """Return a query of the first row of each key, for ever or (``within``) until the watermark passes time + delay."""
     made = prepare or {}
 
     def build(df: DataFrame) -> DataFrame:
@@ -212,7 +211,7 @@ def dedup(
         def key_of(event: Event) -> tuple[Any, ...]:
             return tuple(_column(column, event, made) for column in columns)
 
-        # A key's time is up once the watermark (set by the last batch before) passed its first event's and the delay.
+        # A key has expired once the watermark of the last batch has passed the key's first event plus the delay.
         watermark = max((event.minute for event in before), default=0) - (delay or 0)
         first = {key_of(event): event for event in reversed(before)}
         seen = {key for key, event in first.items() if not (within and event.minute + (delay or 0) <= watermark)}
@@ -239,11 +238,11 @@ def join(
     whole: bool = False,
     delays: tuple[int, int] | None = None,
 ) -> Query:
-    """Events whose ``other`` is x joined with those where it is y on ``keys``, with these columns of each side.
+    """Return a join of the events whose ``other`` is x with those where it is y, with these columns of each side.
 
-    ``within``: no further apart than so many minutes; ``delays``: the watermark's of each side; ``turned``: the
-    condition is written the other way round, which is the same; ``whole``: the left side is not projected, so that its
-    state has all columns, as the source or a filter gives them. The twin is for inner joins alone.
+    ``within`` is the largest distance in minutes, and ``delays`` has the watermark delay of each side. ``turned``
+    writes the same condition with its sides swapped. With ``whole`` the left side is not projected, so that its state
+    has all columns. Only inner joins have a model.
     """
     made = prepare or {}
     pairs = list(keys)
@@ -291,7 +290,7 @@ def join(
 
 
 def chain(*keys: Sequence[str]) -> Query:
-    """A deduplication by the first columns, behind it one by the next, and so on."""
+    """Return a chain of deduplications: by the first columns, then by the next, and so on."""
 
     def build(df: DataFrame) -> DataFrame:
         for columns in keys:
@@ -311,7 +310,7 @@ def chain(*keys: Sequence[str]) -> Query:
 
 
 def first_rows(limit: int) -> Query:
-    """The first rows of all, as many as the limit."""
+    """Return a query of the first ``limit`` rows of the stream."""
 
     def right(before: list[Event], after: list[Event]) -> Rows:
         return [(event.user, event.amount) for event in (before + after)[len(before) : max(limit, len(before))]]
@@ -320,7 +319,7 @@ def first_rows(limit: int) -> Query:
 
 
 def then(first: Query, build: Callable[[DataFrame], DataFrame], right: Right = _unstated, mode: str = "") -> Query:
-    """A query, and more behind it; whoever adds that says what is right."""
+    """Return a query with another step behind it. ``right`` is the model of the whole."""
     return Query(lambda df: build(first.build(df)), right, mode or first.mode, first.once)
 
 

@@ -30,7 +30,7 @@ CHANGELOG, FORMAT = ROCKS + "changelogCheckpointing.enabled", STORE + "checkpoin
 def changed(
     name: str, change: str, query: Query, setting: str, old: str, new: str, conf: Conf | None = None, **rest: Any
 ) -> None:
-    """A setting that Spark writes into the offset log, which is asked whether it took effect."""
+    """Enter a pair for a setting that Spark writes to the offset log, which shows whether it took effect."""
     rest.setdefault("effect", pinned(setting, new))
     pair("set-" + name, change, query, query, conf={**(conf or {}), setting: old}, now={setting: new}, **rest)
 
@@ -80,7 +80,7 @@ changed(
     rows=[(20, 30), (1, 20), (5, 8)],
 )
 
-# These stand in no log; the files say it.
+# No log records these settings, but the state files show some of them.
 changed("changelog-on", "changelog", BY_USER, CHANGELOG, "false", "true", ROCKSDB, effect=written(".changelog"))
 changed("changelog-off", "changelog", BY_USER, CHANGELOG, "true", "false", ROCKSDB, effect=written(".zip"))
 changed("changelog-off-transform", "changelog", KEEPS, CHANGELOG, "true", "false", ROCKSDB, effect=written(".zip"))

@@ -1,9 +1,9 @@
-"""Pairs of streams that keep a Delta table up to date: the old one, the changed one, and what a user would call right.
+"""Pairs of streams that keep a Delta table up to date: the old stream, the changed one, and the right rows.
 
 A stream merges, batch by batch, the last event of each key into the table, and updates or inserts all columns. It
-makes the table if there is none. ``before`` is merged by the old stream, ``after`` by the new one on the old one's
-table. What is right is, for each key that the new stream has seen, its row, and for all others what the old one has
-left in the columns that both have, with null in new ones.
+creates the table if there is none. The old stream merges ``before``, and the new one merges ``after`` into the same
+table. A key that the new stream has seen has the new stream's row. Any other key keeps the columns that both streams
+have, with null in new ones.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from typing import Any
 from .pair import AFTER, BEFORE, Conf
 from .queries import EVENTS, Event
 
-# The new stream has nothing of e.
+# The new stream has no event of e.
 KEPT = (*BEFORE, (Event("e", "z", 6, 6, 13),))
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its type, the name of what it takes of an event, and what else its definition says."""
+    """A column: its type, the field of an event that it takes (``of``), and the rest of its definition."""
 
     type: str
     of: str
     rest: str = ""
 
     def value(self, event: Event) -> Any:
-        """What it has of an event, as JSON has it."""
+        """Return the column's value for an event, as in JSON."""
         found = getattr(event, self.of)
         return found if found is None else str(found) if self.type == "string" else found
 
 
 @dataclass(frozen=True)
 class Table:
-    """A stream's table; ``clauses`` stand behind its columns where it is made, ``key`` is what is merged by."""
+    """The table of a stream. ``clauses`` follow the columns in its DDL, and ``key`` has the columns of the merge."""
 
     columns: Mapping[str, Column]
     key: tuple[str, ...] = ("user",)
@@ -43,7 +43,7 @@ class Table:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def ddl(self, path: str) -> str:
-        """The statement that makes it."""
+        """Return the statement that creates the table."""
         columns = ", ".join(f"{name} {column.type} {column.rest}".strip() for name, column in self.columns.items())
         properties = ", ".join(f"'{name}' = '{value}'" for name, value in self.properties.items())
         text = f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({columns}) USING delta {self.clauses}"
@@ -52,7 +52,10 @@ class Table:
 
 @dataclass(frozen=True)
 class TablePair:
-    """See the module. ``settings`` are the new stream's, ``same`` old names of renamed columns by their new ones."""
+    """A pair, as the module describes it.
+
+    ``settings`` are those of the new stream. ``same`` maps the new name of a renamed column to its old name.
+    """
 
     name: str
     change: str
@@ -64,7 +67,7 @@ class TablePair:
     same: Mapping[str, str] = field(default_factory=dict)
 
     def right(self) -> list[list[Any]]:
-        """The rows that are right in the new stream's columns, by its key."""
+        """Return the right rows, in the columns of the new stream."""
         rows: dict[Any, dict[str, Any]] = {}
         for table, events in ((self.old, [event for batch in self.before for event in batch]), (self.new, self.after)):
             for event in events:
@@ -81,7 +84,7 @@ def _pair(name: str, change: str, old: Table, new: Table, **rest: Any) -> None:
 
 
 def _table(*columns: tuple[str, str], **rest: Any) -> Table:
-    """A table of these columns, each with its type, of the events' fields of the same names."""
+    """Return a table with these columns, each with a type and filled from the event's field of the same name."""
     return Table({name: Column(type_, name) for name, type_ in columns}, **rest)
 
 
@@ -91,7 +94,7 @@ EVOLVES = {"spark.databricks.delta.schema.autoMerge.enabled": "true"}
 
 
 def with_properties(**properties: str) -> Table:
-    """The plain table with properties; a double underscore stands for a dot."""
+    """Return the plain table with properties. A double underscore means a dot."""
     return _table(USER, OTHER, AMOUNT, properties={f"delta.{n.replace('__', '.')}": v for n, v in properties.items()})
 
 
@@ -129,7 +132,7 @@ WITHOUT = (*AFTER[:-1], Event("c", None, 8, 5, 29))
 _pair("table-now-required", "column nullability", PLAIN, REQUIRED)
 _pair("table-now-nullable", "column nullability", REQUIRED, PLAIN)
 _pair("table-now-nullable-nulls", "column nullability", REQUIRED, PLAIN, after=WITHOUT)
-# Of what c has done, the plain table keeps the last alone.
+# The plain table keeps only the last event of c.
 TWICE = (*KEPT, (Event("c", "z", 6, 6, 14),))
 BOTH = _table(USER, OTHER, AMOUNT, key=("user", "other"))
 _pair("table-key-added", "key added", PLAIN, BOTH, before=TWICE)
@@ -154,7 +157,7 @@ _pair("table-constraint-old", "constraint", CHECKED, PLAIN, before=BEFORE[:1])
 
 
 def merge(spark: Any, pair: str, side: int, source: str, path: str, checkpoint: str) -> dict[str, Any]:
-    """Runs one side of a pair over all that the source has left; the table's rows, or what it was refused with."""
+    """Run one side of a pair over the rest of the source. Return the table's rows, or the error."""
     from .attempts import refusal
 
     asked = TABLE_PAIRS[pair]
@@ -191,6 +194,6 @@ def merge(spark: Any, pair: str, side: int, source: str, path: str, checkpoint: 
 
 
 def sql(spark: Any, statements: list[str]) -> None:
-    """Runs statements one after the other."""
+    """Run statements one after the other."""
     for statement in statements:
         spark.sql(statement)

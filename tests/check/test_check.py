@@ -1,4 +1,4 @@
-"""What check finds in two contracts, where the pairs do not show it: settings, versions, checkpoints, renames."""
+"""Findings of ``check`` that no pair covers: settings, versions, checkpoints, renames."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ttlsnap.check import CheckReport, Verdict, check
-from ttlsnap.check.collecting import version
+from ttlsnap.check.comparison import parse_version
 from ttlsnap.check.rules import RULES
 from ttlsnap.contract import Contract, contract_of_checkpoint, parse_contract
 from ttlsnap.errors import UsageError
@@ -22,7 +22,7 @@ ALL = sorted(path.name for path in SAMPLES.iterdir() if (path / "state").is_dir(
 
 
 def contract(name: str, edit: Edit | None = None) -> Contract:
-    """The contract of a sample, changed."""
+    """Return the contract of a sample, changed by ``edit``."""
     document = json.loads(contract_of_checkpoint(str(SAMPLES / name)).dumps())
     if edit is not None:
         edit(document)
@@ -49,7 +49,7 @@ def named(document: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_checkpoint_restores_from_itself(name: str) -> None:
+def test_a_checkpoint_is_compatible_with_itself(name: str) -> None:
     report = check(contract(name), contract(name), direction="full")
     assert report.findings == ()
     assert report.verdict is Verdict.AS_IS
@@ -86,7 +86,7 @@ CONF = "spark.sql.streaming.stateStore."
         (lambda d: state(d)["key"][0].update(nullable=False), {"key-nullability": "unknown"}),
     ],
 )
-def test_what_is_found_in_an_aggregation(edit: Edit, wanted: dict[str, str]) -> None:
+def test_each_change_of_an_aggregation_has_its_finding(edit: Edit, wanted: dict[str, str]) -> None:
     report = found("rocksdb-4.2", edit)
     assert codes(report) == wanted
     for finding in report.findings:
@@ -112,11 +112,11 @@ def test_what_is_found_in_an_aggregation(edit: Edit, wanted: dict[str, str]) -> 
         (lambda d: d["operators"][0].update(output_mode="Append"), {"output-mode": "incompatible"}),
     ],
 )
-def test_what_is_found_in_transform_with_state(edit: Edit, wanted: dict[str, str]) -> None:
+def test_each_change_of_a_processor_has_its_finding(edit: Edit, wanted: dict[str, str]) -> None:
     assert codes(found("visits-4.2", edit)) == wanted
 
 
-def test_a_rename_by_the_users_word() -> None:
+def test_a_declared_rename_of_a_key_is_not_a_finding() -> None:
     def edit(document: dict[str, Any]) -> None:
         state(document)["key"][0]["name"] = "user"
 
@@ -126,7 +126,7 @@ def test_a_rename_by_the_users_word() -> None:
     assert codes(found("rocksdb-4.2", edit, renamed={old: "other"})) == {"key-renamed": "unknown"}
 
 
-def test_directions() -> None:
+def test_each_direction_has_its_own_findings() -> None:
     def edit(document: dict[str, Any]) -> None:
         state(document)["value"].append(dict(state(document)["value"][0], name="more"))
 
@@ -139,7 +139,7 @@ def test_directions() -> None:
         found("rocksdb-4.2", edit, direction="sideways")
 
 
-def test_what_an_older_spark_does_not_know() -> None:
+def test_a_downgrade_from_row_checksums_is_incompatible() -> None:
     old = contract("agg-rowchecksum-deletes-4.2")
     report = check(old, contract("agg-rowchecksum-deletes-4.2", lambda d: d.update(spark="4.1.1")))
     assert codes(report) == {"spark-downgraded": "incompatible"}
@@ -150,17 +150,17 @@ def test_what_an_older_spark_does_not_know() -> None:
     ("text", "wanted"),
     [("4.2.0", (4, 2)), (">=4.0,<4.2", (4, 0)), (">=4.2", (4, 2)), ("<4.0", (3, 5))],
 )
-def test_versions(text: str, wanted: tuple[int, int]) -> None:
-    assert version(text) == wanted
+def test_version_of_a_range_is_its_lowest(text: str, wanted: tuple[int, int]) -> None:
+    assert parse_version(text) == wanted
 
 
-def test_a_checkpoint_against_its_query_says_what_is_not_seen() -> None:
+def test_two_contracts_of_queries_leave_nothing_unseen() -> None:
     one = next(one for one in judged() if one.name == "nothing-agg")
     assert one.report is not None
     assert one.report.unseen == ()
 
 
-def test_the_worst_is_the_verdict() -> None:
+def test_the_verdict_is_the_worst_of_the_findings() -> None:
     def edit(document: dict[str, Any]) -> None:
         document["sources"] = 2
         document["changelog"] = True

@@ -1,7 +1,7 @@
 """The examples for build servers: they are YAML, call commands that exist, and do what their comments say.
 
-Their shell is run in a repository of its own, with the real ``ttlsnap check``; ``ttlsnap contract`` of a query would
-need a JVM, so its options are parsed by the real command and a contract that was made before is put where it is wanted.
+Their shell code runs in a repository of its own, with the real ``ttlsnap check``. ``ttlsnap contract`` of a query would
+need a JVM. So the real command only parses its options, and a contract made before is copied to the output.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ exec "$PYTHON" -c 'from ttlsnap.cli import main; main()' "$@"
 
 
 class Repository:
-    """A clone with one contract in it, which a branch changes."""
+    """A clone with one contract, which a branch changes."""
 
     def __init__(self, folder: Path) -> None:
         self.origin, self.root, self.log = folder / "origin", folder / "clone", folder / "log"
@@ -76,13 +76,13 @@ class Repository:
 
     @staticmethod
     def text(*, without: int = 0) -> str:
-        """The contract, without so many columns of its value."""
+        """Return the contract without the first columns of its value."""
         contract: dict[str, Any] = contract_of_checkpoint(str(SAMPLES / "agg-deltas-lz4-4.2")).to_json()
         del contract["operators"][0]["stores"][0]["states"][0]["value"][:without]
         return json.dumps(contract, indent=2) + "\n"
 
     def change(self, *, to: str, committed: bool = True) -> None:
-        """The query now makes this contract; whoever changed it has committed it, or has not."""
+        """Change the contract that the query makes, and commit it if asked to."""
         self.made.write_text(to)
         if committed:
             self.contract.write_text(to)
@@ -93,7 +93,7 @@ class Repository:
         return subprocess.run(command, cwd=self.root, env=whole, capture_output=True, text=True, check=False)
 
     def contract_options(self) -> dict[str, Any]:
-        """What ``ttlsnap contract`` was called with, parsed by the command itself."""
+        """Return the options of the call of ``ttlsnap contract``, parsed by the command itself."""
         group: Any = typer.main.get_command(app)
         _, *arguments = self.log.read_text().splitlines()
         parsed: dict[str, Any] = group.commands["contract"].make_context("contract", arguments).params
@@ -113,7 +113,7 @@ def example(name: str) -> Any:
 
 
 class Runner:
-    """Runs the steps of a composite action as GitHub does, as far as this one needs it."""
+    """A runner of the steps of a composite action, with as much of GitHub as this action needs."""
 
     def __init__(self, repository: Repository, **given: str) -> None:
         self.repository, self.action = repository, example("github-action/action.yml")
@@ -125,7 +125,7 @@ class Runner:
         self.output, self.summary = self.temp / "output", self.temp / "summary"
 
     def run(self) -> tuple[dict[str, int], str]:
-        """The exit codes of the steps that ran, by name, and all that was printed."""
+        """Run the steps. Return the exit codes of those that ran, by name, and the whole output."""
         codes: dict[str, int] = {}
         printed = ""
         for step in self.action["runs"]["steps"]:
@@ -158,7 +158,7 @@ def action(repository: Repository, contract: str = "jobs/a.state.json", **given:
     return Runner(repository, query="jobs.sessions:build", contract=contract, **given)
 
 
-def test_the_action_passes_what_has_not_changed(repository: Repository) -> None:
+def test_the_action_passes_an_unchanged_contract(repository: Repository) -> None:
     repository.change(to=repository.text())
     runner = action(
         repository, schema="jobs/events.ddl\nusers=jobs/users.ddl\n", conf="spark.sql.shuffle.partitions=64"
@@ -189,14 +189,14 @@ def test_the_action_compares_with_the_base_and_annotates_the_contract(repository
     assert outputs["junit"] == str(runner.temp / "ttlsnap-check.xml")
 
 
-def test_the_action_wants_the_contract_committed_as_it_is(repository: Repository) -> None:
+def test_the_action_fails_on_an_uncommitted_contract(repository: Repository) -> None:
     repository.change(to=repository.text() + "\n", committed=False)
     codes, printed = action(repository).run()
     assert (codes["Check"], codes["The committed contract is that of the query"]) == (0, 1)
     assert "::error::jobs/a.state.json is not that of the query" in printed
 
 
-def test_the_action_has_nothing_to_compare_a_new_contract_with(repository: Repository) -> None:
+def test_the_action_does_not_check_a_new_contract(repository: Repository) -> None:
     repository.change(to=repository.text())
     codes, printed = action(repository, contract="jobs/b.state.json").run()
     assert "Check" not in codes
@@ -204,7 +204,7 @@ def test_the_action_has_nothing_to_compare_a_new_contract_with(repository: Repos
     assert codes["The committed contract is that of the query"] == 1, "it is not committed yet"
 
 
-def test_the_action_does_not_pass_without_a_base(repository: Repository) -> None:
+def test_the_action_fails_without_a_base(repository: Repository) -> None:
     repository.change(to=repository.text())
     repository.base = ""
     codes, printed = action(repository).run()
@@ -240,7 +240,7 @@ def test_the_gitlab_job_lets_a_new_contract_pass(repository: Repository) -> None
 # pre-commit
 
 
-def test_the_hook_runs_what_is_beside_it() -> None:
+def test_the_hook_runs_the_script_beside_it() -> None:
     (hook,) = example("pre-commit/.pre-commit-hooks.yaml")
     assert {"id", "name", "entry", "language"} <= hook.keys()
     assert hook["language"] == "script"
@@ -287,6 +287,6 @@ def test_the_hook_lets_a_first_commit_pass(repository: Repository) -> None:
     "text",
     ["a: b: c", "a: [b]", "a:\n", "a: b\na: c", "a: b\n  c: d", "a: 'b", "- a\nb: c", "a: yes", "a:\tb", "a: b # c"],
 )
-def test_what_readers_might_take_otherwise_is_not_read(text: str) -> None:
+def test_ambiguous_yaml_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         load(text)

@@ -1,4 +1,4 @@
-"""What ``observed.json`` says is what real Spark does: a slice is run anew, with the whole matrix all of it."""
+"""Real Spark still behaves as ``observed.json`` records: a slice runs again, or all of it with the whole matrix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHOSEN = tuple(PAIRS) if FULL else SLICE
 
 @pytest.fixture(scope="module")
 def anew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Observation | None, str]]]:
-    """What Spark does with the chosen pairs now."""
+    """Yield Spark's current outcomes of the chosen pairs."""
     with Observer(tmp_path_factory.mktemp("check")) as observer:
         yield {pair.name: (seen, words) for pair, seen, words in observer.observe_all(PAIRS[name] for name in CHOSEN)}
 
@@ -52,7 +52,7 @@ def test_every_kind_of_change_has_a_pair() -> None:
     assert {pair.change for pair in PAIRS.values()} == set(CHANGES)
 
 
-def test_what_is_called_harmless_is() -> None:
+def test_harmless_pairs_restart_right() -> None:
     unharmed = [name for name, pair in PAIRS.items() if pair.change in ("nothing", "harmless")]
     assert len(unharmed) >= 25
     assert {read_observed()[name]["outcome"] for name in unharmed} == {"right"}

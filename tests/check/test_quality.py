@@ -1,4 +1,4 @@
-"""The checker against real Spark, over all pairs: how often it is wrong, and that the docs say so."""
+"""The checker's verdicts agree with real Spark over all pairs, and the docs show the result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..matrix import FULL
 from . import processors, queries
 from .pair import NEWEST
 from .pairs import PAIRS
-from .quality import KEPT, PAGE, document_of, figures, judged, page
+from .quality import KEPT, document_of, figures, judged, pages, rules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,11 +24,11 @@ for _module in (processors, queries):
     register_pickle_by_value(_module)  # Spark's workers do not find this package
 
 
-def test_nothing_that_breaks_is_called_as_is() -> None:
+def test_no_pair_that_breaks_is_as_is() -> None:
     assert [one.name for one in judged() if one.breaks and one.verdict is Verdict.AS_IS] == []
 
 
-def test_it_does_not_cry_wolf() -> None:
+def test_false_alarms_are_rare() -> None:
     found = figures()
     assert found["that work"] >= 80
     assert found["that work, called anything else"] * 20 <= found["that work"]
@@ -36,7 +36,7 @@ def test_it_does_not_cry_wolf() -> None:
 
 
 @pytest.mark.parametrize("name", [one.name for one in judged() if one.seen["change"] in ("nothing", "harmless")])
-def test_what_changes_nothing_is_as_is(name: str) -> None:
+def test_a_harmless_change_is_as_is(name: str) -> None:
     (one,) = (one for one in judged() if one.name == name)
     assert (one.verdict is Verdict.AS_IS) == one.works, one.codes
 
@@ -47,11 +47,16 @@ def test_what_changes_nothing_is_as_is(name: str) -> None:
     if FULL
     else ["agg-min-to-max", "join-sides-same-types", "tws-ttl-on"],
 )
-def test_real_spark_makes_the_contracts_that_are_kept(spark: SparkSession, name: str) -> None:
+def test_real_spark_makes_the_stored_contracts(spark: SparkSession, name: str) -> None:
     kept = json.loads(gzip.decompress(KEPT.read_bytes()))
     for side, key in enumerate(kept["pairs"][name]):
         assert document_of(PAIRS[name], side, spark) == kept["contracts"][key]
 
 
-def test_the_docs_have_the_table() -> None:
-    assert PAGE.read_text() == page()
+def test_the_docs_show_the_current_rules_and_pairs() -> None:
+    for path, text in pages().items():
+        assert path.read_text() == text, "python -m tests.check.quality document writes it"
+
+
+def test_each_rule_has_a_case() -> None:
+    assert all(len(section.splitlines()) > 4 for section in rules().split("\n\n### "))

@@ -1,4 +1,4 @@
-"""One report in five forms, as people and build servers read them."""
+"""One report in five formats, for people and for build servers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FINE = Finding(
 MIGRATE = Finding(
     "partitions-ignored", Verdict.AFTER_MIGRATION, Place(0), "4", "8", "8 are wanted", "silent", "rewrite"
 )
-# What a name could hold if somebody meant harm: a colour, a command of a build server, markup, half a character.
+# A malicious name: a terminal colour, a command of a build server, markup, half a character.
 EVIL = "a\x1b[31m\r\n::error::b\0\ud800<script>|*]]>&%,"
 
 
@@ -54,7 +54,7 @@ FULL = report(
     MIGRATE,
     unseen=("operator 1 has no schema",),
     ignored=(Ignored(SETTING, "known since May"),),
-    unused=("value-added:3 (--ignore): fits nothing",),
+    unused=("value-added:3 (--ignore): matches nothing",),
 )
 HARMFUL = report(
     Finding(EVIL, Verdict.INCOMPATIBLE, Place(0, EVIL, EVIL, EVIL, EVIL), EVIL, EVIL, EVIL, EVIL, EVIL),
@@ -67,7 +67,7 @@ ODD = {"nothing": report(), "full": FULL, "harmful": HARMFUL, "twice": report(RE
 
 @pytest.fixture(autouse=True)
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The root of a repository, whichever build server runs the tests."""
+    """Return the root of a repository, outside any build server."""
     for name in ("GITHUB_WORKSPACE", "CI_PROJECT_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
@@ -76,7 +76,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def contract(root: Path) -> str:
-    """The text of a contract that is committed as new.json."""
+    """Return the text of a contract that is committed as new.json."""
     text = contract_of_checkpoint(str(SAMPLES / "agg-deltas-lz4-4.2")).dumps()
     (root / "new.json").write_text(text)
     return text
@@ -103,34 +103,34 @@ def test_the_text_has_the_worst_first_and_the_rest_at_the_end() -> None:
     assert shown[-5:] == [
         "not compared: operator 1 has no schema",
         "ignored: changelog at query: it was on (reason: known since May)",
-        "unused ignore: value-added:3 (--ignore): fits nothing",
+        "unused ignore: value-added:3 (--ignore): matches nothing",
         "",
         "verdict: incompatible (1 incompatible, 1 unknown, 1 after_migration, 1 reconfiguration, 1 as_is, 1 ignored, "
         "1 not compared), old.json -> new.json, backward",
     ]
 
 
-def test_why_is_said_once_for_each_rule() -> None:
+def test_the_text_explains_each_rule_once() -> None:
     assert REPORTS["text"](report(REMOVED, REMOVED, MIGRATE)).count("= why: ") == 2
 
 
-def test_text_of_several_lines_stays_within_its_frame() -> None:
+def test_lines_of_a_long_text_are_aligned() -> None:
     several = Finding("value-added", Verdict.UNKNOWN, COUNT, "a\nb", "c", "m", "silent", "first\nthen")
     shown = REPORTS["text"](report(several))
     assert "   | old: a\n   |      b\n   | new: c\n" in shown
     assert "   = help: first\n           then\n" in shown
 
 
-def test_an_empty_report_says_that_all_is_well() -> None:
+def test_an_empty_report_has_only_its_verdict() -> None:
     assert REPORTS["text"](report()) == "verdict: as_is (no findings), old.json -> new.json, backward\n"
 
 
-def test_the_verdict_says_that_not_all_was_looked_at() -> None:
+def test_the_verdict_counts_what_was_not_compared() -> None:
     shown = REPORTS["text"](report(unseen=("a", "b")))
     assert shown.splitlines()[-1].startswith("verdict: as_is (no findings, 2 not compared), ")
 
 
-def test_what_passes_says_why() -> None:
+def test_a_passing_report_with_findings_says_why_it_passes() -> None:
     shown = REPORTS["text"](report(SETTING), Verdict.INCOMPATIBLE)
     assert shown.endswith("backward; passes: only incompatible or worse fails\n")
 
@@ -144,12 +144,12 @@ def test_what_passes_says_why() -> None:
         (Verdict.INCOMPATIBLE, "unknown incompatible"),
     ],
 )
-def test_the_unknown_never_passes(fail_on: Verdict, failing: str) -> None:
+def test_unknown_fails_at_every_threshold(fail_on: Verdict, failing: str) -> None:
     assert [str(verdict) for verdict in Verdict if fails(verdict, fail_on)] == failing.split()
 
 
 @pytest.mark.parametrize("form", REPORTS)
-def test_names_can_neither_colour_a_terminal_nor_command_a_build_server(form: str) -> None:
+def test_malicious_names_are_escaped(form: str) -> None:
     shown = REPORTS[form](HARMFUL)
     shown.encode()
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\x85\ud800]", shown)
@@ -157,7 +157,7 @@ def test_names_can_neither_colour_a_terminal_nor_command_a_build_server(form: st
     assert len(commands) == (3 if form == "github" else 0)
 
 
-def test_styles_are_those_of_rich_and_take_nothing_away() -> None:
+def test_styled_lines_have_valid_styles_and_the_same_text() -> None:
     from rich.style import Style
 
     styled = list(lines(FULL))
@@ -185,7 +185,7 @@ def cases(shown: str) -> dict[str, ElementTree.Element]:
     return found
 
 
-def test_junit_fails_what_fails() -> None:
+def test_junit_fails_the_findings_that_fail() -> None:
     found = {name: [child.tag for child in case] for name, case in cases(REPORTS["junit"](FULL)).items()}
     assert found == {
         "ttlsnap.check.value-removed 0.default.default.value.count": ["failure"],
@@ -195,7 +195,7 @@ def test_junit_fails_what_fails() -> None:
         "ttlsnap.check.value-added 2.left-keyToNumValues": ["system-out"],
         "ttlsnap.check.changelog query #2": ["skipped"],
         "ttlsnap.check.not-compared operator 1 has no schema": ["skipped"],
-        "ttlsnap.check.unused-ignore value-added:3 (--ignore): fits nothing": ["skipped"],
+        "ttlsnap.check.unused-ignore value-added:3 (--ignore): matches nothing": ["skipped"],
     }
 
 
@@ -226,7 +226,7 @@ def test_junit_names_the_contract(contract: str) -> None:
 
 
 def schemas() -> list[Any]:
-    """Ours, and the standard's own if ``TTLSNAP_SARIF_SCHEMA`` names the file (it may not be copied into a project)."""
+    """Return our schema, and the standard's own if ``TTLSNAP_SARIF_SCHEMA`` names it (no project may copy that one)."""
     names = [str(Path(__file__).with_name("sarif.schema.json")), os.environ.get("TTLSNAP_SARIF_SCHEMA")]
     paths = [Path(name) for name in names if name]
     return [pytest.param(fastjsonschema.compile(json.loads(path.read_text())), id=path.name) for path in paths]
@@ -250,14 +250,14 @@ def test_sarif_is_valid(
 
 
 @pytest.mark.parametrize("valid", schemas())
-def test_what_is_no_sarif_is_not_valid(valid: Callable[[Any], Any]) -> None:
+def test_an_invalid_level_violates_the_sarif_schema(valid: Callable[[Any], Any]) -> None:
     document = sarif.document(FULL)
     document["runs"][0]["results"][0]["level"] = "incompatible"
     with pytest.raises(fastjsonschema.JsonSchemaException):
         valid(document)
 
 
-def test_sarif_says_levels_places_and_suppressions() -> None:
+def test_sarif_has_levels_places_and_suppressions() -> None:
     results = json.loads(REPORTS["sarif"](FULL))["runs"][0]["results"]
     assert [result["level"] for result in results] == ["error", "warning", "warning", "warning", "note", "warning"]
     assert [result["locations"][0]["logicalLocations"][0] for result in results[:2]] == [
@@ -270,7 +270,7 @@ def test_sarif_says_levels_places_and_suppressions() -> None:
     ]
 
 
-def test_fingerprints_are_of_the_rule_and_the_place(contract: str, root: Path) -> None:
+def test_fingerprints_depend_on_the_rule_and_the_place(contract: str, root: Path) -> None:
     def fingerprints(*findings: Finding) -> list[str]:
         results = sarif.document(report(*findings))["runs"][0]["results"]
         return [result["partialFingerprints"]["primaryLocationLineHash"] for result in results]
@@ -304,7 +304,7 @@ def test_places_have_their_lines_in_the_contract(contract: str) -> None:
     assert found == sorted(set(found))
 
 
-def test_a_line_is_not_looked_for_in_the_next_operator(root: Path) -> None:
+def test_lines_are_found_only_within_their_operator(root: Path) -> None:
     made = contract_of_checkpoint(str(SAMPLES / "agg-deltas-lz4-4.2"))
     (operator,) = made.operators
     others = (replace(operator.stores[0], name="other"),)
@@ -315,7 +315,9 @@ def test_a_line_is_not_looked_for_in_the_next_operator(root: Path) -> None:
     assert file.line(Place(1)) == file.line(Place(1, "default")) < file.line(Place(1, "other"))
 
 
-def test_a_contract_elsewhere_is_not_named(root: Path, monkeypatch: pytest.MonkeyPatch, contract: str) -> None:
+def test_a_contract_outside_the_repository_is_not_named(
+    root: Path, monkeypatch: pytest.MonkeyPatch, contract: str
+) -> None:
     (root / "repository").mkdir()
     (root / "repository" / "old.json").write_text(contract)
     monkeypatch.chdir(root / "repository")
@@ -332,13 +334,13 @@ def test_a_contract_elsewhere_is_not_named(root: Path, monkeypatch: pytest.Monke
 # GitHub
 
 
-def test_annotations_are_escaped_as_the_runner_wants_it(root: Path) -> None:
+def test_annotations_are_escaped_for_the_runner(root: Path) -> None:
     (root / "a,b:c.json").write_text("{}")
     message = Finding("value-added", Verdict.INCOMPATIBLE, Place(0), None, "50%", "a: b, c", "silent", "d\ne")
     first, _ = REPORTS["github"](CheckReport("old", "a,b:c.json", "backward", (message,))).splitlines()
     assert first == (
         "::error file=a%2Cb%3Ac.json,line=1,title=incompatible[value-added]::"
-        "operator 0: a: b, c%0Anew: 50%25%0ASpark: silent: it starts and says nothing%0AWhat to do: d\\ne"
+        "operator 0: a: b, c%0Anew: 50%25%0ASpark: silent: it starts without a message%0AWhat to do: d\\ne"
     )
 
 
@@ -357,7 +359,7 @@ def test_annotations_keep_to_the_limits_and_have_the_worst_first() -> None:
     assert shown[-1].startswith("verdict: incompatible")
 
 
-def test_a_long_message_is_cut_where_the_runner_would_cut_it() -> None:
+def test_a_long_message_is_cut_at_the_runners_limit() -> None:
     long = Finding("value-added", Verdict.INCOMPATIBLE, Place(0), None, None, "%" * 9000, "silent")
     first, _ = REPORTS["github"](report(long)).splitlines()
     message = first.rpartition("::")[2].replace("%25", "%")
@@ -365,7 +367,7 @@ def test_a_long_message_is_cut_where_the_runner_would_cut_it() -> None:
     assert message.endswith("...")
 
 
-def test_the_summary_has_a_table_and_the_rest() -> None:
+def test_the_summary_has_a_table_and_its_sections() -> None:
     shown = github.job_summary(FULL).splitlines()
     assert shown[0] == "## ttlsnap check: incompatible"
     rows = [line for line in shown if line.startswith("| ")]
@@ -380,7 +382,7 @@ def test_the_summary_has_a_table_and_the_rest() -> None:
     ]
 
 
-def test_the_summary_takes_names_for_text() -> None:
+def test_the_summary_escapes_names() -> None:
     shown = github.job_summary(HARMFUL)
     assert "<script" not in shown
     (row,) = [line for line in shown.splitlines() if line.startswith("| incompatible")]

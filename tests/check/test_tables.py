@@ -1,4 +1,4 @@
-"""Delta state tables: their log read without a JVM, contracts, and what is observed of pairs of streams."""
+"""Delta state tables: their log read without a JVM, their contracts, and observed pairs of streams."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ttlsnap.contract import TableContract, contract_of_table, parse_contract
 from ttlsnap.delta import read_table
 from ttlsnap.delta.log import LOG
 from ttlsnap.errors import CorruptionError, NotACheckpointError, TtlsnapError, UnsupportedError, UsageError
-from ttlsnap.filesystem import open_directory
+from ttlsnap.storage.open import open_directory
 
 from ..judge.processes import Server
 from ..matrix import FULL
@@ -25,7 +25,7 @@ from .tables import TABLE_PAIRS
 
 _V2 = {"delta.checkpointPolicy": "v2"}
 _FORMAT = "spark.databricks.delta.checkpointV2.topLevelFileFormat"
-# Properties and settings; and how many files a checkpoint has, and how they end.
+# For each kind: properties, settings, and the number and ending of a checkpoint's files.
 KINDS: dict[str, tuple[dict[str, str], dict[str, str], tuple[int, str]]] = {
     "classic": ({}, {}, (1, ".parquet")),
     "parts": ({}, {"spark.databricks.delta.checkpoint.partSize": "2"}, (2, ".parquet")),
@@ -36,13 +36,13 @@ KINDS: dict[str, tuple[dict[str, str], dict[str, str], tuple[int, str]]] = {
 
 @pytest.fixture(scope="module")
 def observer(delta_server: Server, tmp_path_factory: pytest.TempPathFactory) -> TableObserver:
-    """Real Spark with Delta."""
+    """Return an observer of real Spark with Delta."""
     return TableObserver(tmp_path_factory.mktemp("tables"), delta_server)
 
 
 @pytest.fixture(scope="module")
 def tables(observer: TableObserver, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Tables with a checkpoint in the middle: the newest schema and the newest property come behind it."""
+    """Make tables with a checkpoint in the middle of the log, before the newest schema and property."""
     folder = tmp_path_factory.mktemp("delta")
     for name, (properties, settings, _) in KINDS.items():
         path = f"delta.`{folder / name}`"
@@ -73,16 +73,16 @@ def test_every_pair_was_observed() -> None:
     assert set(read_observed()) == set(TABLE_PAIRS)
 
 
-def test_what_a_finding_says_to_set_is_right() -> None:
+def test_settings_that_findings_recommend_work() -> None:
     observed = read_observed()
     for name in ("table-column-added-evolving", "table-column-removed-evolving", "table-int-to-bigint-widening"):
         assert observed[name]["outcome"] == "right"
-    # Spark starts, and the old values are not under the new name: why a rename is asked about.
+    # Spark starts, but the old values are missing under the new name. So a rename must be declared.
     assert observed["table-column-renamed-evolving"]["outcome"] == "wrong"
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_newest_metadata_counts(tables: dict[str, Path], name: str) -> None:
+def test_the_newest_metadata_is_read(tables: dict[str, Path], name: str) -> None:
     log = tables[name] / LOG
     count, ending = KINDS[name][2]
     checkpoints = [path.name for path in log.iterdir() if ".checkpoint." in path.name and not path.name.startswith(".")]
@@ -93,8 +93,8 @@ def test_the_newest_metadata_counts(tables: dict[str, Path], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_what_lies_before_the_checkpoint_is_not_needed(tables: dict[str, Path], tmp_path: Path, name: str) -> None:
-    """Delta removes it after a month."""
+def test_commits_before_the_checkpoint_are_not_needed(tables: dict[str, Path], tmp_path: Path, name: str) -> None:
+    """Delta removes such commits after a month."""
     folder = tmp_path / "table"
     shutil.copytree(tables[name], folder)
     for version in range(4):
@@ -106,9 +106,13 @@ def test_what_lies_before_the_checkpoint_is_not_needed(tables: dict[str, Path], 
     ("wreck", "error", "words"),
     [
         (lambda log: (log / f"{5:020d}.json").unlink(), CorruptionError, f"{5:020d}.json is missing"),
-        (lambda log: (log / f"{6:020d}.json").write_text('{"metaData":{"id":1}}'), CorruptionError, "another form"),
-        (lambda log: (log / f"{6:020d}.json").write_text('{"protocol":'), CorruptionError, "no action"),
-        (lambda log: next(log.glob("*.parquet")).write_bytes(b"PAR1"), CorruptionError, "no checkpoint"),
+        (
+            lambda log: (log / f"{6:020d}.json").write_text('{"metaData":{"id":1}}'),
+            CorruptionError,
+            "an unknown form",
+        ),
+        (lambda log: (log / f"{6:020d}.json").write_text('{"protocol":'), CorruptionError, "is not an action"),
+        (lambda log: next(log.glob("*.parquet")).write_bytes(b"PAR1"), CorruptionError, "is not a checkpoint"),
         (lambda log: [path.unlink() for path in log.glob("*.*")], NotACheckpointError, "has no commit"),
         (
             lambda log: (log / f"{7:020d}.json").write_text(
@@ -116,11 +120,11 @@ def test_what_lies_before_the_checkpoint_is_not_needed(tables: dict[str, Path], 
                 '"writerFeatures":["catalogManaged"]}}'
             ),
             UnsupportedError,
-            "a catalog commits",
+            "a catalog, not the log",
         ),
     ],
 )
-def test_a_log_that_is_not_whole(
+def test_a_damaged_log_is_refused(
     tables: dict[str, Path], tmp_path: Path, wreck: Any, error: type[TtlsnapError], words: str
 ) -> None:
     folder = tmp_path / "table"
@@ -130,7 +134,7 @@ def test_a_log_that_is_not_whole(
         contract_of_table(str(folder))
 
 
-def test_the_document_is_read_again(tables: dict[str, Path], tmp_path: Path) -> None:
+def test_a_contract_is_read_back_unchanged(tables: dict[str, Path], tmp_path: Path) -> None:
     made = contract_of_table(str(tables["classic"]))
     assert made == parse_contract(made.dumps(), "it")
     file = tmp_path / "table.json"
@@ -139,7 +143,9 @@ def test_the_document_is_read_again(tables: dict[str, Path], tmp_path: Path) -> 
     assert check(made, made).findings == ()
 
 
-def test_on_the_command_line(tables: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_accept_tables(
+    tables: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     table, file = str(tables["v2"]), tmp_path / "new.json"
     assert run(["contract", table, "--key", "id"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -159,7 +165,7 @@ def test_on_the_command_line(tables: dict[str, Path], tmp_path: Path, capsys: py
     assert "only --key and --output" in capsys.readouterr().err
 
 
-def test_a_table_is_not_compared_with_a_query() -> None:
+def test_comparing_a_table_with_a_query_is_refused() -> None:
     from .test_check import contract
 
     (document, _) = read_observed()["table-same"]["contracts"]
@@ -169,15 +175,15 @@ def test_a_table_is_not_compared_with_a_query() -> None:
         check(table, contract("agg-deltas-lz4-4.2"))
 
 
-def test_without_a_key_it_says_what_it_did_not_see() -> None:
+def test_without_a_key_the_report_says_that_keys_were_not_compared() -> None:
     documents = [dict(document, key=[]) for document in read_observed()["table-key-removed"]["contracts"]]
     report = check(*(parse_contract(json.dumps(document), "it") for document in documents))
     assert report.findings == ()
     (line,) = report.unseen
-    assert line.startswith("which columns the rows go by")
+    assert line.startswith("the keys of the rows")
 
 
-def test_a_rename_that_was_told() -> None:
+def test_a_declared_rename_has_a_fix() -> None:
     documents = read_observed()["table-column-renamed"]["contracts"]
     report = check(*(parse_contract(json.dumps(d), "it") for d in documents), renamed={"amount": "sum"})
     assert [(f.code, f.verdict.value) for f in report.findings] == [("table-column-renamed", "after_migration")]

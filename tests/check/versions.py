@@ -1,4 +1,4 @@
-"""Pairs of two versions of Spark: the same query, and changed ones."""
+"""Pairs across two versions of Spark, with the same query or a changed one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ALL_VERSIONS = ("3.5", "4.0", "4.1", "4.2")
 
 
 def across(change: str, queries: dict[str, tuple[Query, Conf]], old: str, new: str) -> None:
-    """The same queries, restarted on another version."""
+    """Enter pairs of the same query, restarted on another version."""
     for name, (query, conf) in queries.items():
         after = CLOSING if name in ("windows", "sessions") else AFTER
         pair(f"{change}-{name}-{old}-{new}", change, query, query, conf=conf, versions=(old, new), after=after)
@@ -69,7 +69,7 @@ for one, two in (("3.5", "4.0"), ("3.5", "4.1"), ("4.0", "4.2"), ("4.1", "4.2"))
     across("upgrade", REST, one, two)
     across("downgrade", REST, two, one)
 
-# Both at once: the new version, and a changed query.
+# A new version and a changed query at once.
 for version in ("3.5", "4.0", "4.1"):
     pair(f"agg-key-added-{version}-4.2", "key added", BY_USER, BOTH_KEYS, versions=(version, "4.2"))
     pair(
@@ -118,7 +118,7 @@ JOIN_3 = {**ROCKSDB, "spark.sql.streaming.join.stateFormatVersion": "3"}
 pair("downgrade-join-format-3-4.2-4.0", "downgrade", NEAR, NEAR, settings=(JOIN_3, ROCKSDB), versions=("4.2", "4.0"))
 MERGE_1 = {**ROCKSDB, "spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion": "1"}
 LISTS = transform(ALL)
-# Two of one key in one batch are merged when they are written, others only when they are read.
+# RocksDB merges two values of one key in one batch at writing, and others only at reading.
 MERGED = ((*BEFORE[0], *BEFORE[1]), (Event("a", "x", 40, 1, 15), Event("a", "x", 50, 1, 16)))
 for conf, name in ((ROCKSDB, ""), (MERGE_1, "-merge-1")):
     pair(

@@ -1,4 +1,4 @@
-"""Pairs whose rows come another way to the state: unions, joins with tables, functions, time zones, several changes."""
+"""Pairs whose rows reach the state through unions, joins with tables, functions or time zones, or with many changes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ BERLIN = {"spark.sql.session.timeZone": "Europe/Berlin"}
 _HOURS = {"UTC": 0, "America/New_York": -5, "Europe/Berlin": 1}
 
 Parts = Callable[[Event], list[tuple[Any, int]]]
-"""The keys and amounts that an event is turned into."""
+"""A function that returns the keys and amounts for an event."""
 
 
 def summed(prepare: Callable[[DataFrame], DataFrame], parts: Parts) -> Query:
-    """The sum of ``amount`` by ``user``, of what ``prepare`` makes of the events; ``parts`` says what that is."""
+    """Return a sum of ``amount`` by ``user`` over the rows of ``prepare``. ``parts`` models those rows."""
 
     def build(df: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
@@ -37,7 +37,7 @@ def summed(prepare: Callable[[DataFrame], DataFrame], parts: Parts) -> Query:
 
 
 def both_halves(second: str, parts: Callable[[Event], int], *more: str) -> Query:
-    """A union of those whose other is x with their amounts, and of those where it is y with ``second``."""
+    """Return a union of the events whose other is x, with their amounts, and those where it is y, with ``second``."""
 
     def prepare(df: DataFrame) -> DataFrame:
         one = df.where("other = 'x'").selectExpr("user", "amount", *more)
@@ -71,7 +71,7 @@ pair(
 
 
 def mapped(column: str, name: str = "doubled", more: tuple[str, ...] = (), arrow: bool = False) -> Query:
-    """Twice a column's value, made by a function of whole batches that goes by the places of its columns."""
+    """Return a query that doubles a column with a function of whole batches, which finds columns by position."""
 
     def prepare(df: DataFrame) -> DataFrame:
         def doubled(batches: Iterator[Any]) -> Iterator[Any]:
@@ -107,7 +107,7 @@ pair("way-map-in-pandas-other-column", "aggregate replaced", mapped("amount"), m
 
 
 def with_table(how: str, on: str = "user = name", names: str = "a b c", key: str = "grade") -> Query:
-    """The sum of amounts by what a small table has for each user."""
+    """Return a sum of amounts by the grade that a small table has for each user."""
 
     def prepare(df: DataFrame) -> DataFrame:
         spark = df.sparkSession
@@ -136,7 +136,7 @@ pair("way-table-join-key-to-user", "keys swapped", with_table("inner"), with_tab
 
 
 def exploded(sql: str, parts: Callable[[Event], list[str | None]]) -> Query:
-    """The sum of amounts by what an array of two columns holds."""
+    """Return a sum of amounts by the elements of an array of two columns."""
     return summed(
         lambda df: df.selectExpr(f"explode({sql}) as user", "amount"), lambda e: [(part, e.amount) for part in parts(e)]
     )
@@ -154,7 +154,7 @@ pair(
 
 
 def by_time(sql: str, of: Callable[[Any], Any], zone: str = "UTC") -> Query:
-    """The sum of amounts by a part of the local time."""
+    """Return a sum of amounts by a part of the local time."""
 
     def key(event: Event) -> Any:
         return of(START + timedelta(minutes=event.minute, hours=_HOURS[zone]))
@@ -185,7 +185,7 @@ pair("way-hour-same", "nothing", by_time(HOUR, lambda m: m.hour), by_time(HOUR, 
 
 
 def two_firsts(one: str, two: str, more: str = "true") -> Query:
-    """The first event of each user among those whose other is ``one``, and among those where it is ``two``."""
+    """Return each user's first event among those whose other is ``one``, and among those where it is ``two``."""
 
     def build(df: DataFrame) -> DataFrame:
         halves = (df.where(f"other = '{other}' and {more}").dropDuplicates(["user"]) for other in (one, two))
@@ -220,7 +220,7 @@ TURNED = join(["amount"], ["amount"], sides=("y", "x"))
 pair("way-join-sides-and-filter", "join sides", JOINED, _filtered(TURNED))
 pair("way-join-filtered", "harmless", JOINED, _filtered(JOINED))
 
-# What comes out only with a new row of its group, and what comes out at the end of a window without one.
+# Update mode emits a group only with a new row. Append and complete mode also emit groups without one.
 FIRST, LAST = ({"v": f"{function} amount"} for function in ("first", "last"))
 NO_MORE = (Event("z", "z", 0, 0, 1440),)
 pair(

@@ -1,7 +1,7 @@
-"""As much YAML as the examples are written in, read strictly: whatever else there is, is an error.
+"""A strict parser for the part of YAML that the examples use. Anything else is an error.
 
-Mappings and lists by indentation, lines of text, quoted text, ``|`` blocks, comments on lines of their own. A parser
-of all of YAML would be a dependency for three files.
+It reads mappings and lists by indentation, lines of text, quoted text, ``|`` blocks, and comments on lines of their
+own. A parser of all of YAML would be a dependency for three files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def load(text: str) -> Any:
 
 
 def _next(lines: list[str], at: int) -> int:
-    """The next line that is neither empty nor a comment."""
+    """Return the number of the next line that is neither empty nor a comment."""
     while at < len(lines) and (not lines[at].strip() or lines[at].lstrip().startswith("#")):
         at += 1
     return at
@@ -43,7 +43,7 @@ def _list(lines: list[str], at: int, depth: int) -> tuple[list[Any], int]:
     while at < len(lines) and _depth(lines[at]) == depth and lines[at][depth:].startswith("- "):
         rest = lines[at][depth + 2 :]
         if _PAIR.fullmatch(rest):
-            # The mapping begins on the line of the dash, two deeper.
+            # The mapping begins on the line of the dash, two columns deeper.
             lines[at] = " " * (depth + 2) + rest
             value, at = _mapping(lines, at, depth + 2)
         else:

@@ -1,12 +1,12 @@
-"""Fields by the names that people give them."""
+"""Fields by the names that users type."""
 
 from __future__ import annotations
 
 import pytest
 
 from ttlsnap.errors import UsageError
-from ttlsnap.fields import all_fields, find_field
 from ttlsnap.schema.ddl import parse_ddl
+from ttlsnap.schema.fields import all_fields, find_field
 
 KEY = parse_ddl("window STRUCT<start: TIMESTAMP, end: TIMESTAMP>, user STRING")
 VALUE = parse_ddl(
@@ -14,7 +14,7 @@ VALUE = parse_ddl(
 )
 
 
-def test_every_spelling_that_is_listed_finds_its_own_field() -> None:
+def test_every_listed_name_finds_its_own_field() -> None:
     listed = all_fields(KEY, VALUE)
     assert [field.name for field in listed] == [
         "key.window", "key.window.start", "key.window.end", "key.user", "value.max", "value.sum#1", "value.sum#2",
@@ -24,20 +24,20 @@ def test_every_spelling_that_is_listed_finds_its_own_field() -> None:
         assert find_field(field.name, KEY, VALUE) == field
 
 
-def test_two_of_one_name_are_ambiguous_without_a_number() -> None:
+def test_a_repeated_name_is_ambiguous_without_a_number() -> None:
     with pytest.raises(UsageError, match="sum#1, sum#2"):
         find_field("value.sum", KEY, VALUE)
 
 
 @pytest.mark.parametrize("name", ["value.min", "value.sum#3", "key.user.x", "key.window.middle", "value.a.b"])
-def test_a_field_that_is_not_there_is_none(name: str) -> None:
+def test_an_unknown_field_is_none(name: str) -> None:
     assert find_field(name, KEY, VALUE) is None
 
 
 @pytest.mark.parametrize(
     "name", ["max", "keys.user", "value.", "value..max", "value.`max", "value.max#0", "value.max#x", "key"]
 )
-def test_what_is_no_name_is_an_error_that_quotes_it(name: str) -> None:
+def test_an_invalid_name_is_an_error_that_quotes_it(name: str) -> None:
     with pytest.raises(UsageError) as caught:
         find_field(name, KEY, VALUE)
     assert repr(name) in str(caught.value)

@@ -1,7 +1,7 @@
 """``ttlsnap check`` as users and build servers see it: exit codes, reports, ignores, messages.
 
-Where a test is about what is printed and not about what is found, the comparison is replaced by one that finds what the
-test says (``finds``); the others compare real contracts.
+Tests of the output replace the comparison by one with the findings that the test sets (``finds``). The others compare
+real contracts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def finding(verdict: Verdict, code: str = CODE, place: Place = Place(0, "default
 
 @pytest.fixture(autouse=True)
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with a contract in it, on no build server."""
+    """Return the current folder, with a contract in it, outside any build server."""
     for name in ("GITHUB_WORKSPACE", "CI_PROJECT_DIR", "GITHUB_STEP_SUMMARY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
@@ -59,7 +59,7 @@ def ttlsnap(capsys: pytest.CaptureFixture[str]) -> Ttlsnap:
 
 @pytest.fixture
 def finds(monkeypatch: pytest.MonkeyPatch) -> Finds:
-    """Let the comparison find this."""
+    """Return a function that sets the findings of the comparison."""
 
     def replace(*verdicts: Verdict | Finding) -> None:
         found = tuple(each if isinstance(each, Finding) else finding(each) for each in verdicts)
@@ -77,7 +77,7 @@ def finds(monkeypatch: pytest.MonkeyPatch) -> Finds:
 BOTH = ("state.json", "state.json")
 
 
-def test_what_has_not_changed_passes(ttlsnap: Ttlsnap) -> None:
+def test_an_unchanged_contract_passes(ttlsnap: Ttlsnap) -> None:
     done = ttlsnap("state.json", "state.json")
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines()[-1].startswith("verdict: as_is")
@@ -85,7 +85,7 @@ def test_what_has_not_changed_passes(ttlsnap: Ttlsnap) -> None:
     assert (document["verdict"], document["old"], document["new"]) == ("as_is", CHECKPOINT, "state.json")
 
 
-def test_what_spark_refuses_fails(ttlsnap: Ttlsnap, repository: Path) -> None:
+def test_a_change_that_spark_refuses_fails(ttlsnap: Ttlsnap, repository: Path) -> None:
     contract = json.loads((repository / "state.json").read_text())
     del contract["operators"][0]["stores"][0]["states"][0]["value"][0]
     (repository / "new.json").write_text(json.dumps(contract))
@@ -97,7 +97,7 @@ def test_what_spark_refuses_fails(ttlsnap: Ttlsnap, repository: Path) -> None:
 @pytest.mark.parametrize(
     ("verdicts", "codes"),
     [
-        # By --fail-on reconfiguration (the default), after_migration, incompatible.
+        # The codes are for --fail-on reconfiguration (the default), after_migration and incompatible.
         ("", (0, 0, 0)),
         ("as_is", (0, 0, 0)),
         ("reconfiguration", (1, 0, 0)),
@@ -109,28 +109,28 @@ def test_what_spark_refuses_fails(ttlsnap: Ttlsnap, repository: Path) -> None:
         ("unknown incompatible", (1, 1, 1)),
     ],
 )
-def test_exit_codes(ttlsnap: Ttlsnap, finds: Finds, verdicts: str, codes: tuple[int, ...]) -> None:
+def test_the_exit_code_follows_the_verdict_and_the_threshold(
+    ttlsnap: Ttlsnap, finds: Finds, verdicts: str, codes: tuple[int, ...]
+) -> None:
     finds(*map(Verdict, verdicts.split()))
     assert ttlsnap(*BOTH).code == codes[0]
     assert tuple(ttlsnap(*BOTH, "--fail-on", each.value).code for each in FailOn) == codes
 
 
-def test_the_unknown_cannot_be_what_a_check_begins_to_fail_at(ttlsnap: Ttlsnap) -> None:
+def test_unknown_is_not_a_threshold(ttlsnap: Ttlsnap) -> None:
     assert ttlsnap(*BOTH, "--fail-on", "unknown").code == 2
 
 
-def test_what_is_ignored_passes_and_is_shown(ttlsnap: Ttlsnap, finds: Finds) -> None:
+def test_an_ignored_finding_passes_and_is_shown(ttlsnap: Ttlsnap, finds: Finds) -> None:
     finds(Verdict.UNKNOWN, finding(Verdict.AS_IS, OTHER))
     done = ttlsnap(*BOTH, "--ignore", f"{CODE}:0.default")
     assert done.code == 0
     assert f"ignored: {CODE} at 0.default: message (reason: --ignore on the command line)" in done.out
     unused = ttlsnap(*BOTH, "--ignore", f"{CODE}:7")
-    assert (unused.code, f"unused ignore: {CODE}:7 (--ignore): fits nothing" in unused.out) == (3, True)
+    assert (unused.code, f"unused ignore: {CODE}:7 (--ignore): matches nothing" in unused.out) == (3, True)
 
 
-def test_the_ignore_file_of_the_folder_is_read_unless_another_is_named(
-    ttlsnap: Ttlsnap, finds: Finds, repository: Path
-) -> None:
+def test_the_ignore_file_of_the_folder_is_the_default(ttlsnap: Ttlsnap, finds: Finds, repository: Path) -> None:
     finds(Verdict.INCOMPATIBLE)
     entry = f'[[ignore]]\ncode = "{CODE}"\nreason = "known"\n'
     (repository / ".ttlsnap-ignore.toml").write_text(entry)
@@ -143,7 +143,7 @@ def test_the_ignore_file_of_the_folder_is_read_unless_another_is_named(
     assert ttlsnap(*BOTH).code == 2
 
 
-def test_names_directions_and_renames_are_passed_on(ttlsnap: Ttlsnap, finds: Finds) -> None:
+def test_names_directions_and_renames_reach_the_comparison(ttlsnap: Ttlsnap, finds: Finds) -> None:
     finds(Verdict.AS_IS)
     renames = ("--renamed", "cnt=visits", "--renamed", "a=b", "--renamed", "a=b")
     document = ttlsnap(*BOTH, "--direction", "full", *renames, "--format", "json").json
@@ -151,7 +151,7 @@ def test_names_directions_and_renames_are_passed_on(ttlsnap: Ttlsnap, finds: Fin
     assert document["unseen"] == ["cnt is visits", "a is b"]
 
 
-def test_several_reports_at_once(ttlsnap: Ttlsnap, finds: Finds, repository: Path) -> None:
+def test_one_check_writes_several_reports(ttlsnap: Ttlsnap, finds: Finds, repository: Path) -> None:
     finds(Verdict.INCOMPATIBLE)
     reports = [text for form in CheckFormat for text in ("--report", f"{form}=check.{form}")]
     done = ttlsnap(*BOTH, "--format", "json", *reports)
@@ -165,7 +165,7 @@ def test_several_reports_at_once(ttlsnap: Ttlsnap, finds: Finds, repository: Pat
 
 
 @pytest.mark.parametrize("form", CheckFormat)
-def test_every_format_goes_to_stdout(ttlsnap: Ttlsnap, finds: Finds, form: CheckFormat) -> None:
+def test_every_format_is_printed_to_stdout(ttlsnap: Ttlsnap, finds: Finds, form: CheckFormat) -> None:
     finds(Verdict.INCOMPATIBLE)
     done = ttlsnap(*BOTH, "--format", form)
     assert (done.code, done.err) == (1, "")
@@ -189,7 +189,7 @@ def test_a_report_replaces_an_older_one_and_is_readable_by_all(
     assert ttlsnap(*BOTH, "--report", "json=/dev/null").code == 0
 
 
-def test_a_report_that_cannot_be_written_leaves_the_old_one_and_says_so(
+def test_a_failed_write_keeps_the_old_report_and_is_an_error(
     ttlsnap: Ttlsnap, finds: Finds, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finds(Verdict.AS_IS)
@@ -211,19 +211,19 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one_and_says_so(
     ("arguments", "said"),
     [
         (("gone.json", "state.json"), "gone.json"),
-        (("state.json", "notes.txt"), "notes.txt is no contract"),
+        (("state.json", "notes.txt"), "notes.txt is not a contract"),
         ((*BOTH, "--report", "junit"), "--report is FORMAT=FILE"),
         ((*BOTH, "--report", "xml=a.xml"), "with one of text, json, junit, sarif, github"),
         ((*BOTH, "--report", "junit="), "is a folder"),
         ((*BOTH, "--report", "junit=."), "is a folder"),
         ((*BOTH, "--report", "junit=gone/a.xml"), "there is no folder gone"),
         ((*BOTH, "--report", "junit=state.json/a.xml"), "there is no folder state.json"),
-        ((*BOTH, "--report", "junit=a", "--report", "sarif=./a"), "several reports are to be written to"),
+        ((*BOTH, "--report", "junit=a", "--report", "sarif=./a"), "several reports have the same file"),
         ((*BOTH, "--renamed", "a"), "--renamed is OLD=NEW"),
         ((*BOTH, "--renamed", "=b"), "--renamed is OLD=NEW"),
-        ((*BOTH, "--renamed", "a=b", "--renamed", "a=c"), "a cannot have become both b and c"),
+        ((*BOTH, "--renamed", "a=b", "--renamed", "a=c"), "a is renamed to both b and c"),
         ((*BOTH, "--ignore", CODE[:-1]), f"did you mean {CODE}"),
-        ((*BOTH, "--ignore-file", "gone.toml"), "there is no ignore file gone.toml"),
+        ((*BOTH, "--ignore-file", "gone.toml"), "gone.toml does not exist; name an ignore file"),
         ((*BOTH, "--direction", "sideways"), "backward"),
         ((*BOTH, "--format", "xml"), "junit"),
         (("state.json",), "NEW"),
@@ -241,7 +241,7 @@ def test_wrong_usage_is_explained(ttlsnap: Ttlsnap, repository: Path, arguments:
 # GitHub
 
 
-def test_the_jobs_summary_is_added_to(
+def test_the_check_appends_to_the_job_summary(
     ttlsnap: Ttlsnap, finds: Finds, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finds(Verdict.INCOMPATIBLE)
@@ -275,13 +275,13 @@ def test_a_summary_that_cannot_be_written_does_not_hide_the_verdict(
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(repository))
     done = ttlsnap(*BOTH, "--format", "github")
     assert (done.code, done.out.startswith("::error ")) == (1, True)
-    assert "the job's summary" in done.err
+    assert "cannot write the job summary" in done.err
 
 
 # The terminal
 
 
-def test_a_terminal_gets_colours(
+def test_the_output_on_a_terminal_is_coloured(
     ttlsnap: Ttlsnap, finds: Finds, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finds(Verdict.INCOMPATIBLE)
@@ -296,8 +296,8 @@ def test_a_terminal_gets_colours(
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
 
 
-def test_a_reader_that_goes_away_does_not_make_a_pass_of_a_failure(repository: Path) -> None:
-    """As with | head: with pipefail, the exit code is what decides."""
+def test_a_closed_stdout_does_not_change_the_exit_code(repository: Path) -> None:
+    """``| head`` closes stdout early, and with pipefail the exit code of ``check`` still counts."""
     contract: dict[str, Any] = json.loads((repository / "state.json").read_text())
     del contract["operators"][0]["stores"][0]["states"][0]["value"][0]
     (repository / "new.json").write_text(json.dumps(contract))
@@ -311,7 +311,7 @@ def test_a_reader_that_goes_away_does_not_make_a_pass_of_a_failure(repository: P
     assert json.loads((repository / "a.json").read_text())["verdict"] == "incompatible"
 
 
-def test_help_teaches_by_examples(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", "--help"]) == 0
     shown = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
     for words in (

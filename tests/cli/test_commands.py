@@ -15,7 +15,7 @@ from ..samples import COMPACTABLE, ROCKSDB, SAMPLES, bytes_of, sample
 
 
 class Outcome(NamedTuple):
-    """What a command left: its exit code, stdout and stderr."""
+    """The result of a command: its exit code, stdout and stderr."""
 
     code: int
     out: str
@@ -27,14 +27,14 @@ class Outcome(NamedTuple):
 
 
 Ttlsnap = Callable[..., Outcome]
-# The local engine, and no waiting for a query that cannot be running on a copy made a moment ago.
+# The local engine, and no check for a running query, because no query uses a fresh copy.
 QUICK = ("--engine", "local", "--parallelism", "1", "--stopped", "--max-drop", "100%")
 SEVEN_DAYS = ("--ttl", "7d", "--timestamp", "value.max")
 
 
 @pytest.fixture
 def ttlsnap(capsys: pytest.CaptureFixture[str]) -> Ttlsnap:
-    """Run one command line in this process."""
+    """Return a function that runs one command line in this process."""
 
     def invoke(*arguments: str) -> Outcome:
         code = run([str(argument) for argument in arguments])
@@ -45,7 +45,7 @@ def ttlsnap(capsys: pytest.CaptureFixture[str]) -> Ttlsnap:
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in SAMPLES.iterdir() if path.is_dir()))
-def test_inspect_gives_the_promised_keys_for_every_sample(ttlsnap: Ttlsnap, name: str) -> None:
+def test_inspect_has_the_promised_keys_for_every_sample(ttlsnap: Ttlsnap, name: str) -> None:
     found = ttlsnap("inspect", str(SAMPLES / name), "--format", "json").json
     promised = {
         "target", "kind", "query_id", "spark_version", "batch", "watermark_ms", "batch_timestamp_ms", "fence",
@@ -87,7 +87,7 @@ def test_inspect_shows_decoded_entries_and_counts_them_by_age(ttlsnap: Ttlsnap, 
         assert entry["key"]["key"] is None or isinstance(entry["key"]["key"], str)
 
 
-def test_inspect_looks_at_older_batches_that_are_retained(ttlsnap: Ttlsnap) -> None:
+def test_inspect_shows_any_retained_batch(ttlsnap: Ttlsnap) -> None:
     target = str(SAMPLES / "agg-deltas-lz4-4.2")
     counts = []
     for batch in range(6):
@@ -101,7 +101,7 @@ def test_inspect_looks_at_older_batches_that_are_retained(ttlsnap: Ttlsnap) -> N
     assert (refused.code, "there are 0 to 6" in refused.err) == (2, True)
 
 
-def test_a_checkpoint_without_schemas_shows_raw_bytes_and_takes_a_schema(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+def test_a_checkpoint_without_schemas_shows_raw_bytes_and_accepts_a_schema(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = str(sample("no-schema-3.0", tmp_path))
     raw = ttlsnap("inspect", target, "--entries", "1", "--age", "--format", "json").json
     assert bytes.fromhex(raw["entries"][0]["key"])
@@ -125,7 +125,7 @@ def test_a_checkpoint_without_schemas_shows_raw_bytes_and_takes_a_schema(ttlsnap
         "0.default='key BIGINT | max TIMESTAMP, count BIGINT, sum BIGINT'",
     ],
 )
-def test_a_schema_that_does_not_fit_the_bytes_is_not_believed(ttlsnap: Ttlsnap, tmp_path: Path, schema: str) -> None:
+def test_a_schema_that_does_not_fit_the_bytes_is_refused(ttlsnap: Ttlsnap, tmp_path: Path, schema: str) -> None:
     target = sample("no-schema-3.0", tmp_path)
     before = bytes_of(target)
     arguments = ("--ttl", "1h", "--timestamp", "value.count:us", "--now", "wall", "--schema", schema)
@@ -135,7 +135,7 @@ def test_a_schema_that_does_not_fit_the_bytes_is_not_believed(ttlsnap: Ttlsnap, 
     assert bytes_of(target) == before
 
 
-def test_compact_gives_the_promised_keys_and_history_keeps_them(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+def test_compact_has_the_promised_keys_and_history_stores_them(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = str(sample("agg-deltas-lz4-4.2", tmp_path))
     report = ttlsnap("compact", target, *SEVEN_DAYS, "--time", "event", *QUICK, "--format", "json").json
     assert {"run", "target", "kind", "dry_run", "engine", "now", "now_source", "totals", "stores", "output",
@@ -177,7 +177,7 @@ def test_a_dry_run_reports_what_the_real_one_does_and_writes_nothing(
     assert kept == before
 
 
-def test_a_second_run_finds_nothing_and_changes_nothing(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+def test_a_second_run_changes_nothing(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     assert ttlsnap("compact", str(target), *SEVEN_DAYS, "--time", "event", *QUICK).code == 0
     before = bytes_of(target)
@@ -186,7 +186,7 @@ def test_a_second_run_finds_nothing_and_changes_nothing(ttlsnap: Ttlsnap, tmp_pa
     assert bytes_of(target) == before
 
 
-def test_several_targets_give_an_array_and_the_worst_exit_code(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+def test_several_targets_have_an_array_and_the_worst_exit_code(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     good, bad = sample("agg-deltas-lz4-4.2", tmp_path), sample("no-schema-3.0", tmp_path)
     done = ttlsnap("compact", str(bad), str(good), *SEVEN_DAYS, "--time", "event", *QUICK, "--format", "json")
     assert done.code == 3
@@ -197,7 +197,7 @@ def test_several_targets_give_an_array_and_the_worst_exit_code(ttlsnap: Ttlsnap,
 
 REFUSED = [
     ("visits-4.2", (*SEVEN_DAYS, "--state", "numbers"), 2, "value.number (bigint)"),
-    ("visits-4.2", (*SEVEN_DAYS, "--state", "$rowCounter_numbers"), 2, "follows"),
+    ("visits-4.2", (*SEVEN_DAYS, "--state", "$rowCounter_numbers"), 2, "is derived from other entries"),
     ("visits-4.2", ("--ttl", "7d", "--timestamp", "value.seen:s", "--timers", "follow"), 2, "has timers"),
     ("join-4.2", SEVEN_DAYS, 2, "value.left_value (bigint)"),
     ("join-4.2", (*SEVEN_DAYS, "--store", "left-keyToNumValues"), 2, "is derived"),
@@ -206,33 +206,33 @@ REFUSED = [
     ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "value.nope"), 2, "value.max (timestamp)"),
     ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "value.count"), 2, "value.count:ms"),
     ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "value.count:weeks"), 2, "value.count:ms"),
-    ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "value.max:ms"), 2, "leave the unit"),
-    ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "key.key"), 2, "no time"),
-    ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "max"), 2, "begins with 'key.' or 'value.'"),
+    ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "value.max:ms"), 2, "which has no unit; omit"),
+    ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "key.key"), 2, "which is not a time"),
+    ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "max"), 2, "begin with 'key.' or 'value.'"),
     ("agg-deltas-lz4-4.2", ("--ttl", "7d"), 2, "--timestamp"),
     ("agg-deltas-lz4-4.2", ("--timestamp", "value.max"), 2, "--timestamp needs --ttl"),
     ("agg-deltas-lz4-4.2", ("--ttl", "0s", "--timestamp", "value.max"), 2, "positive"),
-    ("agg-deltas-lz4-4.2", ("--ttl", "-7d", "--timestamp", "value.max"), 2, "no duration"),
+    ("agg-deltas-lz4-4.2", ("--ttl", "-7d", "--timestamp", "value.max"), 2, "not a duration"),
     ("agg-deltas-lz4-4.2", ("--ttl", "999999999999d", "--timestamp", "value.max"), 2, "292,000 years"),
     ("agg-deltas-lz4-4.2", (*SEVEN_DAYS, "--now", "noon"), 2, "ISO 8601"),
-    ("agg-deltas-lz4-4.2", (*SEVEN_DAYS, "--operator", "7"), 2, "there is 0.default"),
-    ("agg-deltas-lz4-4.2", (*SEVEN_DAYS, "--schema", "0.default='k INT | v INT'"), 2, "records its schema already"),
+    ("agg-deltas-lz4-4.2", (*SEVEN_DAYS, "--operator", "7"), 2, "it has 0.default"),
+    ("agg-deltas-lz4-4.2", (*SEVEN_DAYS, "--schema", "0.default='k INT | v INT'"), 2, "already records its schema"),
     ("agg-deltas-lz4-4.2", (*SEVEN_DAYS, "--schema", "nonsense"), 2, "--schema"),
     ("agg-deltas-lz4-4.2", ("--transformer", "nope"), 2, "installed: keep, ttl"),
     ("agg-deltas-lz4-4.2", ("--transformer", "no_such_module:f"), 2, "cannot be loaded"),
-    ("agg-deltas-lz4-4.2", ("--transformer", "keep", "--set", "a=1"), 2, "no option 'a'"),
+    ("agg-deltas-lz4-4.2", ("--transformer", "keep", "--set", "a=1"), 2, "no options; remove 'a'"),
     ("agg-deltas-lz4-4.2", ("--set", "a=1", "--transformer", "keep"), 2, "before any --transformer"),
-    ("agg-deltas-lz4-4.2", ("--transformer", "math:pi"), 2, "no factory"),
-    ("agg-deltas-lz4-4.2", ("--old-ttl", "7d"), 2, "it needs --ttl"),
-    ("agg-deltas-lz4-4.2", (*SEVEN_DAYS, "--old-ttl", "7d"), 2, "no --timestamp"),
-    ("join-4.2", ("--ttl", "1d", "--old-ttl", "7d"), 2, "no moment of writing and a ttl"),
-    ("window-append-snappy-4.0", ("--ttl", "1d", "--old-ttl", "7d"), 2, "no moment of writing and a ttl"),
+    ("agg-deltas-lz4-4.2", ("--transformer", "math:pi"), 2, "not a factory"),
+    ("agg-deltas-lz4-4.2", ("--old-ttl", "7d"), 2, "Use it with --ttl"),
+    ("agg-deltas-lz4-4.2", (*SEVEN_DAYS, "--old-ttl", "7d"), 2, "without --timestamp"),
+    ("join-4.2", ("--ttl", "1d", "--old-ttl", "7d"), 2, "not a moment of writing plus a ttl"),
+    ("window-append-snappy-4.0", ("--ttl", "1d", "--old-ttl", "7d"), 2, "not a moment of writing plus a ttl"),
     ("agg-format1-3.5", (*SEVEN_DAYS, "--time", "event"), 2, "no watermark"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "arguments", "code", "words"), REFUSED)
-def test_what_cannot_be_done_is_said_and_changes_nothing(
+def test_a_refused_compaction_is_explained_and_changes_nothing(
     ttlsnap: Ttlsnap, tmp_path: Path, name: str, arguments: tuple[str, ...], code: int, words: str
 ) -> None:
     target = sample(name, tmp_path)
@@ -246,7 +246,7 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(
 
 
 @pytest.mark.parametrize("command", ["inspect", "compact", "recover", "rollback", "history"])
-def test_what_is_no_checkpoint_is_told_apart(ttlsnap: Ttlsnap, tmp_path: Path, command: str) -> None:
+def test_a_target_that_is_not_a_checkpoint_is_refused(ttlsnap: Ttlsnap, tmp_path: Path, command: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("x")
     for target in ("missing", "empty", "file"):
@@ -257,26 +257,26 @@ def test_what_is_no_checkpoint_is_told_apart(ttlsnap: Ttlsnap, tmp_path: Path, c
     assert {path.name for path in tmp_path.iterdir()} == {"empty", "file"}
 
 
-def test_only_offsets_is_no_checkpoint_yet(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+def test_a_checkpoint_without_commits_is_refused(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     for commit in (target / "commits").iterdir():
         commit.unlink()
     refused = ttlsnap("compact", str(target), *SEVEN_DAYS, *QUICK)
-    assert (refused.code, "no batch was committed yet" in refused.err) == (2, True)
+    assert (refused.code, "no batch is committed yet" in refused.err) == (2, True)
 
 
-def test_results_that_were_still_to_come_out_are_counted(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+def test_dropped_results_ahead_of_the_watermark_are_counted(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = str(sample("window-append-snappy-4.0", tmp_path))
     at_the_watermark = ttlsnap("compact", target, "--dry-run", *QUICK, "--format", "json").json
     assert (at_the_watermark["totals"]["dropped"], at_the_watermark["stores"][0]["unclosed"]) == (0, 0)
     later = ttlsnap("compact", target, "--now", "2027-01-01", "--dry-run", *QUICK, "--format", "json").json
     assert later["stores"][0]["unclosed"] == later["totals"]["dropped"] == later["totals"]["entries"] > 0
     shown = ttlsnap("compact", target, "--now", "2027-01-01", "--dry-run", *QUICK).out
-    assert "lie beyond the watermark" in shown
-    assert "every entry goes" in shown
+    assert "are ahead of the watermark" in shown
+    assert "every entry is dropped" in shown
 
 
-def test_settings_go_to_the_transformer_before_them(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+def test_settings_belong_to_the_transformer_before_them(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = str(sample("agg-deltas-lz4-4.2", tmp_path))
     ttl = ("--transformer", "ttl", "--set", "ttl=7d", "--set=timestamp=value.max", "--set", "time=event")
     named = ttlsnap("compact", target, "--transformer", "keep", *ttl, "--dry-run", *QUICK, "--format", "json").json
@@ -291,7 +291,7 @@ def test_transformers_are_listed_with_their_options(ttlsnap: Ttlsnap) -> None:
     assert "timestamp" in listed["ttl"]["options"]
 
 
-def test_pruning_removes_the_backup_and_ends_the_way_back(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+def test_pruning_removes_the_backup_and_prevents_a_rollback(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = str(sample("agg-snapshot-zstd-4.1", tmp_path))
     report = ttlsnap(
         "compact", target, "--ttl", "1h", "--timestamp", "value.max", "--now", "wall", *QUICK, "--format", "json"
@@ -300,10 +300,10 @@ def test_pruning_removes_the_backup_and_ends_the_way_back(ttlsnap: Ttlsnap, tmp_
     pruned = ttlsnap("history", target, "--prune", "--format", "json").json
     assert (pruned["pruned"], pruned["runs"][0]["backup"]) == ([report.json["run"]], False)
     refused = ttlsnap("rollback", target)
-    assert (refused.code, "has been removed" in refused.err) == (4, True)
+    assert (refused.code, "was removed, so the run cannot be rolled back" in refused.err) == (4, True)
 
 
-def test_help_teaches_with_examples(ttlsnap: Ttlsnap) -> None:
+def test_the_help_has_examples(ttlsnap: Ttlsnap) -> None:
     assert "[[target]]" in ttlsnap("maintain", "--help")[1]
     top, compact = ttlsnap("--help"), ttlsnap("compact", "--help")
     assert (top.code, compact.code) == (0, 0)

@@ -1,7 +1,7 @@
-"""The story that every combination of settings has to live through, told once.
+"""The story that every combination of settings is tested with.
 
-Spark writes a checkpoint, ttlsnap drops what is older than a limit, and Spark goes on: kept keys continue their
-values, dropped ones start afresh, and nothing else differs from the model, which was told of the drop.
+Spark writes a checkpoint, ttlsnap drops the entries that are older than a limit, and Spark resumes. Kept keys continue
+their values, and dropped ones start over. Everything equals the model, which drops the same entries.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import numpy as np
 
 from ttlsnap import CompactionReport, LocalEngine, compact, rollback
 from ttlsnap.clock import Clock
-from ttlsnap.engines import Engine
-from ttlsnap.entries import StateEntries
-from ttlsnap.state import StateDescriptor
-from ttlsnap.stores import Rewrite
+from ttlsnap.compaction.engine import Engine
+from ttlsnap.entries.batch import StateEntries
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.stores.protocols import Rewrite
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..judge.outcomes import Entry, expired
@@ -37,14 +37,14 @@ _AT_ONCE = 4
 T = 1_700_006_400  # a full hour
 H = 3600
 
-# Entries of many ages: some go, one is exactly at the limit, one a second younger; keys that are written in several
-# batches, a null key, a null moment, non-ASCII, and late events.
+# Entries of many ages: some expire, one is exactly at the limit, and one is a second younger. Also keys that several
+# batches write, a null key, a null timestamp, non-ASCII text, and late events.
 BATCHES: list[Events] = [
     [Event(f"k{i}", T + i * 600, i) for i in range(24)] + [Event(None, T + 5, 3), Event("n", None, 5)],
     [Event(f"k{i}", T + i * 600 + 60, 1) for i in range(0, 24, 3)] + [Event("é", T + 2 * H, 7)],
     [Event("k1", T + 3 * H, 8), Event("at", T + 2 * H, 1), Event("after", T + 2 * H + 1, 1), Event("k23", T + 4 * H)],
 ]
-# With a watermark Spark itself has evicted what is older than three hours, so the limit lies above it.
+# Spark evicts entries behind its watermark, those older than three hours. So the limit is later than that.
 LIMITS = {
     **dict.fromkeys(("agg_append", "agg_window_update", "dedup_within"), T + 4 * H),
     "dedup": T + 3 * H + 1800,
@@ -82,7 +82,7 @@ def rocksdb(operator: str, changelog: bool, checkpoint_format: int = 1, row_chec
 
 @dataclass(frozen=True)
 class Story:
-    """A query, the layouts its state is tried in, which Spark wrote it and which go on with it."""
+    """A query, the layouts of its state, the Spark that wrote it, and the versions that restart it."""
 
     query: Query
     layouts: tuple[str, ...] = LAYOUTS
@@ -91,18 +91,18 @@ class Story:
 
     @property
     def written_as(self) -> tuple[str, ...]:
-        """The layouts Spark has to write; others are made from them."""
-        # A changelog of format 2 names the zip it is based on, which then cannot be taken away.
+        """Return the layouts that Spark must write. The others are made from them."""
+        # A changelog of format 2 names the zip that it continues, so that zip cannot be removed.
         return self.layouts if self.query.checkpoint_format == 2 else ("snapshots",)
 
 
 def limit_of(query: Query) -> int:
-    """What is not younger than this goes; in epoch seconds."""
+    """Return the newest time that expires, in epoch seconds."""
     return LIMITS.get(query.operator, T + 2 * H)
 
 
 def unwanted(query: Query) -> Callable[[Entry], bool]:
-    """What ``drop_expired`` drops."""
+    """Return a function that selects the entries that ``drop_expired`` drops."""
     field, _, unit = FIELDS[query.operator].partition(":")
     return expired(field, limit_of(query), per_second=1_000_000 if unit == "us" else 1)
 
@@ -117,7 +117,7 @@ def drop_expired(
     hours: int = 2,
     planned_batch: bool = True,
 ) -> CompactionReport:
-    """Compact as a user would, by a ttl of two hours before a given time."""
+    """Compact as a user would, with a TTL of two hours before a given time."""
     factory = TtlTransformerFactory(StateTtlConfig(hours * H * 1_000_000), FIELDS[query.operator])
     return compact(
         str(target),
@@ -133,7 +133,7 @@ def drop_expired(
 
 
 def tell(judge: Judge, *stories: Story) -> None:
-    """Have Spark write each story's checkpoint, once; then live through all that may come of it."""
+    """Let Spark write the checkpoint of each story once, and test every way to continue it."""
     for start in range(0, len(stories), _AT_ONCE):
         judge.together(*(partial(_tell, judge, story) for story in stories[start : start + _AT_ONCE]))
 
@@ -143,16 +143,16 @@ def _tell(judge: Judge, story: Story) -> None:
         written = judge.write(story.query, BATCHES, layout=layout, version=story.written_by)
         settled(written.path)
         *copies, last = product(story.layouts if layout == "snapshots" else (layout,), story.restarted_by)
-        # One after the other, since Spark lets no query run twice; the last one where Spark has seen it.
+        # One after the other, because Spark runs a query only once at a time. The last one uses the original.
         for wanted, version in copies:
             _live_on(judge, judge.copy(written), wanted, version, fresh=FULL)
         _live_on(judge, written, *last, fresh=True)
 
 
 def _live_on(judge: Judge, written: Checkpoint, layout: str, version: str, *, fresh: bool) -> None:
-    """Compact in place, in a copy with ``--output``, and back again with ``rollback``; then Spark goes on.
+    """Compact in place, into a copy with ``--output``, and in place with a ``rollback``. Then restart the query.
 
-    With the copy only if that is to be seen by a ``fresh`` process.
+    With ``fresh`` also restart the copy, in a new process.
     """
     query = written.query
     if query.checkpoint_format == 1:
@@ -176,7 +176,7 @@ def _live_on(judge: Judge, written: Checkpoint, layout: str, version: str, *, fr
         gone = model.drop(unwanted(query))
         assert report.totals.dropped == gone > 0
         assert report.totals.kept == len(model.state()) > 0
-        # No reader takes what 4.0 wrote with ids, its own neither; nor state without operator metadata.
+        # No reader of Spark accepts state with ids that 4.0 wrote, or state without operator metadata.
         if written.version >= "4.0" and (written.version, query.checkpoint_format) != ("4.0", 2):
             assert judge.state(compacted) == model.state()
     _goes_on(judge, written, version, fresh=False)
@@ -185,20 +185,20 @@ def _live_on(judge: Judge, written: Checkpoint, layout: str, version: str, *, fr
 
 
 def _goes_on(judge: Judge, checkpoint: Checkpoint, version: str, *, fresh: bool) -> None:
-    """Restart the query and compare all it emits: what goes on, what starts afresh, and what closes at the end."""
+    """Restart the query, and compare all rows that it emits with the model: for kept keys, new ones and closed ones."""
     at_once: list[Events] = [[event for events in MORE for event in events]]
     wanted = checkpoint.expected.run(at_once, version=version)
     assert judge.restart(checkpoint, at_once, version=version, fresh=fresh) == wanted
 
 
 def counts(report: CompactionReport) -> tuple[int | None, ...]:
-    """What became of the entries."""
+    """Return the numbers of entries: all, kept, dropped, rewritten."""
     totals = report.totals
     return totals.entries, totals.kept, totals.dropped, totals.rewritten
 
 
 def settled(checkpoint: Path) -> dict[str, str]:
-    """The digest once Spark has let go: a snapshot that maintenance was writing when the query stopped comes late."""
+    """Return the digest once it no longer changes, because maintenance may write a snapshot after the query stopped."""
     before: dict[str, str] | None = None
     while True:
         try:
@@ -213,7 +213,7 @@ def settled(checkpoint: Path) -> dict[str, str]:
 
 
 def digest(checkpoint: Path) -> dict[str, str]:
-    """Every file of a checkpoint, outside what ttlsnap keeps for itself, with the hash of its bytes."""
+    """Return every file of a checkpoint with the hash of its bytes, except those of ttlsnap itself."""
     return {
         str(path.relative_to(checkpoint)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(checkpoint.rglob("*"))
@@ -228,7 +228,7 @@ VISITS: list[Events] = [[event for event in events if event.ts is not None] for 
 
 @dataclass(frozen=True)
 class TouchFactory:
-    """Every value is rewritten to what it was: all of the partition is written anew."""
+    """A factory whose transformer rewrites every value to the same value, so that whole partitions are rewritten."""
 
     def create(self, state: StateDescriptor, clock: Clock) -> TouchFactory:
         return self
@@ -238,7 +238,7 @@ class TouchFactory:
 
 
 def copy_all(target: Path, output: Path | None = None) -> CompactionReport:
-    """Write all partitions anew, with everything in them."""
+    """Rewrite all partitions with all their entries."""
     return compact(
         str(target),
         [TouchFactory()],
@@ -251,7 +251,7 @@ def copy_all(target: Path, output: Path | None = None) -> CompactionReport:
 
 
 def copies_lists(judge: Judge, query: Query, layout: str, version: str = NEWEST) -> None:
-    """All of a checkpoint is written anew, value by value, in place and as a copy that outlives it; it all goes on."""
+    """Rewrite a whole checkpoint, in place and into a copy that outlives it, and require that Spark resumes on both."""
     written = judge.write(query, VISITS[:3], layout=layout, version=version)
     before = settled(written.path)
     copied = judge.copy(written)
@@ -265,7 +265,7 @@ def copies_lists(judge: Judge, query: Query, layout: str, version: str = NEWEST)
     assert digest(written.path) != before
     wanted = written.expected.run(VISITS[3:])
     assert judge.restart(written, VISITS[3:], version=version) == wanted
-    # Nothing in the copy may lead back to where it was made from.
+    # Nothing in the copy may refer to the place of the original.
     shutil.rmtree(written.path)
     moved = judge.at(copied, new)
     wanted = moved.expected.run(VISITS[3:])

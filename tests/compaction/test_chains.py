@@ -1,7 +1,7 @@
-"""Spark is the judge of queries with several stateful operators: each goes by its own clock, and one may go alone.
+"""Compactions of queries with several stateful operators, of all operators or of one, judged by real Spark.
 
-What Spark emits after a compaction is what the model emits that was told of the drop. Spark has one watermark for a
-query, which an operator hands on to the next one as it got it; but a join holds it back.
+After a compaction Spark emits the same rows as the model, which drops the same entries. Spark has one watermark for a
+query, and each operator passes it on unchanged. Only a join delays it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ttlsnap import CompactionReport, LocalEngine, compact
-from ttlsnap.operators import Selection
+from ttlsnap.operators.registry import Selection
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..judge.outcomes import Entry, expired
@@ -30,8 +30,8 @@ from .unseen import Case, goes_on
 TTL_S, DELAY_S = H, 2 * H
 LIMIT = T + 8 * H
 WATERMARK = T + 7 * H + 2700
-# At a quarter to eight the windows up to seven o'clock have come to the two wide windows that are open, from four to
-# eight and from six to ten; those from seven on are still in the first operator. One key is exactly at the limit.
+# The watermark is at 7:45. The windows up to 7:00 are counted in the two wide windows that are open, 4:00 to 8:00 and
+# 6:00 to 10:00. Windows from 7:00 on are still in the first operator. One key is exactly at the limit.
 BATCHES: list[Events] = [
     *(
         [
@@ -44,7 +44,7 @@ BATCHES: list[Events] = [
     [Event("a4", T + 9 * H + 1860, 7), Event("timeless", None, 1)],
 ]
 assert max(event.ts or 0 for events in BATCHES for event in events) == WATERMARK + DELAY_S
-# What went comes again, before its windows have closed and after; then hour by hour all that is left closes.
+# Dropped keys get new events before and after their windows close. Then, hour by hour, all other windows close.
 MORE: list[Events] = [
     [event for events in BATCHES[1:3] for event in events if event.ts is not None and event.ts >= T + 7 * H + 1800]
     + [Event("new", T + 7 * H + 2000, 5), Event("a3", T + 8 * H - 1, 6)],
@@ -82,7 +82,7 @@ EVERYTHING = [
 
 
 def drop(path: Path, *, only: int | None = None, limit: int = LIMIT, **options: Any) -> CompactionReport:
-    """What is not younger than the limit, of one operator or of all."""
+    """Drop the entries up to the limit, of one operator or of all."""
     return compact(
         str(path),
         [TtlTransformerFactory(StateTtlConfig(TTL_S * 1_000_000))],
@@ -96,7 +96,7 @@ def drop(path: Path, *, only: int | None = None, limit: int = LIMIT, **options: 
 
 
 def gone_of(operator: int, query: Query) -> Callable[[Entry], bool]:
-    """What ``drop`` drops of an operator."""
+    """Return a function that selects the entries that ``drop`` drops from an operator."""
     is_expired = expired(FIELDS[query.operator][operator], LIMIT, 1_000_000)
     return lambda found: found.operator == operator and is_expired(found)
 
@@ -107,7 +107,7 @@ def test_each_operator_may_go_alone(judge: Judge, case: Case) -> None:
     layout = "both" if query.provider == "hdfs" or query.changelog else "snapshot"
     written = judge.write(query, BATCHES, layout=layout, version=case.version)
     before = settled(written.path)
-    # The watermark has gone through both operators, and both have dropped by themselves what it has reached.
+    # The watermark has reached both operators, and Spark has evicted the entries behind it from both.
     nothing = compact(str(written.path), [TtlTransformerFactory()], engine=LocalEngine(1), stopped=True, max_drop=1.0)
     assert [(state.counts.dropped, state.now_us) for state in nothing.states] == [(0, WATERMARK * 1_000_000)] * 2
 
@@ -120,7 +120,7 @@ def test_each_operator_may_go_alone(judge: Judge, case: Case) -> None:
             gone = copied.expected.drop(gone_of(state.state.operator, query))
             assert state.counts.dropped == gone > 0
             assert state.counts.kept
-            # Before Spark 4.0 a deduplication is not told from an aggregation.
+            # Before Spark 4.0 the checkpoint does not distinguish a deduplication from an aggregation.
             emits = state.timestamp == "key.window.end" or state.state.operator_name is None
             assert state.unclosed == (gone if emits else 0)
         new = {name for name, _ in digest(copied.path).items() ^ before.items() if name.startswith("state")}
@@ -129,7 +129,7 @@ def test_each_operator_may_go_alone(judge: Judge, case: Case) -> None:
             assert judge.state(copied) == copied.expected.state()
     wanted = [copied.expected.run(more, version=case.again) for copied in copies]
     assert len(set(map(str, wanted))) == len(copies), "each drop shows in what is emitted"
-    # One after the other, since Spark lets no query run twice.
+    # One after the other, because Spark runs a query only once at a time.
     assert [judge.restart(copied, more, version=case.again) for copied in copies] == wanted
 
 
@@ -149,15 +149,17 @@ JOINS = [
 if FULL:  # each costs half a minute
 
     @pytest.mark.parametrize(("case", "only"), JOINS, ids=str)
-    def test_a_join_and_what_counts_its_rows(judge: Judge, case: Case, only: int | None) -> None:
-        """Operator 0 counts, operator 1 joins; the rows that go can match none that comes later."""
+    def test_a_join_and_the_aggregation_behind_it_resume_after_a_compaction(
+        judge: Judge, case: Case, only: int | None
+    ) -> None:
+        """Operator 0 counts and operator 1 joins. The dropped rows match no later row."""
 
         def goes(event: Event) -> bool:
-            return only != 1 and joins.goes(event)  # their pairs were counted when they came
+            return only != 1 and joins.goes(event)  # their pairs were counted on arrival
 
         dropping = partial(drop, only=only, limit=joins.LIMIT, drop_unmatched=True)
         report = goes_on(judge, case, joins.BATCHES, joins.MORE, goes, dropping)
         dropped = {state.state.operator for state in report.states if state.counts.dropped}
         assert dropped == ({0, 1} if only is None else {only})
-        # How far the join holds the watermark back is not recorded, so that none of these is known to be closed.
+        # The checkpoint does not record by how much the join delays the watermark, so no window is known to be closed.
         assert all(state.unclosed == state.counts.dropped for state in report.states if state.state.operator == 0)

@@ -1,4 +1,4 @@
-"""What the matrix does not vary: sinks with a log, batches that were cut off, rewritten values, default timestamps."""
+"""Cases that the matrix does not vary: sinks with a log, interrupted batches, rewritten values, default timestamps."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from ttlsnap import Drop, EntryTransformerFactory, Keep, LocalEngine, Replace, compact, inspect
 from ttlsnap.errors import UsageError
-from ttlsnap.operators import Selection
-from ttlsnap.transform import Verdict
+from ttlsnap.operators.registry import Selection
+from ttlsnap.transform.protocols import Verdict
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..judge.layouts import last_batch
@@ -23,7 +23,7 @@ from .stories import BATCHES, FIELDS, MORE, H, T, digest, drop_expired, limit_of
 if FULL:  # each costs a while
 
     @pytest.mark.parametrize(("sink", "operator"), [("json", "agg_append"), ("parquet", "dedup")])
-    def test_a_file_sink_goes_on_through_its_log_compactions(judge: Judge, sink: str, operator: str) -> None:
+    def test_a_file_sink_resumes_and_compacts_its_log(judge: Judge, sink: str, operator: str) -> None:
         hourly: list[Events] = [
             [Event("a", T + hour * H), Event(f"k{hour}", T + hour * H - 60, hour), Event("b", T + hour * H - 900)]
             for hour in range(15)
@@ -53,7 +53,7 @@ if FULL:  # each costs a while
     if FULL
     else [("agg_update", "both"), ("agg_append", "deltas")],
 )
-def test_a_batch_that_was_cut_off_runs_again_on_the_compacted_state(judge: Judge, operator: str, layout: str) -> None:
+def test_an_interrupted_batch_runs_again_on_the_compacted_state(judge: Judge, operator: str, layout: str) -> None:
     checkpoint = judge.write(Query(operator), BATCHES, layout=layout, uncommitted=MORE[0])
     settled(checkpoint.path)
     report = drop_expired(checkpoint.path, checkpoint.query)
@@ -96,12 +96,12 @@ def test_spark_continues_values_that_a_transformer_rewrote(judge: Judge, row_che
     assert '"key": "k2", "last_seen": "2023-11-15T00:00:00", "n": 1, "total": 5' in emitted
 
 
-def test_without_a_ttl_only_what_spark_holds_to_be_expired_goes(judge: Judge) -> None:
+def test_without_a_ttl_only_entries_that_spark_calls_expired_are_dropped(judge: Judge) -> None:
     checkpoint = judge.write(Query("dedup"), BATCHES)
     watermark = inspect(str(checkpoint.path)).checkpoint.batch.watermark_ms
     assert watermark is not None
     report = compact(str(checkpoint.path), [TtlTransformerFactory()], engine=LocalEngine(1), stopped=True, max_drop=1.0)
-    # Spark evicted up to that watermark itself, so the whole state is still alive.
+    # Spark has evicted everything up to that watermark, so no entry has expired.
     assert (report.totals.dropped, report.published) == (0, False)
     assert report.states[0].timestamp == "key.at"
     later = stamp(watermark // 1000 + H)
@@ -112,7 +112,7 @@ def test_without_a_ttl_only_what_spark_holds_to_be_expired_goes(judge: Judge) ->
     assert judge.restart(checkpoint, MORE) == checkpoint.expected.run(MORE)
 
 
-def test_a_key_that_expires_per_limit_is_judged_by_what_spark_stores(judge: Judge) -> None:
+def test_a_key_that_stores_its_expiry_is_dropped_by_it(judge: Judge) -> None:
     checkpoint = judge.write(Query("dedup_within"), BATCHES)
     now = T + 4 * H
     report = compact(
@@ -124,7 +124,7 @@ def test_a_key_that_expires_per_limit_is_judged_by_what_spark_stores(judge: Judg
 
 
 @pytest.mark.parametrize("version", ["3.5", "4.2"] if FULL else ["4.2"])
-def test_groups_that_spark_keeps_behind_the_watermark_are_not_taken_for_expired(judge: Judge, version: str) -> None:
+def test_groups_of_complete_mode_are_dropped_only_by_a_named_field(judge: Judge, version: str) -> None:
     checkpoint = judge.write(Query("agg_complete"), BATCHES, version=version)
     before = digest(checkpoint.path)
     for config in (None, StateTtlConfig(60_000_000)):
@@ -133,14 +133,14 @@ def test_groups_that_spark_keeps_behind_the_watermark_are_not_taken_for_expired(
                 str(checkpoint.path), [TtlTransformerFactory(config)], engine=LocalEngine(1), stopped=True, max_drop=1.0
             )
     assert digest(checkpoint.path) == before
-    # Asked for by name they go, and the others are all that Spark emits from then on.
+    # A named field drops expired groups, and Spark emits only the others from then on.
     factory = TtlTransformerFactory(StateTtlConfig(0), "key.window.end")
     report = compact(str(checkpoint.path), [factory], engine=LocalEngine(1), stopped=True, max_drop=1.0)
     assert 0 < report.totals.dropped < (report.totals.entries or 0)
     assert len(judge.restart(checkpoint, [[]], fresh=True)[-1].rows) == report.totals.kept
 
 
-def test_the_watermark_behind_a_join_is_not_taken_for_the_querys(judge: Judge) -> None:
+def test_a_ttl_behind_a_join_needs_an_explicit_now(judge: Judge) -> None:
     checkpoint = judge.write(Query("join_windows"), BATCHES)
     before = digest(checkpoint.path)
     windows, joined = sorted(inspect(str(checkpoint.path)).operators, key=lambda found: len(found[0].stores))
@@ -162,12 +162,12 @@ def test_the_watermark_behind_a_join_is_not_taken_for_the_querys(judge: Judge) -
 
 
 @pytest.mark.parametrize("version", ["3.5", "4.2"] if FULL else ["4.2"])
-def test_the_count_of_a_global_limit_is_left_alone(judge: Judge, version: str) -> None:
+def test_the_count_of_a_global_limit_is_never_changed(judge: Judge, version: str) -> None:
     checkpoint = judge.write(Query("first_rows"), BATCHES[:1], version=version)
     report = compact(
         str(checkpoint.path), [EntryTransformerFactory(_drop_all)], engine=LocalEngine(1), stopped=True, max_drop=1.0
     )
-    assert report.states[0].left_alone == "a global limit's count is never touched"
+    assert report.states[0].left_alone == "the count of a global limit is never changed"
     assert not report.published
     assert judge.restart(checkpoint, BATCHES[1:2])[0].rows == ()
 
@@ -177,7 +177,7 @@ def _drop_all(key: dict[str, Any], value: dict[str, Any]) -> Verdict:
 
 
 @pytest.mark.parametrize("field", ["value.max#1", "value.max#2:s"] if FULL else ["value.max#2:s"])
-def test_two_buffers_of_one_name_are_told_apart(judge: Judge, field: str) -> None:
+def test_two_buffers_of_one_name_are_distinguished_by_their_number(judge: Judge, field: str) -> None:
     checkpoint = judge.write(Query("agg_two_maxima"), BATCHES)
     factory = TtlTransformerFactory(StateTtlConfig(H * 1_000_000), field)
     report = compact(

@@ -1,4 +1,4 @@
-"""Spark is the judge of session windows and of arbitrary state per group: what goes is as if it had never come."""
+"""Compactions of session windows and of arbitrary state per group, judged by real Spark."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_sessions_that_have_ended_go(judge: Judge, case: Case) -> None:
 
 
 def forgotten(event: Event) -> bool:
-    """The groups of these keys have seen nothing since the limit."""
+    """Return whether the group of an event has no event after the limit."""
     return event.key not in LATE_KEYS
 
 

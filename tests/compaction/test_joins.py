@@ -1,8 +1,7 @@
-"""Spark is the judge of stream-stream joins: what it emits after a compaction is what it emits if the rows never came.
+"""Compactions of stream-stream joins: real Spark then emits the same rows as if the dropped rows had never come.
 
-The rows that go lie further than the join reaches from those that stay, so that none of these has matched one of those:
-what is left is exactly the state of a query that never saw them. Many batches follow, in which Spark numbers rows anew,
-matches them, and evicts them behind the watermark.
+No dropped row is near enough in time to match a kept row. So the compacted state is exactly the state of a query that
+never saw the dropped rows. Many batches follow, in which Spark renumbers rows, matches them, and evicts them.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ LIMIT = T + 2 * H
 KEYS = "abcdef"
 TYPES = ("inner", "left_outer", "right_outer", "full_outer", "left_semi")
 
-# Of some keys all rows go, of some the first ones, of some those between others, of some none.
+# Some keys lose all rows, some the first ones, some those in the middle, and some none.
 BATCHES: list[Events] = [
     [Event(key, T + i * 300, i) for key in KEYS for i in range(1, 6)]
     + [
@@ -46,7 +45,7 @@ BATCHES: list[Events] = [
     + [Event(key, T + 4 * H + i * 700, i) for key in "acg" for i in range(3, 7)]
     + [Event("alone", T + 4 * H, 7), Event("alone", T + 4 * H + 1, 9)],
 ]
-# New rows for those that stayed and those that went, late ones, and an hour more each time.
+# New rows for kept and dropped keys, some of them late, with an hour more in each batch.
 MORE: list[Events] = [
     [
         Event(key, T + 4 * H + hour * 60 + n, hour + n)
@@ -81,20 +80,23 @@ def goes(event: Event) -> bool:
 
 
 def matches(left: Event, others: Events) -> bool:
-    """Whether an event of the left side, which has the odd values, has a partner among these."""
+    """Return whether an event of the left side, which has the odd values, matches one of the others."""
     fits = [event.ts for event in others if event.value % 2 == 0 and event.key == left.key]
     return any(left.ts is not None and ts is not None and abs(ts - left.ts) <= 1800 for ts in fits)
 
 
 def came() -> list[tuple[Event, Events]]:
-    """Each event, with those that had come in batches before its own."""
+    """Return each event with the events of earlier batches."""
     known = [[event for events in BATCHES[:number] for event in events] for number in range(len(BATCHES))]
     return [(event, before) for before, events in zip(known, BATCHES, strict=True) for event in events]
 
 
 def buffered(case: Case) -> Events:
-    """The events whose rows a join keeps: a semi join does not keep one of the left side that meets its match when it
-    comes, and from Spark 4.2 on no longer than until it does."""
+    """Return the events whose rows a join keeps.
+
+    A semi join does not keep a left row that matches on arrival. From Spark 4.2 on, it discards left rows at their
+    first match.
+    """
     events = [event for event, _ in came()]
     if case.query.join_type != "left_semi":
         return events
@@ -103,11 +105,11 @@ def buffered(case: Case) -> Events:
 
 
 def unmatched(query: Query) -> int:
-    """How many of the rows that go have matched nothing, as far as Spark records it."""
+    """Return how many of the dropped rows have matched nothing, as far as Spark records it."""
     if query.join_format == 1:
         return 0
     if query.join_format == 4 and query.join_type in ("inner", "right_outer"):
-        # A row of the left side has only what it met when it came: nobody will ask for what comes later.
+        # For a left row Spark records only matches on arrival, because these join types do not need later ones.
         return sum(goes(event) and event.value % 2 == 1 and not matches(event, before) for event, before in came())
     return 1
 
@@ -129,7 +131,7 @@ NEWEST_FORMAT = {"3.5": 2, "4.0": 2, "4.1": 3}
 EVERYTHING = [
     *(Case(joined(join_type=kind, **settings)) for kind in TYPES for settings in STORES),
     *(Case(joined(join_type=kind, provider="rocksdb", checkpoint_format=2, changelog=True)) for kind in TYPES[:2]),
-    # Spark 4.1 and 4.2 go on from state of format 1, and start none anew ("Unsupported schema writer version: 1").
+    # Spark 4.1 and 4.2 resume from state of format 1, but start no new one ("Unsupported schema writer version: 1").
     *(
         Case(joined(**{**settings, "join_format": 1}), version, later)
         for version in ("3.5", "4.0")
@@ -159,15 +161,15 @@ def test_spark_goes_on_as_if_the_rows_had_never_come(judge: Judge, case: Case) -
     early = sum(map(goes, events))
     assert (report.totals.dropped, report.totals.kept) == (early, len(events) - early)
     found = sum(state.unmatched for state in report.states)
-    if case.query.join_type == "left_semi":  # which records what it happens to meet: nothing of it comes out
+    if case.query.join_type == "left_semi":  # it records only some matches, and emits no unmatched row
         assert 1 <= found <= early
     else:
         assert found == unmatched(case.query)
 
 
 @pytest.mark.parametrize("checksum", [False, True] if FULL else [True])
-def test_some_of_the_rows_with_one_key_and_time_go(judge: Judge, checksum: bool) -> None:
-    """Only format 4 keeps those together; and only an inner join does not remember who had matched whom."""
+def test_some_of_the_rows_with_one_key_and_time_can_be_dropped(judge: Judge, checksum: bool) -> None:
+    """Only format 4 stores such rows together, and only an inner join does not record which rows matched."""
 
     class Drop3:
         def create(self, state: StateDescriptor, clock: Clock) -> Drop3 | None:
@@ -193,12 +195,12 @@ def written(judge: Judge) -> Checkpoint:
     return judge.write(joined(join_type="left_outer"), BATCHES, layout="deltas")
 
 
-def test_rows_that_have_matched_nothing_go_only_when_that_is_wanted(written: Checkpoint) -> None:
+def test_unmatched_rows_are_dropped_only_on_request(written: Checkpoint) -> None:
     before = settled(written.path)
     options: dict[str, Any] = {"now": stamp(LIMIT + H), "engine": LocalEngine(1), "stopped": True, "max_drop": 1.0}
     factory = TtlTransformerFactory(StateTtlConfig(H * 1_000_000))
     for output in (None, f"{written.path}-new"):
-        with pytest.raises(RefusedError, match=r"^1 of the rows that would be dropped .* --drop-unmatched"):
+        with pytest.raises(RefusedError, match=r"^1 of the rows to drop .* --drop-unmatched"):
             compact(str(written.path), [factory], output=output, **options)
         assert digest(written.path) == before
     assert not written.path.with_name(f"{written.path.name}-new").exists()
@@ -206,7 +208,7 @@ def test_rows_that_have_matched_nothing_go_only_when_that_is_wanted(written: Che
     assert sum(document["unmatched_dropped"] for document in report.to_json()["stores"]) == 1
 
 
-def test_each_side_may_have_a_time_of_its_own(written: Checkpoint) -> None:
+def test_each_side_may_have_its_own_timestamp(written: Checkpoint) -> None:
     early = [event for events in BATCHES for event in events if goes(event)]
     config = StateTtlConfig(H * 1_000_000)
     sides = {"left": ("left:value.at",), "right": ("right:value.then",), "": ("left:value.at", "right:value.then")}

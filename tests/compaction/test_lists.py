@@ -1,4 +1,4 @@
-"""Spark is the judge of lists, value by value, and of timers: what goes is as if it had never come."""
+"""Compactions of single values of lists and of timers, judged by real Spark."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 from ttlsnap import CompactionReport, LocalEngine, StateDescriptor, StateEntries, compact, inspect
 from ttlsnap.clock import Clock, iso
-from ttlsnap.operators import Selection
-from ttlsnap.stores import Rewrite
+from ttlsnap.operators.registry import Selection
+from ttlsnap.stores.protocols import Rewrite
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..judge.processes import NEWEST
@@ -90,7 +90,7 @@ def test_values_of_lists_expire_one_by_one(
 
 
 class ExpireAt:
-    """Gives every value that the transformer ``of`` is about a moment of expiry of its own, by its number."""
+    """A transformer that gives each value of a variable its own expiry time, by its number."""
 
     def __init__(self, state: str, moments: dict[int, int]) -> None:
         self._state, self._moments = state, moments
@@ -108,7 +108,7 @@ class ExpireAt:
 
 @pytest.mark.parametrize("rewrite", ["full", "tombstones"] if FULL else ["full"])
 @pytest.mark.parametrize("conf", [AVRO, ()] if FULL else [AVRO])
-def test_spark_finds_by_the_index_what_was_given_another_moment(
+def test_spark_expires_values_by_their_rewritten_expiry_times(
     judge: Judge, conf: tuple[tuple[str, str], ...], rewrite: Rewrite
 ) -> None:
     checkpoint = judge.write(replace(rocksdb("lists", False), conf=conf), LISTS, layout="snapshot")
@@ -139,7 +139,7 @@ def test_spark_finds_by_the_index_what_was_given_another_moment(
             return entries
 
     compact(str(checkpoint.path), [Look()], engine=LocalEngine(1), dry_run=True)
-    # Spark has taken away what expired, whole lists and parts of others, and nothing else.
+    # Spark has removed the expired values, whole lists and parts of others, and nothing else.
     assert sorted(found) == [11, 12, 21, 22, *sorted(event.value for event in AGAIN[0])]
 
 
@@ -168,7 +168,7 @@ ALARMS = [
 
 
 @pytest.mark.parametrize("case", ALARMS if FULL else [Case(alarmed(changelog=True))], ids=str)
-def test_timers_follow_the_last_of_a_keys_state(judge: Judge, case: Case) -> None:
+def test_timers_are_dropped_with_the_last_state_of_their_key(judge: Judge, case: Case) -> None:
     def drop(path: Path, **options: Any) -> CompactionReport:
         factory = TtlTransformerFactory(StateTtlConfig(H * 1_000_000), timestamp="value.seen:s")
         return compact(
@@ -190,8 +190,8 @@ def test_timers_follow_the_last_of_a_keys_state(judge: Judge, case: Case) -> Non
     assert dropped["all"] == sum(goes(event) for events in BATCHES for event in events)
 
 
-def test_timers_stay_unless_they_are_to_follow(judge: Judge) -> None:
-    """Each fires once more, for a key that has no state."""
+def test_timers_stay_by_default(judge: Judge) -> None:
+    """Each timer fires once more, for a key that has no state."""
     checkpoint = judge.write(alarmed(), BATCHES, layout="snapshot")
     settled(checkpoint.path)
     before = fits(checkpoint.path)
@@ -200,7 +200,7 @@ def test_timers_stay_unless_they_are_to_follow(judge: Judge) -> None:
     report = compact(str(checkpoint.path), [factory], stopped=True, max_drop=1.0, **options)
     assert {state.left_alone for state in report.states if state.state.kind == "timer"} == {
         "a timer stays until it fires",
-        "it is derived, and follows",
+        "it is derived from other entries, and follows them",
     }
     assert fits(checkpoint.path) == before
     shown = inspect(str(checkpoint.path), entries=1000).samples or []
@@ -234,7 +234,7 @@ def test_timers_stay_unless_they_are_to_follow(judge: Judge) -> None:
     assert len([row for row in over if "'numbers': ''" in str(row) or '"numbers": ""' in str(row)]) == len(forgotten)
 
 
-def test_a_selected_variable_takes_nothing_else_along(judge: Judge) -> None:
+def test_selecting_a_variable_drops_nothing_else(judge: Judge) -> None:
     checkpoint = judge.write(alarmed(), BATCHES[:1], layout="snapshot")
     settled(checkpoint.path)
     factory = TtlTransformerFactory(StateTtlConfig(H * 1_000_000), timestamp="value.seen:s")
@@ -249,6 +249,6 @@ def test_a_selected_variable_takes_nothing_else_along(judge: Judge) -> None:
         max_drop=1.0,
     )
     dropped = {state.state.state: state.counts.dropped for state in report.states if state.counts.dropped}
-    # The keys have state left in the other variables.
+    # The keys still have state in the other variables.
     assert set(dropped) == {"all", "$rowCounter_all"}
     assert fits(checkpoint.path) == 2

@@ -1,8 +1,8 @@
-"""Spark goes on for more than twenty batches after a compaction, and its watermark with it.
+"""Spark runs more than twenty batches after a compaction, while its watermark advances.
 
-Each batch is what the model says: what stayed goes on and closes in its time, what went starts afresh, and nothing
-comes back from the files that were left behind, while Spark writes new ones and removes old ones. For the operators
-that have a model; joins, sessions, groups and transformWithState live as long in their own tests.
+Each batch equals the model: kept entries continue and close in their time, and dropped ones start over. No dropped
+entry returns from stale files, while Spark writes new files and removes old ones. These tests cover the operators
+that have a model. Joins, sessions, groups and transformWithState run as long in their own tests.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ STORES: list[dict[str, Any]] = [
     {"provider": "rocksdb"},
     {"provider": "rocksdb", "changelog": True},
 ]
-# What came before comes again, some of it too late by then; then hour by hour there are new keys, keys that stayed,
-# keys that went, and one that is ever later.
+# Earlier events come again, some of them too late. Then each hour has new keys, kept keys, dropped keys, and one whose
+# events are later and later.
 MORE: list[Events] = [
     BATCHES[0],
     BATCHES[2],
@@ -46,7 +46,7 @@ CASES = [
 if FULL:  # each costs a quarter of a minute
 
     @pytest.mark.parametrize("case", CASES, ids=str)
-    def test_spark_goes_on(judge: Judge, case: Case) -> None:
+    def test_spark_resumes_for_many_batches(judge: Judge, case: Case) -> None:
         query = case.query
         layout = "both" if query.provider == "hdfs" or query.changelog else "snapshot"
         checkpoint = judge.write(query, BATCHES, layout=layout, version=case.version)
@@ -55,7 +55,7 @@ if FULL:  # each costs a quarter of a minute
         model = checkpoint.expected
         assert report.totals.dropped == model.drop(unwanted(query)) > 0
         assert report.totals.kept == len(model.state()) > 0
-        # For half of the time Spark writes snapshots; then another process goes on with those.
+        # In the first half Spark writes snapshots. Then another process resumes from those.
         half = len(MORE) // 2
         assert judge.restart(checkpoint, MORE[:half], snapshot=True) == model.run(MORE[:half])
         assert judge.restart(checkpoint, MORE[half:], fresh=True) == model.run(MORE[half:])

@@ -1,4 +1,4 @@
-"""State that Spark 3.1 and 3.2 wrote, as the samples have it: what its schema says wrongly, and that 4.2 continues it.
+"""State that Spark 3.1 and 3.2 wrote, from the samples: their schemas contain errors, and Spark 4.2 resumes from it.
 
 ``test_old_versions`` runs those versions themselves.
 """
@@ -28,7 +28,7 @@ from .stories import copy_all, digest
 DAY = 86400
 GROUPS_FORMAT_1 = (
     ("spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion", "1"),
-    # With it Spark does not restart such a query: its own rows do not fit its own schema.
+    # With validation Spark does not restart such a query, because its rows do not fit its own schema.
     ("spark.sql.streaming.stateStore.formatValidation.enabled", "false"),
 )
 QUERIES = {
@@ -44,25 +44,25 @@ DEDUPLICATIONS = ("dedup-columns-3.1", "dedup-columns-rocksdb-3.2")
 
 
 def entries_of(path: Path) -> list[dict[str, Any]]:
-    """All entries of a checkpoint's first operator, as ``inspect`` shows them."""
+    """Return all entries of a checkpoint, as ``inspect`` shows them."""
     return inspect(str(path), entries=1000).samples or []
 
 
 def events_of(path: Path) -> list[Event]:
-    """For each key of a deduplication by key and moment the event that made it."""
+    """Return the event behind each key of a deduplication by key and time."""
     keys = [entry["key"] for entry in entries_of(path)]
     return [Event(key["key"], None if key["at"] is None else unstamp(str(key["at"])), 0) for key in keys]
 
 
 def value_fields(path: Path) -> list[tuple[str, str]]:
-    """The names and types of a value's columns."""
+    """Return the names and types of the columns of a value."""
     (operator,) = inspect(str(path)).to_json()["operators"]
     schema = operator["stores"][0]["states"][0]["value_schema"]
     return [(field["name"], field["type"]) for field in schema["fields"]]
 
 
 @pytest.mark.parametrize("name", DEDUPLICATIONS)
-def test_a_value_of_a_deduplication_holds_nothing_whatever_its_schema_says(name: str) -> None:
+def test_values_of_a_deduplication_are_empty_despite_their_schema(name: str) -> None:
     recorded = (SAMPLES / name / "state/0/0/_metadata/schema").read_bytes()
     assert b'"name":"value","type":"long"' in recorded and b"__dummy__" not in recorded
     assert value_fields(SAMPLES / name) == [("__dummy__", "void")]
@@ -73,7 +73,7 @@ def test_a_value_of_a_deduplication_holds_nothing_whatever_its_schema_says(name:
     assert [field.name for field in (operator.stores[0].states or ())[0].value.fields] == ["__dummy__"]
 
 
-def test_values_with_all_columns_of_their_keys_may_be_those_of_an_aggregation() -> None:
+def test_values_of_an_aggregation_with_the_names_of_its_keys_are_read() -> None:
     assert value_fields(SAMPLES / "agg-namesake-3.1") == [("max", "long"), ("count", "long")]
     assert all(entry["value"]["count"] > 0 for entry in entries_of(SAMPLES / "agg-namesake-3.1"))
 
@@ -86,7 +86,7 @@ def adopted(judge: Judge, name: str) -> Checkpoint:
     ("name", "output"),
     [*product(DEDUPLICATIONS, (False, True))] if FULL else [*zip(DEDUPLICATIONS, (False, True), strict=True)],
 )
-def test_dropped_keys_are_new_to_the_newest_spark_and_kept_ones_are_not(judge: Judge, name: str, output: bool) -> None:
+def test_only_dropped_keys_are_new_to_the_newest_spark(judge: Judge, name: str, output: bool) -> None:
     checkpoint = adopted(judge, name)
     events = events_of(checkpoint.path)
     moments = sorted(event.ts for event in events if event.ts is not None)
@@ -105,24 +105,24 @@ def test_dropped_keys_are_new_to_the_newest_spark_and_kept_ones_are_not(judge: J
     assert doctor(made.path).code == 0
     rows = [row for batch in judge.restart(made, [events]) for row in batch.rows]
     assert sorted(rows) == sorted(canonical(row_of(event) for event in dropped))
-    # Spark 4 adds the operator's name, and leaves the schema as it is.
+    # Spark 4 adds the operator's name, but does not change the schema.
     assert value_fields(made.path) == [("__dummy__", "void")]
     assert doctor(made.path).code == 0
 
 
 def row_of(event: Event) -> dict[str, Any]:
-    """What the query emits for an event whose key is new."""
+    """Return the row that the query emits for an event with a new key."""
     assert event.ts is not None
     return {"key": event.key, "at": stamp(event.ts), "value": event.value}
 
 
 @pytest.mark.parametrize("name", QUERIES if FULL else ("sessions-rocksdb-3.2",))
-def test_the_newest_spark_continues_what_was_written_anew(judge: Judge, name: str) -> None:
+def test_the_newest_spark_resumes_from_rewritten_state(judge: Judge, name: str) -> None:
     written, untouched = adopted(judge, name), adopted(judge, name)
     report = copy_all(written.path)
     assert report.totals.entries == report.totals.rewritten > 0
     assert doctor(written.path).code == 0
-    moment = 1_900_000_000  # behind any watermark that a sample can have
+    moment = 1_900_000_000  # later than the watermark of any sample
     later = [Event(f"key-{number}", moment + 60 * DAY, number) for number in (6, 7)]
     more = [[Event("key-1", moment, 4), Event("key-2", moment, 5)], later]
     wanted = judge.restart(untouched, more)
@@ -133,7 +133,7 @@ def test_the_newest_spark_continues_what_was_written_anew(judge: Judge, name: st
     assert doctor(written.path).code == 0
 
 
-def test_the_timeout_of_groups_of_format_1_is_a_number_of_milliseconds() -> None:
+def test_the_timeout_of_groups_of_format_1_is_in_milliseconds() -> None:
     path = SAMPLES / "groups-format1-3.1"
     assert b'"timeoutTimestamp","type":"integer"' in (path / "state/0/0/_metadata/schema").read_bytes()
     assert ("timeoutTimestamp", "long") in value_fields(path)
@@ -149,5 +149,5 @@ def test_a_global_limit_is_never_touched() -> None:
     report = compact(
         str(path), [TtlTransformerFactory()], dry_run=True, engine=LocalEngine(1), stopped=True, max_drop=1.0
     )
-    assert report.states[0].left_alone == "a global limit's count is never touched"
+    assert report.states[0].left_alone == "the count of a global limit is never changed"
     assert [entry["value"] for entry in entries_of(path)] == [{"value": 5}]

@@ -1,7 +1,7 @@
-"""Checkpoints of Spark 3.1 to 3.4, on each store that they have, continued by themselves and by 4.2.
+"""Checkpoints of Spark 3.1 to 3.4, on each of their stores, restarted by themselves and by 4.2.
 
-All of it belongs to the matrix: ``test_old_samples`` has a slice that needs none of these versions. Before 3.4 groups
-are written in Scala, as those versions of PySpark have no function for them.
+All tests here belong to the matrix. ``test_old_samples`` has a slice that needs none of these versions. Before 3.4
+groups are written in Scala, because PySpark has no function for them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def providers(version: str) -> tuple[str, ...]:
 
 
 def cases(since: str, *queries: Query, again: tuple[str | None, ...] = (None, NEWEST)) -> list[Case]:
-    """Each query on each store of each version, continued by that version (None) and by the newest."""
+    """Return cases of each query on each store of each version, restarted by that version (None) and by the newest."""
     return [
         Case(query, version, later or version)
         for version in OLD_VERSIONS
@@ -66,7 +66,7 @@ if FULL:
 
     @pytest.mark.parametrize("version", OLD_VERSIONS)
     @pytest.mark.parametrize("operator", MODELLED)
-    def test_aggregation_and_deduplication(judge: Judge, version: str, operator: str) -> None:
+    def test_aggregations_and_deduplications_resume(judge: Judge, version: str, operator: str) -> None:
         again = (version, NEWEST)
         stories = [Story(Query(operator), LAYOUTS, version, again)]
         if operator.startswith("agg"):
@@ -77,25 +77,25 @@ if FULL:
 
     @pytest.mark.parametrize("codec", ["zstd", "snappy", "lzf"])
     @pytest.mark.parametrize("version", OLD_VERSIONS)
-    def test_codecs(judge: Judge, version: str, codec: str) -> None:
+    def test_every_codec_resumes(judge: Judge, version: str, codec: str) -> None:
         tell(judge, Story(Query("dedup", codec=codec), ("both",), version, (version, NEWEST)))
 
     @pytest.mark.parametrize("case", JOINS, ids=str)
-    def test_joins(judge: Judge, case: Case) -> None:
+    def test_joins_resume(judge: Judge, case: Case) -> None:
         joins.test_spark_goes_on_as_if_the_rows_had_never_come(judge, case)
 
     @pytest.mark.parametrize("case", SESSIONS, ids=str)
-    def test_sessions(judge: Judge, case: Case) -> None:
+    def test_sessions_resume(judge: Judge, case: Case) -> None:
         groups.test_sessions_that_have_ended_go(judge, case)
 
     @pytest.mark.parametrize("case", TIMEOUTS, ids=str)
-    def test_groups_with_a_timeout(judge: Judge, case: Case) -> None:
+    def test_groups_with_a_timeout_resume(judge: Judge, case: Case) -> None:
         groups.test_groups_whose_timeout_has_passed_go(judge, case)
 
     @pytest.mark.parametrize("case", FOR_EVER, ids=str)
-    def test_groups_without_a_timeout(judge: Judge, case: Case) -> None:
+    def test_groups_without_a_timeout_resume(judge: Judge, case: Case) -> None:
         groups.test_groups_go_by_a_field_of_the_users_own_state(judge, case)
 
     @pytest.mark.parametrize("case", CHAINS, ids=str)
-    def test_two_operators(judge: Judge, case: Case) -> None:
+    def test_two_operators_resume(judge: Judge, case: Case) -> None:
         chains.test_each_operator_may_go_alone(judge, case)

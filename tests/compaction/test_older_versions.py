@@ -1,6 +1,6 @@
-"""Checkpoints of older versions of Spark, each restarted by itself and by 4.2: a thin slice, or all of it (the matrix).
+"""Checkpoints of older versions of Spark, each restarted by itself and by 4.2: a thin slice, or all of the matrix.
 
-In one file, so that one process alone has to start those versions.
+These tests are in one file, so that only one process has to start those versions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EVERYTHING = list(product(OPERATORS, CODECS, [LAYOUTS]))
 
 
 @pytest.mark.parametrize("version", ["3.5", "4.0", "4.1"] if FULL else ["3.5"])
-def test_the_hdfs_backed_store(judge: Judge, version: str) -> None:
+def test_an_hdfs_backed_store_resumes(judge: Judge, version: str) -> None:
     tell(
         judge,
         *(
@@ -34,7 +34,7 @@ def test_the_hdfs_backed_store(judge: Judge, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["3.5", "4.0", "4.1"] if FULL else ["4.1"])
-def test_rocksdb(judge: Judge, version: str) -> None:
+def test_a_rocksdb_store_resumes(judge: Judge, version: str) -> None:
     again = (version, NEWEST)
     if FULL:
         tell(
@@ -58,19 +58,19 @@ def test_rocksdb(judge: Judge, version: str) -> None:
 
 
 def _of_4_0(operator: str) -> Story:
-    """With ids Spark 4.0 reads no zip but its own, nor does another version read those."""
+    """Return a story of format 2 for Spark 4.0 alone: it reads only its own zips, and no other version reads them."""
     return Story(rocksdb(operator, True, 2), ("snapshot", "both") if FULL else ("both",), "4.0", ("4.0",))
 
 
 if FULL:  # each costs a while
 
-    def test_a_run_says_that_only_4_0_reads_the_result(judge: Judge) -> None:
+    def test_a_run_warns_that_only_4_0_reads_the_result(judge: Judge) -> None:
         written = judge.write(rocksdb("agg_append", True, 2), BATCHES, layout="both", version="4.0")
         settled(written.path)
         (warning,) = drop_expired(written.path, written.query).warnings
         assert warning.startswith("only Spark 4.0 reads the snapshots of this checkpoint")
 
-    def test_which_spark_reads_a_first_zip_is_not_guessed(judge: Judge) -> None:
+    def test_a_checkpoint_of_4_0_without_a_zip_is_refused(judge: Judge) -> None:
         written = judge.write(rocksdb("agg_append", True, 2), BATCHES, layout="deltas", version="4.0")
         before = settled(written.path)
         with pytest.raises(UnsupportedError, match="until its maintenance has written one"):
@@ -78,5 +78,5 @@ if FULL:  # each costs a while
         assert settled(written.path) == before
 
     @pytest.mark.parametrize(("version", "layout"), [("4.0", "snapshot"), ("4.1", "both")])
-    def test_transform_with_state(judge: Judge, version: str, layout: str) -> None:
+    def test_lists_of_a_processor_are_copied(judge: Judge, version: str, layout: str) -> None:
         copies_lists(judge, rocksdb("visits", True), layout, version)

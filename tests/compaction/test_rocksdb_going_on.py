@@ -1,4 +1,4 @@
-"""RocksDB checkpoints after a compaction: transformWithState, many more batches with maintenance, batches cut off."""
+"""RocksDB checkpoints after a compaction: transformWithState, more batches with maintenance, interrupted batches."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from ttlsnap import LocalEngine, clock_at, compact, open_checkpoint, plan_compaction, rollback
-from ttlsnap.filesystem import open_directory
-from ttlsnap.journal import staged_path
-from ttlsnap.partition import PartitionResult, PartitionTask, StoreTask, settle
-from ttlsnap.publish import publish
-from ttlsnap.stores import Rewrite, Staging
+from ttlsnap.compaction.publish import publish
+from ttlsnap.compaction.staged import settle
+from ttlsnap.compaction.task import PartitionResult, PartitionTask, StoreTask
+from ttlsnap.publishing.journal import staged_path
+from ttlsnap.storage.open import open_directory
+from ttlsnap.stores.protocols import Rewrite, Staging
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 from ttlsnap.transformers.keep import KeepTransformerFactory
 
@@ -39,7 +40,7 @@ from .stories import BATCHES, MORE, ROCKSDB_CONF, VISITS, H, T, copies_lists, di
         ),
     ],
 )
-def test_lists_are_copied_as_they_are(
+def test_lists_are_copied_unchanged(
     judge: Judge, changelog: bool, checkpoint_format: int, row_checksum: bool, layout: str
 ) -> None:
     copies_lists(judge, rocksdb("visits", changelog, checkpoint_format, row_checksum), layout)
@@ -47,7 +48,7 @@ def test_lists_are_copied_as_they_are(
 
 if FULL:  # each costs a while
 
-    def test_lists_are_copied_as_they_are_with_the_older_merge_operator(judge: Judge) -> None:
+    def test_lists_of_the_older_merge_operator_are_copied_unchanged(judge: Judge) -> None:
         conf = ((ROCKSDB_CONF + "mergeOperatorVersion", "1"),)
         copies_lists(judge, replace(rocksdb("visits", True), conf=conf), "both")
 
@@ -75,7 +76,7 @@ def test_a_value_variable_expires_and_the_list_beside_it_stays(judge: Judge, rew
 
 
 def rewrite_everything(target: Path) -> None:
-    """What ``compact`` does with a partition in which something changes, done to all of them with nothing changed."""
+    """Rewrite all partitions as ``compact`` rewrites a changed one, but without a change."""
     checkpoint = open_checkpoint(open_directory(str(target)))
     plan = plan_compaction(checkpoint, [KeepTransformerFactory()], clock_at("checkpoint", checkpoint.batch))
     files = checkpoint.files
@@ -112,7 +113,7 @@ def rewrite_everything(target: Path) -> None:
     publish(plan, results)
 
 
-# What comes after.
+# More batches after the compaction.
 
 HOURLY: list[Events] = [
     [Event("a", T + hour * H), Event(f"k{hour}", T + hour * H - 60, hour), Event("b", T + hour * H - 900)]
@@ -125,7 +126,7 @@ _RETAIN_TWO = (("spark.sql.streaming.minBatchesToRetain", "2"),)
     ("changelog", "checkpoint_format", "rewrite"),
     [(True, 2, "tombstones"), (False, 1, "full"), (False, 1, "tombstones"), (True, 2, "full")] if FULL else [],
 )
-def test_ten_more_batches_with_snapshots_and_maintenance(
+def test_spark_resumes_for_ten_batches_with_snapshots_and_maintenance(
     judge: Judge, changelog: bool, checkpoint_format: int, rewrite: Rewrite
 ) -> None:
     query = replace(rocksdb("agg_update", changelog, checkpoint_format), conf=_RETAIN_TWO)
@@ -154,7 +155,7 @@ def test_ten_more_batches_with_snapshots_and_maintenance(
 @pytest.mark.parametrize(
     ("changelog", "checkpoint_format"), [(False, 1), (True, 1), (True, 2)] if FULL else [(False, 1), (True, 2)]
 )
-def test_a_batch_that_was_cut_off_runs_again(judge: Judge, changelog: bool, checkpoint_format: int) -> None:
+def test_an_interrupted_batch_runs_again(judge: Judge, changelog: bool, checkpoint_format: int) -> None:
     query = rocksdb("agg_update", changelog, checkpoint_format)
     checkpoint = judge.write(query, BATCHES, layout="both" if changelog else "snapshot", uncommitted=MORE[0])
     before = settled(checkpoint.path)

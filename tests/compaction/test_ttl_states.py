@@ -1,4 +1,4 @@
-"""Spark is the judge of variables with Spark's own TTL: what expired goes, and its place in the index with it."""
+"""Compactions of variables with Spark's own TTL: expired entries are dropped together with their index entries."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from ttlsnap import LocalEngine, StateDescriptor, StateEntries, compact
 from ttlsnap.clock import Clock, iso
-from ttlsnap.operators import Selection
-from ttlsnap.stores import Rewrite
+from ttlsnap.operators.registry import Selection
+from ttlsnap.stores.protocols import Rewrite
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..judge.outcomes import Batch, canonical
@@ -35,7 +35,7 @@ MORE: list[Events] = [
 
 
 def began_ms(checkpoint: Checkpoint, batch: int) -> int:
-    """When a batch began: what was written in it expires a day later."""
+    """Return the time at which a batch began, in milliseconds. Its entries expire a day later."""
     document = json.loads((checkpoint.path / "offsets" / str(batch)).read_text().splitlines()[1])
     return int(document["batchTimestampMs"])
 
@@ -48,7 +48,7 @@ def in_batch_0(found: Any) -> bool:
     return bool(found.at("value.batch") == 0)
 
 
-# With pandas, with rows (from 4.1 on) and in Scala.
+# The same processor with pandas, with rows (from 4.1 on) and in Scala.
 OPERATORS = {"4.0": ("for_a_day", "for_a_day_scala")}
 CASES: list[tuple[str, str, bool, int, bool, Rewrite]] = [
     (NEWEST, "for_a_day", False, 2, True, "tombstones"),
@@ -119,7 +119,7 @@ def written(judge: Judge) -> Checkpoint:
 
 
 def dry_run(checkpoint: Checkpoint, factory: TtlTransformerFactory, ms: int, **selected: Any) -> dict[str, int]:
-    """How many entries of each state would go."""
+    """Return how many entries of each state a run would drop."""
     report = compact(
         str(checkpoint.path),
         [factory],
@@ -131,7 +131,7 @@ def dry_run(checkpoint: Checkpoint, factory: TtlTransformerFactory, ms: int, **s
     return {state.state.state: state.counts.dropped for state in report.states if state.counts.dropped}
 
 
-def test_a_ttl_is_a_grace_period_after_the_moment_of_expiry(written: Checkpoint) -> None:
+def test_a_ttl_is_a_grace_period_after_the_expiry_time(written: Checkpoint) -> None:
     moment = began_ms(written, 0) + DAY_MS
     hour = TtlTransformerFactory(StateTtlConfig(3600 * 1_000_000))
     assert dry_run(written, hour, moment + 3600 * 1000 - 1) == {}
@@ -140,16 +140,16 @@ def test_a_ttl_is_a_grace_period_after_the_moment_of_expiry(written: Checkpoint)
     assert dry_run(written, hour, moment + 3600 * 1000, state="last") == {"last": 1, "$ttl_last": 1}
 
 
-def test_a_shorter_ttl_counts_from_the_moment_of_writing(written: Checkpoint) -> None:
-    """The query had promised a day; what is older than an hour goes nevertheless."""
+def test_a_ttl_with_an_old_ttl_counts_from_the_time_of_writing(written: Checkpoint) -> None:
+    """The query set a TTL of a day, but entries older than an hour are dropped."""
     hour = TtlTransformerFactory(StateTtlConfig(3600 * 1_000_000), old_ttl_us=DAY_MS * 1000)
     moment = began_ms(written, 0) + 3600 * 1000
     assert dry_run(written, hour, moment - 1) == {}
     assert dry_run(written, hour, moment) == {"last": 1, "$ttl_last": 1, "digits": 4, "$ttl_digits": 4}
 
 
-def test_what_spark_leaves_in_the_index_of_a_map_is_no_damage(judge: Judge) -> None:
-    """``removeKey`` takes the entry, and not its place in the index; set again, it has two places there."""
+def test_stale_index_entries_of_a_map_are_not_damage(judge: Judge) -> None:
+    """``removeKey`` removes an entry, but not its index entry. A key that is set again has two index entries."""
     batches: list[Events] = [
         [Event("a", T, 1), Event("a", T, 2), Event("b", T, 3), Event("c", T, 4), Event("d", T, 5)],
         [Event("a", T, -1), Event("b", T, -3), Event("c", T, 6), Event("d", T, -5)],
@@ -162,7 +162,7 @@ def test_what_spark_leaves_in_the_index_of_a_map_is_no_damage(judge: Judge) -> N
     moved, dropped = judge.copy(checkpoint), judge.copy(checkpoint)
 
     class BackToTheFirst:
-        """Gives an entry the moment that the index has left for it."""
+        """A transformer that gives an entry the time of its stale index entry."""
 
         def create(self, state: StateDescriptor, clock: Clock) -> BackToTheFirst | None:
             return self if state.state == "numbers" else None
@@ -178,7 +178,7 @@ def test_what_spark_leaves_in_the_index_of_a_map_is_no_damage(judge: Judge) -> N
         target = judge.copy(moved)
         report = compact(str(target.path), [BackToTheFirst()], rewrite=rewrite, **options)
         index = next(state.counts for state in report.states if state.state.state == "$ttl_numbers")
-        # Two of four get the moment that they had; of b the place that it moves to was taken by what was left there.
+        # Two of four entries keep their time. The index entry of b moves to the place of a stale one.
         assert (index.entries, index.rewritten, index.dropped) == (7, 2, 1)
         assert fits(target.path) == 2
     report = compact(str(dropped.path), [TtlTransformerFactory()], now=str(iso(day_after * 1000)), **options)

@@ -1,8 +1,8 @@
-"""A comparison for operators without a model: after a compaction Spark goes on as if what went had never come.
+"""A comparison for operators without a model: after a compaction Spark continues as if dropped events had never come.
 
-Two queries run: one sees all events and its state is compacted, the other never sees those that go. From then on both
-get the same events, and have to emit the same rows, batch for batch. That is exact where what stays does not depend on
-what goes, which the events of a test have to see to.
+Two queries run. One sees all events and its state is compacted. The other never sees the events that are dropped. Then
+both get the same events, and must emit the same rows in each batch. A test must choose its events so that kept state
+does not depend on dropped events.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 
 from ttlsnap import CompactionReport, open_checkpoint, rollback
-from ttlsnap.consistency import check_links
-from ttlsnap.filesystem import open_directory
-from ttlsnap.stores import Rewrite
+from ttlsnap.storage.open import open_directory
+from ttlsnap.stores.protocols import Rewrite
 
+from ..consistency import check_links
 from ..judge.outcomes import after_planned
 from ..judge.processes import NEWEST
 from ..judge.queries import ENDLESS, Event, Query
@@ -28,7 +28,10 @@ from .stories import digest, settled
 
 @dataclass(frozen=True)
 class Case:
-    """A query, the Spark that wrote its state and the one that goes on, for ``long`` or just long enough to evict."""
+    """A query, the Spark that wrote its state, and the one that restarts it.
+
+    With ``long`` it restarts for all later batches, and otherwise for just enough to evict state.
+    """
 
     query: Query
     version: str = NEWEST
@@ -44,7 +47,7 @@ class Case:
 
 
 Compact = Callable[..., CompactionReport]
-"""Drops what is to go from the checkpoint at a path; takes ``rewrite`` and ``output``."""
+"""A function that compacts the checkpoint at a path, with the options ``rewrite`` and ``output``."""
 
 
 def goes_on(
@@ -55,7 +58,7 @@ def goes_on(
     goes: Callable[[Event], bool],
     drop: Compact,
 ) -> CompactionReport:
-    """Compact in place, as a copy and back again, then compare with the query that never saw the events that go."""
+    """Compact in place, into a copy, and with a rollback. Compare with the query that never saw the dropped events."""
     query, version = case.query, case.version
     unseen: list[Events] = [[event for event in events if not goes(event)] for events in batches]
     layout = "both" if query.provider == "hdfs" or query.changelog else "snapshot"
@@ -82,7 +85,7 @@ def goes_on(
         partial(judge.restart, never, more, version=case.again), partial(judge.restart, kept, more, version=case.again)
     )
     found = [again if query.operator in ENDLESS else after_planned(again)]
-    if FULL:  # afterwards: Spark runs no two copies of one query at a time
+    if FULL:  # afterwards, because Spark runs only one copy of a query at a time
         found.append(judge.restart(copied, more, version=case.again, fresh=True))
     assert sum(len(batch.rows) for batch in wanted) > len(more)
     assert found == [wanted] * len(found)
@@ -91,5 +94,5 @@ def goes_on(
 
 
 def fits(path: Path) -> int:
-    """How many partitions hold things that hang together, all of which do."""
+    """Return the number of partitions whose links were checked and are right."""
     return check_links(open_checkpoint(open_directory(str(path))))

@@ -1,7 +1,7 @@
-"""Small jobs, ``body`` of which is given to Spark.
+"""Small jobs that give their ``body`` to Spark.
 
-After ``===`` comes what each is about, and after bars what ``<>`` stands for before and after a change; after ``---``
-another module of the job.
+The title of each job follows ``===``. After bars come the texts for ``<>`` before and after a change. Another module of
+the job follows ``---``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 
 
 def _jobs(text: str) -> dict[str, list[str]]:
-    """By what each is about, the text of a job and what it changes between."""
+    """Return by its title the text of each job, and the texts for ``<>``."""
     found = {}
     for block in re.split(r"^=== ", text, flags=re.MULTILINE)[1:]:
         line, _, job = block.partition("\n")

@@ -1,4 +1,4 @@
-"""Queries as a user would write them; what their comments say of one does not matter."""
+"""Queries as a user would write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contracts of checkpoints and as documents: what is written is read again, and what is none is refused."""
+"""Contracts of checkpoints: ttlsnap reads back the documents that it writes, and refuses invalid ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL = sorted(path.name for path in SAMPLES.iterdir() if (path / "state").is_dir(
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_checkpoints_contract_is_read_as_it_was_written(tmp_path: Path, name: str) -> None:
+def test_a_checkpoints_contract_is_read_back_unchanged(tmp_path: Path, name: str) -> None:
     target = sample(name, tmp_path)
     before = bytes_of(target)
     made = contract_of_checkpoint(str(target))
@@ -30,7 +30,7 @@ def test_a_checkpoints_contract_is_read_as_it_was_written(tmp_path: Path, name: 
     assert bytes_of(target) == before
 
 
-def test_what_a_checkpoint_tells() -> None:
+def test_a_checkpoints_contract_has_its_operators_and_states() -> None:
     made = contract_of_checkpoint(str(SAMPLES / "lists-4.2"))
     (operator,) = made.operators
     (store,) = operator.stores
@@ -42,7 +42,7 @@ def test_what_a_checkpoint_tells() -> None:
     assert kinds["$ttl_recent"] == ("index", "derived", None)
 
 
-def test_changelogs_are_seen() -> None:
+def test_a_contract_records_changelogs() -> None:
     assert contract_of_checkpoint(str(SAMPLES / "rocksdb-changelog-3.5")).changelog is True
     assert contract_of_checkpoint(str(SAMPLES / "join-4.2")).changelog is None
 
@@ -50,7 +50,7 @@ def test_changelogs_are_seen() -> None:
 @pytest.mark.parametrize(
     "name", ["agg-deltas-lz4-4.2", "rocksdb-4.2", "rocksdb-changelog-3.5", "rocksdb-ids-4.2", "join-4.2", "lists-4.2"]
 )
-def test_a_planned_batch_changes_no_contract(tmp_path: Path, name: str) -> None:
+def test_a_planned_batch_does_not_change_the_contract(tmp_path: Path, name: str) -> None:
     target = sample(name, tmp_path)
     made = contract_of_checkpoint(str(target))
     assert copy_all(target).published
@@ -59,7 +59,7 @@ def test_a_planned_batch_changes_no_contract(tmp_path: Path, name: str) -> None:
     assert contract_of_checkpoint(str(target)) == made
 
 
-def test_without_schemas_there_are_no_states() -> None:
+def test_a_contract_without_schemas_has_no_states() -> None:
     made = contract_of_checkpoint(str(SAMPLES / "no-schema-3.0"))
     assert [store.states for operator in made.operators for store in operator.stores] == [None]
 
@@ -73,7 +73,7 @@ def document() -> dict[str, Any]:
     ("edit", "kind", "match"),
     [
         (lambda d: d.update(version=2), UnsupportedError, "version 2.*newer ttlsnap"),
-        (lambda d: d.pop("operators"), UsageError, "is no contract"),
+        (lambda d: d.pop("operators"), UsageError, "is not a contract"),
         (lambda d: d.update(operators={}), UsageError, r"operators must be array"),
         (lambda d: d.update(surprise=1), UsageError, "surprise"),
         (lambda d: d["operators"][0].update(id=-1), UsageError, r"operators\[0\].id"),
@@ -86,7 +86,7 @@ def document() -> dict[str, Any]:
         (lambda d: d["conf"].update(a=1), UsageError, "conf"),
     ],
 )
-def test_what_is_no_contract(edit: Any, kind: type[TtlsnapError], match: str) -> None:
+def test_an_invalid_contract_is_refused(edit: Any, kind: type[TtlsnapError], match: str) -> None:
     found = document()
     edit(found)
     with pytest.raises(kind, match=match) as raised:
@@ -97,12 +97,12 @@ def test_what_is_no_contract(edit: Any, kind: type[TtlsnapError], match: str) ->
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "3", '{"version": 1, "version": 1}', "\0", '{"version": true}', "null"]
 )
-def test_what_is_no_json_of_ours(text: str) -> None:
-    with pytest.raises(UsageError, match="is no contract"):
+def test_invalid_json_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a contract"):
         parse_contract(text, "here")
 
 
-def test_the_command_prints_and_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_and_writes_the_contract(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = str(SAMPLES / "rocksdb-4.2")
     assert run(["contract", target]) == 0
     printed = capsys.readouterr().out
@@ -116,18 +116,18 @@ def test_the_command_prints_and_writes_it(tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ([], "give a checkpoint"),
-        (["CK", "--script", "x.py"], "one of them"),
+        ([], "name one of these"),
+        (["CK", "--script", "x.py"], "name one of these"),
         (["CK", "--schema", "a int"], "are for a query"),
         (["CK", "--conf", "novalue"], "NAME=VALUE"),
         (["/nowhere/at/all"], "does not exist"),
         (["CK", "--batch", "99"], "not retained"),
         (["CK", "--output", "/nowhere/at/all/c.json"], "there is no folder"),
-        (["jobs:build", "--schema", "nosuch.ddl"], "there is no file nosuch.ddl"),
+        (["jobs:build", "--schema", "nosuch.ddl"], "nosuch.ddl is neither a file nor DDL"),
         (["CK", "--properties-file", "/nowhere/conf"], "properties-file"),
     ],
 )
-def test_wrong_usage(arguments: list[str], match: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_is_explained(arguments: list[str], match: str, capsys: pytest.CaptureFixture[str]) -> None:
     target = str(SAMPLES / "rocksdb-4.2")
     assert run(["contract", *(target if a == "CK" else a for a in arguments)]) == 2
     assert match in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What a processor declares, whatever its ``init`` looks like."""
+"""The declarations of a processor, read by running its ``init``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming import StatefulProcessor
 
-from ttlsnap.contract.declared import declared
+from ttlsnap.contract.declared import read_declaration
 from ttlsnap.contract.functions import digests
 
 
@@ -41,7 +41,7 @@ class Fails(Visits):
 
 
 def parts(processor: Any) -> dict[str, str]:
-    return digests(processor, declared(processor))
+    return digests(processor, read_declaration(processor))
 
 
 def differing(one: Any, two: Any) -> set[str]:
@@ -50,14 +50,14 @@ def differing(one: Any, two: Any) -> set[str]:
 
 
 def test_ttls_are_in_milliseconds() -> None:
-    found = declared(Visits())
+    found = read_declaration(Visits())
     assert found is not None
     assert found.ttls == {"visits": 1000, "pages": None, "seen": 5}
 
 
-def test_the_processor_itself_stays_as_it_was() -> None:
+def test_reading_does_not_change_the_processor() -> None:
     processor = Visits()
-    declared(processor)
+    read_declaration(processor)
     assert vars(processor) == {"ttl": 1000, "name": "visits", "limit": 3}
 
 
@@ -70,15 +70,15 @@ def test_the_processor_itself_stays_as_it_was() -> None:
         (Visits(limit=4), {"attributes", "names"}),
     ],
 )
-def test_what_init_leaves_is_what_counts(other: Any, seen: set[str]) -> None:
+def test_digests_depend_on_the_result_of_init(other: Any, seen: set[str]) -> None:
     assert differing(Visits(), other) == seen
 
 
-def test_where_it_does_not_run_its_code_counts() -> None:
-    assert declared(Fails()) is None
+def test_digests_depend_on_the_code_of_a_failing_init() -> None:
+    assert read_declaration(Fails()) is None
     assert {"init", "attributes"} <= parts(Fails()).keys()
     assert "init" in differing(Visits(), Fails())
 
 
-def test_what_is_no_processor_declares_nothing() -> None:
-    assert declared(lambda key, rows, state: rows) is None
+def test_a_function_declares_nothing() -> None:
+    assert read_declaration(lambda key, rows, state: rows) is None

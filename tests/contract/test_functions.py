@@ -1,4 +1,4 @@
-"""Digests of functions: what changes what they do is seen, and nothing else."""
+"""Digests of functions change if and only if the behavior may change."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _forget() -> Any:
 
 
 def both(tmp_path: Path, old: str, new: str, edit: Any) -> tuple[Any, Any]:
-    """What ``edit`` makes of a module before and after a change of its text."""
+    """Return the results of ``edit`` for a module before and after a change of its text."""
     import linecache
 
     assert old in ORIGINAL
@@ -86,7 +86,7 @@ def both(tmp_path: Path, old: str, new: str, edit: Any) -> tuple[Any, Any]:
         ("def body(x, y=1):", "def body(x, y=1) -> int:"),
     ],
 )
-def test_what_changes_nothing_is_not_seen(tmp_path: Path, old: str, new: str) -> None:
+def test_edits_without_effect_keep_the_digest(tmp_path: Path, old: str, new: str) -> None:
     first, second = both(tmp_path, old, new, lambda m: digests(m.body))
     assert first == second
     assert list(first) == ["body"]
@@ -101,7 +101,7 @@ def test_what_changes_nothing_is_not_seen(tmp_path: Path, old: str, new: str) ->
         ("return x * FACTOR", "return x + FACTOR"),
     ],
 )
-def test_what_changes_something_is_seen(tmp_path: Path, old: str, new: str) -> None:
+def test_edits_with_an_effect_change_the_digest(tmp_path: Path, old: str, new: str) -> None:
     first, second = both(tmp_path, old, new, lambda m: digests(m.body))
     assert first != second
 
@@ -114,17 +114,17 @@ def test_what_changes_something_is_seen(tmp_path: Path, old: str, new: str) -> N
         ("FACTOR = 2", "FACTOR = 3", "work"),
     ],
 )
-def test_of_a_class_the_method_is_named(tmp_path: Path, old: str, new: str, part: str) -> None:
+def test_an_edit_of_a_class_changes_the_digest_of_its_method(tmp_path: Path, old: str, new: str, part: str) -> None:
     first, second = both(tmp_path, old, new, lambda m: digests(m.Processor()))
     assert {name for name in first if first[name] != second[name]} == {part}
 
 
-def test_what_an_object_was_given_counts(tmp_path: Path) -> None:
+def test_the_digest_of_an_object_depends_on_its_arguments(tmp_path: Path) -> None:
     made = module(tmp_path, ORIGINAL)
     assert digests(made.Processor()) == digests(made.Processor(3)) != digests(made.Processor(4))
 
 
-def test_lambdas_and_closures(tmp_path: Path) -> None:
+def test_digests_of_lambdas_depend_on_code_and_closure(tmp_path: Path) -> None:
     def made(n: int) -> Any:
         return lambda x: x + n
 
@@ -151,7 +151,7 @@ class Given:
         (Given("a", made=lambda x: x), Given("a", made=lambda x: -x)),
     ],
 )
-def test_what_a_closure_holds_counts(one: Any, two: Any) -> None:
+def test_a_digest_depends_on_the_objects_in_a_closure(one: Any, two: Any) -> None:
     def made(held: Any) -> Any:
         def work(rows: Any) -> Any:
             return [held, rows]
@@ -219,7 +219,7 @@ def body(x):
 
 
 @pytest.mark.parametrize(("one", "two"), CONSTANTS)
-def test_a_constant_counts_whatever_it_is(tmp_path: Path, one: str, two: str) -> None:
+def test_a_digest_depends_on_constants_of_every_type(tmp_path: Path, one: str, two: str) -> None:
     import linecache
 
     found = []
@@ -230,7 +230,7 @@ def test_a_constant_counts_whatever_it_is(tmp_path: Path, one: str, two: str) ->
 
 
 def test_a_digest_is_the_same_in_the_next_process(tmp_path: Path) -> None:
-    """Sets of strings have another order in each."""
+    """Sets of strings have another order in each process."""
     held = ", ".join(one for one, _ in CONSTANTS)
     (tmp_path / "a_job.py").write_text(
         HOLDER % f"[{held}, {{'a', 'b', 'c'}}, threading.Lock(), random.Random(), logger]"
@@ -269,8 +269,8 @@ WITHIN = {
 
 @pytest.mark.parametrize("where", ["outside", "inside"])
 @pytest.mark.parametrize("statement", list(WITHIN))
-def test_what_is_imported_counts(tmp_path: Path, statement: str, where: str) -> None:
-    """By a function when it runs, or by its module; from packages, and from folders that only serve as such."""
+def test_a_digest_depends_on_imported_modules(tmp_path: Path, statement: str, where: str) -> None:
+    """The import is in the function or in its module, from a module, a package, or a namespace package."""
     import linecache
 
     found: list[Any] = []
@@ -295,14 +295,14 @@ def test_what_is_imported_counts(tmp_path: Path, statement: str, where: str) -> 
     assert found[0] == found[1] != found[2]
 
 
-def test_what_cannot_be_imported_is_said(tmp_path: Path) -> None:
+def test_a_digest_with_a_missing_import_is_marked_as_incomplete(tmp_path: Path) -> None:
     here = module(tmp_path, "def body(x):\n    import on_the_executors_only as it\n    return it.GAP\n")
     assert digests(here.body)["body"].endswith(NOT_WHOLE)
     there = module(tmp_path, "def body(x):\n    import pyarrow.flight, json\n    return json.dumps(x)\n")
     assert not digests(there.body)["body"].endswith(NOT_WHOLE)
 
 
-def test_the_depth_of_what_is_held_has_an_end(tmp_path: Path) -> None:
+def test_deeply_nested_constants_have_a_digest(tmp_path: Path) -> None:
     assert digests(
         module(tmp_path, "HELD = []\nfor _ in range(5000):\n    HELD = [HELD]\ndef body(x):\n    return HELD\n").body
     )
@@ -376,7 +376,7 @@ def body(x):
         ("{1, 2}", "{1, 3}"),
     ],
 )
-def test_what_a_function_reaches_counts(tmp_path: Path, old: str, new: str) -> None:
+def test_a_digest_depends_on_everything_that_a_function_uses(tmp_path: Path, old: str, new: str) -> None:
     import linecache
 
     found = []
@@ -389,7 +389,7 @@ def test_what_a_function_reaches_counts(tmp_path: Path, old: str, new: str) -> N
     assert found[0] != found[1]
 
 
-def test_of_a_class_constants_and_properties_count(tmp_path: Path) -> None:
+def test_constants_and_properties_of_a_class_have_digests(tmp_path: Path) -> None:
     module(tmp_path, HELPERS, "a_helper")
     made = module(tmp_path, USERS)
     assert set(digests(made.kept)) == {"GAP", "limit", "work", "attributes"}
@@ -397,7 +397,7 @@ def test_of_a_class_constants_and_properties_count(tmp_path: Path) -> None:
     sys.modules.pop("a_helper")
 
 
-def test_what_is_given_to_spark_is_never_taken_for_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_of_a_job_in_a_wheel_is_not_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job may be installed as a wheel."""
     from ttlsnap.contract import functions
 
@@ -407,7 +407,7 @@ def test_what_is_given_to_spark_is_never_taken_for_a_library(monkeypatch: pytest
     assert digests(test_a_function_that_names_itself_ends)["body"]
 
 
-def test_what_holds_itself_ends() -> None:
+def test_an_object_that_contains_itself_has_a_digest() -> None:
     held: dict[str, Any] = {}
     held["self"] = held
 
@@ -417,7 +417,7 @@ def test_what_holds_itself_ends() -> None:
     assert digests(work)
 
 
-def test_two_lambdas_in_a_line_are_told_apart() -> None:
+def test_two_lambdas_in_a_line_have_different_digests() -> None:
     one, two = (lambda x: x + 1), (lambda x: x + 2)
     assert digests(one) != digests(two)
 
@@ -430,7 +430,7 @@ def test_a_function_that_names_itself_ends() -> None:
 
 
 def project(folder: Path, text: str) -> Any:
-    """What ``body`` is in a job; more modules of it come after lines such as ``--- name.py``."""
+    """Return the digests of ``body`` in a job. More modules of the job follow lines such as ``--- name.py``."""
     import linecache
 
     first, *more = re.split(r"^--- (\S+)\n", text, flags=re.MULTILINE)
@@ -451,7 +451,7 @@ def project(folder: Path, text: str) -> Any:
 
 
 @pytest.mark.parametrize("title", list(SEEN))
-def test_what_makes_a_difference_is_seen(tmp_path: Path, title: str) -> None:
+def test_each_change_of_a_job_changes_the_digest(tmp_path: Path, title: str) -> None:
     text, *both = SEEN[title]
     found = [project(tmp_path / str(n), text.replace("<>", one)) for n, one in enumerate([both[0], *both])]
     assert found[0] == found[1] != found[2]
@@ -459,7 +459,7 @@ def test_what_makes_a_difference_is_seen(tmp_path: Path, title: str) -> None:
 
 
 @pytest.mark.parametrize("title", list(UNKNOWN))
-def test_what_is_not_to_be_had_is_said(tmp_path: Path, title: str) -> None:
+def test_a_digest_of_unavailable_code_is_marked_as_incomplete(tmp_path: Path, title: str) -> None:
     assert project(tmp_path, UNKNOWN[title][0])["body"].endswith(NOT_WHOLE)
 
 
@@ -470,7 +470,7 @@ USED = (
 
 
 def test_a_digest_is_the_same_elsewhere(tmp_path: Path) -> None:
-    """In another folder, in a process where sets have another order, and after use."""
+    """The folder, the order of sets in the process, and earlier use do not matter."""
     show = "import sys, importlib; from ttlsnap.contract.functions import digests\n"
     show += f"print([digests(importlib.import_module(f'job{{n}}').body) for n in range({len(ELSEWHERE) + 1})])"
     found = []
@@ -488,7 +488,7 @@ def test_a_digest_is_the_same_elsewhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["lib/python3/dist-packages", "site-packages"])
-def test_what_is_installed_anywhere_is_a_library(tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installed_packages_are_libraries(tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for number, text in enumerate(["def g(x): return 1", "def g(x): return 2"]):
         folder = tmp_path / str(number) / place
@@ -500,9 +500,7 @@ def test_what_is_installed_anywhere_is_a_library(tmp_path: Path, place: str, mon
     assert found[0] == found[1]
 
 
-def test_a_function_that_is_wrapped_is_never_taken_for_a_library(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrapped_function_is_not_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ttlsnap.contract import functions
 
     monkeypatch.setattr(functions, "_LIBRARIES", ("/",))
@@ -511,8 +509,8 @@ def test_a_function_that_is_wrapped_is_never_taken_for_a_library(
         assert project(tmp_path / f"{way}1", cached % (1, way)) != project(tmp_path / f"{way}2", cached % (2, way))
 
 
-def test_an_optional_library_that_is_not_here_is_not_known(tmp_path: Path) -> None:
-    """But for that, the digest is that of where it is."""
+def test_a_digest_without_an_optional_library_is_marked_as_incomplete(tmp_path: Path) -> None:
+    """Apart from the mark, the digest is the same as with the library."""
     text = "def body(x):\n    try:\n        import a_fast_library\n    except ImportError:\n        return 1\n"
     absent = project(tmp_path, text)["body"]
     folder = tmp_path / "site-packages"

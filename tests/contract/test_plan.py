@@ -1,6 +1,6 @@
-"""What the lines of a plan tell apart: two queries that are not the same must not read the same.
+"""The lines of a plan: two different queries must not have the same lines.
 
-Spark analyzes each query, and runs none.
+Spark only analyzes the queries, and does not run them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from ttlsnap.contract.of_query import _functions
 from ttlsnap.contract.plan import stateful_operators
-from ttlsnap.contract.recording import intercepted, recorded
+from ttlsnap.contract.recording import intercept_queries, record_functions
 
 from . import jobs
 
@@ -26,7 +26,7 @@ Build = Callable[[Sources], DataFrame]
 
 @pytest.fixture(scope="module")
 def sources(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Sources:
-    """Two streams, and static tables."""
+    """Return two streams and some static tables."""
     streams, folder = {}, tmp_path_factory.mktemp("sources")
     for name in ("a", "b"):
         (folder / f"source-{name}").mkdir()
@@ -38,8 +38,8 @@ def sources(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> So
 
 
 def told(build: Build, sources: Sources) -> list[tuple[tuple[str, ...], Mapping[str, Any], Mapping[str, Any]]]:
-    """The lines of each operator, its functions and the TTLs of its variables."""
-    with recorded() as recording:
+    """Return the lines of each operator, its functions, and the TTLs of its variables."""
+    with record_functions() as recording:
         frame = build(sources)
     planned = stateful_operators(frame._jdf.queryExecution().analyzed())
     functions = _functions(planned, recording)
@@ -163,7 +163,7 @@ SCALAR = "select user, sum(amount) from src where amount > (select max(id) from 
         "another table": (region("prices"), region("costs")),
     }.values(),
 )
-def test_they_are_told_apart(sources: Sources, one: Build, other: Build) -> None:
+def test_different_queries_have_different_plans(sources: Sources, one: Build, other: Build) -> None:
     assert told(one, sources) != told(other, sources)
 
 
@@ -185,7 +185,7 @@ def test_they_are_told_apart(sources: Sources, one: Build, other: Build) -> None
         ),
     }.values(),
 )
-def test_they_are_the_same(sources: Sources, one: Build, other: Build) -> None:
+def test_equal_queries_have_the_same_plan(sources: Sources, one: Build, other: Build) -> None:
     assert told(one, sources) == told(other, sources)
 
 
@@ -197,8 +197,8 @@ class Longer(jobs.Last):
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_a_processor_is_that_of_its_operator(sources: Sources, swapped: bool) -> None:
-    """Whichever is given first, and whichever branch comes first."""
+def test_each_operator_has_its_own_processor(sources: Sources, swapped: bool) -> None:
+    """The order of the calls and of the branches does not matter."""
 
     def build(sources: Sources) -> DataFrame:
         by_kind = {}
@@ -217,14 +217,14 @@ def test_a_processor_is_that_of_its_operator(sources: Sources, swapped: bool) ->
     assert found[0][2] != found[1][2] == {"last": 7200_000}
 
 
-def test_sources_that_end_alike_are_told_apart(spark: SparkSession, sources: Sources) -> None:
+def test_sources_with_the_same_last_folder_have_different_names(spark: SparkSession, sources: Sources) -> None:
     names: list[str] = []
 
     def empty(schema: Any, name: str) -> DataFrame:
         names.append(name)
         return sources["a"]
 
-    with recorded() as recording, intercepted(recording, {}, empty):
+    with record_functions() as recording, intercept_queries(recording, {}, empty):
         for path in ("/data/eu/events", "/data/us/events/", "/data/eu/events", "/data/clicks"):
             spark.readStream.schema(EVENTS).json(path)
     assert names == ["events", "/data/us/events/", "events", "clicks"]

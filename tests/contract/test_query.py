@@ -1,4 +1,4 @@
-"""Contracts that real Spark makes of queries without data."""
+"""Contracts that real Spark makes from queries without data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from pyspark.cloudpickle import register_pickle_by_value
 
 from ttlsnap.contract import Contract
-from ttlsnap.contract.of_query import contract_of_query, contract_of_script, joined
+from ttlsnap.contract.of_query import contract_of_query, contract_of_script, join_contracts
 from ttlsnap.errors import UsageError
 
 from . import jobs
@@ -33,7 +33,7 @@ def made(spark: SparkSession, build: Any, schemas: Any = jobs.EVENTS, **options:
     return contract_of_query(build, schemas, session=spark.newSession(), **options)
 
 
-def test_what_a_query_computes(spark: SparkSession) -> None:
+def test_a_contract_has_the_plan_of_the_query(spark: SparkSession) -> None:
     found = made(spark, jobs.totals, output_mode="update", conf={"spark.sql.shuffle.partitions": "64"})
     (operator,) = found.operators
     assert (found.made_from, found.output_mode, found.spark) == ("query", "update", spark.version)
@@ -53,7 +53,7 @@ def test_what_a_query_computes(spark: SparkSession) -> None:
     assert operator.functions == {}
 
 
-def test_sessions(spark: SparkSession) -> None:
+def test_a_contract_has_the_session_window(spark: SparkSession) -> None:
     (operator,) = made(spark, "tests.contract.jobs:sessions").operators
     assert (operator.plan or ())[:3] == (
         "group by user",
@@ -62,7 +62,7 @@ def test_sessions(spark: SparkSession) -> None:
     )
 
 
-def test_several_sources_and_a_writer(spark: SparkSession) -> None:
+def test_a_query_with_two_sources_and_a_writer_has_a_contract(spark: SparkSession) -> None:
     found = made(spark, jobs.joined, TWO)
     (operator,) = found.operators
     assert (found.sources, found.output_mode, operator.name) == (2, "append", "symmetricHashJoin")
@@ -70,8 +70,8 @@ def test_several_sources_and_a_writer(spark: SparkSession) -> None:
     assert "right viewer" in (operator.plan or ())
 
 
-def test_a_processor_with_a_ttl(spark: SparkSession) -> None:
-    """Its ``init`` runs, and says which variables there are; no row is handled."""
+def test_a_contract_has_the_ttl_of_a_processor(spark: SparkSession) -> None:
+    """The processor's ``init`` runs and declares the variables, but it handles no row."""
     found = made(spark, jobs.last, output_mode="update", conf=ROCKSDB)
     (operator,) = found.operators
     states = {state.name: (state.ttl, state.ttl_ms) for store in operator.stores for state in store.states or ()}
@@ -81,13 +81,13 @@ def test_a_processor_with_a_ttl(spark: SparkSession) -> None:
     assert {"attributes", "names", "handleInputRows", "close"} <= set((operator.functions or {})["Last"])
 
 
-def test_a_timeout_in_processing_time(spark: SparkSession) -> None:
-    """Such a query always has more to do."""
+def test_a_query_with_a_processing_time_timeout_has_a_contract(spark: SparkSession) -> None:
+    """Such a query never ends by itself."""
     (operator,) = made(spark, jobs.timed_out, output_mode="update").operators
     assert "timeout ProcessingTimeTimeout" in (operator.plan or ())
 
 
-def test_a_udf_on_the_way_to_the_key(spark: SparkSession) -> None:
+def test_a_contract_has_the_udf_of_a_key(spark: SparkSession) -> None:
     (operator,) = made(spark, jobs.by_udf, output_mode="update").operators
     assert (operator.plan or ())[0] == "group by initial(user)"
     assert list(operator.functions or {}) == ["initial"]
@@ -98,8 +98,8 @@ def test_a_udf_on_the_way_to_the_key(spark: SparkSession) -> None:
     [
         ("tests.contract.jobs:nosuch", {}, "cannot be loaded: AttributeError"),
         ("no_such_module:build", {}, "cannot be loaded: ModuleNotFoundError"),
-        ("tests.contract.jobs:A_NUMBER", {}, "is int, and no function"),
-        (jobs.no_state, {}, "keeps no state"),
+        ("tests.contract.jobs:A_NUMBER", {}, "is int, not a function"),
+        (jobs.no_state, {}, "the query has no state"),
         (jobs.nothing, {}, "returned NoneType"),
         (jobs.raises, {}, r"raised ValueError at jobs.py:\d+: out of order"),
         (jobs.no_column, {}, "nosuch"),
@@ -107,14 +107,14 @@ def test_a_udf_on_the_way_to_the_key(spark: SparkSession) -> None:
         (jobs.no_stream, {}, "does not stream"),
         (jobs.totals, {"output_mode": "sometimes"}, "output mode|output-mode"),
         (jobs.totals, {"schemas": {}}, "needs the schema"),
-        (jobs.totals, {"schemas": {"a": "a int", "b": "b int"}}, "takes one DataFrame, and 2 schemas"),
-        (jobs.totals, {"schemas": "user strin"}, "the schema 'user strin' is none"),
+        (jobs.totals, {"schemas": {"a": "a int", "b": "b int"}}, "takes one DataFrame, but 2 schemas"),
+        (jobs.totals, {"schemas": "user strin"}, "'user strin' is not a schema"),
         (jobs.last, {"output_mode": "update"}, "Spark (cannot run|refuses) the query"),
-        (jobs.joined, {"schemas": TWO, "output_mode": "update"}, "the query's own append"),
-        (jobs.totals, {"conf": {"spark.sql.shuffle.partitions": "many"}}, "does not take --conf"),
+        (jobs.joined, {"schemas": TWO, "output_mode": "update"}, "but the query sets append"),
+        (jobs.totals, {"conf": {"spark.sql.shuffle.partitions": "many"}}, "rejects --conf"),
     ],
 )  # fmt: skip
-def test_what_is_no_stateful_query(spark: SparkSession, build: Any, options: dict[str, Any], match: str) -> None:
+def test_invalid_queries_are_refused(spark: SparkSession, build: Any, options: dict[str, Any], match: str) -> None:
     with pytest.raises(UsageError, match=match):
         made(spark, build, options.pop("schemas", jobs.EVENTS), **options)
 
@@ -135,7 +135,7 @@ spark.stop()
 """
 
 
-def test_a_script_that_opens_its_own_sources(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_script_that_opens_its_own_sources_has_a_contract(spark: SparkSession, tmp_path: Path) -> None:
     script = tmp_path / "job.py"
     script.write_text(SCRIPT)
 
@@ -149,16 +149,16 @@ def test_a_script_that_opens_its_own_sources(spark: SparkSession, tmp_path: Path
     assert of("words").output_mode == "complete"
     with pytest.raises(UsageError, match="starts 2 queries"):
         of(None)
-    with pytest.raises(UsageError, match="table lines: give its schema"):
+    with pytest.raises(UsageError, match="table lines; describe its schema"):
         contract_of_script(str(script), ["topic"], session=spark.newSession())
     with pytest.raises(UsageError, match="raised IndexError"):
         contract_of_script(str(script), session=spark.newSession())
-    # All is as it was.
+    # Scripts do not affect later contracts.
     assert made(spark, jobs.totals).output_mode == "append"
 
 
-def test_a_checkpoint_with_its_query(spark: SparkSession) -> None:
+def test_contracts_are_joined_only_if_they_belong_together(spark: SparkSession) -> None:
     query = made(spark, jobs.totals, output_mode="update")
-    assert joined(query, query).made_from == "checkpoint and query"
+    assert join_contracts(query, query).made_from == "checkpoint and query"
     with pytest.raises(UsageError, match="do not belong together"):
-        joined(query, made(spark, jobs.sessions))
+        join_contracts(query, made(spark, jobs.sessions))

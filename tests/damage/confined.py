@@ -1,4 +1,4 @@
-"""A process that runs command lines with less than it might have: little memory, or no rights beyond its own."""
+"""A process that runs command lines with little memory, or as a user without special rights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..samples import SAMPLES
 from . import wreck
 
 ROOM = 256 << 20
-"""Bytes of address space beyond those of a process that has looked at a good sample of each store."""
+"""Bytes of address space beyond the use of a process that has read a sound sample of each store."""
 
 _WORKER = """
 import contextlib, io, json, os, resource, sys
@@ -48,7 +48,7 @@ for line in sys.stdin:
 
 
 class Confined(NamedTuple):
-    """What a command line left, and the memory it took at its peak, in bytes."""
+    """The result of a command line, with its peak of memory in bytes."""
 
     code: int
     out: str
@@ -57,7 +57,7 @@ class Confined(NamedTuple):
 
 
 class Confinement:
-    """One process for many command lines: with so much memory, or as that user if this one is root."""
+    """One process for many command lines, with ``room`` bytes of memory, or as ``user`` if this process is root."""
 
     def __init__(self, room: int = 0, user: int = 0) -> None:
         warm = []
@@ -71,7 +71,7 @@ class Confinement:
         self._say([room, user, *warm])
 
     def run(self, *arguments: str | Path) -> Confined:
-        """Run one command line there."""
+        """Run one command line in the process."""
         self._say([str(argument) for argument in arguments])
         assert self._process.stdout is not None
         answer = self._process.stdout.readline()

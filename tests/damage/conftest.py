@@ -1,4 +1,4 @@
-"""Fixtures: run a command line, and hold what it did against the promises for bad input."""
+"""Fixtures that run a command line and check it against the promises for bad input."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .confined import ROOM, Confinement
 
 
 class Outcome(NamedTuple):
-    """What a command left: its exit code, stdout and stderr."""
+    """The result of a command: its exit code, stdout and stderr."""
 
     code: int
     out: str
     err: str
 
     def is_clear(self) -> bool:
-        """A documented exit code, and for an error a message that is one."""
+        """Return whether the exit code is documented and any error has a message."""
         if self.code == 0:
             return True
         told = self.err.strip() and "Traceback" not in self.err and "This is unexpected" not in self.err
@@ -37,7 +37,7 @@ Overtaxes = Callable[..., str]
 
 @pytest.fixture
 def ttlsnap(capsys: pytest.CaptureFixture[str]) -> Ttlsnap:
-    """Run one command line in this process; whatever comes of it is clear."""
+    """Return a function that runs one command line in this process and requires a clear result."""
 
     def invoke(*arguments: Any, label: str = "") -> Outcome:
         code = run([str(argument) for argument in arguments])
@@ -51,7 +51,10 @@ def ttlsnap(capsys: pytest.CaptureFixture[str]) -> Ttlsnap:
 
 @pytest.fixture
 def refuses(ttlsnap: Ttlsnap) -> Refuses:
-    """Run one command line that has to fail with ``code`` and leave every byte; the message."""
+    """Return a function that runs a command line, which must fail with ``code`` and keep every byte.
+
+    The function returns the message.
+    """
 
     def invoke(code: int | tuple[int, ...], checkpoint: Path, *arguments: Any, label: str = "") -> str:
         before = bytes_of(checkpoint)
@@ -67,7 +70,7 @@ def refuses(ttlsnap: Ttlsnap) -> Refuses:
 
 @pytest.fixture(scope="module")
 def confinement() -> Iterator[Confinement]:
-    """Start the confined process."""
+    """Yield a confined process."""
     confined = Confinement(room=ROOM)
     yield confined
     confined.close()
@@ -75,7 +78,7 @@ def confinement() -> Iterator[Confinement]:
 
 @pytest.fixture
 def refuses_in_little_room(confinement: Confinement) -> Overtaxes:
-    """Run compact and inspect on a checkpoint that both refuse, in little memory and with every byte left."""
+    """Return a function that runs compact and inspect, which must refuse in little memory and keep every byte."""
 
     def invoke(target: Path, name: str, swells: bool = False) -> str:
         before = bytes_of(target) if sum(p.stat().st_size for p in target.rglob("*")) < 1 << 26 else None
@@ -85,7 +88,7 @@ def refuses_in_little_room(confinement: Confinement) -> Overtaxes:
             code, out, err, peak = confinement.run(*command)
             assert Outcome(code, out, err).is_clear() and (code, out) == (5, ""), (command[0], code, out, err)
             assert swells or peak < 64 << 20, f"{command[0]}: {peak >> 20} MiB"
-            assert str(target) in err or (swells and command[0] == "inspect" and "not enough memory" in err)
+            assert str(target) in err or (swells and command[0] == "inspect" and "out of memory" in err)
             told += err
         assert before is None or bytes_of(target) == before
         return told

@@ -1,12 +1,13 @@
-"""One case of the fuzzer: damage a sample checkpoint, run every command on it, and hold them against the promises.
+"""One case of the fuzzer: damage a sample checkpoint, run every command on it, and check them against the promises.
 
-Run as a program, it is a worker: it reads a seed from each line of its input and answers with one JSON line. A line
-with only a command's name says that the command begins, so that whoever waits knows which one does not end.
+As a program it is a worker: it reads a seed from each line of its input and answers with one JSON line. It prints the
+name of each command before it runs, so that the reader can name a command that does not end.
 
-**The promises.** Only documented exit codes, and a clear message with each error. No answer takes more than
-``SECONDS`` of a core, more memory than ``MEMORY``, or has more than ``MESSAGE`` characters. A refusal changes no byte
-of the checkpoint, and leaves nothing in the temporary folder. A state that is accepted is one that the checkpoint had
-before it was damaged, or nothing in the checkpoint contradicts it: then the case belongs to one of ``CLASSES``.
+**The promises.** Commands have only documented exit codes, and each error has a clear message. No command takes more
+than ``SECONDS`` of a core or more memory than ``MEMORY``, and no message has more than ``MESSAGE`` characters. A
+refusal changes no byte of the checkpoint, and leaves nothing in the temporary folder. An accepted state is one that the
+checkpoint had before the damage, or nothing in the checkpoint contradicts it. In the latter case it belongs to one of
+``CLASSES``.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ from ttlsnap.checkpoint import open_checkpoint
 from ttlsnap.checkpoint.layout import RUNS
 from ttlsnap.cli.app import run
 from ttlsnap.errors import TtlsnapError
-from ttlsnap.filesystem import OWN, open_directory
-from ttlsnap.stores import lineage_of, state_store
+from ttlsnap.storage.directory import OWN
+from ttlsnap.storage.open import open_directory
+from ttlsnap.stores.open import lineage_of, open_state_store
 
 from ..samples import COMPACTABLE, SAMPLES
 from . import model, mutations, wreck
@@ -49,25 +51,25 @@ SECONDS = 20.0
 MEMORY = 256 << 20
 MESSAGE = 4000
 ROOM = 3 << 30
-"""Bytes of address space for a worker, so that a case cannot take the machine's memory."""
+"""Bytes of address space for a worker, so that a case cannot use up the machine's memory."""
 
 NAMES = tuple(sorted(path.name for path in SAMPLES.iterdir() if path.is_dir()))
 CUT_OFF = ("agg-deltas-lz4-4.2", "rocksdb-4.2", "rocksdb-ids-4.2", "uncommitted-batch-4.2")
 RESULTS = {"doctor": {0, 1, 3}, "check": {0, 1, 3}}
-"""Exit codes that come with a result, where that is not 0 alone."""
+"""Exit codes with a result, for commands where 0 is not the only one."""
 CLASSES = {
     "records": "records in a stream without checksums, or whose checksums are right, say something else",
     "files": "a whole file, valid in itself, stands in the place of another, or is gone with all that names it",
     "settings": "a number or a text in a log, in metadata or in a schema became another one that is possible",
     "tables": "a valid table or zip names other content, and its own checksums are right",
 }
-"""The damage that nothing in a checkpoint reveals; see ``docs/damage.md``."""
+"""The damage that nothing in a checkpoint reveals. See ``docs/damage.md``."""
 
 Digest = frozenset[tuple[Any, ...]]
 
 
 def snapshot(folder: Path) -> dict[str, str]:
-    """Every name below a folder, with what it is; contents by their hash. Opens nothing that could block."""
+    """Return every name below a folder with its kind or the hash of its content. Open nothing that could block."""
     found = {}
     for above, folders, names in os.walk(folder):
         for name in (*folders, *names):
@@ -83,15 +85,15 @@ def snapshot(folder: Path) -> dict[str, str]:
 
 
 def contents(target: Path, batch: int | None = None) -> Digest:
-    """The logical state: every entry of every store and partition."""
-    checkpoint = open_checkpoint(open_directory(str(target)), batch, spare=True)
-    store_of = state_store(checkpoint)
+    """Return the logical state: every entry of every store and partition."""
+    checkpoint = open_checkpoint(open_directory(str(target)), batch, tolerate_damage=True)
+    state_store = open_state_store(checkpoint)
     found = set()
     for operator in checkpoint.operators:
         for store in operator.stores:
             for partition in store.partitions:
-                lineage = lineage_of(checkpoint, store_of, store, partition)
-                with store_of.open(checkpoint.files, lineage, None) as stored:
+                lineage = lineage_of(checkpoint, state_store, store, partition)
+                with state_store.open(checkpoint.files, lineage, None) as stored:
                     for entries in stored.batches({}):
                         rows = zip(
                             entries.keys.to_arrow().to_pylist(), entries.values.to_arrow().to_pylist(), strict=True
@@ -103,7 +105,7 @@ def contents(target: Path, batch: int | None = None) -> Digest:
 
 @dataclass
 class Patient:
-    """A checkpoint to be damaged: a sample, or what a run of ttlsnap left of it. ``states`` are those it may have."""
+    """A checkpoint to damage: a sample, or a sample after a run of ttlsnap. ``states`` are the states it may have."""
 
     name: str
     folder: Path
@@ -112,7 +114,7 @@ class Patient:
 
     @property
     def compacting(self) -> tuple[str, ...]:
-        """The options with which compact takes it; half of the entries expire."""
+        """Return the options with which compact accepts the checkpoint. Half of the entries expire."""
         if self.name not in COMPACTABLE:
             return ("--transformer", "keep", *wreck.QUICK)
         return ("--ttl", "1s", "--timestamp", COMPACTABLE[self.name], "--now", self.now, *wreck.QUICK)
@@ -136,14 +138,14 @@ run(sys.argv[2:])
 
 
 class Ward:
-    """The patients, each made when it is first asked for."""
+    """The patients, each made on its first use."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._patients: dict[tuple[str, str], Patient] = {}
 
     def choose(self, rng: random.Random) -> Patient:
-        """A sample, or one after a run, after a rollback, or in the middle of a run that was cut off."""
+        """Return a sample: plain, after a run, after a rollback, or in the middle of an interrupted run."""
         kind = rng.choice(("sample",) * 5 + ("done", "done", "undone", "cut off"))
         name = rng.choice(NAMES if kind == "sample" else CUT_OFF)
         if kind == "cut off":
@@ -175,7 +177,7 @@ class Ward:
 
 
 def _states(folder: Path) -> list[Digest]:
-    """The states of all batches whose files are there."""
+    """Return the states of all batches whose files exist."""
     found = []
     for path in sorted(folder.glob("commits/[0-9]*")):
         with contextlib.suppress(TtlsnapError):
@@ -184,7 +186,7 @@ def _states(folder: Path) -> list[Digest]:
 
 
 def _middle(folder: Path, name: str) -> str:
-    """The moment at which half of the entries have expired."""
+    """Return the time at which half of the entries have expired."""
     options = ("--ttl", "1s", "--timestamp", COMPACTABLE[name], "--now", wreck.NOW, *wreck.QUICK)
     code, out, _ = _quietly(["compact", str(folder), *options, "--dry-run", "--format", "json"])
     assert code == 0
@@ -212,7 +214,7 @@ def _status(name: str) -> int:
 
 
 class Case:
-    """One damaged checkpoint, and what is wrong with how ttlsnap took it."""
+    """One damaged checkpoint, and the promises that ttlsnap broke on it."""
 
     def __init__(self, seed: str, ward: Ward, folder: Path) -> None:
         self.rng = random.Random(seed)
@@ -231,7 +233,7 @@ class Case:
         self.slowest, self.largest = 0.0, 0
 
     def run(self) -> None:
-        """Run every command: those that only read, then those that write, in any order."""
+        """Run every command: those that only read first, then those that write, in random order."""
         scanning: tuple[str, ...] = ("--entries", "3", "--age")
         if self.patient.name in COMPACTABLE:
             scanning = wreck.scanning(self.patient.name)
@@ -256,7 +258,7 @@ class Case:
                 self.command(name, *(("--stopped",) if name == "rollback" else ()))
 
     def _judge_what_is_there(self, doctored: bool) -> None:
-        """After a dry run: no other state was accepted, and what it had no need to read, doctor reads."""
+        """Check after a dry run that it accepted no other state, and that doctor finds unreadable files."""
         try:
             self.judge(contents(self.target), "the dry run")
         except TtlsnapError as error:
@@ -297,10 +299,10 @@ class Case:
             self.wrong.append("a copy with all entries differs")
 
     def command(self, *command: str, reads: bool = False) -> tuple[int, str]:
-        """Run one command; its code and output."""
+        """Run one command. Return its exit code and output."""
         before = snapshot(self.target)
         print(command[0], flush=True, file=sys.__stdout__)
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        Path("/proc/self/clear_refs").write_text("5")  # this resets the peak
         resident, started = _status("VmRSS"), time.process_time()
         code, out, err = _quietly([command[0], str(self.target), *command[1:]])
         seconds, memory = time.process_time() - started, _status("VmHWM") - resident
@@ -327,7 +329,7 @@ class Case:
         return code, out
 
     def _undone(self, before: dict[str, str], after: dict[str, str]) -> set[str]:
-        """The folders of runs that were undone since: ``history`` keeps them, and they hold a journal and no file."""
+        """Return the folders of newly undone runs. ``history`` keeps them, with a journal and no other file."""
         new = {name for name in after.keys() - before.keys() if name.startswith(RUNS)}
         journals = [name for name in new if name.endswith("/journal.json")]
         runs = {
@@ -339,7 +341,7 @@ class Case:
         return {run for run in runs if not any(name.startswith(run) for name in files)}
 
     def judge(self, state: Digest, what: str) -> None:
-        """Hold a state that was accepted against those that the checkpoint had."""
+        """Compare an accepted state with the states that the checkpoint had."""
         if state in self.patient.states:
             return
         changed = _differing(self.undamaged, self.damaged)
@@ -355,9 +357,9 @@ def _differing(before: dict[str, str], after: dict[str, str]) -> list[str]:
 
 
 def _lasting(found: dict[str, str], undone: Collection[str] = ()) -> dict[str, str]:
-    """The names without what the next run removes: locks, and what is left of runs that had changed nothing yet.
+    """Return the names without those that the next run removes: locks, and rests of runs that changed nothing.
 
-    What is left of ``undone`` runs is not among them either.
+    Rests of ``undone`` runs are left out, too.
     """
     ran = {name.rpartition("/")[0] for name in found if name.startswith(RUNS) and name.endswith("/journal.json")}
     ran -= set(undone)
@@ -378,7 +380,7 @@ def _class_of(changed: list[str]) -> str:
 
 
 def contradiction(target: Path, name: str) -> str | None:
-    """What in a checkpoint contradicts a file that is there, by plain rules; None if nothing does."""
+    """Return the part of a checkpoint that contradicts an existing file by plain rules, or None."""
     path = target / name
     if path.is_symlink() or not path.is_file() or name.endswith(".crc"):
         return None
@@ -412,9 +414,9 @@ def contradiction(target: Path, name: str) -> str | None:
 
 
 def cases(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
-    """Answer each seed with what its case came to."""
+    """Yield the result of the case of each seed."""
     warnings.simplefilter("ignore")
-    # Typer builds its parser anew for each command line, which takes longer than most commands.
+    # Typer rebuilds its parser for each command line, which takes longer than most commands.
     typer.main.get_command = functools.cache(typer.main.get_command)
     with tempfile.TemporaryDirectory(prefix="ttlsnap-fuzz-") as base:
         ward = Ward(Path(base, "ward"))

@@ -1,7 +1,7 @@
-"""The HDFS-backed store in the plainest words: what a damaged file still proves, as a judge for the fast reader.
+"""A plain model of the HDFS-backed store, which checks the fast reader on damaged files.
 
-Reads one record after the other, into a dictionary, and holds every rule of the formats against the bytes. Whatever
-breaks one is ``Broken``.
+It reads one record after the other into a dictionary, and checks the bytes against every rule of the formats. Bytes
+that break a rule raise ``Broken``.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import zstandard
 
 
 class Broken(Exception):
-    """The bytes contradict their format."""
+    """An error: the bytes contradict their format."""
 
 
 def live_entries(partition: Path, version: int, codec: str, row_checksums: bool = False) -> dict[bytes, bytes]:
-    """The entries of a partition's version: from the newest snapshot through every delta after it."""
+    """Return the entries of a partition's version, from the newest snapshot and every delta after it."""
     snapshots = [v for v in range(1, version + 1) if (partition / f"{v}.snapshot").is_file()]
     base = max(snapshots, default=0)
     state: dict[bytes, bytes] = {}

@@ -1,7 +1,7 @@
-"""Ways to damage a checkpoint at random: each changes one or a few files, and says what it did.
+"""Ways to damage a checkpoint at random: each changes one or a few files, and returns a description.
 
-``damage(rng, target)`` applies one to several of them. What follows a change is random, too: the checksum files beside
-a changed file stay (and contradict it), are removed, or are written anew so that they match.
+``damage(rng, target)`` applies one to several of them. The checksum files beside a changed file are also treated at
+random: they stay (and contradict the file), are removed, or are rewritten to match.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ NOISE = (b"\0", b"\xff" * 4, b"9" * 30, b"{", b"\n", b"\x7f" + b"\xff" * 7, b"\x
 
 
 class Impossible(Exception):
-    """The mutation does not fit what was chosen."""
+    """An error: the mutation does not fit the chosen file."""
 
 
 def regular(target: Path, pattern: str = "") -> list[Path]:
-    """The regular files whose path matches, but for what the sources remember."""
+    """Return the regular files whose path matches, except the logs of sources."""
     found = sorted(path for path in target.rglob("*") if not path.is_symlink() and path.is_file())
     return [p for p in found if "sources" not in p.parts and re.search(pattern, str(p.relative_to(target)))]
 
 
 def choose(rng: random.Random, target: Path, pattern: str = "") -> Path:
-    """One file; state and logs come more often than checksum files."""
+    """Return one file. State and logs are more likely than checksum files."""
     files = regular(target, pattern)
     likely = [path for path in files if not path.name.endswith(".crc")]
     if not files:
@@ -82,7 +82,7 @@ def choose(rng: random.Random, target: Path, pattern: str = "") -> Path:
 
 
 def seal(rng: random.Random, path: Path) -> str:
-    """Treat the checksum files beside a changed file; what was done to them."""
+    """Treat the checksum files beside a changed file. Return what was done to them."""
     hadoop, spark = path.with_name(f".{path.name}.crc"), path.with_name(f"{path.name}.crc")
     how = rng.choice(SEALS)
     if not (hadoop.is_file() or spark.is_file()) or not path.is_file():
@@ -105,7 +105,7 @@ def _rewrite(rng: random.Random, path: Path, data: bytes) -> str:
 
 
 def _place(rng: random.Random, data: bytes) -> int:
-    """A place in a file, more often near its ends, where headers and indexes are."""
+    """Return a place in a file, more often near its ends, where headers and indexes are."""
     where = rng.random()
     if where < 0.2:
         return rng.randrange(min(len(data), 64) + 1)
@@ -209,7 +209,7 @@ def empty_file(rng: random.Random, target: Path) -> str:
 
 
 def special_file(rng: random.Random, target: Path) -> str:
-    """A FIFO, a socket, a folder or a link in the place of a file, or beside it."""
+    """Put a FIFO, a socket, a folder or a link in the place of a file, or beside it."""
     path = choose(rng, target)
     kind = rng.choice(("fifo", "socket", "folder", "loop", "dangling", "inside", "outside", "zero", "up"))
     if rng.random() < 0.25:
@@ -244,14 +244,14 @@ def special_file(rng: random.Random, target: Path) -> str:
 
 
 def codec_of(target: Path) -> str:
-    """The codec of the state files, as the logs say."""
+    """Return the codec of the state files from the logs."""
     logs = "".join(path.read_text(errors="replace") for path in regular(target, r"^offsets/[0-9]+$"))
     found = re.search(r'compression\.codec":"(\w+)"', logs)
     return found[1] if found else "lz4"
 
 
 def recompress(rng: random.Random, target: Path) -> str:
-    """Change the records of a state file, and pack them anew: their stream's checksums are right."""
+    """Change the records of a state file and repack them, so that the checksums of their stream are right."""
     path = choose(rng, target, r"\.(delta|snapshot|changelog)$")
     codec = codec_of(target)
     try:
@@ -278,7 +278,7 @@ def recompress(rng: random.Random, target: Path) -> str:
 
 
 def change_json(rng: random.Random, target: Path) -> str:
-    """Give a field in a log, in metadata, or in what ttlsnap keeps of a run another value."""
+    """Give a field another value in a log, in metadata, or in a file of a run."""
     path = choose(rng, target, r"^(offsets|commits)/[0-9]+$|^metadata$|_metadata/(metadata|v2/)|\.json$|\.crc$")
     try:
         lines = path.read_text().split("\n")
@@ -338,7 +338,7 @@ def change_digit(rng: random.Random, target: Path) -> str:
 
 
 def change_zip(rng: random.Random, target: Path) -> str:
-    """Change a member of a zip, whose own checksums are right."""
+    """Change a member of a zip, and keep the checksums of the zip right."""
     path = choose(rng, target, r"\.zip$")
     try:
         with zipfile.ZipFile(path) as archive:
@@ -405,7 +405,7 @@ MUTATIONS: tuple[Mutation, ...] = (
 
 
 def damage(rng: random.Random, target: Path) -> list[str]:
-    """Damage one to four things; what was done."""
+    """Apply one to four mutations. Return what was done."""
     wanted = rng.choice((1, 1, 1, 1, 2, 4))
     done: list[str] = []
     for _ in range(50):

@@ -1,4 +1,4 @@
-"""Small streams that unpack to hundreds of millions of empty rows: found early, in little memory and time."""
+"""Small streams that unpack to hundreds of millions of empty rows are found early, in little memory and time."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_many_records_of_one_key_are_read(confinement: Confinement, tmp_path: Pa
 
 
 def _entries(confinement: Confinement, target: Path) -> tuple[int, int]:
-    """The numbers of entries and of their bytes."""
+    """Return the number of entries, and the number of those that ``inspect`` shows."""
     shown = json.loads(confinement.run("inspect", target, *wreck.scanning(LZF), "--format", "json").out)
     state = shown["operators"][0]["stores"][0]["states"][0]
     return state["entries"], len(shown["entries"])

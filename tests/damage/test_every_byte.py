@@ -1,8 +1,8 @@
-"""State files, cut at every byte and flipped at many, for every codec: found, or exactly what the format proves.
+"""State files of every codec, cut at every byte and flipped at many: the reader finds the damage as the format allows.
 
-The reader is held against ``model``: where the plain words find the file broken so must it, and where they do not it
-must give the same number of entries. A flipped bit inside what zstd, snappy, lzf or none carry is a case of the
-second kind: those have no checksum, and Spark cannot tell either.
+The tests compare the reader with ``model``. Where the model finds the file broken, so must the reader. Elsewhere both
+must find the same number of entries. A flipped bit in the data of zstd, snappy, lzf or none can be such a case: those
+have no checksum, so Spark cannot find the damage either.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from ttlsnap.errors import CorruptionError
-from ttlsnap.filesystem import LocalDirectory
-from ttlsnap.stores.hdfs import HdfsStore
+from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.stores.hdfs.entries import read_entries
 from ttlsnap.stores.hdfs.files import find_lineage
+from ttlsnap.stores.hdfs.store import HdfsStore
 
 from ..samples import sample
 from . import model, wreck
@@ -36,13 +36,13 @@ CASES = [
 
 
 class Patient:
-    """One file of a sample as the whole of a partition, without checksum files."""
+    """One file of a sample as a partition of its own, without checksum files."""
 
     def __init__(self, path: Path, form: HdfsStore) -> None:
         self.path, self.form, self.data = path, form, path.read_bytes()
 
     def entries(self) -> int | None:
-        """How many entries ttlsnap reads; None when it finds the file damaged."""
+        """Return how many entries ttlsnap reads, or None if it finds the file damaged."""
         files = LocalDirectory(str(self.path.parents[1]))
         try:
             lineage = find_lineage(files, self.path.parent.name, 1)
@@ -52,21 +52,21 @@ class Patient:
             return None
 
     def proven(self) -> int | None:
-        """How many entries the formats prove; None when they are broken."""
+        """Return how many entries the model reads, or None if it finds the file broken."""
         try:
             return len(model.live_entries(self.path.parent, 1, self.form.codec, self.form.row_checksums))
         except model.Broken:
             return None
 
     def judge(self, damages: Iterator[tuple[str, bytes]]) -> int:
-        """Hold ttlsnap against the model for each damage; how many were found."""
+        """Compare ttlsnap with the model for each damage. Return how many ttlsnap found."""
         found = 0
         for label, data in damages:
             self.path.write_bytes(data)
             told, expected = self.entries(), self.proven()
             right = told == expected
             if self.path.suffix == ".snapshot" and told is not None and expected is not None:
-                # A key that damage made equal to another stands twice in a snapshot: both are kept.
+                # If damage makes two keys of a snapshot equal, both are kept.
                 right = told >= expected
             assert right, f"{label}: ttlsnap says {told}, the format {expected}"
             found += told is None
@@ -75,7 +75,7 @@ class Patient:
 
 @pytest.fixture(params=CASES, ids=" ".join)
 def patient(request: pytest.FixtureRequest, tmp_path: Path) -> Patient:
-    """Put one file of a sample, in the codec that the case is about, into a partition of its own."""
+    """Put one file of a sample, in the codec of the case, into a partition of its own."""
     codec, name, file = request.param
     checkpoint = sample(name, tmp_path)
     if codec == "none":
@@ -86,29 +86,29 @@ def patient(request: pytest.FixtureRequest, tmp_path: Path) -> Patient:
     return Patient(alone, HdfsStore("lz4" if codec == "row checksums" else codec, codec == "row checksums"))
 
 
-def test_a_file_cut_at_any_byte_is_found_torn(patient: Patient) -> None:
+def test_a_file_cut_at_any_byte_is_an_error(patient: Patient) -> None:
     assert patient.entries() == patient.proven() is not None
     size = len(patient.data)
     found = patient.judge((f"cut at byte {cut}", patient.data[:cut]) for cut in range(size))
-    # A stream's own end comes after the end mark, which is where Spark stops reading, too.
+    # A stream ends with a few bytes after the end mark, where Spark also stops reading.
     assert found >= size - {"lz4": 21, "zstd": 8}.get(patient.form.codec, 0)
 
 
-def test_a_flipped_bit_is_found_or_takes_no_entry_away(patient: Patient) -> None:
+def test_a_flipped_bit_is_an_error_or_loses_no_entry(patient: Patient) -> None:
     size = 8 * len(patient.data)
     bits = range(size) if size < 200 else sorted(random.Random(size).sample(range(size), 200))
     found = patient.judge((f"bit {bit} flipped", wreck.flipped(patient.data, bit)) for bit in bits)
-    # lz4 has a checksum over each block; the others find what breaks their structure, or the records'.
+    # lz4 has a checksum for each block. The others only find a broken structure of the stream or the records.
     assert found >= len(bits) * (0.9 if patient.form.codec == "lz4" else 0.05)
 
 
-def test_random_bytes_are_found_or_take_no_entry_away(patient: Patient) -> None:
+def test_random_bytes_are_an_error_or_lose_no_entry(patient: Patient) -> None:
     damages = wreck.damages(patient.data, random.Random(len(patient.data)), 30)
     assert patient.judge(damages) > 30
 
 
 @pytest.mark.parametrize("patient", [CASES[-1]], indirect=True, ids=" ".join)
-def test_a_flipped_bit_in_a_row_is_found_by_its_checksum_alone(patient: Patient) -> None:
+def test_only_a_row_checksum_finds_a_flipped_bit_in_a_row(patient: Patient) -> None:
     raw = wreck.unpacked(patient.path, "lz4")
     lengths = set(_lengths(raw))
     rows = [bit for bit in range(8 * (len(raw) - 4)) if bit // 8 not in lengths]
@@ -119,7 +119,7 @@ def test_a_flipped_bit_in_a_row_is_found_by_its_checksum_alone(patient: Patient)
 
 
 def _lengths(raw: bytes) -> Iterator[int]:
-    """The bytes that are lengths, not rows."""
+    """Yield the places of bytes that are lengths, not rows."""
     place = 0
     while (size := int.from_bytes(raw[place : place + 4], "big", signed=True)) != -1:
         yield from range(place, place + 4)

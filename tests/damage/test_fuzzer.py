@@ -1,6 +1,6 @@
-"""Damaged checkpoints by the hundred, each from a seed: see ``fuzzing`` for what every command promises on them.
+"""Hundreds of damaged checkpoints, each from a seed. See ``fuzzing`` for the promises of every command.
 
-``TTLSNAP_FUZZ_CASES`` says how many (60), ``TTLSNAP_FUZZ_RUN`` names the series of seeds, and ``TTLSNAP_FUZZ_SEED``
+``TTLSNAP_FUZZ_CASES`` says how many (30), ``TTLSNAP_FUZZ_RUN`` names the series of seeds, and ``TTLSNAP_FUZZ_SEED``
 repeats the case that a failure names. ``TTLSNAP_FUZZ_LOG`` is a file that gets a JSON line of each case.
 """
 
@@ -18,18 +18,18 @@ from typing import Any
 
 from .fuzzing import CLASSES, SECONDS
 
-CASES = int(os.environ.get("TTLSNAP_FUZZ_CASES", "60"))
+CASES = int(os.environ.get("TTLSNAP_FUZZ_CASES", "30"))
 RUN = os.environ.get("TTLSNAP_FUZZ_RUN", "1")
 SEED = os.environ.get("TTLSNAP_FUZZ_SEED")
 LOG = os.environ.get("TTLSNAP_FUZZ_LOG")
 ROOT = Path(__file__).parents[2]
 PATIENCE = 9 * SECONDS
-"""Seconds without a sign of life. A worker itself counts the seconds that a command computes; one that waits for ever,
-or computes for ever, is found by this."""
+"""Seconds without output until a worker counts as stuck. The worker itself measures the computing time of a command,
+but it cannot notice a command that waits or computes for ever."""
 
 
 class Worker:
-    """A process that takes one case after the other, and may die of one."""
+    """A process that runs one case after the other, and may die in one."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -49,7 +49,7 @@ class Worker:
         self._lines.put("")
 
     def case(self, seed: str) -> dict[str, Any]:
-        """What a case came to; what is ``wrong`` if the worker died of it, or a command did not end."""
+        """Return the result of a case. It is ``wrong`` if the worker died, or if a command did not end."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{seed}\n")
         self._process.stdin.flush()
@@ -80,7 +80,7 @@ class Worker:
 
 
 def answers(seeds: list[str]) -> Iterator[dict[str, Any]]:
-    """Each seed's answer; after a death the next seed gets a worker of its own."""
+    """Yield the result of each seed. After a failure the next seed gets a new worker."""
     worker = Worker()
     try:
         for seed in seeds:
@@ -93,7 +93,7 @@ def answers(seeds: list[str]) -> Iterator[dict[str, Any]]:
         worker.close()
 
 
-def test_damage_ends_in_a_clear_answer(tmp_path: Path) -> None:
+def test_every_damaged_checkpoint_gets_a_clear_answer(tmp_path: Path) -> None:
     seeds = [SEED] if SEED is not None else [f"{RUN}-{number}" for number in range(CASES)]
     wrong, refused, hidden = [], 0, 0
     with Path(LOG or tmp_path / "log").open("a") as log:

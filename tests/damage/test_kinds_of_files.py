@@ -1,8 +1,8 @@
 """Every kind of file in a checkpoint, truncated, flipped and overwritten, through the command line.
 
-With the checksum files in place every damage is found, whatever it hits. Without them a file's own format has to tell;
-what it cannot tell is a number or a text that became another one, which Spark would believe as well. Then a command may
-succeed, but its counts are those that the state files prove.
+With checksum files, ttlsnap finds all damage. Without them, only a file's own format can reveal it. The format does not
+reveal a number or a text that became another valid one, which Spark believes as well. Then a command may succeed, but
+its counts are those of the state files.
 """
 
 from __future__ import annotations
@@ -37,27 +37,25 @@ BARE = [kind for kind in KINDS if "checksum" not in kind]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_with_checksum_files_every_damage_is_found(refuses: Refuses, tmp_path: Path, kind: str) -> None:
+def test_with_checksum_files_all_damage_is_found(refuses: Refuses, tmp_path: Path, kind: str) -> None:
     name, file = KINDS[kind]
     target = sample(name, tmp_path)
     path = target / file
     whole = path.read_bytes()
     for number, (label, data) in enumerate(wreck.damages(whole, random.Random(kind), 3)):
         if data == whole or (path.name.startswith(".") and data[:4] + data[8:] == whole[:4] + whole[8:]):
-            continue  # how many bytes go into one checksum does not matter where there is one checksum
+            continue  # with a single checksum, the number of bytes per checksum has no effect
         path.write_bytes(data)
         command = ("compact", target, *wreck.compacting(name))
         if number % 2:
             command = ("inspect", target, *wreck.scanning(name))
         told = refuses(5, target, *command, label=f"{kind}, {label}")
         assert str(path) in told or str(path).replace(".crc", "") in told or path.name in told, (label, told)
-        assert "Restore what is named" in told or "no such file should be" in told, (label, told)
+        assert "Restore the files named above" in told or "never that long" in told, (label, told)
 
 
 @pytest.mark.parametrize("kind", BARE)
-def test_without_checksum_files_damage_is_found_or_takes_nothing_away(
-    ttlsnap: Ttlsnap, tmp_path: Path, kind: str
-) -> None:
+def test_without_checksum_files_damage_is_found_or_loses_no_entry(ttlsnap: Ttlsnap, tmp_path: Path, kind: str) -> None:
     name, file = KINDS[kind]
     target = wreck.forget_checksums(sample(name, tmp_path))
     path = target / file
@@ -85,7 +83,7 @@ def test_without_checksum_files_damage_is_found_or_takes_nothing_away(
 
 
 def _proven(target: Path, name: str) -> int:
-    """What the state files hold; of a compacted checkpoint, what the replaced ones held."""
+    """Return the number of entries in the state files. For a compacted checkpoint, count those of the backup."""
     codec = {LZ4: "lz4", ZSTD: "zstd", LZF: "lzf"}[name]
     version = 7 if name == LZ4 else 5
     entries = 0

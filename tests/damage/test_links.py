@@ -1,4 +1,4 @@
-"""Symbolic links: one that leads outside is refused (exit code 4), one that stays inside is an ordinary file."""
+"""Symbolic links: one that leads outside is refused (exit code 4), and one that stays inside is followed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def test_a_link_that_leads_outside_is_refused(refuses: Refuses, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("name", ["_ttlsnap", "_ttlsnap/runs"])
-def test_ttlsnap_does_not_write_through_a_link_of_its_own_name(refuses: Refuses, tmp_path: Path, name: str) -> None:
+def test_ttlsnap_does_not_write_through_a_link_in_the_place_of_its_folders(
+    refuses: Refuses, tmp_path: Path, name: str
+) -> None:
     target = sample(LZ4, tmp_path)
     (tmp_path / "outside").mkdir()
     (target / name).parent.mkdir(exist_ok=True)
@@ -52,7 +54,7 @@ def test_ttlsnap_does_not_write_through_a_link_of_its_own_name(refuses: Refuses,
 
 
 @pytest.mark.parametrize("name", ["sources", "sources/0", "a stray"])
-def test_a_link_that_no_run_follows_stops_only_a_copy(
+def test_a_link_that_no_run_follows_prevents_only_a_copy(
     refuses: Refuses, ttlsnap: Ttlsnap, tmp_path: Path, name: str
 ) -> None:
     target = sample(LZ4, tmp_path)
@@ -68,7 +70,7 @@ def test_a_link_that_no_run_follows_stops_only_a_copy(
 
 
 @pytest.mark.parametrize("to", ["nowhere", "3.delta", "../1/nowhere"])
-def test_a_link_without_an_end_is_a_missing_file(refuses: Refuses, tmp_path: Path, to: str) -> None:
+def test_a_broken_link_is_a_missing_file(refuses: Refuses, tmp_path: Path, to: str) -> None:
     target = sample(LZ4, tmp_path)
     path = target / "state/0/0/3.delta"
     path.unlink()
@@ -107,7 +109,7 @@ def test_a_checkpoint_may_itself_be_a_link(ttlsnap: Ttlsnap, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("name", "to"), [("sources/all", ".."), ("state/0/0/up", "../.."), ("a", "b"), ("c", ".")])
-def test_a_link_to_a_folder_around_it_does_not_make_a_copy_without_end(
+def test_a_copy_through_a_circular_link_is_refused(
     refuses: Refuses, ttlsnap: Ttlsnap, tmp_path: Path, name: str, to: str
 ) -> None:
     target = sample(LZ4, tmp_path)
@@ -133,7 +135,7 @@ def test_two_partitions_in_one_folder_are_refused(refuses: Refuses, tmp_path: Pa
 @pytest.mark.parametrize(
     ("name", "inside"), [("_ttlsnap", "state"), ("_ttlsnap/runs", "../state"), ("_ttlsnap/runs", "..")]
 )
-def test_ttlsnap_does_not_take_the_checkpoint_for_its_own_folder(
+def test_a_link_from_ttlsnaps_folder_into_the_checkpoint_is_refused(
     refuses: Refuses, tmp_path: Path, name: str, inside: str
 ) -> None:
     target = sample(LZ4, tmp_path)
@@ -143,7 +145,7 @@ def test_ttlsnap_does_not_take_the_checkpoint_for_its_own_folder(
         assert "symbolic link" in refuses(4, target, *command)
 
 
-def test_folders_of_others_among_the_runs_stay(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+def test_foreign_folders_among_the_runs_are_kept(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample(LZ4, tmp_path)
     kept = target / "_ttlsnap/runs/keep-this/notes"
     kept.parent.mkdir(parents=True)
@@ -155,9 +157,7 @@ def test_folders_of_others_among_the_runs_stay(ttlsnap: Ttlsnap, tmp_path: Path)
 
 @pytest.mark.parametrize("to", ["itself", "nowhere"])
 @pytest.mark.parametrize("name", ["offsets/7", "offsets/0", "commits/7", "state/0/0/8.delta", "state/0/0/x", "state/1"])
-def test_doctor_names_a_link_that_leads_nowhere(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, to: str
-) -> None:
+def test_doctor_names_a_broken_link(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, to: str) -> None:
     target = sample(LZ4, tmp_path)
     path = target / name
     path.unlink(missing_ok=True)
@@ -167,7 +167,7 @@ def test_doctor_names_a_link_that_leads_nowhere(
     assert [(problem["where"], str(path) in problem["message"]) for problem in found] == [(name, True)]
 
 
-def test_a_link_that_would_have_to_move_is_refused_before_the_fence(refuses: Refuses, tmp_path: Path) -> None:
+def test_a_link_in_the_place_of_a_moved_file_is_refused(refuses: Refuses, tmp_path: Path) -> None:
     name = "agg-snapshot-zstd-4.1"
     target = wreck.forget_checksums(sample(name, tmp_path))
     path = target / "state/0/0/5.snapshot"
@@ -178,9 +178,7 @@ def test_a_link_that_would_have_to_move_is_refused_before_the_fence(refuses: Ref
 
 
 @pytest.mark.parametrize("kind", ["folder", "link to a folder", "link to a file", "fifo"])
-def test_a_repair_is_refused_if_something_is_in_the_place_of_the_fence(
-    refuses: Refuses, tmp_path: Path, kind: str
-) -> None:
+def test_a_repair_is_refused_if_the_place_of_the_fence_is_occupied(refuses: Refuses, tmp_path: Path, kind: str) -> None:
     target = wreck.forget_checksums(sample(LZ4, tmp_path))
     (target / "state/0/0/7.delta").unlink()
     path = target / "offsets/7"

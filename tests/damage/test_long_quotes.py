@@ -1,4 +1,4 @@
-"""A message quotes damaged text, but not half a megabyte of it."""
+"""Messages quote damaged text, but shorten a very long one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_message_does_not_repeat_a_long_text(
 
 
 @pytest.mark.parametrize("part", ["status", "moves", "report"])
-def test_a_message_does_not_repeat_a_long_text_of_a_journal(ttlsnap: Ttlsnap, tmp_path: Path, part: str) -> None:
+def test_a_message_does_not_repeat_a_long_text_from_a_journal(ttlsnap: Ttlsnap, tmp_path: Path, part: str) -> None:
     target = sample(LZ4, tmp_path)
     assert ttlsnap("compact", target, *wreck.compacting(LZ4)).code == 0
     (journal,) = target.glob("_ttlsnap/runs/*/journal.json")

@@ -1,4 +1,4 @@
-"""What is missing is named; what is there besides is left alone."""
+"""Missing files are named, and stray files are left alone."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ MISSING: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "several deltas": (LZ4, _remove("state/0/1/3.delta", "state/0/1/5.delta"), "(2 missing)"),
     "the last delta": (LZ4, _remove("state/0/0/7.delta"), "state/0/0/7.delta is missing"),
     "a snapshot and what it stood for": (LZF, _remove("state/0/0/2.snapshot", "state/0/0/2.delta"), "2.delta is"),
-    "all files of a partition": (LZ4, _remove("state/0/1", "sources"), "partition 1 is the first that does not fit"),
-    "partition 0": (LZ4, _remove("state/0/0"), "partition 0 is the first that does not fit"),
-    "partition 1 of an old one": (OLD, _remove("state/0/1"), "partition 1 is the first that does not fit"),
-    "a partition too many": (LZ4, _write("state/0/2/1.delta", b""), "partition 2 is the first that does not fit"),
+    "all files of a partition": (LZ4, _remove("state/0/1", "sources"), "partition 1 is the first wrong one"),
+    "partition 0": (LZ4, _remove("state/0/0"), "partition 0 is the first wrong one"),
+    "partition 1 of an old one": (OLD, _remove("state/0/1"), "partition 1 is the first wrong one"),
+    "a partition too many": (LZ4, _write("state/0/2/1.delta", b""), "partition 2 is the first wrong one"),
     "every partition": (LZ4, _remove("state/0/0", "state/0/1"), "state/0 has no partition folder"),
     "the offsets of the batch": (LZ4, _remove("offsets/6"), "offsets/6 is missing"),
-    "an empty delta": (LZ4, _write("state/0/0/7.delta", b""), ".7.delta.crc does not fit"),
+    "an empty delta": (LZ4, _write("state/0/0/7.delta", b""), ".7.delta.crc does not match the size"),
     "a folder for a delta": (LZ4, _folder_for_file("state/0/0/3.delta"), "state/0/0/3.delta is missing"),
     "a folder for offsets": (LZ4, _folder_for_file("offsets/6"), "offsets/6 is missing"),
     "another file's checksums": (LZ4, _stale, "do not match the checksum in state/0/0/.5.delta.crc"),
@@ -95,18 +95,18 @@ MISSING: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "Spark's checksum without a number": (
         ZSTD,
         lambda target: wreck.edit(target / "state/0/0/5.snapshot.crc", '"value":', '"value":1e999,"value_":'),
-        "5.snapshot.crc is not a checksum file of Spark's",
+        "5.snapshot.crc is not a checksum file that Spark wrote",
     ),
     "metadata of later batches only": (
         LZ4,
         lambda target: (target / "state/0/_metadata/metadata").rename(_made(target / "state/0/_metadata/v2") / "7"),
-        "_metadata/v2: no operator metadata of batch 6 or before it",
+        "_metadata/v2: it has no operator metadata for batch 6 or an earlier one",
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", MISSING)
-def test_what_is_missing_or_stale_is_named(refuses: Refuses, tmp_path: Path, case: str) -> None:
+def test_missing_and_stale_files_are_named(refuses: Refuses, tmp_path: Path, case: str) -> None:
     name, wreak, says = MISSING[case]
     target = sample(name, tmp_path)
     wreak(target)
@@ -116,7 +116,7 @@ def test_what_is_missing_or_stale_is_named(refuses: Refuses, tmp_path: Path, cas
     assert says in refuses(5, target, "inspect", target, *wreck.scanning(name))
 
 
-def test_an_empty_state_file_without_checksums_is_torn(refuses: Refuses, tmp_path: Path) -> None:
+def test_an_empty_state_file_without_checksums_is_an_error(refuses: Refuses, tmp_path: Path) -> None:
     for name, file in (
         (LZ4, "7.delta"),
         (ZSTD, "5.snapshot"),
@@ -126,7 +126,7 @@ def test_an_empty_state_file_without_checksums_is_torn(refuses: Refuses, tmp_pat
         target = wreck.forget_checksums(sample(name, tmp_path))
         (target / "state/0/0" / file).write_bytes(b"")
         told = refuses(5, target, "compact", target, *wreck.compacting(name))
-        assert f"{file} is torn: it ends at decompressed byte 0" in told or f"{file}: damaged near byte 0" in told
+        assert f"{file} is truncated: it ends at decompressed byte 0" in told or f"{file}: damaged near byte 0" in told
 
 
 @pytest.mark.parametrize(
@@ -136,13 +136,13 @@ def test_an_empty_state_file_without_checksums_is_torn(refuses: Refuses, tmp_pat
         (_only_a_file, "has no offsets and no state folder"),
         (_remove("offsets", "commits", "state", "sources"), "has no offsets and no state folder"),
         (_remove("state"), "has no state folder"),
-        (_remove("state/0"), "holds no operator"),
+        (_remove("state/0"), "has no operator folder"),
         (_remove("offsets"), "has no offsets folder"),
-        (_remove("commits"), "no batch was committed yet"),
-        (_remove(*(f"commits/{n}" for n in range(7))), "no batch was committed yet"),
+        (_remove("commits"), "no batch is committed yet"),
+        (_remove(*(f"commits/{n}" for n in range(7))), "no batch is committed yet"),
     ],
 )
-def test_what_is_no_checkpoint_is_a_wrong_argument(
+def test_a_target_that_is_not_a_checkpoint_is_a_wrong_argument(
     ttlsnap: Ttlsnap, tmp_path: Path, wreak: Callable[[Path], object], says: str
 ) -> None:
     target = sample(LZ4, tmp_path)
@@ -196,10 +196,10 @@ def test_stray_files_are_left_alone(ttlsnap: Ttlsnap, tmp_path: Path, name: str,
         assert missing <= state_like
 
 
-def test_a_state_file_that_cannot_be_read_is_an_error_that_names_it() -> None:
+def test_an_error_names_a_file_that_cannot_be_read() -> None:
     from ttlsnap.errors import StorageError
-    from ttlsnap.filesystem import open_directory
+    from ttlsnap.storage.open import open_directory
 
-    # The kernel's own way to a regular file whose reading fails: page 0 of a process is never mapped.
+    # /proc/self/mem is a regular file whose reading fails, because page 0 of a process is never mapped.
     with open_directory("/proc/self").open("mem") as file, pytest.raises(StorageError, match=r"cannot read .*/mem: "):
         file.read(8)

@@ -1,6 +1,6 @@
-"""A disk that does not let one read or write: an error that names the path (exit code 5), and nothing half done.
+"""Missing permissions: the error names the path (exit code 5), and no run is left half done.
 
-Whoever runs tests as root may read and write everything, so the command runs in a process that has given that up.
+Root may read and write everything, so the commands run in a process that has dropped root's rights.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Denied = Callable[..., Outcome]
 
 @pytest.fixture(scope="module")
 def nobody() -> Iterator[Confinement]:
-    """Start a process that is not root."""
+    """Yield a process that is not root."""
     confined = Confinement(user=NOBODY)
     yield confined
     confined.close()
@@ -33,14 +33,14 @@ def nobody() -> Iterator[Confinement]:
 
 @pytest.fixture
 def denied(nobody: Confinement, tmp_path: Path) -> Iterator[Denied]:
-    """Run a command line as a user who owns the sample and has only the rights that its modes give."""
+    """Yield a function that runs a command line as the sample's owner, with only the rights of the file modes."""
 
     def invoke(*arguments: str | Path) -> Outcome:
         outcome = Outcome(*nobody.run(*arguments)[:3])
         assert outcome.is_clear(), outcome
         return outcome
 
-    # The folders above have to let a stranger through, also while tests of another process run below them.
+    # Other users must be able to enter the folders above, also while another process runs tests below them.
     for folder in (tmp_path, *tmp_path.parents):
         mode = folder.stat().st_mode
         if not mode & stat.S_IXOTH:
@@ -52,7 +52,7 @@ def denied(nobody: Confinement, tmp_path: Path) -> Iterator[Denied]:
 
 
 def owned(target: Path, folders: int, files: int) -> Path:
-    """Give a sample to the stranger, with these modes."""
+    """Give a sample to the other user, with these modes."""
     for path in [*target.rglob("*"), target]:
         if os.getuid() == 0:
             os.chown(path, NOBODY, NOBODY)
@@ -60,7 +60,7 @@ def owned(target: Path, folders: int, files: int) -> Path:
     return target
 
 
-def test_a_read_only_checkpoint_is_inspected_and_refused_to_be_written(denied: Denied, tmp_path: Path) -> None:
+def test_a_read_only_checkpoint_can_be_inspected_but_not_compacted(denied: Denied, tmp_path: Path) -> None:
     target = owned(sample(LZ4, tmp_path), 0o555, 0o444)
     before = bytes_of(target)
     assert denied("inspect", target, *wreck.scanning(LZ4)).code == 0
@@ -89,7 +89,7 @@ def test_a_folder_that_cannot_be_written_undoes_the_run(denied: Denied, tmp_path
 @pytest.mark.parametrize(
     "name", ["state/0/0/3.delta", "state/0/0/.3.delta.crc", "offsets/6", "state/0/1", "state", "."]
 )
-def test_what_cannot_be_read_is_named(denied: Denied, tmp_path: Path, name: str) -> None:
+def test_unreadable_files_and_folders_are_named(denied: Denied, tmp_path: Path, name: str) -> None:
     target = owned(sample(LZ4, tmp_path), 0o755, 0o644)
     before = bytes_of(target)
     (target / name).chmod(0)

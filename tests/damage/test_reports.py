@@ -1,4 +1,4 @@
-"""Damaged reports of runs: named by history, and no reason for recover or compact to stop halfway."""
+"""Damaged reports of runs: ``history`` names them, and ``recover`` and ``compact`` ignore them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_history_names_a_report_with_other_fields(
 
 
 @pytest.mark.parametrize("command", [("recover",), ("compact", *wreck.compacting(LZ4))], ids=lambda c: c[0])
-def test_a_damaged_report_of_a_run_that_was_cut_off_stays(
+def test_a_damaged_report_of_an_interrupted_run_is_kept(
     ttlsnap: Ttlsnap, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     target = sample(LZ4, tmp_path)

@@ -1,8 +1,8 @@
-"""Rows that contradict their schema: found once what is wrong with them is looked at, and copied untouched before.
+"""Rows that contradict their schema: commands that read the wrong part report it, and others copy it unchanged.
 
-Without checksums a row is looked at no further than a run needs. ``compact`` holds every row's size against the
-schema and follows only the timestamp's field; ``inspect --entries`` follows them all. What nobody follows is kept as
-it is, byte for byte, for Spark to find.
+Without checksums, a run reads no more of a row than it needs. ``compact`` checks every row's size against the schema
+and reads only the timestamp field. ``inspect --entries`` reads all fields. Fields that no command reads are kept byte
+for byte, and Spark will find the fault.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from . import model, wreck
 from .conftest import Refuses, Ttlsnap
 
 LZ4, WINDOW = "agg-deltas-lz4-4.2", "window-append-snappy-4.0"
-LATER = 1_900_000_000_000_000  # microseconds: an entry of that time is kept
+LATER = 1_900_000_000_000_000  # microseconds: an entry of that time is not expired
 VALUE = b"\0" * 8 + struct.pack("<qqq", LATER, 1, 1)
 
 
 def key(offset: int, size: int, text: bytes) -> bytes:
-    """A key row of one string, whose word says what it likes."""
+    """Return a key row of one string, with any offset and size in its word."""
     return b"\0" * 8 + struct.pack("<q", offset << 32 | size) + text
 
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
-    """Copy the plain sample, without checksum files."""
+    """Return a copy of the plain sample, without checksum files."""
     return wreck.forget_checksums(sample(LZ4, tmp_path))
 
 
 def put(target: Path, key: bytes, value: bytes) -> None:
-    """Let the last delta put one entry."""
+    """Replace the content of the last delta by one entry."""
     path = target / "state/0/0/7.delta"
     path.write_bytes(wreck.packed(wreck.record(key, value) + wreck.END, "lz4"))
 
@@ -52,7 +52,7 @@ def put(target: Path, key: bytes, value: bytes) -> None:
         (key(16, 4, b"user\0\0\0\0"), VALUE + b"1234", "its size of 36 bytes is not a multiple of 8"),
     ],
 )
-def test_a_row_of_a_size_that_cannot_be_is_found(
+def test_a_row_of_an_impossible_size_is_an_error(
     refuses: Refuses, target: Path, bad_key: bytes, bad_value: bytes, says: str
 ) -> None:
     put(target, bad_key, bad_value)
@@ -75,7 +75,7 @@ def test_a_row_of_a_size_that_cannot_be_is_found(
         ((16, 4), b"us\xffr\0\0\0\0", "the string is not UTF-8"),
     ],
 )
-def test_a_string_nobody_looks_at_is_copied_and_found_when_it_is_decoded(
+def test_a_damaged_string_is_copied_by_compact_and_found_by_inspect(
     refuses: Refuses, ttlsnap: Ttlsnap, target: Path, word: tuple[int, int], text: bytes, says: str
 ) -> None:
     bad = key(*word, text)
@@ -90,11 +90,11 @@ def test_a_string_nobody_looks_at_is_copied_and_found_when_it_is_decoded(
     assert "do not lie" in told or "UTF-8" in told
 
 
-def test_the_timestamps_own_field_is_followed_and_found(refuses: Refuses, tmp_path: Path) -> None:
+def test_a_damaged_timestamp_field_is_an_error(refuses: Refuses, tmp_path: Path) -> None:
     target = wreck.forget_checksums(sample(WINDOW, tmp_path))
     path = target / "state/0/0/2.delta"
     raw = bytearray(wreck.unpacked(path, "snappy"))
-    # The first key's first word, 4 bytes of length and 8 of null bits in: where its window lies, and how long it is.
+    # The first key's first word follows 4 bytes of length and 8 of null bits. It has the window's offset and size.
     (word,) = struct.unpack_from("<q", raw, 12)
     assert word & 0xFFFFFFFF == 24
     for bad in (word + (1 << 40), word + 800, 5 << 32 | 24, -1):
@@ -109,7 +109,7 @@ def test_the_timestamps_own_field_is_followed_and_found(refuses: Refuses, tmp_pa
         assert "do not lie within" in refuses(5, target, "inspect", target, *wreck.scanning(WINDOW))
 
 
-def test_extreme_times_are_times(ttlsnap: Ttlsnap, target: Path) -> None:
+def test_extreme_timestamps_are_read(ttlsnap: Ttlsnap, target: Path) -> None:
     for moment in (-(2**63), 2**63 - 1, 0):
         put(target, key(16, 4, b"user\0\0\0\0"), b"\0" * 8 + struct.pack("<qqq", moment, 1, 1))
         for output_format in ("text", "json"):
@@ -120,7 +120,7 @@ def test_extreme_times_are_times(ttlsnap: Ttlsnap, target: Path) -> None:
 
 
 @pytest.mark.parametrize("extra", [8, 16, 4096])
-def test_a_fixed_width_row_that_is_longer_than_its_schema_is_found(
+def test_a_fixed_width_row_longer_than_its_schema_is_an_error(
     refuses: Refuses, capsys: pytest.CaptureFixture[str], target: Path, extra: int
 ) -> None:
     put(target, key(16, 4, b"user\0\0\0\0"), VALUE + bytes(extra))

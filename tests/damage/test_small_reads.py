@@ -1,4 +1,4 @@
-"""Small files are read in small memory, whatever the most is that such a file may have."""
+"""Reading a small file needs little memory, however large the limit for such files is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ttlsnap.errors import StorageError
-from ttlsnap.filesystem import open_local
+from ttlsnap.storage.open import open_local
 
 from ..samples import sample
 from . import wreck
@@ -20,7 +20,7 @@ LZ4 = "agg-deltas-lz4-4.2"
 
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[Confinement]:
-    """Start a process that has 32 MiB of address space beyond what it uses."""
+    """Yield a process that has 32 MiB of address space beyond what it uses."""
     confined = Confinement(room=32 << 20)
     yield confined
     confined.close()
@@ -36,7 +36,7 @@ def test_the_journal_of_a_run_is_read_in_little_memory(
     assert (found.code, found.err) == (0, ""), found
 
 
-def test_a_file_that_says_it_is_empty_is_read_whole_up_to_the_limit(tmp_path: Path) -> None:
+def test_a_file_that_claims_to_be_empty_is_read_up_to_the_limit(tmp_path: Path) -> None:
     process = open_local("/proc/self")
     whole = Path("/proc/self/limits").read_bytes()
     assert process.read("limits", 1 << 30) == whole

@@ -1,4 +1,4 @@
-"""The footer of an SST file has no checksum: RocksDB believes it, and a length of exabytes would end the process."""
+"""Damaged footers of SST files. A footer has no checksum, and RocksDB would crash on a length of exabytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HUGE = b"\x7f" + b"\xff" * 7
     ("place", "data"),
     [(1, HUGE), (2, HUGE), (3, HUGE), (1, b"\xff" * 40), (1, b"\0" * 40), (0, b"\xff"), (45, b"\0" * 8)],
 )
-def test_a_damaged_footer_is_found(
+def test_a_damaged_footer_is_an_error(
     confinement: Confinement, tmp_path: Path, name: str, place: int, data: bytes
 ) -> None:
     target = wreck.forget_checksums(sample(name, tmp_path))

@@ -1,4 +1,4 @@
-"""What is unknown is refused by name (exit code 3); what is no format at all is damage (5); nothing is guessed."""
+"""Unknown formats are refused by name (exit code 3), invalid ones are damage (5), and nothing is guessed."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def _edit(file: str, old: str, new: str) -> Callable[[Path], None]:
 
 
 def _time(value: str) -> Callable[[Path], None]:
-    """Let the last batch have begun at ``value``."""
+    """Return a function that sets the begin of the last batch to ``value``."""
     return _edit("offsets/6", '"batchTimestampMs":', f'"batchTimestampMs":{value},"more":')
 
 
 def _value(field: str) -> Callable[[Path], None]:
-    """Make the value schema one field of a type."""
+    """Return a function that gives the value schema one field of a type."""
 
     def do(target: Path) -> None:
         text = f'{{"type":"struct","fields":[{{"name":"max","type":{field},"nullable":true,"metadata":{{}}}}]}}'
@@ -55,21 +55,21 @@ UNKNOWN: dict[str, tuple[int, Callable[[Path], None], str]] = {
     "codec": (3, _edit("offsets/6", 'codec":"lz4"', 'codec":"brotli"'), "codec 'brotli' is unknown; known are lz4"),
     "codec class": (3, _edit("offsets/6", 'codec":"lz4"', 'codec":"com.x.Codec"'), "'com.x.Codec' is unknown"),
     "provider": (3, _edit("offsets/6", "HDFSBackedStateStoreProvider", "FooProvider"), "streaming.state.FooProvider"),
-    "row checksum": (3, _edit("offsets/6", 'Checksum.enabled":"f', 'Checksum.enabled":"maybe f'), "'maybe false', n"),
+    "row checksum": (3, _edit("offsets/6", 'Checksum.enabled":"f', 'Checksum.enabled":"maybe f'), "'maybe false'; it"),
     "offset log v3": (3, _edit("offsets/6", "v1\n", "v3\n"), "offsets/6: log version 'v3' is unknown"),
     "commit log v9": (3, _edit("commits/6", "v1\n", "v9\n"), "commits/6: log version 'v9' is unknown"),
     "log version x": (5, _edit("commits/6", "v1\n", "vx\n"), "'vx', not a log version"),
     "operator": (3, _edit(METADATA, "stateStoreSave", "quantumSave"), "'quantumSave', an operator ttlsnap does"),
     "operator metadata v3": (3, _edit(METADATA, "v1\n", "v3\n"), "operator metadata version b'v3', expected v1"),
     "operator metadata vx": (5, _edit(METADATA, "v1\n", "vx\n"), "operator metadata version b'vx'"),
-    "operator metadata v3 folder": (3, _put("state/0/_metadata/v3/0", b"v3\n{}"), "_metadata/v3: an unknown version"),
+    "operator metadata v3 folder": (3, _put("state/0/_metadata/v3/0", b"v3\n{}"), "_metadata/v3: this version"),
     "store twice": (5, _edit(METADATA, '"stateStoreInfo":[', STORE), "'default' is listed twice"),
     "schema v4": (3, _schema(wreck.schema_file(KEY, KEY, "v4")), "schema: state schema version 'v4' is unknown"),
     "schema x": (5, _schema(wreck.schema_file(KEY, KEY, "x4")), "schema: not a state schema file"),
-    "type": (3, _value('"quaternion"'), "schema: schema has a type unknown here: 'quaternion'"),
-    "type object": (3, _value('{"type":"tensor"}'), "schema: schema has a type unknown here: 'tensor'"),
-    "decimal of 39 digits": (3, _value('"decimal(39,2)"'), "a decimal that cannot be: 'decimal(39,2)'"),
-    "char without end": (3, _value('"char(99999999999)"'), "type unknown here: 'char(99999999999)'"),
+    "type": (3, _value('"quaternion"'), "schema: the schema has an unknown type: 'quaternion'"),
+    "type object": (3, _value('{"type":"tensor"}'), "schema: the schema has an unknown type: 'tensor'"),
+    "decimal of 39 digits": (3, _value('"decimal(39,2)"'), "an impossible decimal: 'decimal(39,2)'"),
+    "char without end": (3, _value('"char(99999999999)"'), "unknown type: 'char(99999999999)'"),
     "type number": (5, _value("7"), "a type should be text or an object with a type, not 7"),
     "deep type": (5, _value(DEEP), "schema: schema JSON is nested deeper than 64 levels"),
     "deep JSON": (5, _schema(wreck.schema_file(KEY, "[" * 60_000)), "schema: schema is not JSON: nested deeper"),
@@ -79,12 +79,12 @@ UNKNOWN: dict[str, tuple[int, Callable[[Path], None], str]] = {
     "half a pair": (5, _value('"\\ud800"'), "is not Unicode text"),
     "bytes after the schema": (5, _schema(wreck.schema_file(KEY, KEY) + b"x"), "1 bytes follow the end of the schema"),
     "offsets that are no text": (5, _put("offsets/6", b"v1\n\xff{}"), "offsets/6 is not text (byte 3)"),
-    "offsets that stop": (5, _put("offsets/6", b"v1\n"), "offsets/6 is torn: it ends after its first line"),
-    "offsets that stop sooner": (5, _put("offsets/6", b"v1"), "offsets/6 is torn"),
+    "offsets that stop": (5, _put("offsets/6", b"v1\n"), "offsets/6 is truncated: it ends after its first line"),
+    "offsets that stop sooner": (5, _put("offsets/6", b"v1"), "offsets/6 is truncated"),
     "offsets of a list": (5, _put("offsets/6", b"v1\n[]\n"), "the second line is not a JSON object"),
     "deep offsets": (5, _put("offsets/6", b"v1\n" + b"[" * 100_000), "not JSON (nested deeper than 400 levels)"),
     "deep time": (5, _time("[" * 980 + "]" * 980), "nested"),
-    "NaN": (5, _time("NaN"), "NaN is no JSON number"),
+    "NaN": (5, _time("NaN"), "NaN is not a JSON number"),
     "a time of 10^18 ms": (5, _time("9223372036854775807"), "not a number of milliseconds"),
     "a time of 5000 digits": (5, _time("9" * 5000), "not JSON"),
     "a time as text": (5, _time('"1"'), "not a number of milliseconds"),
@@ -96,7 +96,7 @@ UNKNOWN: dict[str, tuple[int, Callable[[Path], None], str]] = {
     "metadata as list": (5, _put("metadata", b"[1]"), "metadata: not the query metadata Spark writes"),
     "metadata in UTF-16": (5, _put("metadata", '{"id":"x"}'.encode("utf-16")), "metadata: not the query metadata"),
     "half an id": (5, _put("metadata", b'{"id":"\\ud800"}'), "metadata: not the query metadata"),
-    "an operator without a name": (5, _edit(METADATA, '"stateStoreSave"', "null"), "None is no str"),
+    "an operator without a name": (5, _edit(METADATA, '"stateStoreSave"', "null"), "None is not a str"),
     "a store in another folder": (5, _edit(METADATA, '"default"', '"../../x"'), "storeName is '../../x'"),
     "a store called NUL": (5, _edit(METADATA, '"default"', '"a\\u0000b"'), "storeName is"),
     "half a store": (5, _edit(METADATA, '"default"', '"\\udcff\\ud800"'), "is not Unicode text"),
@@ -107,7 +107,7 @@ NOT_SEEN_BY_A_SCAN = ("operator",)  # inspect shows the state of an operator tha
 
 
 @pytest.mark.parametrize("case", UNKNOWN)
-def test_what_is_unknown_or_no_format_is_refused_by_name(refuses: Refuses, tmp_path: Path, case: str) -> None:
+def test_unknown_and_invalid_formats_are_refused_by_name(refuses: Refuses, tmp_path: Path, case: str) -> None:
     code, wreak, says = UNKNOWN[case]
     target = sample(LZ4, tmp_path)
     wreak(target)
@@ -120,9 +120,7 @@ def test_what_is_unknown_or_no_format_is_refused_by_name(refuses: Refuses, tmp_p
 
 
 @pytest.mark.parametrize("case", ["codec", "provider", "operator"])
-def test_inspect_shows_what_it_does_not_know_as_long_as_nothing_is_scanned(
-    ttlsnap: Ttlsnap, tmp_path: Path, case: str
-) -> None:
+def test_inspect_without_a_scan_shows_unknown_formats(ttlsnap: Ttlsnap, tmp_path: Path, case: str) -> None:
     target = sample(LZ4, tmp_path)
     UNKNOWN[case][1](target)
     found = ttlsnap("inspect", target)
@@ -137,7 +135,7 @@ def test_a_checksum_of_an_unknown_kind_is_refused_by_name(refuses: Refuses, tmp_
 
 
 @pytest.mark.parametrize("path", ["x/state/../../../y", "/elsewhere/y", "x/state/a\\u0000b", "7"])
-def test_a_schema_path_that_leads_elsewhere_is_not_followed(
+def test_a_schema_path_that_leads_outside_is_refused(
     refuses: Refuses, ttlsnap: Ttlsnap, tmp_path: Path, path: str
 ) -> None:
     target = wreck.forget_checksums(sample(LZ4, tmp_path))
@@ -148,20 +146,20 @@ def test_a_schema_path_that_leads_elsewhere_is_not_followed(
     assert str(target) in refuses((4, 5), target, "inspect", target)
 
 
-def test_a_setting_counts_in_any_case_of_letters(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+def test_a_boolean_setting_is_read_in_any_letter_case(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     name = "agg-rowchecksum-deletes-4.2"
     target = sample(name, tmp_path)
     wreck.edit_offsets(target, 'rowChecksum.enabled":"true"', 'rowChecksum.enabled":"TRUE"')
     assert ttlsnap("compact", target, *wreck.compacting(name)).code == 0
 
 
-def test_digits_of_other_scripts_are_no_numbers(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+def test_digits_of_other_scripts_are_not_numbers(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample(OLD, tmp_path)
     wreck.edit_offsets(target, 'shuffle.partitions":"2"', 'shuffle.partitions":"\u00b2"')
     assert ttlsnap("inspect", target).code == 0
 
 
-def test_a_lost_schema_can_be_given(refuses: Refuses, ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+def test_a_missing_schema_can_be_given_as_an_option(refuses: Refuses, ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample(LZ4, tmp_path)
     (target / SCHEMA).unlink()
     assert "--schema 0.default=" in refuses(3, target, "compact", target, *wreck.compacting(LZ4))
@@ -169,10 +167,10 @@ def test_a_lost_schema_can_be_given(refuses: Refuses, ttlsnap: Ttlsnap, tmp_path
     assert ttlsnap("compact", target, *wreck.compacting(LZ4), "--schema", schema).code == 0
 
 
-def test_a_family_of_schema_v3_that_is_cut_off_is_found_at_its_byte(refuses: Refuses, tmp_path: Path) -> None:
+def test_a_truncated_schema_v3_is_an_error(refuses: Refuses, tmp_path: Path) -> None:
     target = wreck.forget_checksums(sample(LZ4, tmp_path))
     whole = wreck.utf("v3") + struct.pack(">i", 1) + wreck.utf("default") + b"\0" * 4
     for size in range(1, len(whole)):
         (target / SCHEMA).write_bytes(whole[:size])
         told = refuses(5, target, "inspect", target)
-        assert "is cut off" in told or "absurd count" in told
+        assert "is truncated" in told or "impossible count" in told

@@ -1,4 +1,4 @@
-"""Zips that would swell: every member is bounded by what Spark writes, and none is held in memory."""
+"""Zips that swell: every member may be only as large as Spark writes it, and none is held in memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEMBERS = {
 
 
 def _swollen(target: Path, kind: str, size: int) -> Path:
-    """Give the newest zip a member of zeros, in the place of the one that it has."""
+    """Replace a member of the newest zip by one of zeros. Return the path of the zip."""
     path = max(target.glob("state/0/0/*.zip"))
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
@@ -65,7 +65,7 @@ def test_a_member_that_swells_is_refused(
 
 
 @pytest.mark.parametrize("names", [[f"{number:06}.log" for number in range(101, 1001)], ["IDENTITY"] * 30_000])
-def test_many_members_are_bounded_together(
+def test_the_members_of_a_zip_have_a_common_limit(
     refuses_in_little_room: Overtaxes, tmp_path: Path, names: list[str], recwarn: pytest.WarningsRecorder
 ) -> None:
     target = sample(NAME, tmp_path)
@@ -78,7 +78,7 @@ def test_many_members_are_bounded_together(
     assert str(path) in refuses_in_little_room(target, NAME)
 
 
-def test_a_directory_of_gigabytes_is_not_read(refuses_in_little_room: Overtaxes, tmp_path: Path) -> None:
+def test_a_zip_directory_of_gigabytes_is_refused(refuses_in_little_room: Overtaxes, tmp_path: Path) -> None:
     target = sample(NAME, tmp_path)
     path = max(target.glob("state/0/0/*.zip"))
     end = bytearray(path.read_bytes()[-22:])
@@ -90,4 +90,4 @@ def test_a_directory_of_gigabytes_is_not_read(refuses_in_little_room: Overtaxes,
         file.seek(0, 2)
         file.write(end)
     wreck.forget_checksums(target)
-    assert f"{path} is damaged or cut off" in refuses_in_little_room(target, NAME)
+    assert f"{path} is damaged or truncated" in refuses_in_little_room(target, NAME)

@@ -1,4 +1,4 @@
-"""Ways to damage a checkpoint, and to write state files by hand that no Spark would write."""
+"""Ways to damage a checkpoint, and to write state files that no Spark would write."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ QUICK = ("--engine", "local", "--parallelism", "1", "--stopped", "--max-drop", "
 
 
 def compacting(name: str) -> tuple[str, ...]:
-    """The options with which ``compact`` takes the sample ``name``."""
+    """Return the options with which ``compact`` accepts the sample ``name``."""
     return ("--ttl", "1h", "--timestamp", COMPACTABLE[name], "--now", NOW, *QUICK)
 
 
 def scanning(name: str) -> tuple[str, ...]:
-    """The options with which ``inspect`` reads every entry of the sample ``name``."""
+    """Return the options with which ``inspect`` reads every entry of the sample ``name``."""
     return ("--entries", "2", "--age", "--timestamp", COMPACTABLE[name], "--now", NOW)
 
 
 def forget_checksums(checkpoint: Path) -> Path:
-    """Remove every checksum file, Hadoop's and Spark's, so that only the formats themselves can tell."""
+    """Remove every checksum file, Hadoop's and Spark's, so that only the formats reveal damage."""
     for path in checkpoint.rglob("*.crc"):
         path.unlink()
     return checkpoint
 
 
 def seal(path: Path, step: int = 512) -> None:
-    """Write Hadoop's checksum file for ``path`` as it is now."""
+    """Write Hadoop's checksum file for the current content of ``path``."""
     data = path.read_bytes()
     sums = [zlib.crc32(data[i : i + step]) for i in range(0, len(data), step)]
     path.with_name(f".{path.name}.crc").write_bytes(b"crc\0" + struct.pack(f">i{len(sums)}I", step, *sums))
 
 
 def flipped(data: bytes, bit: int) -> bytes:
-    """``data`` with one bit turned over."""
+    """Return ``data`` with one bit flipped."""
     damaged = bytearray(data)
     damaged[bit // 8] ^= 1 << bit % 8
     return bytes(damaged)
 
 
 def damages(data: bytes, rng: random.Random, each: int) -> Iterator[tuple[str, bytes]]:
-    """``each`` truncations, bit flips and stretches of random bytes, and the file emptied and replaced; with labels."""
+    """Yield labelled damage: the file emptied, replaced, and ``each`` truncations, bit flips and random stretches."""
     yield "emptied", b""
     yield "replaced by random bytes", rng.randbytes(max(1, len(data)))
     for _ in range(each):
@@ -65,7 +65,7 @@ def damages(data: bytes, rng: random.Random, each: int) -> Iterator[tuple[str, b
 
 
 def record(key: bytes, value: bytes | None) -> bytes:
-    """One record of a state file; None deletes the key."""
+    """Return one record of a state file. A value of None deletes the key."""
     head = struct.pack(">i", len(key)) + key
     return head + (struct.pack(">i", -1) if value is None else struct.pack(">i", len(value)) + value)
 
@@ -74,7 +74,7 @@ END = struct.pack(">i", -1)
 
 
 def packed(raw: bytes, codec: str) -> bytes:
-    """``raw`` as a stream of ``codec``."""
+    """Return ``raw`` as a stream of ``codec``."""
     sink = io.BytesIO()
     compressor = Compressor(sink, codec)
     compressor.write(raw)
@@ -83,18 +83,18 @@ def packed(raw: bytes, codec: str) -> bytes:
 
 
 def unpacked(path: Path, codec: str) -> bytes:
-    """The decompressed content of a state file."""
+    """Return the decompressed content of a state file."""
     with path.open("rb") as file:
         return b"".join(decompress(file, codec, str(path)))
 
 
 def state_files(checkpoint: Path) -> list[Path]:
-    """Every delta and snapshot."""
+    """Return every delta and snapshot."""
     return sorted(path for path in checkpoint.glob("state/*/*/*") if layout.parse_state_file(path.name))
 
 
 def recode(checkpoint: Path, old: str, new: str) -> Path:
-    """Write every state file anew with another codec, and pin that in the logs; without checksum files."""
+    """Rewrite every state file with another codec, set that codec in the logs, and remove the checksum files."""
     forget_checksums(checkpoint)
     for path in state_files(checkpoint):
         path.write_bytes(packed(unpacked(path, old), new))
@@ -103,13 +103,13 @@ def recode(checkpoint: Path, old: str, new: str) -> Path:
 
 
 def edit_offsets(checkpoint: Path, old: str, new: str) -> None:
-    """Replace a piece of text in the offset log's files, whose checksum files go."""
+    """Replace a piece of text in the files of the offset log, and remove their checksum files."""
     for path in sorted((checkpoint / "offsets").glob("[0-9]*")):
         edit(path, old, new)
 
 
 def edit(path: Path, old: str, new: str) -> None:
-    """Replace a piece of text in a file, whose checksum file goes."""
+    """Replace a piece of text in a file, and remove its checksum file."""
     text = path.read_bytes()
     assert old.encode() in text, (path, old)
     path.write_bytes(text.replace(old.encode(), new.encode("utf-8", "surrogateescape")))
@@ -117,12 +117,12 @@ def edit(path: Path, old: str, new: str) -> None:
 
 
 def utf(text: str | bytes) -> bytes:
-    """Java's ``writeUTF``, for texts of plain characters."""
+    """Return the bytes of Java's ``writeUTF`` for a text of plain characters."""
     data = text if isinstance(text, bytes) else text.encode()
     return struct.pack(">H", len(data)) + data
 
 
 def schema_file(key: str | bytes, value: str | bytes, version: str = "v2") -> bytes:
-    """A state schema file of version 2, or what calls itself another version."""
+    """Return a state schema file in the format of version 2, labelled with any version."""
     one = struct.pack(">i", 1)
     return utf(version) + one + utf(key) + one + utf(value)

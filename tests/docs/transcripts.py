@@ -1,8 +1,8 @@
-"""The transcripts in README and docs: every ``$ ttlsnap ...`` line of a console block, and what it prints.
+"""The transcripts in README and docs: every ``$ ttlsnap ...`` line of a console block, and its output.
 
-    python -m tests.docs.transcripts    writes what the commands print now into the pages
+    python -m tests.docs.transcripts    update the output in the pages
 
-Commands run from the repository's root, whose path is taken out of what they print.
+Commands run from the repository's root, whose path is removed from the output.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _VARYING = ((re.compile(r"\d+\.\d+ s\b"), "N s"), (re.compile(r"\d{8}T\d{6}Z-[0-
 
 
 def blocks(page: Path) -> Iterator[str]:
-    """The console blocks of a page that have a command in them."""
+    """Return the console blocks of a page that contain a command."""
     return (block for block in _BLOCK.findall(page.read_text()) if re.search(r"^\$ ttlsnap", block, re.MULTILINE))
 
 
 def replayed(block: str) -> str:
-    """The block with what its commands print now."""
+    """Return the block with the current output of its commands."""
     lines = []
     for line in block.splitlines():
         if line.startswith("$ ttlsnap"):
@@ -35,7 +35,7 @@ def replayed(block: str) -> str:
 
 
 def printed(command: str) -> str:
-    """What a command prints on both streams, without the path of the repository."""
+    """Run a command. Return its output on both streams, without the path of the repository."""
     _, *arguments = shlex.split(command, comments=True)
     script = Path(sys.executable).with_name("ttlsnap")
     done = subprocess.run(
@@ -46,10 +46,10 @@ def printed(command: str) -> str:
 
 
 def settled(text: str) -> str:
-    """A transcript without what differs from run to run."""
+    """Return a transcript without the parts that differ from run to run."""
     for pattern, word in _VARYING:
         text = pattern.sub(word, text)
-    # How wide a column is depends on the path of the repository, which is taken out.
+    # The width of a column depends on the path of the repository, which is removed.
     return "\n".join(re.sub(" {2,}", "  ", line.rstrip()) for line in text.strip().splitlines() if line.strip())
 
 

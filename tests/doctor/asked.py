@@ -1,4 +1,4 @@
-"""The command as a user types it, run in this process."""
+"""The command ``doctor`` as a user types it, run in this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ttlsnap.cli.app import run
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a command: exit code, the document, and what was said on stderr."""
+    """The result of a command: exit code, JSON document, and stderr."""
 
     code: int
     document: dict[str, Any]
@@ -25,18 +25,18 @@ class Answer:
         return [problem["code"] for problem in self.document["problems"]]
 
     def problem(self, code: str) -> dict[str, Any]:
-        """The one problem of this code."""
+        """Return the only problem with this code."""
         (found,) = (problem for problem in self.document["problems"] if problem["code"] == code)
         return dict(found)
 
     @property
     def restorable(self) -> dict[int, bool | None]:
-        """By version."""
+        """Return for each version whether it can be restored."""
         return {version["version"]: version["restorable"] for version in self.document["versions"]}
 
 
 def doctor(target: Path, *options: str) -> Answer:
-    """``ttlsnap doctor``, in one process."""
+    """Run ``ttlsnap doctor`` in this process."""
     out, error = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
         code = run(["doctor", str(target), "--format", "json", "--parallelism", "1", *options])

@@ -1,4 +1,7 @@
-"""Each brick as real Spark, a crash or an operator makes it; doctor finds it, and after --fix the query goes on."""
+"""Broken checkpoints as real Spark, a crash or a person makes them: doctor finds the problem, and --fix repairs it.
+
+After a repair the query resumes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from .asked import Answer, doctor
 
 
 def fix(target: Path, name: str) -> Answer:
-    """Repair, and take that back in a copy: every byte is what it was."""
+    """Repair a checkpoint. In a copy, roll the repair back and require every byte to be restored."""
     before = digest(target)
     gives_up = name == "last-batch-lost"
     back = target.with_name(f"{target.name}-back")
@@ -35,7 +38,7 @@ def fix(target: Path, name: str) -> Answer:
 
 
 def cut_off(judge: Judge, checkpoint: Checkpoint, partitions: int) -> None:
-    """A repartition that fails when it comes to write its last partition."""
+    """Run a repartition that fails when it writes its last partition."""
     obstacle = checkpoint.path / f"state/0/{partitions - 1}"
     obstacle.write_text("in the way")
     with pytest.raises(Exception, match=r"CANNOT_WRITE_STATE_STORE|FileAlreadyExists|ParentNotDirectory"):
@@ -44,7 +47,7 @@ def cut_off(judge: Judge, checkpoint: Checkpoint, partitions: int) -> None:
 
 
 def abandon(path: Path) -> None:
-    """Give a repartition up, as one reads to do by hand: remove the file that Spark's message is about."""
+    """Abandon a repartition as users are advised to: remove the file that Spark's message names."""
     for name in ("3", ".3.crc"):
         (path / "offsets" / name).unlink()
 
@@ -52,7 +55,9 @@ def abandon(path: Path) -> None:
 @pytest.mark.parametrize(
     ("changelog", "checkpoint_format"), [(True, 1), *([(False, 1), (True, 2), (False, 2)] if FULL else [])]
 )
-def test_a_repartition(judge: Judge, changelog: bool, checkpoint_format: int) -> None:
+def test_an_interrupted_repartition_is_found_and_repaired(
+    judge: Judge, changelog: bool, checkpoint_format: int
+) -> None:
     written = judge.write(
         rocksdb("agg_update", changelog, checkpoint_format), BATCHES, layout="deltas" if changelog else "snapshot"
     )
@@ -78,7 +83,7 @@ def test_a_repartition(judge: Judge, changelog: bool, checkpoint_format: int) ->
     assert fix(given_up.path, "abandoned-repartition").code == 0
     for each in (written, given_up):
         wanted = each.expected.run(MORE)
-        # The second process reads what the first one left: there a stale snapshot would do harm.
+        # The second process reads the files of the first one. A stale snapshot would do harm there.
         assert judge.restart(each, MORE[:1]) + judge.restart(each, MORE[1:], fresh=True) == wanted
         assert doctor(each.path).code == 0
 
@@ -105,7 +110,7 @@ def test_a_repartition(judge: Judge, changelog: bool, checkpoint_format: int) ->
         assert doctor(each.path).code == 0
 
 
-def test_a_query_that_went_on_over_an_abandoned_repartition(judge: Judge) -> None:
+def test_a_query_resumed_after_an_abandoned_repartition_is_not_repaired(judge: Judge) -> None:
     written = judge.write(rocksdb("agg_update", True), BATCHES)
     settled(written.path)
     cut_off(judge, written, 4)
@@ -117,10 +122,10 @@ def test_a_query_that_went_on_over_an_abandoned_repartition(judge: Judge) -> Non
     found = doctor(written.path)
     assert (found.code, found.codes) == (1, ["resumed-repartition"])
     answer = doctor(written.path, "--fix", "resumed-repartition", "--stopped")
-    assert answer.code == 4 and "not safe" in answer.error
+    assert answer.code == 4 and "cannot repair this safely" in answer.error
 
 
-def test_a_checkpoint_that_moved(judge: Judge) -> None:
+def test_a_moved_checkpoint_is_found_and_repaired(judge: Judge) -> None:
     written = judge.write(rocksdb("visits", True), VISITS[:3], layout="both")
     settled(written.path)
     assert doctor(written.path).code == 0
@@ -140,7 +145,7 @@ def test_a_checkpoint_that_moved(judge: Judge) -> None:
 @pytest.mark.parametrize(
     "query", [Query(), *([rocksdb("agg_update", True), rocksdb("agg_update", True, 2)] if FULL else [])]
 )
-def test_a_missing_delta(judge: Judge, query: Query) -> None:
+def test_a_missing_delta_is_found_and_repaired(judge: Judge, query: Query) -> None:
     written = judge.write(query, BATCHES[:2])
     model = copy.deepcopy(written.expected)
     last = written.expected.run(BATCHES[2:])
@@ -158,17 +163,17 @@ def test_a_missing_delta(judge: Judge, query: Query) -> None:
     assert (fixed.code, fixed.codes) == (0, ["uncommitted-batch"])
     assert (fixed.document["batch"], fixed.restorable) == (1, {2: True, 1: True})
     got = judge.restart(written, MORE, fresh=True)
-    # The batch that was lost runs again over the same input, and what comes after it as if nothing had been.
+    # The lost batch runs again over the same input, and later batches are as without the damage.
     assert model.run(BATCHES[2:]) == last
     assert got == last + model.run(MORE)
     assert judge.state(written) == model.state()
     assert doctor(written.path).code == 0
 
 
-def test_a_torn_offset(judge: Judge) -> None:
+def test_a_torn_offset_is_found_and_repaired(judge: Judge) -> None:
     written = judge.write(Query(), BATCHES, uncommitted=MORE[0])
     settled(written.path)
-    # What a power cut leaves of a file whose name was synced, and whose bytes were not.
+    # A power cut leaves an empty file if its name was synced and its bytes were not.
     (written.path / "offsets/3").write_bytes(b"")
     (written.path / "offsets/.3.crc").unlink()
     assert judge.refusal(judge.copy(written))
@@ -176,7 +181,7 @@ def test_a_torn_offset(judge: Judge) -> None:
     assert (found.code, found.codes) == (1, ["torn-offset"])
     assert fix(written.path, "torn-offset").code == 0
     written.expected.run(MORE[1:])
-    # The input of the batch that was cut off comes in one with what is new.
+    # The input of the interrupted batch and the new input come in one batch.
     (batch,) = judge.restart(written, MORE[1:], fresh=True)
     assert batch.batch == 3
     assert judge.state(written) == written.expected.state()
@@ -184,7 +189,7 @@ def test_a_torn_offset(judge: Judge) -> None:
 
 @pytest.fixture(scope="module")
 def sound(judge: Judge) -> Checkpoint:
-    """One that lacks nothing; tests damage copies of it."""
+    """Return a sound checkpoint. Tests damage copies of it."""
     written = judge.write(Query(), BATCHES)
     settled(written.path)
     assert doctor(written.path).code == 0
@@ -230,7 +235,7 @@ BESIDE_THE_STATE: list[tuple[str, Callable[[Path], None], str]] = [
     ("sources/0/1", _gone, "damaged-log"),
     *(("sources/0/2", damage, "damaged-log") for damage in (_empty, _cut, _folder)),
     ("sources/0/0", _cut, "damaged-log"),
-    ("sources/0/3", _empty, "damaged-log"),  # of a batch that was to come
+    ("sources/0/3", _empty, "damaged-log"),  # of a batch that was not planned yet
     *(
         ("offsets/2", _offset(line), "damaged-log")
         for line in ('{"logOffset":', '{"logOffset":"2"}', '{"logOffset":true}', '{"logOffset":0}')
@@ -241,7 +246,7 @@ BESIDE_THE_STATE: list[tuple[str, Callable[[Path], None], str]] = [
 
 
 @pytest.mark.parametrize(("name", "damage", "code"), BESIDE_THE_STATE)
-def test_what_is_wrong_beside_the_state(
+def test_damage_beside_the_state_is_found(
     judge: Judge, sound: Checkpoint, name: str, damage: Callable[[Path], None], code: str
 ) -> None:
     damaged = judge.copy(sound)
@@ -253,7 +258,7 @@ def test_what_is_wrong_beside_the_state(
     assert judge.refusal(damaged, MORE[:1], fresh=True)
 
 
-def test_a_file_source_whose_log_names_no_file(judge: Judge, sound: Checkpoint) -> None:
+def test_a_source_log_without_a_file_is_damaged(judge: Judge, sound: Checkpoint) -> None:
     damaged = judge.copy(sound)
     log = damaged.path / "sources/0/2"
     _gone(log)

@@ -1,4 +1,4 @@
-"""A repair that gives up committed batches needs a yes: at a terminal, by an option, or from the caller."""
+"""A repair that gives up committed batches needs consent: at a terminal, by an option, or from the caller."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from .asked import doctor
 
 NAME = "agg-deltas-lz4-4.2"
 FIX = ("--fix", "last-batch-lost", "--stopped")
-QUESTION = "gives up batches 2 to 6 of"
+QUESTION = "gives up committed batches 2 to 6 of"
 
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> Path:
-    """A checkpoint that can only go back to the state after batch 1."""
+    """Return a checkpoint that can only be restored to the state after batch 1."""
     target = sample(NAME, tmp_path)
     for path in (target / "state/0/0/3.delta", target / "state/0/0/.3.delta.crc"):
         path.unlink()
     return target
 
 
-def test_it_is_refused_where_nobody_can_be_asked(damaged: Path) -> None:
+def test_the_repair_is_refused_without_a_terminal(damaged: Path) -> None:
     before = bytes_of(damaged)
     answer = doctor(damaged, *FIX)
     assert answer.code == 4
-    for words in (QUESTION, "goes back to the state after batch 1", "--yes", "Nothing was changed"):
+    for words in (QUESTION, "the state after batch 1", "--yes", "Nothing was changed"):
         assert words in answer.error
     assert bytes_of(damaged) == before
     with pytest.raises(RefusedError, match=r"confirm=\.\.\."):
@@ -43,14 +43,14 @@ def test_it_is_refused_where_nobody_can_be_asked(damaged: Path) -> None:
     assert bytes_of(damaged) == before
 
 
-def test_yes_is_enough(damaged: Path) -> None:
+def test_the_option_yes_is_consent(damaged: Path) -> None:
     answer = doctor(damaged, *FIX, "--yes")
     assert answer.document["fixed"] == ["last-batch-lost"], answer.error
     assert answer.document["batch"] == 1
 
 
 @pytest.mark.parametrize("answer", [False, True])
-def test_a_caller_is_asked_what_it_would_give_up(damaged: Path, answer: bool) -> None:
+def test_a_caller_is_asked_with_the_batches_to_give_up(damaged: Path, answer: bool) -> None:
     before = bytes_of(damaged)
     asked = []
 
@@ -66,7 +66,7 @@ def test_a_caller_is_asked_what_it_would_give_up(damaged: Path, answer: bool) ->
 
 
 @pytest.mark.parametrize("answer", ["n", "y"])
-def test_a_terminal_is_asked(damaged: Path, answer: str) -> None:
+def test_the_repair_asks_at_a_terminal(damaged: Path, answer: str) -> None:
     before = bytes_of(damaged)
     ours, theirs = pty.openpty()
     os.write(ours, f"{answer}\n".encode())
@@ -82,7 +82,7 @@ def test_a_terminal_is_asked(damaged: Path, answer: str) -> None:
         assert bytes_of(damaged) == before
 
 
-def test_other_repairs_ask_nothing(tmp_path: Path) -> None:
+def test_other_repairs_do_not_ask(tmp_path: Path) -> None:
     target = sample("visits-4.2", tmp_path)
     (target / "offsets/4").write_bytes(b"")
     answer = doctor(target, "--fix", "torn-offset", "--fix", "moved-schema-paths", "--stopped")

@@ -1,4 +1,4 @@
-"""Older versions whose tables ttlsnap wrote: sound ones are found sound, and every damaged one is named."""
+"""Tables that ttlsnap wrote, in older versions: doctor finds sound ones sound, and names every damaged one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ttlsnap.filesystem import LocalDirectory, open_directory
-from ttlsnap.stores import Rewrite
+from ttlsnap.storage.local import LocalDirectory
+from ttlsnap.storage.open import open_directory
+from ttlsnap.stores.protocols import Rewrite
 from ttlsnap.stores.rocksdb.archive import read_metadata
 
 from ..compaction.stories import BATCHES, MORE, ROCKSDB_CONF, H, T, drop_expired, rocksdb, settled, unwanted
@@ -23,7 +24,7 @@ from ..stores.test_rocksdb import edit_zip
 from .asked import doctor
 
 LATER: list[Events] = [[Event(f"k{i}", T + 6 * H + i, batch) for i in range(batch, 24, 4)] for batch in range(4)]
-# Spark then has no table of an older version in a newer one, so that doctor reads each by itself.
+# Then versions share no tables, so that doctor reads the tables of each version.
 COMPACTING = ((ROCKSDB_CONF + "compactOnCommit", "true"),)
 QUERIES = {
     "plain": rocksdb("agg_update", False),
@@ -39,7 +40,7 @@ CASES = [
 
 
 def _went_on(judge: Judge, query: Query, rewrite: Rewrite) -> Checkpoint:
-    """A checkpoint that ttlsnap compacted, and over which Spark wrote snapshots for four more batches."""
+    """Return a checkpoint that ttlsnap compacted, and to which Spark added snapshots of four more batches."""
     written = judge.write(query, BATCHES, layout="both" if query.changelog else "snapshot")
     settled(written.path)
     report = drop_expired(written.path, query, rewrite=rewrite)
@@ -58,7 +59,7 @@ def test_a_table_that_ttlsnap_wrote_is_sound(judge: Judge, rewrite: Rewrite, que
 
 
 def _tables(target: Path) -> dict[Path, set[int]]:
-    """The tables of partition 0, and the versions that need each."""
+    """Return the tables of partition 0, and the versions that need each."""
     found: dict[Path, set[int]] = {}
     for path in target.glob("state/0/0/*.zip"):
         for table in read_metadata(open_directory(str(target)), f"state/0/0/{path.name}").tables.values():
@@ -67,7 +68,7 @@ def _tables(target: Path) -> dict[Path, set[int]]:
 
 
 def _filter(table: bytes) -> range:
-    """Where a table's bloom filter is, by its entry in the index of what is not data."""
+    """Return the place of a table's bloom filter, from its entry in the metaindex."""
     name = b"fullfilter.rocksdb.BuiltinBloomFilter"
     place = table.rindex(name) + len(name)
     numbers, value, shift = [], 0, 0
@@ -81,14 +82,14 @@ def _filter(table: bytes) -> range:
 
 
 def _flips(table: bytes) -> Iterator[bytes]:
-    """The table with one byte changed: of its entries, of the index, of its properties, and at its end."""
+    """Yield the table with one byte changed: in its entries, its index, its properties, and its footer."""
     for place in (3, _filter(table).stop + 8, table.index(b"rocksdb."), len(table) - 3):
         yield table[:place] + bytes([table[place] ^ 4]) + table[place + 1 :]
 
 
 @pytest.fixture(scope="module")
 def mixed(judge: Judge) -> Checkpoint:
-    """One that has tables of every kind: flushed and compacted by Spark, written whole and over others by ttlsnap."""
+    """Return a checkpoint with tables of all kinds, from flushes and compactions of Spark and both ways of ttlsnap."""
     written = _went_on(judge, QUERIES["plain"], "tombstones")
     assert drop_expired(written.path, written.query, rewrite="full").totals.dropped == 0
     return written
@@ -128,7 +129,7 @@ def test_each_table_is_read_once(mixed: Checkpoint, monkeypatch: pytest.MonkeyPa
     assert set(provided.values()) == {1}
 
 
-def test_several_damaged_tables_are_all_named(mixed: Checkpoint, tmp_path: Path) -> None:
+def test_all_of_several_damaged_tables_are_named(mixed: Checkpoint, tmp_path: Path) -> None:
     target = tmp_path / "checkpoint"
     shutil.copytree(mixed.path, target)
     tables = _tables(target)
@@ -141,12 +142,12 @@ def test_several_damaged_tables_are_all_named(mixed: Checkpoint, tmp_path: Path)
 
 
 def _forget_tables(members: dict[str, bytes]) -> None:
-    """Leave what the MANIFEST begins with: a database without a table."""
+    """Cut the MANIFEST to its beginning, so that the database has no table."""
     (name,) = (name for name in members if name.startswith("MANIFEST"))
     members[name] = members[name][:64]
 
 
-def test_tables_of_a_damaged_snapshot_are_read_with_another(mixed: Checkpoint, tmp_path: Path) -> None:
+def test_tables_of_a_damaged_snapshot_are_read_with_another_snapshot(mixed: Checkpoint, tmp_path: Path) -> None:
     target = tmp_path / "checkpoint"
     shutil.copytree(mixed.path, target)
     shared, versions = max(_tables(target).items(), key=lambda item: len(item[1]))
@@ -159,7 +160,7 @@ def test_tables_of_a_damaged_snapshot_are_read_with_another(mixed: Checkpoint, t
     assert str(shared.relative_to(target)) in {problem["where"] for problem in found.document["problems"]}
 
 
-def test_spark_ignores_a_damaged_filter_and_so_does_doctor(judge: Judge, mixed: Checkpoint) -> None:
+def test_a_damaged_filter_is_ignored_by_spark_and_doctor(judge: Judge, mixed: Checkpoint) -> None:
     damaged = judge.copy(mixed)
     for path in damaged.path.glob("state/0/*/SSTs/*.sst"):
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)

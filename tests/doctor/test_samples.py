@@ -1,4 +1,4 @@
-"""Samples of every kind: sound ones are found sound, damage is found and the file is named."""
+"""Samples of every kind: doctor finds sound ones sound, and names the file of any damage."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pytest
 
 from ttlsnap import doctor as look
 from ttlsnap.cli.app import run
-from ttlsnap.filesystem import open_directory
-from ttlsnap.journal import Journal, write_journal
-from ttlsnap.publish import raise_fence
+from ttlsnap.publishing.fence import raise_fence
+from ttlsnap.publishing.journal import Journal, write_journal
+from ttlsnap.storage.open import open_directory
 
 from ..matrix import FULL
 from ..operators.test_join import rewrite
@@ -24,14 +24,14 @@ from ..samples import SAMPLES, bytes_of, sample, without_own
 from .asked import doctor
 
 MOVED = ("alarms-4.2", "join-format4-4.2", "lists-4.2", "visits-4.2")
-"""Their operator metadata names the schema files where they once lay."""
+"""The samples whose operator metadata names their schema files at an earlier place."""
 
 NOTES = {"uncommitted-batch-4.2": ["uncommitted-batch"], "no-schema-3.0": ["no-schema"]}
 NAMES = sorted(path.name for path in SAMPLES.iterdir() if path.is_dir())
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_sound_sample_is_found_sound_and_nothing_is_written(name: str, tmp_path: Path) -> None:
+def test_a_sound_sample_has_no_problem_and_stays_unchanged(name: str, tmp_path: Path) -> None:
     target = sample(name, tmp_path)
     before = bytes_of(target)
     found = doctor(target)
@@ -94,7 +94,7 @@ LZ4, ROCKSDB, CHANGELOG, IDS = "agg-deltas-lz4-4.2", "rocksdb-4.2", "rocksdb-cha
 ALL = {1, 2, 3, 4, 5, 6, 7}
 _Wreck = tuple[str, Callable[[Path], None], list[str], str, set[int]]
 WRECKS: dict[str, _Wreck] = {
-    # sample, what happens, codes, what is named, versions that are left
+    # sample, damage, codes, named file, restorable versions
     "a delta in the middle": (
         LZ4, _flip("state/0/1/4.delta"), ["damaged-file", "last-batch-lost"], "state/0/1/4.delta", {1, 2, 3}),
     "the newest delta": (
@@ -150,7 +150,7 @@ def test_damage_is_found_and_named(case: str, tmp_path: Path) -> None:
         ("sources/0/3", "sources/0/3", "there"),
     ],
 )
-def test_a_link_that_leads_outside_is_a_problem_like_others(name: str, where: str, to: str, tmp_path: Path) -> None:
+def test_a_link_that_leads_outside_does_not_hide_other_problems(name: str, where: str, to: str, tmp_path: Path) -> None:
     target = sample(LZ4, tmp_path)
     (target / name).rename(tmp_path / "there")
     (target / name).symlink_to(tmp_path / to)
@@ -167,7 +167,7 @@ def test_a_link_that_leads_outside_is_a_problem_like_others(name: str, where: st
 
 
 @pytest.mark.parametrize("text", [None, "", '{"id":"1ea6'])
-def test_damaged_metadata_is_not_the_end(text: str | None, tmp_path: Path) -> None:
+def test_damaged_metadata_does_not_hide_the_versions(text: str | None, tmp_path: Path) -> None:
     target = sample(LZ4, tmp_path)
     path = target / "metadata"
     path.unlink()
@@ -187,12 +187,12 @@ def test_damaged_metadata_is_not_the_end(text: str | None, tmp_path: Path) -> No
     assert without_own(bytes_of(target)) == before
 
 
-def test_a_table_of_an_older_snapshot_alone_is_read(tmp_path: Path) -> None:
+def test_tables_of_only_an_older_snapshot_are_checked(tmp_path: Path) -> None:
     target = sample(ROCKSDB, tmp_path)
     keep = ("--ttl", "1d", "--timestamp", "value.max", "--rewrite", "full", "--stopped", "--yes")
     assert run(["compact", str(target), "--engine", "local", "--parallelism", "1", *keep]) == 0
     assert doctor(target).code == 0
-    # Those that only the replaced snapshot named are nobody's: the backup has them, and Spark removes them.
+    # Tables of only the replaced snapshot are orphans: the backup has them, and Spark removes them.
     (backup,) = target.glob("_ttlsnap/runs/*/backup")
     orphans = {target / path.relative_to(backup) for path in backup.glob("state/0/*/SSTs/*.sst")}
     tables = sorted(set(target.glob("state/0/*/SSTs/*.sst")) - orphans)
@@ -211,7 +211,7 @@ def test_a_table_of_an_older_snapshot_alone_is_read(tmp_path: Path) -> None:
     assert doctor(target).code == 0
 
 
-def test_a_cut_off_run_is_told_and_left_to_recover(tmp_path: Path) -> None:
+def test_an_interrupted_run_is_found_and_left_to_recover(tmp_path: Path) -> None:
     target = sample(LZ4, tmp_path)
     files = open_directory(str(target))
     journal = Journal("20260101T000000Z-abcdef", 1, "compact", 6, "offsets/7", (), "open")
@@ -240,7 +240,7 @@ run(sys.argv[1:])
 """
 
 
-def test_files_that_an_interrupted_run_moved_are_not_called_lost(tmp_path: Path) -> None:
+def test_files_moved_by_an_interrupted_run_are_not_lost(tmp_path: Path) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     before = bytes_of(target)
     command = ["compact", str(target), "--ttl", "2d", "--timestamp", "value.max", "--engine", "local", "--stopped"]
@@ -261,19 +261,20 @@ def test_files_that_an_interrupted_run_moved_are_not_called_lost(tmp_path: Path)
 
 _KILLED = """
 import os, sys
-import ttlsnap.publish as publish
+from ttlsnap.publishing import swap as swapping
+from ttlsnap.publishing import fence
 from ttlsnap import doctor
 
 def die(*_):
     os._exit(9)
 
-setattr(publish, sys.argv[2], die)
+setattr(fence if hasattr(fence, sys.argv[2]) else swapping, sys.argv[2], die)
 doctor(sys.argv[1], fix=["torn-offset", "moved-schema-paths"], stopped=True, parallelism=1)
 """
 
 
 @pytest.mark.parametrize("step", ["_require_targets", *(["lower_fence", "_require_sources"] if FULL else [])])
-def test_a_repair_that_is_killed_is_one_that_recover_ends(step: str, tmp_path: Path) -> None:
+def test_recover_finishes_or_undoes_a_killed_repair(step: str, tmp_path: Path) -> None:
     target = sample("visits-4.2", tmp_path)
     (target / "offsets/4").write_bytes(b"")
     (target / "state/0/0/5.zip").write_bytes(b"what the batch left")
@@ -298,7 +299,7 @@ def test_mistakes_have_their_exit_codes(tmp_path: Path, monkeypatch: pytest.Monk
     assert doctor(tmp_path).code == 2
     target = sample(LZ4, tmp_path)
     before = bytes_of(target)
-    for name, words in (("nonsense", "no such problem"), ("torn-offset", "has no such problem")):
+    for name, words in (("nonsense", "unknown problem"), ("torn-offset", "does not have this problem")):
         answer = doctor(target, "--fix", name)
         assert answer.code == 2 and words in answer.error
     assert bytes_of(target) == before
@@ -317,12 +318,18 @@ def test_mistakes_have_their_exit_codes(tmp_path: Path, monkeypatch: pytest.Monk
     assert set(answer.restorable.values()) == {None}
 
 
-def test_people_are_told_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_names_the_repair_and_its_consequences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = sample(LZ4, tmp_path)
     _remove("state/0/0/3.delta")(target)
     assert run(["doctor", str(target)]) == 1
     told = capsys.readouterr().out
-    for words in ("3 to 7", "1 to 2", "error: missing-delta", "--fix last-batch-lost", "the sink has already seen"):
+    for words in (
+        "3 to 7",
+        "1 to 2",
+        "error: missing-delta",
+        "--fix last-batch-lost",
+        "the sink receives their rows",
+    ):
         assert words in told
     assert look(str(target), parallelism=2).to_json() == json.loads(json.dumps(look(str(target)).to_json()))
 
@@ -332,14 +339,14 @@ def _codes(target: Path) -> tuple[int, set[str]]:
     return found.code, set(found.codes)
 
 
-def test_entries_that_do_not_hang_together(tmp_path: Path) -> None:
+def test_broken_links_are_found(tmp_path: Path) -> None:
     target = sample("join-4.2", tmp_path)
     rewrite(target, "left-keyToNumValues", lambda entries: entries[:-1])
     assert _codes(target) == (1, {"broken-links"})
-    assert "left side do not fit together" in doctor(target).problem("broken-links")["message"]
+    assert "left side do not match" in doctor(target).problem("broken-links")["message"]
 
 
-def test_a_count_that_is_not_the_count(tmp_path: Path) -> None:
+def test_a_wrong_count_is_found(tmp_path: Path) -> None:
     target = sample(ROCKSDB, tmp_path)
     (path,) = target.glob("state/0/0/2.zip")
     with zipfile.ZipFile(path) as archive:
@@ -355,7 +362,7 @@ def test_a_count_that_is_not_the_count(tmp_path: Path) -> None:
     assert _codes(target) == (1, {"wrong-count"})
 
 
-def test_rows_that_do_not_fit_their_schema(tmp_path: Path) -> None:
+def test_rows_that_do_not_fit_their_schema_are_found(tmp_path: Path) -> None:
     target, other = sample(LZ4, tmp_path), SAMPLES / "window-append-snappy-4.0"
     for name in ("schema", ".schema.crc"):
         shutil.copy(other / "state/0/0/_metadata" / name, target / "state/0/0/_metadata" / name)
@@ -364,8 +371,8 @@ def test_rows_that_do_not_fit_their_schema(tmp_path: Path) -> None:
     assert len(found.codes) == 3, "once in each partition"
 
 
-def test_an_offset_that_lies_about_its_source_s_log_is_not_believed(tmp_path: Path) -> None:
-    """No more of a file source's log is looked for than there is, however far it is said to have come."""
+def test_a_huge_offset_of_a_file_source_is_an_error(tmp_path: Path) -> None:
+    """Doctor stops at the first missing file of the source's log, so that a huge offset costs no time."""
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     path = target / "offsets/6"
     text = path.read_text()

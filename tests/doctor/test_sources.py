@@ -1,4 +1,4 @@
-"""What sources say they have read: damage is found, and what only another kind of source understands is left alone."""
+"""Offsets and logs of sources: damage is found in those of file sources, and other sources' content is left alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from ttlsnap.diagnosis.logs import examine_logs
 from ttlsnap.diagnosis.sources import examine_file_logs
-from ttlsnap.filesystem import open_directory
+from ttlsnap.storage.open import open_directory
 
 from ..samples import sample
 from .asked import doctor
@@ -20,7 +20,7 @@ NINES = "9" * 4400
 
 
 def offset(target: Path, line: str | None, *batches: int) -> None:
-    """Have the one source's offset at some batches be ``line``; with None there is none."""
+    """Set the source's offset in some batches to ``line``. With None, remove it."""
     for batch in batches:
         path = target / f"offsets/{batch}"
         path.write_text("\n".join([*path.read_text().split("\n")[:2], *([] if line is None else [line])]))
@@ -35,7 +35,7 @@ def offset(target: Path, line: str | None, *batches: int) -> None:
         f'{{"logOffset":{NINES}}}', "garbage", "-", '{"topic":{"0":5}}', "", None,
     ],
 )  # fmt: skip
-def test_a_file_source_s_offset_that_is_none(line: str | None, tmp_path: Path) -> None:
+def test_an_invalid_offset_of_a_file_source_is_damage(line: str | None, tmp_path: Path) -> None:
     target = sample(LZ4, tmp_path)
     offset(target, line, 6)
     found = doctor(target)
@@ -45,13 +45,13 @@ def test_a_file_source_s_offset_that_is_none(line: str | None, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("line", ['{ "logOffset" : 5 }', '{"logOffset":5.0}'])
-def test_a_file_source_s_offset_may_be_written_in_other_ways(line: str, tmp_path: Path) -> None:
+def test_an_offset_of_a_file_source_may_have_another_spelling(line: str, tmp_path: Path) -> None:
     target = sample(LZ4, tmp_path)
     offset(target, line, 6)
     assert doctor(target).code == 0
 
 
-def test_a_file_source_s_offset_that_broke_off_in_a_batch_that_was_not_committed(tmp_path: Path) -> None:
+def test_a_truncated_offset_of_an_uncommitted_batch_is_a_torn_offset(tmp_path: Path) -> None:
     target = sample("uncommitted-batch-4.2", tmp_path)
     assert doctor(target).codes == ["uncommitted-batch"]
     offset(target, '{"logOffset":', 4)
@@ -67,7 +67,7 @@ def test_a_file_source_s_offset_that_broke_off_in_a_batch_that_was_not_committed
         f'{{"x":{NINES}}}', '{"a":' + "[" * 20_000 + "]" * 20_000 + "}", '{"logOffset":"5","of":"another"}',
     ],
 )  # fmt: skip
-def test_what_another_source_writes_is_its_own(line: str, tmp_path: Path) -> None:
+def test_offsets_of_other_sources_are_not_checked(line: str, tmp_path: Path) -> None:
     target = sample(LZ4, tmp_path)
     offset(target, line, *range(7))
     found = doctor(target)
@@ -114,7 +114,7 @@ def _folder(folder: Path) -> None:
 
 
 def _compacted(text: str) -> Callable[[Path], None]:
-    """What Spark does: one file for all up to 3; older ones stay for a while."""
+    """Return a function that compacts the log as Spark does: one file for all up to 3, and older files stay."""
 
     def do(folder: Path) -> None:
         _written("2", "")(folder)
@@ -144,7 +144,7 @@ def _compacted(text: str) -> Callable[[Path], None]:
         (_compacted(f"v1\n{ENTRY}\n{ENTRY[:40]}"), "3.compact"),
     ],
 )
-def test_a_damaged_log_of_a_file_source(damage: Callable[[Path], None], where: str, tmp_path: Path) -> None:
+def test_a_damaged_log_of_a_file_source_is_found(damage: Callable[[Path], None], where: str, tmp_path: Path) -> None:
     target = sample(LZ4, tmp_path)
     damage(target / "sources/0")
     found = doctor(target)
@@ -162,21 +162,21 @@ def test_a_damaged_log_of_a_file_source(damage: Callable[[Path], None], where: s
         _compacted(f"v1\n{ENTRY}\n{ENTRY}"),
     ],
 )
-def test_a_sound_log_of_a_file_source(change: Callable[[Path], None], tmp_path: Path) -> None:
+def test_a_sound_log_of_a_file_source_is_not_a_problem(change: Callable[[Path], None], tmp_path: Path) -> None:
     target = sample(LZ4, tmp_path)
     change(target / "sources/0")
     found = doctor(target)
     assert (found.code, found.codes) == (0, [])
 
 
-def test_a_file_source_s_log_of_an_unknown_version(tmp_path: Path) -> None:
+def test_a_source_log_of_an_unknown_version_is_unsupported(tmp_path: Path) -> None:
     target = sample(LZ4, tmp_path)
     _written("3", f"v2\n{ENTRY}")(target / "sources/0")
     found = doctor(target)
     assert (found.code, found.codes) == (3, ["unsupported"])
 
 
-def test_a_file_source_s_log_is_read_line_by_line(tmp_path: Path) -> None:
+def test_a_source_log_is_read_line_by_line(tmp_path: Path) -> None:
     target = sample(LZ4, tmp_path)
     whole, endless = "v1" + f"\n{ENTRY}" * 100_000, "v1\n" + ENTRY[:-40] * 200_000
     for text, codes in ((whole, []), (endless, ["damaged-log"])):

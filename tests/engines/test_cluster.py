@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark's own: a master and two workers, each with an executor of its own memory and core."""
+"""Runs on a standalone cluster of Spark: a master and two workers, each with one executor of one core."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ..matrix import FULL
 HOME = Path(pyspark.__file__).parent
 JOB = Path(__file__).parents[2] / "examples/spark-submit/ttlsnap_job.py"
 T, PARTITIONS, KEYS = 1_700_000_000, 12, 240
-# One that takes its time, and says that it has begun.
+# A slow transformer that records each start.
 SLOW = """
 import time, uuid
 from pathlib import Path
@@ -53,7 +53,7 @@ def free_port() -> int:
 
 @dataclass
 class Cluster:
-    """A master's URL, and a folder with what its applications log and what they may import."""
+    """A cluster: the master's URL, and a folder with the applications' logs and the modules that they import."""
 
     master: str
     folder: Path
@@ -65,7 +65,7 @@ class Cluster:
         )
 
     def events(self) -> list[dict[str, Any]]:
-        """What the last application has logged."""
+        """Return the events that the last application logged."""
         newest = max((self.folder / "events").iterdir(), key=lambda path: path.stat().st_mtime)
         files = (
             [path for path in sorted(newest.iterdir()) if path.name.startswith("events")]
@@ -75,7 +75,7 @@ class Cluster:
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
     def tasks(self) -> Counter[str]:
-        """How many tasks ended well, by their executors."""
+        """Return the number of successful tasks of each executor."""
         ended = [event for event in self.events() if event["Event"] == "SparkListenerTaskEnd"]
         return Counter(e["Task Info"]["Executor ID"] for e in ended if e["Task End Reason"]["Reason"] == "Success")
 
@@ -83,7 +83,7 @@ class Cluster:
         return len(list((self.folder / "begun").iterdir()))
 
     def executors(self) -> list[int]:
-        """Their processes."""
+        """Return the process ids of the executors."""
         return [
             int(path.name)
             for path in Path("/proc").iterdir()
@@ -177,7 +177,7 @@ OPTIONS = (
 
 
 def begun(cluster: Cluster, way: str, target: Path) -> subprocess.Popen[str]:
-    """A compaction on the cluster."""
+    """Start a compaction on the cluster."""
     words = ("compact", str(target), *OPTIONS)
     if way == "--master":
         return cluster.run(sys.executable, "-m", "ttlsnap", *words, "--master", cluster.master)
@@ -185,7 +185,7 @@ def begun(cluster: Cluster, way: str, target: Path) -> subprocess.Popen[str]:
 
 
 def require_right(target: Path, reference: Path, printed: str) -> None:
-    """As by one thread on this machine, and published once."""
+    """Require the result of one thread on this machine, published once."""
     document = json.loads(printed)
     ttl = TtlTransformerFactory(StateTtlConfig(KEYS // 2 * 1_000_000), "value.max")
     wanted = compact(
@@ -212,7 +212,7 @@ def test_partitions_are_spread_over_the_executors(cluster: Cluster, written: Pat
 
 
 @pytest.mark.parametrize("way", ["spark-submit", "--master"] if FULL else [])
-def test_an_executor_is_killed_in_the_middle(cluster: Cluster, written: Path, tmp_path: Path, way: str) -> None:
+def test_a_run_survives_the_death_of_an_executor(cluster: Cluster, written: Path, tmp_path: Path, way: str) -> None:
     target, reference = (Path(shutil.copytree(written, tmp_path / name)) for name in ("target", "reference"))
     before = cluster.begun()
     process = begun(cluster, way, target)

@@ -1,4 +1,4 @@
-"""One suite for every engine: the same results, the same bytes, one transformer per partition and thread."""
+"""One suite for all engines: the same results, the same bytes, one transformer per partition and thread."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ from ttlsnap import (
     inspect,
 )
 from ttlsnap.clock import Clock, TimeCharacteristic
-from ttlsnap.engines import Done, Engine
-from ttlsnap.entries import RowEntries
+from ttlsnap.compaction.engine import Done, Engine
+from ttlsnap.compaction.partition import compact_partition
+from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
+from ttlsnap.entries.batch import RowEntries
 from ttlsnap.errors import RefusedError, StorageError, TransformerError
-from ttlsnap.partition import PartitionResults, PartitionTask, Progress, compact_partition
-from ttlsnap.transform import StateSnapshotTransformerFactory, Verdict
+from ttlsnap.transform.protocols import StateSnapshotTransformerFactory, Verdict
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..judge.queries import Event, Query
@@ -58,7 +59,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 @pytest.fixture(scope="module")
 def many_partitions(judge: Judge) -> Path:
-    """A checkpoint of eight partitions."""
+    """Return a checkpoint of eight partitions."""
     events = [Event(f"k{i}", 1_700_000_000 + i, i) for i in range(400)]
     return judge.write(Query(partitions=8), [events[:200], events[200:]]).path
 
@@ -106,9 +107,9 @@ def _iso(micros: int) -> str:
 
 
 def confined() -> StateSnapshotTransformerFactory:
-    """A factory whose transformers insist on one thread and one partition each, and on being the only ones there.
+    """Return a factory whose transformers require one thread and one partition each.
 
-    Made inside a function so that it is pickled by value: the workers cannot import the tests.
+    Its classes are made inside a function, so that they are pickled by value: the workers cannot import the tests.
     """
 
     class Confined:
@@ -133,7 +134,7 @@ def test_each_partition_has_a_transformer_of_its_own_on_one_thread(engine: Engin
     assert (report.totals.entries, report.totals.dropped) == (400, 400)
 
 
-def test_progress_tells_of_every_entry_and_partition(engine: Engine, many_partitions: Path) -> None:
+def test_progress_counts_every_entry_and_partition(engine: Engine, many_partitions: Path) -> None:
     class Counting(SilentListener):
         entries = dropped = partitions = 0
 
@@ -164,7 +165,7 @@ def test_a_transformer_that_raises_is_named_and_nothing_is_published(engine: Eng
 
 
 @pytest.mark.parametrize("answer", ["None", "other entries", "twice"])
-def test_a_transformer_may_only_answer_with_what_it_was_given(
+def test_a_transformer_that_returns_other_entries_is_an_error(
     engine: Engine, many_partitions: Path, answer: str
 ) -> None:
     def wrong() -> StateSnapshotTransformerFactory:
@@ -226,9 +227,9 @@ if __name__ == "__main__":
 """
 
 
-# On a cluster of its own spark-submit is tried in any case.
+# The cluster tests cover spark-submit as well.
 @pytest.mark.parametrize("way", ["spark-submit", "connect"] if FULL else ["connect"])
-def test_it_runs_under_spark_submit_and_over_connect(tmp_path: Path, way: str) -> None:
+def test_the_spark_engine_runs_under_spark_submit_and_over_connect(tmp_path: Path, way: str) -> None:
     target, script = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "job.py"
     reference = _compact(target, ttl(7 * 86_400, "value.max"), LocalEngine(1), now="2026-11-21", dry_run=True)
     script.write_text(SCRIPT)
@@ -238,7 +239,7 @@ def test_it_runs_under_spark_submit_and_over_connect(tmp_path: Path, way: str) -
         [*submit, str(script), str(target)] if way == "spark-submit" else [sys.executable, str(script), str(target)]
     )
     if way == "connect":
-        # A Connect server of its own, as `SparkSession.builder.remote("local[2]")` starts it.
+        # This starts a Connect server of its own, as `SparkSession.builder.remote("local[2]")` does.
         environment["SPARK_REMOTE"] = "local[2]"
     done = subprocess.run(
         command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=180, check=False
@@ -250,7 +251,10 @@ def test_it_runs_under_spark_submit_and_over_connect(tmp_path: Path, way: str) -
 
 
 class TwiceEngine:
-    """As Spark does by speculation, and after it lost an executor: a second attempt, cut off while it writes."""
+    """An engine with a second attempt at each task, interrupted while it writes.
+
+    Spark does the same by speculation, and after it lost an executor.
+    """
 
     name = "twice"
 
@@ -266,7 +270,7 @@ class TwiceEngine:
 
 
 @pytest.mark.parametrize("output", [False, True])
-def test_a_second_attempt_at_a_partition_does_not_touch_what_the_first_staged(tmp_path: Path, output: bool) -> None:
+def test_a_second_attempt_does_not_change_the_staged_files_of_the_first(tmp_path: Path, output: bool) -> None:
     here, reference = sample("agg-deltas-lz4-4.2", tmp_path / "a"), sample("agg-deltas-lz4-4.2", tmp_path / "b")
     options: dict[str, Any] = {"now": "2090-01-01T00:00:00Z"}
     wanted = _compact(reference, ttl(1, "value.max"), LocalEngine(1), **options)
@@ -282,7 +286,7 @@ def test_a_second_attempt_at_a_partition_does_not_touch_what_the_first_staged(tm
 
 
 class LossyEngine:
-    """A worker whose storage is not ours."""
+    """An engine with a worker that does not share our storage."""
 
     name = "lossy"
 
@@ -293,9 +297,9 @@ class LossyEngine:
         return results
 
 
-def test_a_snapshot_that_a_worker_wrote_elsewhere_is_missed_before_anything_is_published(tmp_path: Path) -> None:
+def test_a_snapshot_on_other_storage_is_missed_before_publishing(tmp_path: Path) -> None:
     here = sample("agg-deltas-lz4-4.2", tmp_path)
     before = bytes_of(here)
-    with pytest.raises(StorageError, match="do all workers see the same storage"):
+    with pytest.raises(StorageError, match="Check that all workers see the same storage"):
         _compact(here, ttl(1, "value.max"), LossyEngine(), now="2090-01-01T00:00:00Z")
     assert bytes_of(here) == before

@@ -1,4 +1,4 @@
-"""What is said of Spark's errors: the reason, and no stack, neither the JVM's nor Python's."""
+"""Messages for Spark's errors have the reason, but no stack trace of the JVM or of Python."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from ttlsnap.engines.launch import first_lines
 
-# As Spark 4.2 and 3.5 word them, shortened in the middle.
+# The wording is that of Spark 4.2 and 3.5, shortened in the middle.
 MISSING = """An exception was thrown from the Python worker: Traceback (most recent call last):
   File "/venv/pyspark/worker.py", line 3602, in main
     func, profiler, deserializer, serializer = read_udfs(
@@ -47,5 +47,5 @@ ABORTED = "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times\
         ("", 3, "RuntimeError"),
     ],
 )
-def test_an_error_is_said_without_its_stacks(text: str, lines: int, told: str) -> None:
+def test_a_message_has_no_stack_trace(text: str, lines: int, told: str) -> None:
     assert first_lines(RuntimeError(text), lines) == told

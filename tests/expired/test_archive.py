@@ -1,4 +1,4 @@
-"""What expired is not lost: each dropped entry is in the archive once, and only those of runs that stand."""
+"""The archive holds each dropped entry once, and only entries of runs that were not undone or rolled back."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from ttlsnap.compaction import compact
+from ttlsnap import compact
+from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.errors import RefusedError, StorageError, UsageError
 from ttlsnap.expired.delivery import deliver
 from ttlsnap.expired.receivers import ExpiredCallback, Folder
-from ttlsnap.filesystem import LocalDirectory
-from ttlsnap.inspection import inspect
-from ttlsnap.recovery import recover, rollback
-from ttlsnap.report import CompactionReport
-from ttlsnap.run_history import history
+from ttlsnap.inspection.run import inspect
+from ttlsnap.publishing.history import history
+from ttlsnap.publishing.recover import recover
+from ttlsnap.publishing.rollback import rollback
+from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 from ..samples import COMPACTABLE, bytes_of, sample
@@ -43,7 +44,7 @@ def archived(archive: Path) -> Rows:
 
 
 def entries(target: Path) -> Counter[str]:
-    """Each entry of the primary states: where it is, its key and value."""
+    """Count the entries of the primary states by place, key and value."""
     found = inspect(str(target), entries=10**6).samples or []
     return Counter(_spelled(e["operator"], e["store"], e["state"], e["partition"], e["key"], e["value"]) for e in found)
 
@@ -53,14 +54,13 @@ def _spelled(*facts: Any) -> str:
 
 
 def told(rows: Rows) -> Counter[str]:
-    """The same of what is archived, with times in the form that inspect has for whole seconds."""
+    """Count archived entries in the same form."""
     places = ("operator", "store", "state", "partition")
-    found = (_spelled(*map(row.get, places), json.loads(row["key"]), json.loads(row["value"])) for row in rows)
-    return Counter(text.replace(".000000", ".000") for text in found)
+    return Counter(_spelled(*map(row.get, places), json.loads(row["key"]), json.loads(row["value"])) for row in rows)
 
 
 @pytest.mark.parametrize("name", ["agg-deltas-lz4-4.2", "rocksdb-4.2", "visits-4.2", "dedup-within-4.2"])
-def test_what_is_dropped_is_in_the_archive(tmp_path: Path, name: str) -> None:
+def test_archive_holds_every_dropped_entry(tmp_path: Path, name: str) -> None:
     target, archive = sample(name, tmp_path), tmp_path / "archive"
     before = entries(target)
     dry = run(target, archive, COMPACTABLE[name], now=AFTER_ALL, dry_run=True)
@@ -70,7 +70,7 @@ def test_what_is_dropped_is_in_the_archive(tmp_path: Path, name: str) -> None:
     assert len(rows) == report.totals.dropped == dry.totals.dropped > 0
     assert {row["run"] for row in rows} == {report.run}
     assert all(row["timestamp"] is not None for row in rows)
-    if name == "agg-deltas-lz4-4.2":  # whose times inspect has in one form
+    if name == "agg-deltas-lz4-4.2":  # inspect writes all its times in one form
         kept = entries(target)
         gone = before - kept
         assert told(rows) == gone
@@ -79,7 +79,7 @@ def test_what_is_dropped_is_in_the_archive(tmp_path: Path, name: str) -> None:
     assert json.loads((target / "_ttlsnap/runs" / report.run / "report.json").read_text())["expired_to"] == str(archive)
 
 
-def test_runs_share_a_folder_and_one_that_drops_nothing_adds_nothing(tmp_path: Path) -> None:
+def test_runs_share_a_folder_and_a_run_without_drops_adds_nothing(tmp_path: Path) -> None:
     target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
     first = run(target, archive, ttl="20d")
     assert run(target, archive, ttl="20d").published is False
@@ -89,7 +89,7 @@ def test_runs_share_a_folder_and_one_that_drops_nothing_adds_nothing(tmp_path: P
     assert len(found) == 2
 
 
-def test_what_is_rolled_back_is_taken_back(tmp_path: Path) -> None:
+def test_rollback_removes_the_entries_of_its_run_from_the_archive(tmp_path: Path) -> None:
     target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
     first = run(target, archive, ttl="20d")
     run(target, archive, ttl="7d")
@@ -97,7 +97,7 @@ def test_what_is_rolled_back_is_taken_back(tmp_path: Path) -> None:
     assert {row["run"] for row in archived(archive)} == {first.run}
 
 
-def test_a_copy_brings_its_own(tmp_path: Path) -> None:
+def test_run_with_an_output_archives_its_dropped_entries(tmp_path: Path) -> None:
     target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
     before = bytes_of(target)
     report = run(target, archive, output=str(tmp_path / "new"))
@@ -114,7 +114,7 @@ def cut_off(at: str, monkeypatch: pytest.MonkeyPatch, run_it: Callable[[], objec
     def killed(*_: Any, **__: Any) -> None:
         raise Killed
 
-    from ttlsnap import compaction
+    from ttlsnap.compaction import run as compaction
 
     rename = LocalDirectory.rename
 
@@ -133,7 +133,7 @@ def cut_off(at: str, monkeypatch: pytest.MonkeyPatch, run_it: Callable[[], objec
 
 @pytest.mark.parametrize("at", ["delivery", "first file"])
 @pytest.mark.parametrize("by", ["recover", "the next run"])
-def test_what_was_not_delivered_is_delivered_later_and_once(
+def test_undelivered_entries_are_delivered_later_exactly_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str, by: str
 ) -> None:
     target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
@@ -149,8 +149,8 @@ def test_what_was_not_delivered_is_delivered_later_and_once(
     assert not [path for path in archive.iterdir() if path.suffix != ".parquet"]
 
 
-def test_a_run_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ttlsnap import publish
+def test_a_failed_run_archives_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ttlsnap.publishing import swap as swapping
 
     target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
     before = bytes_of(target / "state")
@@ -159,18 +159,18 @@ def test_a_run_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mon
         raise StorageError("the disk is full")
 
     with monkeypatch.context() as patched, pytest.raises(StorageError):
-        patched.setattr(publish, "apply", full)
+        patched.setattr(swapping, "apply", full)
         run(target, archive)
     assert (archived(archive), bytes_of(target / "state")) == ([], before)
     report = run(target, archive)
     assert {row["run"] for row in archived(archive)} == {report.run}
 
 
-def test_an_archive_that_cannot_be_written_is_told_and_the_run_stands(
+def test_run_is_published_with_a_warning_if_the_archive_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
-    from ttlsnap import compaction
+    from ttlsnap.compaction import run as compaction
 
     def full(*_: Any) -> None:
         raise StorageError("the disk is full")
@@ -178,22 +178,22 @@ def test_an_archive_that_cannot_be_written_is_told_and_the_run_stands(
     with monkeypatch.context() as patched:
         patched.setattr(compaction, "deliver", full)
         report = run(target, archive)
-    assert report.published and "from where the next run will deliver it: the disk is full" in report.warnings[0]
+    assert report.published and "The next run will archive them: the disk is full" in report.warnings[0]
     deliver(LocalDirectory(str(target)), report.run, Folder(str(archive)))
     assert len(archived(archive)) == report.totals.dropped
 
 
-def test_an_archive_is_a_folder(tmp_path: Path) -> None:
+def test_a_file_is_refused_as_archive(tmp_path: Path) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     (tmp_path / "archive").touch()
     before = bytes_of(target)
-    with pytest.raises(UsageError, match="is no folder: dropped entries go into"):
+    with pytest.raises(UsageError, match="is not a folder; ttlsnap writes dropped entries"):
         run(target, tmp_path / "archive")
     assert bytes_of(target) == before
 
 
-def test_timers_that_follow_are_no_less_lost(tmp_path: Path) -> None:
-    """A timer says when, which nothing else does."""
+def test_dropped_timers_are_archived_too(tmp_path: Path) -> None:
+    # No other entry holds the time of a timer.
     target, archive = sample("alarms-4.2", tmp_path), tmp_path / "archive"
     found = [e for e in inspect(str(target), entries=10**6).samples or [] if e["state"].endswith("_keyToTimestamp")]
     moments = [round(datetime.fromisoformat(e["time"]).timestamp() * 1000) for e in found]
@@ -212,7 +212,7 @@ def test_timers_that_follow_are_no_less_lost(tmp_path: Path) -> None:
     assert len(told_of) == gone
 
 
-def test_a_copys_rollback_leaves_the_archive_to_the_original(tmp_path: Path) -> None:
+def test_rollback_of_a_copy_leaves_the_archive_unchanged(tmp_path: Path) -> None:
     target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
     old = bytes_of(target / "state")
     report = run(target, archive)
@@ -220,17 +220,19 @@ def test_a_copys_rollback_leaves_the_archive_to_the_original(tmp_path: Path) -> 
     shutil.copytree(target, copy)
     undone = rollback(str(copy), stopped=True, expired_to=str(archive))
     assert bytes_of(copy / "state") == old
-    assert undone.warnings[0].endswith(f"stays in {archive}, and is here now as well")
+    assert undone.warnings[0].endswith(f"stay in {archive}, and are restored here as well")
     assert len(archived(archive)) == report.totals.dropped
     assert rollback(str(target), stopped=True, expired_to=str(archive)).warnings == ()
     assert archived(archive) == []
 
 
-def test_an_archive_that_is_away_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+def test_rollback_refuses_a_missing_archive(tmp_path: Path) -> None:
     target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
     run(target, archive)
     before, away = bytes_of(target), archive.rename(tmp_path / "away")
-    with pytest.raises(RefusedError, match="is not there, so that what the run dropped cannot be taken back"):
+    with pytest.raises(
+        RefusedError, match="does not exist, so the entries that the run dropped cannot be removed from it"
+    ):
         rollback(str(target), stopped=True, expired_to=str(archive))
     assert bytes_of(target) == before
     away.rename(archive)
@@ -238,14 +240,14 @@ def test_an_archive_that_is_away_is_not_taken_for_an_empty_one(tmp_path: Path) -
     assert archived(archive) == []
 
 
-def test_another_runs_entries_are_not_written_over(tmp_path: Path) -> None:
+def test_delivery_never_overwrites_other_entries(tmp_path: Path) -> None:
     target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
     files, folder = LocalDirectory(str(target)), "_ttlsnap/runs/20260101T000000Z-abcdef/expired"
     for text in (b"one", b"one", b"another"):
         files.mkdirs(folder)
         files.replace(f"{folder}/0.parquet", text)
         if text == b"another":
-            with pytest.raises(StorageError, match="is there already, with other entries"):
+            with pytest.raises(StorageError, match="already exists, with other entries"):
                 Folder(str(archive)).take(files, [f"{folder}/0.parquet"], "run")
         else:
             Folder(str(archive)).take(files, [f"{folder}/0.parquet"], "run")
@@ -253,20 +255,20 @@ def test_another_runs_entries_are_not_written_over(tmp_path: Path) -> None:
     assert files.stat(f"{folder}/0.parquet") is not None
 
 
-def test_a_table_that_vacuum_cleans_up_is_no_place_for_it(tmp_path: Path) -> None:
+def test_an_archive_inside_a_delta_table_is_refused(tmp_path: Path) -> None:
     target, table = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "table"
     (table / "_delta_log").mkdir(parents=True)
     before = bytes_of(target)
     for place in (f"{table}/expired", f"{table}/a/b", f"delta:{table}/expired"):
-        with pytest.raises(UsageError, match=r"lies in the Delta table .*/table, whose VACUUM"):
+        with pytest.raises(UsageError, match=r"is inside the Delta table .*/table, whose VACUUM"):
             compact(str(target), [], stopped=True, max_drop=1.0, expired_to=place)
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="file is no folder"):
+    with pytest.raises(UsageError, match="file is not a folder"):
         run(target, tmp_path / "file/expired", dry_run=True)
     assert bytes_of(target) == before
 
 
-def test_what_waits_is_told_by_every_run_and_by_the_history(tmp_path: Path) -> None:
+def test_every_run_and_the_history_report_undelivered_entries(tmp_path: Path) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
 
     def away(key: Any, value: Any) -> None:
@@ -277,7 +279,8 @@ def test_what_waits_is_told_by_every_run_and_by_the_history(tmp_path: Path) -> N
     for given in (callback, callback, None):
         report = compact(str(target), [factory], stopped=True, max_drop=1.0, expired_to=given)
         (warning,) = report.warnings
-        waits = f"it is for mine:away, which this command does not name. To deliver it: ttlsnap recover {target} --exp"
+        waits = "names mine:away as their archive, which this command does not name. To deliver them: ttlsnap recover "
+        waits += f"{target} --exp"
         assert ("still in" in warning and "away" in warning) if given else waits in warning
     assert [entry.waiting for entry in history(str(target))] == [True]
     (warning,) = recover(str(target)).warnings

@@ -1,4 +1,4 @@
-"""A function that is called with what is dropped: after publishing, with each entry, by whoever was given it alone."""
+"""A callback gets each dropped entry once, after publishing, and only if the command names it."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ttlsnap import recover, rollback
+from ttlsnap import compact, recover, rollback
 from ttlsnap.cli.app import run
-from ttlsnap.compaction import compact
+from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.errors import StorageError, TransformerError
 from ttlsnap.expired.receivers import ExpiredCallback
 from ttlsnap.expired.writing import folder_of
-from ttlsnap.filesystem import LocalDirectory
-from ttlsnap.report import CompactionReport
+from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 from ..samples import bytes_of, sample
 from .test_archive import archived
 from .test_archive import run as with_folder
 
-# Somebody's module: it notes down what it is told, and once refuses.
+# A user's module. Its functions write down what they get, and its number is not callable.
 MODULE = """
 import json
 from pathlib import Path
@@ -47,7 +46,7 @@ def told_to(function: Any, target: Path, name: str = "callbacks:told") -> Compac
     return compact(str(target), [ttl], stopped=True, max_drop=1.0, expired_to=ExpiredCallback(name, function))
 
 
-def test_it_is_told_what_a_folder_would_get(tmp_path: Path) -> None:
+def test_callback_gets_the_same_entries_as_a_folder(tmp_path: Path) -> None:
     target, other = sample("agg-deltas-lz4-4.2", tmp_path), sample("agg-deltas-lz4-4.2", tmp_path / "other")
     found: list[dict[str, Any]] = []
 
@@ -67,7 +66,7 @@ def test_it_is_told_what_a_folder_would_get(tmp_path: Path) -> None:
     assert bytes_of(target / "state") == bytes_of(other / "state")
 
 
-def test_one_that_raises_hears_of_the_rest_the_next_time(tmp_path: Path) -> None:
+def test_a_callback_that_raised_gets_all_entries_at_the_next_run(tmp_path: Path) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     keys: list[Any] = []
 
@@ -93,15 +92,15 @@ def test_one_that_raises_hears_of_the_rest_the_next_time(tmp_path: Path) -> None
     assert heard == []
 
 
-def test_it_hears_nothing_of_a_run_that_was_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callback_gets_nothing_from_an_undone_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target, heard = sample("agg-deltas-lz4-4.2", tmp_path), []
 
     def fail(*_: object) -> None:
         raise StorageError("no")
 
     with monkeypatch.context() as patched:
-        patched.setattr("ttlsnap.publish._require_targets", fail)
-        with pytest.raises(StorageError, match="What had been done was undone"):
+        patched.setattr("ttlsnap.publishing.swap._require_targets", fail)
+        with pytest.raises(StorageError, match="The run was undone, so the checkpoint is as it was before"):
             told_to(lambda key, value: heard.append(key), target)
     assert heard == []
     report = told_to(lambda key, value: heard.append(key), target)
@@ -109,7 +108,7 @@ def test_it_hears_nothing_of_a_run_that_was_undone(tmp_path: Path, monkeypatch: 
     rollback(str(target), stopped=True)
 
 
-def test_a_moment_that_python_has_not_is_none(tmp_path: Path) -> None:
+def test_callback_gets_none_for_timestamps_outside_pythons_range(tmp_path: Path) -> None:
     from ttlsnap.expired.writing import SCHEMA
 
     moments = pa.array([-(2**62), 0, 2**62]).cast(SCHEMA.field("timestamp").type)
@@ -131,14 +130,14 @@ def test_the_error_names_function_and_key() -> None:
 
 
 @pytest.mark.parametrize("command", ["compact", "maintain"])
-def test_on_the_command_line(
+def test_commands_load_the_callback_and_report_bad_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     module = f"callbacks_of_{command}"
     (tmp_path / f"{module}.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path / "nowhere"))  # which puts the path back afterwards
+    monkeypatch.syspath_prepend(str(tmp_path / "nowhere"))  # restores sys.path afterwards
 
     def call(function: str) -> tuple[int, str, str]:
         if command == "compact":

@@ -1,4 +1,4 @@
-"""A Delta table that gets what is dropped: a run is one commit, made once, whatever is cut off."""
+"""A Delta table as the archive: each run is exactly one commit, even if the run was killed."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from ttlsnap import compact
 from ttlsnap.cli.app import run as command
-from ttlsnap.compaction import compact
+from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.errors import StorageError, UsageError
 from ttlsnap.expired.writing import SCHEMA
-from ttlsnap.filesystem import LocalDirectory
-from ttlsnap.recovery import recover, rollback
-from ttlsnap.report import CompactionReport
+from ttlsnap.publishing.recover import recover
+from ttlsnap.publishing.rollback import rollback
+from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 from ..samples import bytes_of, sample
@@ -24,7 +25,7 @@ from .test_archive import run as with_folder
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """Stand-in for the death of the process."""
 
 
 def run(target: Path, place: str, ttl: str = "7d", **options: Any) -> CompactionReport:
@@ -40,14 +41,14 @@ def versions(table: Path) -> int:
     return int(DeltaTable(table).version())
 
 
-def test_it_gets_what_a_folder_would_get(tmp_path: Path) -> None:
+def test_table_gets_the_same_entries_as_a_folder(tmp_path: Path) -> None:
     target, other = sample("agg-deltas-lz4-4.2", tmp_path), sample("agg-deltas-lz4-4.2", tmp_path / "other")
     table = tmp_path / "archive"
     assert run(target, f"delta:{table}", dry_run=True).expired_to == f"delta:{table}"
     assert not table.exists()
     first = run(target, f"delta:{table}", ttl="20d")
     assert versions(table) == 1, "one commit that makes it, and one for the run"
-    second = run(target, str(table))  # which is one by now
+    second = run(target, str(table))  # the path is a Delta table now
     assert (first.expired_to, second.expired_to) == (f"delta:{table}",) * 2
     found = rows(table)
     for report in (first, second):
@@ -58,7 +59,7 @@ def test_it_gets_what_a_folder_would_get(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("after", ["the commit", "nothing"])
-def test_a_run_is_there_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str) -> None:
+def test_a_killed_run_is_archived_exactly_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str) -> None:
     target, table = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
 
     def killed(*given: object) -> None:
@@ -66,10 +67,10 @@ def test_a_run_is_there_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, af
             raise Killed
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        if after == "the commit":  # behind which what waits is removed
+        if after == "the commit":  # undelivered files are removed after the commit
             patched.setattr(LocalDirectory, "remove_tree", killed)
         else:
-            patched.setattr("ttlsnap.compaction.deliver", killed)
+            patched.setattr("ttlsnap.compaction.run.deliver", killed)
         run(target, f"delta:{table}")
     assert bool(rows(table)) is (after == "the commit")
     recover(str(target), expired_to=f"delta:{table}")
@@ -81,7 +82,7 @@ def test_a_run_is_there_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, af
 
 @pytest.mark.parametrize("place", ["delta:{}", "{}"])
 @pytest.mark.parametrize("cut_off", [False, True])
-def test_what_is_rolled_back_is_taken_back(
+def test_rollback_removes_the_entries_of_its_run_from_the_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, cut_off: bool
 ) -> None:
     target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
@@ -98,7 +99,7 @@ def test_what_is_rolled_back_is_taken_back(
             raise Killed
 
         with monkeypatch.context() as patched, pytest.raises(Killed):
-            patched.setattr("ttlsnap.recovery.take_back_if_allowed", killed)
+            patched.setattr("ttlsnap.publishing.rollback.take_back_if_allowed", killed)
             rollback(str(target), stopped=True, expired_to=place.format(archive))
         assert runs() == {first.run, second.run}
         recover(str(target), expired_to=place.format(archive))
@@ -109,7 +110,7 @@ def test_what_is_rolled_back_is_taken_back(
     assert len(runs()) == 2
 
 
-def test_a_rollback_that_is_refused_takes_nothing_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_rollback_leaves_the_archive_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
     report = run(target, str(archive))
     before = bytes_of(target)
@@ -118,7 +119,7 @@ def test_a_rollback_that_is_refused_takes_nothing_back(tmp_path: Path, monkeypat
         raise StorageError("the disk is full")
 
     with monkeypatch.context() as patched, pytest.raises(StorageError):
-        patched.setattr("ttlsnap.publish.apply", full)
+        patched.setattr("ttlsnap.publishing.swap.apply", full)
         rollback(str(target), stopped=True, expired_to=str(archive))
     recover(str(target), expired_to=str(archive))
     assert {row["run"] for row in archived(archive)} == {report.run}
@@ -127,16 +128,18 @@ def test_a_rollback_that_is_refused_takes_nothing_back(tmp_path: Path, monkeypat
     }
 
 
-def test_what_is_no_archive_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+def test_unsuitable_tables_and_folders_are_refused_before_any_change(tmp_path: Path) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     other, files = tmp_path / "other", tmp_path / "files"
     write_deltalake(other, SCHEMA.empty_table().select(["run", "key"]))
     files.mkdir()
     (files / "mine.parquet").touch()
     before = bytes_of(target)
-    with pytest.raises(UsageError, match="is not a table for dropped entries, whose columns are run string, "):
+    with pytest.raises(
+        UsageError, match="is not a table for dropped entries; such a table has the columns run string, "
+    ):
         run(target, str(other))
-    with pytest.raises(UsageError, match="files has files in it, and is no Delta table"):
+    with pytest.raises(UsageError, match="files contains files, and is not a Delta table"):
         run(target, f"delta:{files}")
     (other / "_delta_log/00000000000000000000.json").write_text("{")
     with pytest.raises(StorageError, match=f"delta:{other}"):
@@ -145,39 +148,39 @@ def test_what_is_no_archive_is_refused_before_anything_is_done(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("place", ["{}", "{}/state/0", "{}/_ttlsnap/runs", "delta:{}/state/archive"])
-def test_an_archive_lies_elsewhere(tmp_path: Path, place: str) -> None:
+def test_an_archive_inside_the_checkpoint_is_refused(tmp_path: Path, place: str) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     before = bytes_of(target)
-    with pytest.raises(UsageError, match="dropped entries go to another place"):
+    with pytest.raises(UsageError, match="name a place outside it for dropped entries"):
         run(target, place.format(target))
-    with pytest.raises(UsageError, match="dropped entries go to another place"):
+    with pytest.raises(UsageError, match="name a place outside it for dropped entries"):
         run(target, str(tmp_path / "copy/expired"), output=str(tmp_path / "copy"))
     assert bytes_of(target) == before
     assert not (tmp_path / "copy").exists()
 
 
-def test_what_cannot_be_delivered_stops_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undeliverable_entries_do_not_stop_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
 
     def killed(*_: object) -> None:
         raise Killed
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr("ttlsnap.compaction.deliver", killed)
+        patched.setattr("ttlsnap.compaction.run.deliver", killed)
         run(target, str(archive), ttl="20d")
     archive.rmdir()
     archive.touch()
-    assert "To deliver it: ttlsnap recover" in run(target, str(tmp_path / "another")).warnings[0]
+    assert "To deliver them: ttlsnap recover" in run(target, str(tmp_path / "another")).warnings[0]
     (warning,) = recover(str(target), expired_to=str(archive)).warnings
-    assert "dropped is still in" in warning
-    assert "to give it up, remove that" in warning
+    assert "dropped are still in" in warning
+    assert "to discard them, remove that folder" in warning
     archive.unlink()
     assert recover(str(target), expired_to=str(archive)).warnings == ()
     assert run(target, str(tmp_path / "another")).warnings == ()
     assert len(archived(archive)) > 0
 
 
-def test_a_rollback_says_that_it_is_done_though_nothing_is_taken_back(
+def test_the_error_says_that_the_rollback_is_complete_if_the_archive_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
@@ -188,14 +191,16 @@ def test_a_rollback_says_that_it_is_done_though_nothing_is_taken_back(
 
     with monkeypatch.context() as patched:
         patched.setattr("ttlsnap.expired.receivers.Folder.take_back", away)
-        with pytest.raises(StorageError, match=f"is away\nRun {report.run} is rolled back, but what it had dropped"):
+        with pytest.raises(
+            StorageError, match=f"is away\nRun {report.run} is rolled back, but the entries that it dropped"
+        ):
             rollback(str(target), stopped=True, expired_to=str(archive))
     assert len(archived(archive)) > 0
     recover(str(target), expired_to=str(archive))
     assert archived(archive) == []
 
 
-def test_on_the_command_line_and_in_a_policy(
+def test_compact_and_maintain_archive_into_a_delta_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target, table = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
@@ -203,8 +208,9 @@ def test_on_the_command_line_and_in_a_policy(
     words = ["--ttl", "20d", "--timestamp", "value.max", "--stopped", "--yes", "--engine", "local"]
     assert command(["compact", target.name, *words, "--expired-to", "delta:archive"]) == 0
     (name,) = {row["run"] for row in rows(table)}
-    assert f"What was dropped is in the Delta table {table}, run = '{name}'" in capsys.readouterr().out.replace(
-        "\n", ""
+    assert (
+        f"The dropped entries are archived in the Delta table {table}, run = '{name}'"
+        in capsys.readouterr().out.replace("\n", "")
     )
     rule = '[[target.rule]]\nttl = "7d"\ntimestamp = "value.max"\n'
     head = f'[[target]]\npath = "{target.name}"\nstopped = true\nexpired_to = "delta:archive"\n'

@@ -1,4 +1,4 @@
-"""JSON of whole columns, against Python's own of each value."""
+"""JSON texts of whole columns equal Python's JSON of each value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ttlsnap.json_text import json_texts
+from ttlsnap.entries.json_text import json_texts
 
 LEAVES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.int64(), st.integers(-(1 << 63), (1 << 63) - 1)),
@@ -63,9 +63,9 @@ def nested(leaf: tuple[pa.DataType, st.SearchStrategy[Any]]) -> st.SearchStrateg
 
 @settings(deadline=None)
 @given(st.one_of([nested(leaf) for leaf in LEAVES]), st.integers(0, 3))
-def test_every_value_is_what_python_makes_of_it(made: tuple[pa.DataType, list[Any]], first: int) -> None:
+def test_column_json_equals_pythons_json(made: tuple[pa.DataType, list[Any]], first: int) -> None:
     kind, values = made
-    array = pa.array(values, kind).slice(first)  # as of a batch of which some was taken
+    array = pa.array(values, kind).slice(first)  # a slice, as of a batch that was partly consumed
     found = [json.loads(text) for text in json_texts(array).to_pylist()]
     assert found == expected(values[first:])
 
@@ -82,7 +82,7 @@ def test_maps_are_lists_of_pairs_and_names_may_repeat() -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.null(), pa.struct([]), pa.duration("us"), pa.month_day_nano_interval()])
-def test_other_types_have_some_text(kind: pa.DataType) -> None:
+def test_other_types_are_valid_json(kind: pa.DataType) -> None:
     value: Any = {pa.null(): None, pa.struct([]): {}, pa.duration("us"): 5}.get(kind, (1, 2, 3))
     (text,) = json_texts(pa.array([value], kind)).to_pylist()
     assert json.loads(text) is None or json.loads(text) is not False

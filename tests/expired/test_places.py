@@ -1,4 +1,4 @@
-"""A checkpoint says where its dropped entries go, and that alone makes nobody write or delete there."""
+"""ttlsnap never writes or deletes in an archive that only the checkpoint names."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import pytest
 
 from ttlsnap.cli.app import run as command
 from ttlsnap.errors import UsageError
-from ttlsnap.recovery import recover, rollback
-from ttlsnap.run_history import history
+from ttlsnap.publishing.history import history
+from ttlsnap.publishing.recover import recover
+from ttlsnap.publishing.rollback import rollback
 
 from ..maintenance.targets import cut_off as cut_off_while_publishing
 from ..samples import bytes_of, sample
@@ -34,7 +35,7 @@ def archive(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def victim(tmp_path: Path) -> Path:
-    """A folder that is somebody else's."""
+    """Return a folder that belongs to someone else."""
     folder = tmp_path / "victim"
     folder.mkdir()
     (folder / "theirs").write_text("theirs")
@@ -42,13 +43,13 @@ def victim(tmp_path: Path) -> Path:
 
 
 def say(target: Path, place: Path | str) -> None:
-    """Have the report of the only run that has one say that its dropped entries are for ``place``."""
+    """Make the checkpoint's only report name ``place`` as the archive."""
     (report,) = (target / "_ttlsnap/runs").glob("*/report.json")
     report.write_text(json.dumps({**json.loads(report.read_text()), "expired_to": str(place)}))
 
 
 def undelivered(target: Path, archive: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    """A run that was killed before it delivered; how many entries wait."""
+    """Kill a run before it delivers. Return the number of undelivered entries."""
     cut_off("delivery", monkeypatch, lambda: run(target, archive))
     (waiting,) = (target / "_ttlsnap/runs").glob("*/expired")
     return len(archived(waiting))
@@ -69,15 +70,15 @@ def test_nothing_is_delivered_to_a_place_that_only_the_checkpoint_names(
     assert bytes_of(victim) == before and archived(archive) == []
     for report in found[:3]:
         (warning,) = report.warnings
-        assert f"is for {victim}, which this command does not name" in warning
-        assert f"To deliver it: ttlsnap recover {target} --expired-to {victim}. To give it up" in warning
+        assert f"names {victim} as their archive, which this command does not name" in warning
+        assert f"To deliver them: ttlsnap recover {target} --expired-to {victim}. To discard them" in warning
     assert [entry.waiting for entry in history(str(target))] == [True]
     assert recover(str(target), expired_to=str(victim)).warnings == ()
     assert len(archived(victim)) == count
     assert [entry.waiting for entry in history(str(target))] == [False]
 
 
-def test_nothing_is_taken_back_from_a_place_that_only_the_checkpoint_names(
+def test_nothing_is_removed_from_a_place_that_only_the_checkpoint_names(
     target: Path, archive: Path, victim: Path
 ) -> None:
     report = run(target, archive)
@@ -85,17 +86,19 @@ def test_nothing_is_taken_back_from_a_place_that_only_the_checkpoint_names(
     say(target, victim)
     before, old = bytes_of(victim), archived(archive)
     (warning,) = rollback(str(target), stopped=True).warnings
-    assert f"To remove it there: ttlsnap recover {target} --expired-to {victim}" in warning
+    assert f"To remove them there: ttlsnap recover {target} --expired-to {victim}" in warning
     assert recover(str(target), expired_to=str(archive)).warnings == (warning,)
     assert (bytes_of(victim), archived(archive)) == (before, old)
 
 
 @pytest.mark.parametrize("later", ["recover", "compact"])
-def test_what_was_not_taken_back_waits_for_who_names_the_place(target: Path, archive: Path, later: str) -> None:
+def test_restored_entries_stay_archived_until_a_command_names_their_archive(
+    target: Path, archive: Path, later: str
+) -> None:
     old = bytes_of(target / "state")
     report = run(target, archive)
     (warning,) = rollback(str(target), stopped=True).warnings
-    assert f"what run {report.run} dropped is in the state again. It stays in {archive} as well" in warning
+    assert f"the entries that run {report.run} dropped are restored. They also stay in {archive}, which" in warning
     assert bytes_of(target / "state") == old
     assert len(archived(archive)) == report.totals.dropped
     assert [entry.waiting for entry in history(str(target))] == [True, False]
@@ -110,7 +113,9 @@ def test_what_was_not_taken_back_waits_for_who_names_the_place(target: Path, arc
 
 
 @pytest.mark.parametrize("agrees", [True, False])
-def test_a_person_may_agree(target: Path, archive: Path, monkeypatch: pytest.MonkeyPatch, agrees: bool) -> None:
+def test_the_archive_of_the_report_is_used_only_if_the_user_agrees(
+    target: Path, archive: Path, monkeypatch: pytest.MonkeyPatch, agrees: bool
+) -> None:
     count = undelivered(target, archive, monkeypatch)
     asked: list[str] = []
 
@@ -120,17 +125,19 @@ def test_a_person_may_agree(target: Path, archive: Path, monkeypatch: pytest.Mon
 
     warnings = recover(str(target), confirm=confirm).warnings
     assert [str(archive) in question for question in asked] == [True]
-    assert asked[0].endswith("Deliver them there?")
+    assert asked[0].endswith("Archive them there?")
     assert (len(archived(archive)), len(warnings)) == ((count, 0) if agrees else (0, 1))
     recover(str(target), expired_to=str(archive))
     asked.clear()
     rollback(str(target), stopped=True, confirm=confirm)
-    assert len(asked) == 1 and asked[0].endswith("Remove them there?")
+    assert len(asked) == 1 and asked[0].endswith("Remove its entries there?")
     assert len(archived(archive)) == (0 if agrees else count)
 
 
 @pytest.mark.parametrize(("answer", "left"), [("y", 0), ("n", 1)])
-def test_the_commands_ask_on_a_terminal(target: Path, archive: Path, answer: str, left: int) -> None:
+def test_rollback_asks_on_a_terminal_before_it_removes_entries(
+    target: Path, archive: Path, answer: str, left: int
+) -> None:
     run(target, archive)
     controller, terminal = pty.openpty()
     words = [sys.executable, "-m", "ttlsnap", "rollback", str(target), "--stopped"]
@@ -140,18 +147,18 @@ def test_the_commands_ask_on_a_terminal(target: Path, archive: Path, answer: str
     _, err = process.communicate(timeout=120)
     os.close(controller)
     assert process.returncode == 0, err
-    assert err.count("Remove them there? [y/N]") == 1
+    assert err.count("Remove its entries there? [y/N]") == 1
     assert bool(archived(archive)) is bool(left)
     assert ("Warning: " in err) is bool(left)
 
 
-def test_the_commands_take_the_place_as_an_option(
+def test_rollback_and_recover_accept_the_archive_as_an_option(
     target: Path, archive: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(target, archive)
     monkeypatch.chdir(target.parent)
     assert command(["rollback", str(target), "--stopped"]) == 0
-    assert f"Warning: what run {next(iter(archived(archive)))['run']}" in capsys.readouterr().err
+    assert f"Warning: the entries that run {next(iter(archived(archive)))['run']}" in capsys.readouterr().err
     assert command(["recover", str(target), "--expired-to", archive.name]) == 0
     assert archived(archive) == []
     run(target, archive)
@@ -159,7 +166,7 @@ def test_the_commands_take_the_place_as_an_option(
     assert archived(archive) == [] and capsys.readouterr().err == ""
 
 
-def test_a_function_is_only_called_by_who_names_it(
+def test_a_callback_runs_only_if_the_command_names_it(
     target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     undelivered(target, tmp_path / "archive", monkeypatch)
@@ -178,7 +185,9 @@ def test_a_function_is_only_called_by_who_names_it(
     assert len((tmp_path / "heard").read_text()) > 0
 
 
-def test_a_policy_names_its_place_when_it_recovers(target: Path, archive: Path, tmp_path: Path, victim: Path) -> None:
+def test_maintain_delivers_only_to_the_archive_that_its_policy_names(
+    target: Path, archive: Path, tmp_path: Path, victim: Path
+) -> None:
     cut_off_while_publishing(target, "7d", "value.max", "--expired-to", str(archive))
     policy = tmp_path / "policy.toml"
     text = f'[[target]]\npath = "{target.name}"\nstopped = true\nttl = "7d"\ntimestamp = "value.max"\nexpired_to = '
@@ -191,22 +200,26 @@ def test_a_policy_names_its_place_when_it_recovers(target: Path, archive: Path, 
     assert len(archived(archive)) > 0
 
 
-def test_a_terminal_is_not_told_what_it_obeys(target: Path, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warnings_escape_control_characters_in_paths(
+    target: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     undelivered(target, archive, monkeypatch)
     say(target, "/tmp/\x1b]0;title\x07; rm -rf ~")
     (warning,) = recover(str(target)).warnings
     assert "\x1b" not in warning and r"'/tmp/\x1b]0;title\x07; rm -rf ~'" in warning
 
 
-def test_an_archive_is_outside_the_checkpoint(target: Path, archive: Path) -> None:
+def test_recover_and_rollback_refuse_an_archive_inside_the_checkpoint(target: Path, archive: Path) -> None:
     run(target, archive)
     for call in (recover, rollback):
-        with pytest.raises(UsageError, match="dropped entries go to another place"):
+        with pytest.raises(UsageError, match="name a place outside it for dropped entries"):
             call(str(target), expired_to=f"{target}/state")
 
 
 @pytest.mark.parametrize("spelled", ["file://{}", "{}/../archive/", "delta:{}"])
-def test_a_place_has_many_spellings(target: Path, archive: Path, monkeypatch: pytest.MonkeyPatch, spelled: str) -> None:
+def test_all_spellings_of_a_place_name_the_same_archive(
+    target: Path, archive: Path, monkeypatch: pytest.MonkeyPatch, spelled: str
+) -> None:
     count = undelivered(target, archive, monkeypatch)
     if spelled.startswith("delta:"):
         archive.rmdir()

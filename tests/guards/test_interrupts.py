@@ -13,7 +13,7 @@ from types import FrameType
 import pytest
 
 from ttlsnap.errors import StorageError
-from ttlsnap.interrupts import SIGNALS, Terminated, deferred, raise_received, terminable
+from ttlsnap.interrupts import SIGNALS, Terminated, catch_sigterm, defer_signals, raise_received
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def handlers_stay() -> Iterator[None]:
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_is_delivered_when_the_block_has_ended(number: signal.Signals) -> None:
     steps = []
-    with terminable(), pytest.raises(KeyboardInterrupt) as raised, deferred() as received:
+    with catch_sigterm(), pytest.raises(KeyboardInterrupt) as raised, defer_signals() as received:
         for step in range(3):
             signal.raise_signal(number)
             steps.append(step)
@@ -35,18 +35,18 @@ def test_a_signal_is_delivered_when_the_block_has_ended(number: signal.Signals) 
     assert raised.type is (Terminated if number == signal.SIGTERM else KeyboardInterrupt)
 
 
-def test_a_block_within_a_block_delivers_when_the_outer_one_has_ended() -> None:
+def test_nested_blocks_deliver_when_the_outer_block_has_ended() -> None:
     steps = []
-    with terminable(), pytest.raises(Terminated), deferred():
-        with deferred():
+    with catch_sigterm(), pytest.raises(Terminated), defer_signals():
+        with defer_signals():
             signal.raise_signal(signal.SIGTERM)
             steps.append("inner")
         steps.append("outer")
     assert steps == ["inner", "outer"]
 
 
-def test_a_decorated_function_is_finished() -> None:
-    @deferred()
+def test_a_decorated_function_finishes_before_the_signal() -> None:
+    @defer_signals()
     def step(steps: list[str]) -> str:
         signal.raise_signal(signal.SIGINT)
         steps.append("finished")
@@ -59,21 +59,21 @@ def test_a_decorated_function_is_finished() -> None:
         assert steps == ["finished"]
 
 
-def test_the_error_of_the_block_goes_first() -> None:
-    with terminable() as received:
-        with pytest.raises(StorageError), deferred():
+def test_an_error_in_the_block_takes_precedence_over_the_signal() -> None:
+    with catch_sigterm() as received:
+        with pytest.raises(StorageError), defer_signals():
             signal.raise_signal(signal.SIGTERM)
             raise StorageError("the disk is full")
         assert received.signum == signal.SIGTERM
 
 
 def test_a_signal_that_was_taken_is_not_delivered() -> None:
-    with deferred() as received:
+    with defer_signals() as received:
         signal.raise_signal(signal.SIGINT)
         assert received.take() == signal.SIGINT
 
 
-def test_a_handler_of_somebody_else_is_called_once() -> None:
+def test_a_foreign_handler_is_called_once() -> None:
     told: list[int] = []
 
     def handler(number: int, frame: FrameType | None) -> None:
@@ -81,28 +81,28 @@ def test_a_handler_of_somebody_else_is_called_once() -> None:
 
     old = signal.signal(signal.SIGTERM, handler)
     try:
-        with deferred():
+        with defer_signals():
             signal.raise_signal(signal.SIGTERM)
             signal.raise_signal(signal.SIGTERM)
             assert told == []
         assert told == [signal.SIGTERM]
-        raise_received()  # it is theirs, and they did not want to end
+        raise_received()  # raises nothing: the foreign handler did not end the process
     finally:
         signal.signal(signal.SIGTERM, old)
 
 
-def test_who_ignores_a_signal_goes_on_ignoring_it() -> None:
+def test_an_ignored_signal_stays_ignored() -> None:
     old = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        with terminable() as received, deferred():
+        with catch_sigterm() as received, defer_signals():
             signal.raise_signal(signal.SIGTERM)
         assert received.signum is None
     finally:
         signal.signal(signal.SIGTERM, old)
 
 
-def test_an_exception_that_was_lost_is_raised_again() -> None:
-    with terminable():
+def test_a_suppressed_exception_is_raised_again() -> None:
+    with catch_sigterm():
         with contextlib.suppress(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
         with pytest.raises(Terminated):
@@ -110,11 +110,11 @@ def test_an_exception_that_was_lost_is_raised_again() -> None:
     raise_received()
 
 
-def test_other_threads_have_nothing_to_defer() -> None:
+def test_both_guards_do_nothing_in_other_threads() -> None:
     done = []
 
     def work() -> None:
-        with terminable(), deferred():
+        with catch_sigterm(), defer_signals():
             done.append(True)
 
     thread = threading.Thread(target=work)
@@ -124,11 +124,11 @@ def test_other_threads_have_nothing_to_defer() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_process_that_wants_to_be_killed_is_killed_afterwards(fails: bool) -> None:
+def test_the_default_action_kills_the_process_after_the_block(fails: bool) -> None:
     code = f"""
 import signal
-from ttlsnap.interrupts import deferred
-with deferred():
+from ttlsnap.interrupts import defer_signals
+with defer_signals():
     signal.raise_signal(signal.SIGTERM)
     print("finished", flush=True)
     if {fails}:

@@ -1,4 +1,4 @@
-"""A run drops every entry of a state only if somebody agrees to it."""
+"""A run drops every entry of a state only if the user agrees to it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
+from ttlsnap import SilentListener, compact
 from ttlsnap.cli.app import run as command
 from ttlsnap.clock import MAX_INT64
-from ttlsnap.compaction import SilentListener, compact
-from ttlsnap.drop_limit import StateDrop, tell_excess
+from ttlsnap.compaction.drop_limit import StateDrop, describe_excess
+from ttlsnap.compaction.incremental import Incremental
+from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.errors import RefusedError, UsageError
-from ttlsnap.incremental import Incremental
 from ttlsnap.maintenance.policy import read_policy
-from ttlsnap.operators import Selection
-from ttlsnap.report import CompactionReport
-from ttlsnap.transform import Drop, EntryTransformerFactory
+from ttlsnap.operators.registry import Selection
+from ttlsnap.schema.units import parse_share
+from ttlsnap.transform.protocols import Drop, EntryTransformerFactory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
-from ttlsnap.units import parse_share
 
 from ..samples import bytes_of, sample
 
@@ -43,7 +43,7 @@ def drop_all(key: dict[str, Any], value: dict[str, Any]) -> Drop:
     return Drop()
 
 
-def test_dropping_every_entry_is_refused_with_what_is_needed_to_see_why(tmp_path: Path) -> None:
+def test_dropping_every_entry_is_refused_with_an_explanation(tmp_path: Path) -> None:
     target = sample("visits-4.2", tmp_path)
     before = bytes_of(target)
     with pytest.raises(RefusedError) as refused:
@@ -60,17 +60,17 @@ def test_dropping_every_entry_is_refused_with_what_is_needed_to_see_why(tmp_path
     assert not (target / "_ttlsnap/runs").exists()
 
 
-def test_the_unit_that_was_suggested_is_accepted(tmp_path: Path) -> None:
+def test_a_run_with_the_suggested_unit_is_accepted(tmp_path: Path) -> None:
     report = run(sample("visits-4.2", tmp_path), "value.seen:s")
     assert 0 < report.totals.dropped < (report.totals.entries or 0)
 
 
-def test_everything_may_be_dropped_on_demand(tmp_path: Path) -> None:
+def test_max_drop_of_one_allows_dropping_every_entry(tmp_path: Path) -> None:
     report = run(sample("visits-4.2", tmp_path), SECONDS_AS_MILLIS, max_drop=1.0)
     assert report.published and report.totals.dropped == report.totals.entries == 8
 
 
-def test_a_copy_is_refused_as_well(tmp_path: Path) -> None:
+def test_a_run_with_an_output_is_refused_too(tmp_path: Path) -> None:
     target = sample("visits-4.2", tmp_path)
     with pytest.raises(RefusedError, match="would drop all 8 entries"):
         run(target, SECONDS_AS_MILLIS, output=str(tmp_path / "new"))
@@ -91,12 +91,12 @@ def test_a_share_sets_a_lower_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
-def test_what_is_not_a_share_is_refused(tmp_path: Path, share: float) -> None:
+def test_values_outside_zero_to_one_are_refused(tmp_path: Path, share: float) -> None:
     with pytest.raises(UsageError, match=r"max_drop is .*; it is a share from 0\.0 to 1\.0"):
         run(tmp_path, "value.max", max_drop=share)
 
 
-def test_a_dry_run_says_so_and_is_not_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_warns_instead_of_refusing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = sample("visits-4.2", tmp_path)
     before = bytes_of(target)
     words = ["compact", str(target), "--ttl", "7d", "--timestamp", SECONDS_AS_MILLIS, "--dry-run", *QUICK]
@@ -112,7 +112,7 @@ def test_a_dry_run_says_so_and_is_not_refused(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("more", [(), ("--yes",)])
-def test_the_command_refuses_when_nobody_can_be_asked(
+def test_compact_refuses_if_it_cannot_ask_a_user(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
 ) -> None:
     target = sample("visits-4.2", tmp_path)
@@ -124,18 +124,18 @@ def test_the_command_refuses_when_nobody_can_be_asked(
 
 
 @pytest.mark.parametrize(("answer", "dropped"), [("y", 8), ("n", 0)])
-def test_on_a_terminal_the_question_says_it(tmp_path: Path, answer: str, dropped: int) -> None:
+def test_compact_warns_on_a_terminal_before_it_asks(tmp_path: Path, answer: str, dropped: int) -> None:
     target = sample("visits-4.2", tmp_path)
     words = ["compact", str(target), "--ttl", "7d", "--timestamp", SECONDS_AS_MILLIS, *QUICK, "--format", "json"]
     code, out, err = on_a_terminal(words, f"{answer}\n")
     assert code == 0, err
     assert "Warning: this run would drop all 8 entries" in err
     assert "If that is right, the timestamp is value.seen:s" in err
-    assert f"Drop 8 of 8 entries (100%) from {target}? Stop the query first." in err
+    assert f"Drop 8 of 8 entries (100 %) from {target}? Stop the query first." in err
     assert json.loads(out)["published"] is bool(dropped)
 
 
-def test_yes_does_not_answer_for_everything(tmp_path: Path) -> None:
+def test_the_option_yes_does_not_agree_to_dropping_every_entry(tmp_path: Path) -> None:
     target = sample("visits-4.2", tmp_path)
     words = ["compact", str(target), "--ttl", "7d", "--timestamp", SECONDS_AS_MILLIS, *QUICK, "--yes"]
     code, _, err = on_a_terminal(words, "")
@@ -143,7 +143,7 @@ def test_yes_does_not_answer_for_everything(tmp_path: Path) -> None:
 
 
 def on_a_terminal(words: list[str], answers: str) -> tuple[int, str, str]:
-    """Run a command whose stdin is a terminal; its exit code, stdout and stderr."""
+    """Run a command whose stdin is a terminal. Return its exit code, stdout and stderr."""
     controller, terminal = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "ttlsnap", *words],
@@ -159,7 +159,7 @@ def on_a_terminal(words: list[str], answers: str) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def test_a_listener_that_asks_a_person_decides(tmp_path: Path) -> None:
+def test_a_run_is_not_refused_if_its_listener_asks_the_user(tmp_path: Path) -> None:
     class Asking(SilentListener):
         asks = True
 
@@ -180,7 +180,7 @@ def maintain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Maintain:
     return invoke
 
 
-def test_maintain_refuses_and_a_policy_may_allow_it(maintain: Maintain, tmp_path: Path) -> None:
+def test_maintain_refuses_unless_the_policy_allows_it(maintain: Maintain, tmp_path: Path) -> None:
     sample("visits-4.2", tmp_path)
     target = f'[[target]]\npath = "visits-4.2"\ntimestamp = "{SECONDS_AS_MILLIS}"\n'
     code, (planned,) = maintain(target, "--plan")
@@ -201,7 +201,7 @@ def test_a_policy_may_set_a_lower_limit_for_all_targets(maintain: Maintain, tmp_
 
 
 @pytest.mark.parametrize("value", ["1", '"1"', '"30"', '"a lot"', "-0.5", "true"])
-def test_a_policy_with_what_is_not_a_share_is_refused(tmp_path: Path, value: str) -> None:
+def test_a_policy_with_an_invalid_share_is_refused(tmp_path: Path, value: str) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text(f'[[target]]\npath = "ck"\nmax_drop = {value}\n')
     with pytest.raises(UsageError, match=r"policy\.toml:3: "):
@@ -234,7 +234,7 @@ def drop_of(newest_us: int, unit: str, **facts: Any) -> StateDrop:
         (1_779_000_000_000, "s", "ms"),
         (1_779_000_000_000_000, "ns", "us"),
         (1_779_000_000_000_000_000, "us", "ns"),
-        (1_779_000_000_000_000_000, "ms", None),  # more than a time can be: the number itself is not known
+        (1_779_000_000_000_000_000, "ms", None),  # exceeds the range of timestamps, so that the number is lost
         (1_779_000_000, "s", None),
         (12, "ms", None),
     ],
@@ -242,16 +242,16 @@ def drop_of(newest_us: int, unit: str, **facts: Any) -> StateDrop:
 def test_the_unit_that_gives_plausible_dates_is_suggested(number: int, read_as: str, right: str | None) -> None:
     scale = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 0.001}[read_as]
     newest = min(int(number * scale), MAX_INT64)
-    told = tell_excess([drop_of(newest, read_as)], None) or ""
+    told = describe_excess([drop_of(newest, read_as)], None) or ""
     suggested = told.rpartition("the timestamp is value.at:")[2] if "If that is right" in told else None
     assert suggested == right
     if read_as == "s" and right:
         assert "the newest in the year 58344" in told
 
 
-def test_many_states_are_not_all_listed() -> None:
+def test_at_most_five_states_are_listed() -> None:
     drops = [StateDrop(f"operator {n}", 1, 1) for n in range(9)]
-    told = tell_excess(drops, None) or ""
+    told = describe_excess(drops, None) or ""
     assert "operator 4" in told and "operator 5" not in told and "true of 4 more states" in told
 
 
@@ -259,13 +259,11 @@ def test_many_states_are_not_all_listed() -> None:
     ("text", "share"),
     [("30%", 0.3), ("0.3", 0.3), ("100%", 1.0), ("1.0", 1.0), ("1%", 0.01), ("0", 0.0), ("0.1 %", 0.001)],
 )
-def test_shares_are_read(text: str, share: float) -> None:
+def test_percentages_and_fractions_are_parsed(text: str, share: float) -> None:
     assert parse_share(text) == share
 
 
-@pytest.mark.parametrize(
-    ("text", "words"), [("1", "write 1% or 100%"), ("30", "more than everything"), ("x", "30% or 0")]
-)
-def test_what_may_mean_something_else_is_not_a_share(text: str, words: str) -> None:
+@pytest.mark.parametrize(("text", "words"), [("1", "write 1% or 100%"), ("30", "is too large"), ("x", "30% or 0")])
+def test_ambiguous_and_invalid_shares_are_refused(text: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         parse_share(text)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ttlsnap.cli.app import run
-from ttlsnap.cli.output import named
+from ttlsnap.cli.output import name_target
 
 from ..samples import sample
 
@@ -17,9 +17,9 @@ WORDS = ("--ttl", "7d", "--engine", "local", "--stopped")
 def test_each_message_of_compact_names_its_target(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sample("visits-4.2", tmp_path)  # all of it would be dropped
+    sample("visits-4.2", tmp_path)  # the run would drop all its entries
     sample("no-schema-3.0", tmp_path)
-    sample("rocksdb-4.2", tmp_path)  # it lacks the field
+    sample("rocksdb-4.2", tmp_path)  # its state lacks the field
     monkeypatch.chdir(tmp_path)
     targets = ["visits-4.2", "no-schema-3.0", "rocksdb-4.2"]
     assert run(["compact", *targets, *WORDS, "--timestamp", "value.seen:ms", "--dry-run"]) == 3
@@ -28,18 +28,18 @@ def test_each_message_of_compact_names_its_target(
     assert warning.startswith("Warning: visits-4.2: this run would drop all 8 entries")
     errors = [line for line in captured.err.splitlines() if line.startswith("Error: ")]
     assert [line.split(": ")[1].rpartition("/")[2] for line in errors] == targets[1:]
-    assert "\nvisits-4.2: A dry run: nothing was written." in captured.out
+    assert "\nvisits-4.2: Dry run: nothing was changed." in captured.out
     assert run(["compact", *targets, *WORDS, "--timestamp", "value.seen:ms"]) == 4
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Error: ")]
     assert [line.split(": ")[1].rpartition("/")[2] for line in errors] == targets
 
 
-def test_a_single_target_is_not_named_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_of_a_single_target_do_not_name_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = sample("visits-4.2", tmp_path)
     assert run(["compact", str(target), *WORDS, "--timestamp", "value.seen:ms", "--dry-run"]) == 0
     captured = capsys.readouterr()
     assert captured.err.startswith("Warning: this run")
-    assert "\nA dry run: nothing was written." in captured.out
+    assert "\nDry run: nothing was changed." in captured.out
 
 
 def test_each_warning_of_a_plan_names_its_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +63,7 @@ def test_each_warning_of_a_plan_names_its_target(tmp_path: Path, capsys: pytest.
         ("it is", False),
     ],
 )
-def test_what_has_the_name_is_not_named_twice(tmp_path: Path, text: str, is_named: bool) -> None:
+def test_a_message_names_its_target_only_once(tmp_path: Path, text: str, is_named: bool) -> None:
     text = text.format(root=tmp_path)
-    assert named(text, str(tmp_path)) == (text if is_named else f"{tmp_path}: {text}")
-    assert named(text, None) == text
+    assert name_target(text, str(tmp_path)) == (text if is_named else f"{tmp_path}: {text}")
+    assert name_target(text, None) == text

@@ -1,21 +1,21 @@
-"""Real Spark as the judge: it writes checkpoints, goes on with them, and says what came out.
+"""Real Spark as the judge: it writes checkpoints, restarts queries on them, and returns their output and state.
 
-A test tells a story in four lines::
+Most tests have four steps::
 
     checkpoint = judge.write(Query("agg_update", codec="zstd"), batches, layout="both")
-    ...                                                  # whatever is to be judged
-    checkpoint.expected.drop(expired("value.max", limit))   # what it claims to have done
+    ...                                                  # the operation under test
+    checkpoint.expected.drop(expired("value.max", limit))   # the effect that it claims
     assert judge.restart(checkpoint, more) == checkpoint.expected.run(more)
 
-``queries``   what can be run: settings and operators, by name
+``queries``   the queries: settings, and operators by name
 ``runs``      one run of a query, inside a Spark session
-``layouts``   which state files lie on disk, without Spark
-``server``    the long-lived process that holds one Spark session (one per Spark version)
-``processes`` those servers, seen from the tests
-``spark``     the tests' side: ``Judge`` and its verbs
-``outcomes``  what came out, in a shape that compares
-``model``     the same queries in plain Python, for what ought to come out
+``layouts``   the state files on disk, without Spark
+``server``    the long-lived process that holds one Spark session (one for each Spark version)
+``processes`` the tests' handle of those servers
+``spark``     the tests' interface: ``Judge`` and its methods
+``outcomes``  output and state, in a form that can be compared
+``model``     the same queries in plain Python, which compute the expected output and state
 
-``queries``, ``runs``, ``layouts`` and ``server`` run under every Spark version's own interpreter, so they
-import neither ttlsnap nor pytest, and PySpark only where a session exists.
+``queries``, ``runs``, ``layouts`` and ``server`` run under the interpreter of each Spark version. They therefore do not
+import ttlsnap or pytest, and import PySpark only where a session exists.
 """

@@ -1,14 +1,14 @@
-"""Which state files lie in a checkpoint, told from file names alone: no Spark, no file is opened.
+"""The state files of a checkpoint, found by their names alone. This module does not need Spark and opens no file.
 
-The layout of a checkpoint is how the state of its last committed batch is to be put together. A snapshot is a
-``.snapshot`` or, with RocksDB, a ``.zip``; a delta a ``.delta`` or a ``.changelog``:
+The layout of a checkpoint names the files that contain the state of its last committed batch. A snapshot is a
+``.snapshot`` file, or a ``.zip`` file with RocksDB. A delta is a ``.delta`` or a ``.changelog`` file.
 
-``snapshot``  a snapshot of that very version, in each partition
-``deltas``    deltas from version 1 on, and no snapshot
-``both``      a snapshot of some earlier version and every delta after it
+``snapshot``  each partition has a snapshot of that version
+``deltas``    each partition has all deltas from version 1 on, and no snapshot
+``both``      each partition has a snapshot of an earlier version, and every delta after it
+``mixed``     the partitions differ
 
-A fourth answer, ``mixed``, is for partitions that differ. Missing files raise: a layout nobody could load is
-no layout.
+A missing file raises an error, because Spark could not load the state.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ _KIND = {"zip": "snapshot", "changelog": "delta"}
 
 
 def last_batch(checkpoint: Path) -> int:
-    """The last committed batch; -1 where there is none."""
+    """Return the last committed batch, or -1 if there is none."""
     names = [path.name for path in (checkpoint / "commits").glob("*")]
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
 def has_begun(checkpoint: Path) -> bool:
-    """Whether a batch after the last committed one is in the log."""
+    """Return whether a batch was planned after the last committed batch."""
     names = [path.name for path in (checkpoint / "offsets").glob("*")]
     return max((int(name) for name in names if name.isdigit()), default=-1) > last_batch(checkpoint)
 
 
 def store_folders(checkpoint: Path) -> list[Path]:
-    """Every folder that holds a store's files (of either provider), in order."""
+    """Return every folder that contains files of a store, sorted. The provider does not matter."""
     files = (checkpoint / "state").rglob("*")
     return sorted({path.parent for path in files if _STATE_FILE.fullmatch(path.name)})
 
 
 def snapshots_in(folder: Path) -> dict[int, list[Path]]:
-    """The files of each snapshot in a store's folder, checksums among them."""
+    """Return the files of each snapshot in a store's folder by version, including checksum files."""
     found: dict[int, list[Path]] = {}
     for path in folder.iterdir():
         match = _SNAPSHOT_FILE.fullmatch(path.name)
@@ -50,7 +50,10 @@ def snapshots_in(folder: Path) -> dict[int, list[Path]]:
 
 
 def has_snapshots(checkpoint: Path, version: int) -> bool:
-    """Whether each store has a snapshot of ``version``, and its sidecar where deltas have one (4.1)."""
+    """Return whether each store has a snapshot of ``version``.
+
+    If the deltas have checksum files, as in Spark 4.1, the snapshot must have one, too.
+    """
     folders = store_folders(checkpoint)
     snapshots = [snapshots_in(folder).get(version, []) for folder in folders]
     sidecars = any((folder / f"{version}.delta.crc").exists() for folder in folders)
@@ -62,7 +65,7 @@ def has_snapshots(checkpoint: Path, version: int) -> bool:
 
 
 def layout_of(checkpoint: Path) -> str:
-    """How the state of the last committed batch is laid out."""
+    """Return the layout of the last committed batch's state. Raise ``ValueError`` if a file is missing."""
     version = last_batch(checkpoint) + 1
     folders = store_folders(checkpoint)
     if version == 0 or not folders:

@@ -1,12 +1,12 @@
-"""The judge's queries once more, in plain Python: what Spark ought to emit and to hold.
+"""The judge's queries in plain Python. They compute the output and the state that Spark should have.
 
-Written from the semantics, not from Spark's code, and with nothing in common with ttlsnap. A model follows a
-checkpoint through its runs; ``drop`` takes entries out of the state between two runs, as a compaction claims
-to, and the runs after it are then the expected continuation: kept keys go on, dropped ones start afresh.
+The model follows the semantics of Spark, not its code, and shares no code with ttlsnap. A model accompanies a
+checkpoint through its runs. Between two runs, ``drop`` removes entries from the state, as a compaction claims to do.
+The later runs then give the expected output: kept keys continue, and dropped keys start afresh.
 
-Time in Spark, as modelled here: a batch evicts by the watermark that the batches before it made, but calls an
-event late by the watermark of the batch before it (before Spark 3.4 by the same one). A run that leaves the
-watermark further on than its last batch used adds one batch without data.
+The model handles time as Spark does. A batch evicts by the watermark of all batches before it. It judges whether an
+event is late by the watermark that the previous batch used (before Spark 3.4, by the watermark for evictions). If the
+watermark has advanced since the last batch used it, the run adds one batch without data.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .queries import BATCH_A_RUN, Event, Query, stamp, unstamp
 
 
 class Model:
-    """One query's state and watermark, moved on batch by batch, by default as in ``version`` of Spark."""
+    """The state and the watermark of one query after each batch, by default as in ``version`` of Spark."""
 
     def __init__(self, query: Query, version: str = NEWEST) -> None:
         self.query, self.version = query, version
@@ -33,9 +33,9 @@ class Model:
         self._pending: list[Sequence[Event]] = []
 
     def run(self, batches: Sequence[Sequence[Event]], crash: bool = False, version: str | None = None) -> list[Batch]:
-        """What a run over these batches emits; with ``crash`` the last one is begun but never committed.
+        """Return the output of a run over these batches. With ``crash``, the last batch is planned but not committed.
 
-        Of a source with one batch for each run, what as many runs emit.
+        If the source allows only one batch for each run, return the output of several runs.
         """
         if self.query.source in BATCH_A_RUN and len(batches) > 1:
             return [batch for events in batches for batch in self.run([events], version=version)]
@@ -48,7 +48,7 @@ class Model:
         return done
 
     def run_once(self, events: Sequence[Event]) -> list[Batch]:
-        """What a run by the trigger Once emits: one batch, be it a pending one."""
+        """Return the output of a run with the trigger Once: one batch, which is the planned one if there is one."""
         return [self._batch(self._pending.pop() if self._pending else events)]
 
     def _batch(self, events: Sequence[Event]) -> Batch:
@@ -65,25 +65,25 @@ class Model:
         return batch
 
     def plan_empty(self) -> None:
-        """Has the next run begin with a batch without data, that is in the log already."""
+        """Make the next run begin with a planned batch without data."""
         self._pending = [[]]
 
     @property
     def is_pending(self) -> bool:
-        """Whether a batch was begun that is not committed."""
+        """Return whether a planned batch is not committed."""
         return bool(self._pending)
 
     def state(self) -> list[Entry]:
-        """The entries of the state of the last committed batch, sorted."""
+        """Return the entries of the last committed batch's state, sorted."""
         return self._operator.state()
 
     def drop(self, unwanted: Callable[[Entry], bool]) -> int:
-        """Takes entries out of the state; how many."""
+        """Remove entries from the state. Return their number."""
         return self._operator.drop(unwanted)
 
 
 class _Operator:
-    """Groups by key: ``groups`` is the whole state."""
+    """An operator that groups by key. ``groups`` is its whole state."""
 
     watermarked = False
 
@@ -108,7 +108,7 @@ class _Operator:
 
 
 class _Aggregation(_Operator):
-    """Per key: (latest moment, count, sum)."""
+    """An aggregation that keeps (latest time, count, sum) for each key."""
 
     as_number = False
 
@@ -148,7 +148,7 @@ class _WatermarkedAggregation(_Aggregation):
 
 
 class _Windows(_Operator):
-    """Per window's start and key: (count, sum)."""
+    """An aggregation that keeps (count, sum) for each window start and key."""
 
     watermarked = True
     append = False
@@ -204,7 +204,7 @@ class _WideWindowsAppended(_WindowsAppended):
 
 
 class _Deduplication(_Operator):
-    """Per (key, moment): nothing more than that it was seen."""
+    """A deduplication that remembers each pair of key and time."""
 
     def batch(self, events: Sequence[Event], late_ms: int, evict_ms: int) -> list[Fields]:
         rows = []
@@ -248,7 +248,7 @@ class _KeyDeduplication(_Deduplication):
 
 
 class _DeduplicationWithin(_KeyDeduplication):
-    """Per key: the moment, in microseconds, from which a duplicate is none."""
+    """A deduplication that keeps, for each key, the time in microseconds until which it rejects duplicates."""
 
     watermarked = True
 
@@ -263,7 +263,10 @@ class _DeduplicationWithin(_KeyDeduplication):
 
 
 class _Visits(_Operator):
-    """Per key: (latest moment, count) or None where that variable was dropped, and all numbers."""
+    """For each key, the value variable (latest time, count) and the list of all numbers.
+
+    The value variable is None once it was dropped.
+    """
 
     def batch(self, events: Sequence[Event], late_ms: int, evict_ms: int) -> list[Fields]:
         for event in events:
@@ -277,11 +280,11 @@ class _Visits(_Operator):
         return rows
 
     def state(self) -> list[Entry]:
-        """The value variable alone."""
+        """Return the entries of the value variable, without the list."""
         return sorted(self._last(key, last) for key, (last, _) in self.groups.items() if last is not None)
 
     def drop(self, unwanted: Callable[[Entry], bool]) -> int:
-        """Forgets the value variable, and leaves the list."""
+        """Drop entries of the value variable, and keep the list."""
         gone = [key for key, (last, _) in self.groups.items() if last is not None and unwanted(self._last(key, last))]
         for key in gone:
             self.groups[key] = None, self.groups[key][1]
@@ -292,7 +295,7 @@ class _Visits(_Operator):
 
 
 class _ForADay(_Operator):
-    """Per key the value and the two maps, each element of those with a TTL with the batch that wrote it last."""
+    """For each key, the value and the two maps. Each element with a TTL also has the last batch that wrote it."""
 
     number = -1
 
@@ -314,7 +317,7 @@ class _ForADay(_Operator):
         return rows
 
     def state(self) -> list[Entry]:
-        """Every element that has a TTL, with the batch that wrote it."""
+        """Return every element that has a TTL, with the last batch that wrote it."""
         found = []
         for key, (last, digits, _) in self.groups.items():
             if last is not None:
@@ -335,7 +338,7 @@ class _ForADay(_Operator):
 
 
 class _Lists(_Operator):
-    """Per key both lists: (number, batch) and (number, moment)."""
+    """For each key, both lists: one of (number, batch), one of (number, time)."""
 
     number = -1
 
@@ -352,7 +355,7 @@ class _Lists(_Operator):
         return rows
 
     def state(self) -> list[Entry]:
-        """Every element."""
+        """Return every element of both lists."""
         found = []
         for key, (recent, past) in self.groups.items():
             found += [entry(0, "recent", {"key": key}, {"number": n, "batch": batch}) for n, batch in recent]
@@ -371,7 +374,7 @@ class _Lists(_Operator):
 
 
 class _Chain(_Operator):
-    """What operator 1 emits operator 0 is given, in the same batch and with the same watermark.
+    """Two operators: operator 0 gets the output of operator 1 in the same batch, with the same watermark.
 
     Spark numbers operators from the sink on.
     """
@@ -389,7 +392,7 @@ class _Chain(_Operator):
         return self._second.batch([self._handed_on(row) for row in rows], late_ms, evict_ms)
 
     def _handed_on(self, row: Fields) -> Event:
-        if "window" in row:  # a window's time is the last moment that belongs to it
+        if "window" in row:  # the time of a window is the last second in it
             return Event(row["key"], unstamp(row["window"]["end"]) - 1, row["total"])
         return Event(row["key"], None if row["at"] is None else unstamp(row["at"]), row["value"])
 

@@ -1,4 +1,4 @@
-"""What came out, of Spark or of the model, in one shape that compares: batches of rows, entries of state."""
+"""Output and state of Spark or of the model, in one form that can be compared: batches of rows, entries of state."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ Fields = dict[str, Any]
 
 
 def canonical(rows: Iterable[Fields]) -> tuple[str, ...]:
-    """Rows as sorted JSON: comparable, and readable in a failed assertion."""
+    """Return rows as sorted JSON, which a failed assertion shows legibly."""
     return tuple(sorted(json.dumps(row, sort_keys=True) for row in rows))
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The rows one batch gave to the sink, in no order."""
+    """The rows that one batch wrote to the sink. Their order does not matter."""
 
     batch: int
     rows: tuple[str, ...]
 
 
 def after_planned(batches: Sequence[Batch]) -> list[Batch]:
-    """The batches after one that ttlsnap had planned, which has no rows, with the numbers they had without it."""
+    """Return the batches after the planned batch of ttlsnap, with the numbers that they would have without it."""
     planned, *rest = batches
     assert planned.rows == (), planned
     return [replace(batch, batch=batch.batch - 1) for batch in rest]
@@ -34,7 +34,7 @@ def after_planned(batches: Sequence[Batch]) -> list[Batch]:
 
 @dataclass(frozen=True, order=True)
 class Entry:
-    """One entry of the state; key and value as sorted JSON. Where it lies is told but not compared."""
+    """One entry of the state, with key and value as sorted JSON. Its partition is not compared."""
 
     operator: int
     store: str
@@ -43,7 +43,7 @@ class Entry:
     partition: int = field(default=-1, compare=False)
 
     def at(self, path: str) -> Any:
-        """A field by the name that users give it: ``value.max``, ``key.window.end``."""
+        """Return a field by its user-facing name: ``value.max``, ``key.window.end``."""
         side, *names = path.split(".")
         found: Any = json.loads(self.key if side == "key" else self.value)
         for name in names:
@@ -52,15 +52,15 @@ class Entry:
 
 
 def entry(operator: int, store: str, key: Fields, value: Fields, partition: int = -1) -> Entry:
-    """An entry from its fields."""
+    """Return an entry with these fields."""
     (key_text,), (value_text,) = canonical([key]), canonical([value])
     return Entry(operator, store, key_text, value_text, partition)
 
 
 def expired(path: str, limit: int, per_second: int = 1) -> Callable[[Entry], bool]:
-    """Whether a field is at or before ``limit`` (epoch seconds); a null never is.
+    """Return a predicate for entries whose field is at or before ``limit`` (epoch seconds). A null never is.
 
-    ``per_second`` is the unit of a field that is a number.
+    ``per_second`` is the unit of a numeric field, in units per second.
     """
 
     def is_expired(found: Entry) -> bool:

@@ -1,8 +1,8 @@
-"""The servers as seen from the tests: found, started, asked, ended (``server`` is the other end).
+"""The tests' handle of the servers: it finds their interpreters, starts them, sends requests, and ends them.
 
-The newest Spark runs under this interpreter, an older one under ``spark-<version>/bin/python`` in the folder
-that ``TTLSNAP_VENVS`` names, else in ``.venvs`` at the repository's root (``make venvs``). A version that is
-not there is an error, never a skip.
+The newest Spark runs under this interpreter. An older one runs under ``spark-<version>/bin/python`` in the folder that
+``TTLSNAP_VENVS`` names, by default ``.venvs`` at the repository's root (``make venvs``). A version that is not
+installed is an error and never a skipped test.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from typing import Any
 NEWEST = "4.2"
 VERSIONS = ("3.5", "4.0", "4.1", "4.2")
 OLD_VERSIONS = ("3.1", "3.2", "3.3", "3.4")
-"""Those that only all of the matrix starts (``make old-venvs``)."""
+"""Versions that only the full matrix starts (``make old-venvs``)."""
 
 _ROOT = Path(__file__).parents[2]
 _PATIENCE_S = 180.0
 
 
 class JudgeError(Exception):
-    """The judge itself failed: no verdict on what was to be judged."""
+    """A failure of the judge itself, which says nothing about the code under test."""
 
 
 class SparkFailed(JudgeError):
-    """Spark raised; the message is the whole trace, with Spark's own words in it."""
+    """An error that Spark raised. The message is the whole trace, with Spark's own message in it."""
 
 
 def venvs() -> Path:
-    """Where what is installed beside this interpreter lies."""
+    """Return the folder of the other environments and servers."""
     return Path(os.environ.get("TTLSNAP_VENVS", _ROOT / ".venvs"))
 
 
 def interpreter(version: str) -> Path:
-    """The Python that has this version of Spark."""
+    """Return the Python that has this version of Spark. Raise ``JudgeError`` if there is none."""
     if version == NEWEST:
         return Path(sys.executable)
     python = venvs() / f"spark-{version}" / "bin" / "python"
@@ -54,13 +54,13 @@ def interpreter(version: str) -> Path:
 
 @dataclass(frozen=True)
 class User:
-    """A user of this machine, as whom a process runs, with what its umask lets others do."""
+    """A user of this machine who runs a process, and the umask of that process."""
 
     number: int
     umask: int
 
     def python(self, version: str) -> tuple[str, str]:
-        """A Python that this user may run, with what this version of Spark has installed; and that folder."""
+        """Return a Python that this user may run, and the folder with the packages of this version of Spark."""
         own = interpreter(version)
         words = [str(own), "-c", "import pyspark, sys; print(pyspark.__path__[0], *sys.version_info[:2])"]
         package, *numbers = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
@@ -76,11 +76,11 @@ class User:
 
     @property
     def options(self) -> dict[str, Any]:
-        """For ``subprocess``."""
+        """Return the options for ``subprocess``."""
         return {"user": self.number, "group": self.number, "extra_groups": [], "umask": self.umask}
 
     def own(self, folder: Path) -> None:
-        """Give a new folder to this user, and let it come there."""
+        """Give a new folder to this user, and make it reachable."""
         os.chown(folder, self.number, self.number)
         for above in folder.parents:
             mode = above.stat().st_mode
@@ -89,10 +89,10 @@ class User:
 
 
 class Server:
-    """One server process; requests from several threads may be under way at once.
+    """One server process. Several threads may send requests at the same time.
 
-    ``classes`` is a folder on Spark's class path, which those of one version may share. With ``delta`` the session has
-    Delta (of the newest Spark alone). It runs as this user, or as ``user``.
+    ``classes`` is a folder on Spark's class path, which servers of one version may share. With ``delta``, the session
+    supports Delta (newest Spark only). The process runs as the current user, or as ``user``.
     """
 
     def __init__(
@@ -107,9 +107,9 @@ class Server:
         self.version = version
         self.number = number
         scratch.mkdir(parents=True)
-        classes.mkdir(parents=True, exist_ok=True)  # later on Java would not look into it
+        classes.mkdir(parents=True, exist_ok=True)  # Java ignores folders that are created later
         self._log = scratch / "log"
-        # None of this process's paths and settings: the judge imports what its version has installed.
+        # Remove this process's paths and settings, so that the server imports the packages of its own version.
         unwanted = ("PYTHONPATH", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS")
         python, packages = (str(interpreter(version)), "") if user is None else user.python(version)
         environment = {name: value for name, value in os.environ.items() if name not in unwanted}
@@ -120,7 +120,7 @@ class Server:
             "PYSPARK_DRIVER_PYTHON": python,
         }
         if user is not None:
-            # Hadoop's file systems have a umask of their own.
+            # Hadoop's file systems have their own umask.
             mask = f"--conf spark.hadoop.fs.permissions.umask-mode={user.umask:03o} pyspark-shell"
             environment |= {"PYTHONPATH": packages, "HOME": str(scratch), "PYSPARK_SUBMIT_ARGS": mask}
             user.own(scratch)
@@ -143,7 +143,7 @@ class Server:
         self._listener.start()
 
     def ask(self, verb: str, **args: Any) -> Any:
-        """The answer to one request, or what went wrong."""
+        """Send one request. Return its answer, or raise its error."""
         assert self._process.stdin is not None
         with self._lock:
             if self._ended:
@@ -162,7 +162,7 @@ class Server:
             raise JudgeError(self._last_words(f"gave no answer to {verb} in {_PATIENCE_S:g} s")) from None
 
     def close(self) -> None:
-        """Ends the process, and its JVM with it."""
+        """End the process and its JVM."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         try:

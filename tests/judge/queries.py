@@ -1,12 +1,11 @@
-"""What the judge can run: the settings of a query, and its operators by name.
+"""The queries of the judge: their settings, and their operators by name.
 
-Every query reads the same events (a key, a moment in epoch seconds, a number) and hands on what its
-operator makes of them. An operator is one function, entered in ``OPERATORS`` under its own name: it is
-given a way to read the events (twice, if it joins them with themselves) and the query's settings, and
-returns the result and the output mode. Adding one is adding such a function here, and one to ``model``
-if its outcome is to be foretold.
+Every query reads the same events (a key, a time in epoch seconds, a number) and emits the result of its operator. An
+operator is one function in ``OPERATORS``, under its own name. It gets a function that reads the events, and the query's
+settings. It returns the result and the output mode. To add an operator, add such a function here. If tests need its
+expected output, add it to ``model``, too.
 
-Runs under Python 3.8 and Spark 3.0 and later; PySpark is imported inside the operators alone.
+This module runs under Python 3.8 and Spark 3.0 and later. Only the operators import PySpark.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    # What an operator is given to read the events with, and what it is.
+    # The function with which an operator reads the events, and the type of an operator.
     Read = Callable[[], DataFrame]
     Operator = Callable[[Read, "Query"], tuple[DataFrame, str]]
 
@@ -35,7 +34,7 @@ _PROVIDERS = {
 
 @dataclass(frozen=True)
 class Event:
-    """One input row: ``ts`` is the event's time in epoch seconds, and the column ``at`` as a timestamp."""
+    """One input row. ``ts`` is the event's time in epoch seconds; the column ``at`` is the same time as a timestamp."""
 
     key: str | None
     ts: int | None
@@ -44,13 +43,23 @@ class Event:
 
 @dataclass(frozen=True)
 class Query:
-    """A streaming query by its operator's name, with the settings that shape its checkpoint.
+    """A streaming query: the name of its operator, and the settings that shape its checkpoint.
 
-    ``sink`` is ``rows`` (each batch's rows come back exactly), ``json`` or ``parquet`` (Spark's file sink with its own
-    log, append mode only), ``delta`` (a table, append mode only), or ``memory`` (complete mode only; what comes back is
-    the table after the last batch). ``source`` is ``json`` (files), ``delta`` (a table, appended to for each batch),
-    ``partitions`` (offsets as Kafka's, from 4.0 on) or ``rate-micro-batch`` (events that Spark makes; see ``rated``).
-    ``changelog`` and ``checkpoint_format`` are RocksDB's. ``conf`` is for every other setting, and wins.
+    ``sink`` is one of:
+
+    * ``rows``: the judge returns the rows of each batch
+    * ``json``, ``parquet``: Spark's file sink with its own log, in append mode only
+    * ``delta``: a table, in append mode only
+    * ``memory``: the judge returns the table after the last batch, in complete mode only
+
+    ``source`` is one of:
+
+    * ``json``: files
+    * ``delta``: a table that gets one commit for each batch
+    * ``partitions``: a source with offsets like Kafka's, from 4.0 on
+    * ``rate-micro-batch``: events that Spark makes; see ``rated``
+
+    ``changelog`` and ``checkpoint_format`` apply to RocksDB. ``conf`` is for all other settings, and takes precedence.
     """
 
     operator: str = "agg_update"
@@ -71,7 +80,7 @@ class Query:
     conf: tuple[tuple[str, str], ...] = ()
 
     def settings(self) -> dict[str, str]:
-        """Spark's settings for this query; those that a version does not know are harmless there."""
+        """Return Spark's settings for this query. A version of Spark ignores settings that it does not know."""
         settings = {
             "spark.sql.shuffle.partitions": str(self.partitions),
             "spark.sql.session.timeZone": "UTC",
@@ -91,39 +100,39 @@ class Query:
 
 
 def stamp(ts: int) -> str:
-    """The timestamp of epoch seconds as the judge writes it everywhere (UTC)."""
+    """Return the timestamp for epoch seconds, in the judge's form (UTC)."""
     return (datetime(1970, 1, 1) + timedelta(seconds=ts)).isoformat()
 
 
 def unstamp(text: str) -> int:
-    """The epoch seconds that ``stamp`` made a text of."""
+    """Return the epoch seconds of a timestamp that ``stamp`` wrote."""
     return int((datetime.fromisoformat(text) - datetime(1970, 1, 1)).total_seconds())
 
 
 RATE_FROM, RATE_ROWS, RATE_STEP_S = 1_700_006_400, 20, 3600
 BATCH_A_RUN = ("partitions", "rate-micro-batch")
-"""Sources that have no bounds for a batch but those of a run, or that have one batch for each run."""
+"""Sources that make one batch for each run."""
 
 
 def rated(batch: int) -> list[Event]:
-    """The events that the source ``rate-micro-batch`` has for a batch, by how many had data before it."""
+    """Return the events that the source ``rate-micro-batch`` makes after ``batch`` batches with data."""
     numbers = range(batch * RATE_ROWS, (batch + 1) * RATE_ROWS)
     return [Event(f"k{number % 7}", RATE_FROM + batch * RATE_STEP_S, number) for number in numbers]
 
 
 OPERATORS: dict[str, Operator] = {}
 ENDLESS = ("for_a_day", "for_a_day_rows", "for_a_day_scala", "lists", "removals", "reminders")
-"""Those that have Spark run batches without data for ever."""
+"""Operators for which Spark runs batches without data for ever."""
 SCALA = {
     "for_a_day_scala": "for_a_day.scala",
     "groups_scala": "groups.scala",
     "groups_for_ever_scala": "groups.scala",
 }
-"""Those that are written in Scala, and where: it is compiled when one is asked for."""
+"""Operators in Scala, and their source files. A server compiles a file when a test needs it."""
 
 
 def operator(build: Operator) -> Operator:
-    """Enters an operator under its function's name."""
+    """Register an operator under its function's name."""
     OPERATORS[build.__name__] = build
     return build
 
@@ -137,31 +146,31 @@ def _totals(events: DataFrame, moment: str) -> DataFrame:
 
 @operator
 def agg_update(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """Per key: the last moment, a count and a sum, for ever. Its time is ``value.max``, a timestamp."""
+    """Keep the last time, a count and a sum for each key, for ever. The time is ``value.max``, a timestamp."""
     return _totals(read(), "at"), "update"
 
 
 @operator
 def agg_all(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """As ``agg_update``, in complete mode: every key in every batch."""
+    """Aggregate as ``agg_update``, in complete mode: every batch emits every key."""
     return _totals(read(), "at"), "complete"
 
 
 @operator
 def agg_update_watermark(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """As ``agg_update``, with a watermark, which the checkpoint records but which evicts nothing."""
+    """Aggregate as ``agg_update``, with a watermark. The checkpoint records it, but it evicts nothing."""
     return _totals(read().withWatermark("at", f"{query.delay_s} seconds"), "at"), "update"
 
 
 @operator
 def agg_update_long(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """As ``agg_update``, but its time is a plain number of seconds, which needs a unit."""
+    """Aggregate as ``agg_update``, with the time as a number of seconds, which needs a unit."""
     return _totals(read(), "ts"), "update"
 
 
 @operator
 def agg_two_maxima(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """Two buffers of one name and two types: ``value.max#1`` is a timestamp, ``value.max#2`` a number of seconds."""
+    """Keep two buffers with one name: ``value.max#1`` is a timestamp, ``value.max#2`` a number of seconds."""
     from pyspark.sql import functions as F
 
     return read().groupBy("key").agg(F.max("at").alias("last_seen"), F.max("ts").alias("seconds")), "update"
@@ -180,7 +189,7 @@ def _counted(rows: DataFrame, query: Query) -> DataFrame:
 
 @operator
 def agg_namesake(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """Per number, called ``max``, the last moment in seconds and a count: a buffer has the key's name and type."""
+    """Keep the last time in seconds and a count for each number. The key and a buffer have the same name and type."""
     from pyspark.sql import functions as F
 
     totals = F.max("ts").alias("last_seen"), F.count("*").alias("n")
@@ -189,87 +198,87 @@ def agg_namesake(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 @operator
 def agg_append(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """Per window and key, emitted and evicted once the watermark has passed the window's end."""
+    """Aggregate for each window and key. Emit and evict once the watermark has passed the window's end."""
     return _windowed(read, query), "append"
 
 
 @operator
 def windows_of_windows(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """What ``agg_append`` emits, summed up over windows four times as long that overlap by half: two aggregations."""
+    """Sum the output of ``agg_append`` over windows that are four times as long and overlap by half."""
     from pyspark.sql import functions as F
 
     closed, mode = agg_append(read, query)
     width, slide = f"{4 * query.window_s} seconds", f"{2 * query.window_s} seconds"
-    closed = closed.where("n > 0")  # the first one would not count what the second one has no use for
+    closed = closed.where("n > 0")  # otherwise Spark removes the unused count from the first aggregation
     groups = closed.groupBy(F.window(F.window_time("window"), width, slide), "key")
     return groups.agg(F.count("*").alias("n"), F.sum("total").alias("total")), mode
 
 
 @operator
 def dedup_windows(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """The rows of ``dedup``, per window and key: a deduplication and an aggregation behind it."""
+    """Aggregate the output of ``dedup`` for each window and key."""
     return _counted(dedup(read, query)[0], query), "append"
 
 
 @operator
 def dedup_within_windows(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """As ``dedup_windows``, with the rows of ``dedup_within``."""
+    """Aggregate the output of ``dedup_within`` for each window and key."""
     return _counted(dedup_within(read, query)[0], query), "append"
 
 
 @operator
 def agg_window_update(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """Per window and key, emitted at each change, evicted behind the watermark."""
+    """Aggregate for each window and key. Emit each change, and evict behind the watermark."""
     return _windowed(read, query), "update"
 
 
 @operator
 def agg_complete(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """Per window and key in complete mode: the watermark evicts nothing."""
+    """Aggregate for each window and key in complete mode: the watermark evicts nothing."""
     return _windowed(read, query), "complete"
 
 
 @operator
 def first_rows(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """The first rows of all: a global limit, whose state is one count in one partition."""
+    """Emit the first five rows. The state of this global limit is one count in one partition."""
     return read().limit(5), "append"
 
 
 @operator
 def dedup(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """The first row of each key and moment; the watermark evicts."""
+    """Emit the first row of each key and time. The watermark evicts entries."""
     late = read().withWatermark("at", f"{query.delay_s} seconds")
     return late.dropDuplicates(["key", "at"]).drop("ts"), "append"
 
 
 @operator
 def dedup_plain(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """The first row of each key and moment, remembered for ever: nothing evicts."""
+    """Emit the first row of each key and time. Nothing evicts entries."""
     return read().dropDuplicates(["key", "at"]).drop("ts"), "append"
 
 
 @operator
 def dedup_key(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """The first row of each key, remembered for ever, without any time in the state."""
+    """Emit the first row of each key. The state has no time, and nothing evicts entries."""
     return read().dropDuplicates(["key"]).drop("ts"), "append"
 
 
 @operator
 def dedup_alone(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """Each key once: the rows that are deduplicated have no other column."""
+    """Emit each key once. The rows have no other column."""
     return read().select("key").dropDuplicates(), "append"
 
 
 @operator
 def dedup_within(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """The first row of each key for as long as the delay; Spark stores ``expiresAtMicros``. From 3.5 on."""
+    """Emit the first row of each key within the delay. Spark stores ``expiresAtMicros``. From 3.5 on."""
     late = read().withWatermark("at", f"{query.delay_s} seconds")
     return late.dropDuplicatesWithinWatermark(["key"]).drop("ts"), "append"
 
 
 @operator
 def join_windows(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """The joined events (see ``join``), counted per window and key: what goes by the join's watermark."""
+    """Count the output of ``join`` for each window and key. The count depends on the join's watermark."""
     from pyspark.sql import functions as F
 
     joined, mode = join(read, query)
@@ -278,7 +287,7 @@ def join_windows(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 @operator
 def join(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """Events joined with themselves on the key, within a window's length of each other."""
+    """Join the events with themselves on the key, within a window's length of each other."""
     from pyspark.sql import functions as F
 
     delay, width = f"{query.delay_s} seconds", F.expr(f"interval {query.window_s} seconds")
@@ -294,7 +303,7 @@ def join(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 @operator
 def join_parities(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """Events of odd values joined with those of even ones, on the key and within a window's length of each other."""
+    """Join events of odd values with events of even values, on the key and within a window's length of each other."""
     from pyspark.sql import functions as F
 
     delay, width = f"{query.delay_s} seconds", F.expr(f"interval {query.window_s} seconds")
@@ -308,7 +317,7 @@ def join_parities(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 @operator
 def sessions(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """Per key: sessions that a gap of a window's length ends, emitted and evicted behind the watermark."""
+    """Aggregate sessions for each key. A gap of a window's length ends a session; the watermark emits and evicts it."""
     from pyspark.sql import functions as F
 
     late = read().withWatermark("at", f"{query.delay_s} seconds")
@@ -318,31 +327,31 @@ def sessions(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 @operator
 def groups(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """applyInPandasWithState per key: the last moment and a count, and a timeout in event time."""
+    """Keep the last time and a count for each key, by applyInPandasWithState with a timeout in event time."""
     return _groups(read().withWatermark("at", f"{query.delay_s} seconds"), query, "EventTimeTimeout"), "update"
 
 
 @operator
 def groups_for_ever(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """As ``groups``, without a timeout."""
+    """Group as ``groups``, without a timeout."""
     return _groups(read(), query, "NoTimeout"), "update"
 
 
 @operator
 def groups_scala(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """As ``groups``, with flatMapGroupsWithState. From 3.0 on."""
+    """Group as ``groups``, by flatMapGroupsWithState. From 3.0 on."""
     late = read().withWatermark("at", f"{query.delay_s} seconds")
     return _of_scala(late, "Groups", query.window_s * 1000), "update"
 
 
 @operator
 def groups_for_ever_scala(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """As ``groups_scala``, without a timeout."""
+    """Group as ``groups_scala``, without a timeout."""
     return _of_scala(read(), "Groups", 0), "update"
 
 
 def _of_scala(rows: DataFrame, name: str, *words: object) -> DataFrame:
-    """What a function of ours in Scala, ``judge.<name>.of``, makes of rows."""
+    """Return the result of our Scala function ``judge.<name>.of`` for these rows."""
     made = getattr(rows._sc._jvm.judge, name).of(rows._jdf, *words)
     return type(rows)(made, rows.sparkSession if hasattr(rows, "sparkSession") else rows.sql_ctx)
 
@@ -379,9 +388,10 @@ _FOR_A_DAY = "key string, seen long, n long, digits string, always string"
 
 @operator
 def for_a_day(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """transformWithState per key: a value and a map of counts by the number's last digit, each with a TTL of a day.
+    """Keep a value and two maps for each key, by transformWithState with pandas.
 
-    And a map without one. It never ends by itself. With pandas. From 4.0 on.
+    The maps count the numbers by their last digit. The value and one map have a TTL of a day. The query never ends by
+    itself. From 4.0 on.
     """
     from collections.abc import Iterator
     from typing import Any
@@ -400,7 +410,7 @@ def for_a_day(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 @operator
 def for_a_day_rows(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """As ``for_a_day``, row by row. From 4.1 on."""
+    """Process as ``for_a_day``, row by row. From 4.1 on."""
     from collections.abc import Iterator
     from typing import Any
 
@@ -417,12 +427,12 @@ def for_a_day_rows(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 @operator
 def for_a_day_scala(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """As ``for_a_day``, in Scala: what is a row of one field in Python is a number or a text there."""
+    """Process as ``for_a_day``, in Scala. A row of one field in Python is a number or a text in Scala."""
     return _of_scala(read().select("key", "ts", "value"), "ForADay"), "update"
 
 
 def _processor_for_a_day() -> type:
-    """What ``for_a_day`` keeps, whichever way it is given its rows; a worker gets the class itself, by value."""
+    """Return a class that keeps the state of ``for_a_day``. A worker gets a copy of the class itself."""
     from collections.abc import Iterable
     from typing import Any
 
@@ -457,7 +467,7 @@ def _processor_for_a_day() -> type:
 
 @operator
 def visits(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """transformWithState per key: a value (the last moment and a count) and a list of all numbers. From 4.0 on."""
+    """Keep a value (last time and count) and a list of all numbers for each key, by transformWithState. From 4.0 on."""
     from collections.abc import Iterator
     from typing import Any
 
@@ -491,9 +501,10 @@ def visits(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 @operator
 def lists(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """transformWithState per key: all numbers in a list with a TTL of a day, and with their moments in one without.
+    """Keep two lists of all numbers for each key, by transformWithState.
 
-    It never ends by itself. From 4.0 on.
+    One list has a TTL of a day. The other list has no TTL and contains the times as well. The query never ends by
+    itself. From 4.0 on.
     """
     from collections.abc import Iterator
     from typing import Any
@@ -527,9 +538,10 @@ def lists(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 @operator
 def alarms(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """transformWithState per key: the last moment, a list of all, and a timer a window's length after the last one.
+    """Keep the last time, a list, a map and a timer for each key, by transformWithState in event time.
 
-    In event time; when the timer fires, the list is emitted and the key forgotten. From 4.0 on.
+    The timer fires a window's length after the last event. Then the query emits the list and removes the key.
+    From 4.0 on.
     """
     from collections.abc import Iterator
     from typing import Any
@@ -582,9 +594,9 @@ def alarms(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 @operator
 def removals(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """transformWithState per key: a map with a TTL of a day, of numbers; a negative one takes its opposite away.
+    """Keep a map of numbers with a TTL of a day for each key, by transformWithState.
 
-    It never ends by itself. From 4.0 on.
+    A negative number removes its opposite from the map. The query never ends by itself. From 4.0 on.
     """
     from collections.abc import Iterator
     from typing import Any
@@ -618,10 +630,10 @@ def removals(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 @operator
 def reminders(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """transformWithState per key: the last moment and a count, and a timer ``delay_s`` after the batch that came last.
+    """Keep the last time, a count and a timer for each key, by transformWithState in processing time.
 
-    In processing time; when the timer fires, they are emitted and the key forgotten. It never ends by itself. From 4.0
-    on.
+    The timer fires ``delay_s`` after the key's last batch. Then the query emits the value and removes the key. The
+    query never ends by itself. From 4.0 on.
     """
     from collections.abc import Iterator
     from typing import Any

@@ -1,14 +1,14 @@
-"""One run of a query inside a Spark session, and a look at the state it left.
+"""One run of a query inside a Spark session, and the state that it left.
 
-A run takes every file that its sources hold, one file a batch in the order of their modification times, and
-ends when nothing is left to do. Two things can be asked of it besides:
+A run reads every file of its sources, one file for each batch, in the order of their modification times. It ends when
+no file is left. Two options change this:
 
-``snapshot``  the query stays up after its last batch until maintenance has written a snapshot of that version
-              in each partition (only a store that is loaded is snapshotted, so stopping first is too early)
-``crash``     the sink raises in the run's n-th batch, after Spark has written that batch's state: the offsets
-              are there, the commit is not. The ordinary sight after a crash.
+``snapshot``  The query runs on after its last batch until maintenance has written a snapshot of that version in each
+              partition. Maintenance only writes snapshots of loaded stores, so the query must not stop earlier.
+``crash``     The sink raises in the run's n-th batch, after Spark has written the state of that batch. The batch is
+              then planned but not committed, as after most crashes.
 
-Runs under Python 3.8 and Spark 3.0 and later.
+This module runs under Python 3.8 and Spark 3.0 and later.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _SINK_TABLE = "judged"
 
 @dataclass(frozen=True)
 class Run:
-    """What a run is to do.
+    """The order for one run.
 
-    ``sources`` is a glob of ``files`` files, ``table`` where a Delta source has them, and ``out`` the folder of a file
-    sink.
+    ``sources`` is a glob that matches ``files`` files. ``table`` is the table of a Delta source. ``out`` is the folder
+    of a file sink.
     """
 
     query: Query
@@ -63,11 +63,11 @@ class _Prepared:
 
 
 _LIVE: dict[str, tuple[_Prepared, StreamingQuery]] = {}
-"""The queries that stay up between requests, by their checkpoints."""
+"""The queries that run on between requests, by their checkpoints."""
 
 
 def start(root: SparkSession, order: Run) -> list[dict[str, Any]]:
-    """Starts a query that stays up, by its ``trigger`` (an interval): its batches, once it has read all files."""
+    """Start a query that keeps running. Return its batches once it has read all files. ``trigger`` is an interval."""
     prepared = _prepare(root, order)
     query = prepared.writer.trigger(processingTime=order.trigger).start()
     _LIVE[order.checkpoint] = prepared, query
@@ -79,12 +79,12 @@ def start(root: SparkSession, order: Run) -> list[dict[str, Any]]:
 
 
 def last_words(root: SparkSession, checkpoint: str) -> str:
-    """What a query that stayed up ended with; an error if it does not end."""
+    """Return the error that ended a running query. Raise ``TimeoutError`` if it does not end."""
     _, query = _LIVE[checkpoint]
     try:
         query.awaitTermination(_PATIENCE_S)
     except Exception:
-        # With 3.3 the causes alone tell what happened, and Python is not told of them.
+        # In 3.3 only the causes say what happened, and PySpark does not pass them on.
         thrown = query._jsq.exception().get()
         words = []
         while thrown is not None:
@@ -96,7 +96,7 @@ def last_words(root: SparkSession, checkpoint: str) -> str:
 
 
 def stop(root: SparkSession, checkpoint: str, when_done: bool = False) -> list[dict[str, Any]]:
-    """Stops a query that stayed up, at once or when it has read all there is: all its batches."""
+    """Stop a running query, at once or when it has read all files. Return all its batches."""
     prepared, query = _LIVE.pop(checkpoint)
     try:
         if when_done:
@@ -107,7 +107,7 @@ def stop(root: SparkSession, checkpoint: str, when_done: bool = False) -> list[d
 
 
 def append(root: SparkSession, sources: str, table: str) -> None:
-    """Appends to a Delta table each file that it does not have yet: one commit with one file for each."""
+    """Append each new file to a Delta table. Each file gets its own commit."""
     done = len(list(Path(table, "_delta_log").glob("*.json")))
     for file in event_files(sources)[done:]:
         rows = root.read.schema(EVENT_SCHEMA).json(str(file)).coalesce(1)
@@ -115,7 +115,7 @@ def append(root: SparkSession, sources: str, table: str) -> None:
 
 
 def run(root: SparkSession, order: Run) -> list[dict[str, Any]]:
-    """Runs a query to its end: each batch with the rows that the sink got."""
+    """Run a query to its end. Return each batch with the rows that the sink got."""
     after = last_batch(Path(order.checkpoint))
     prepared = _prepare(root, order)
     session, result, writer, batches = prepared.session, prepared.result, prepared.writer, prepared.batches
@@ -134,8 +134,8 @@ def run(root: SparkSession, order: Run) -> list[dict[str, Any]]:
         finally:
             query.stop()
     else:
-        # Spark before 3.3 has no availableNow, and with a source in Python it ends before a batch without data; there
-        # the query is stopped once nothing is left.
+        # Spark before 3.3 has no availableNow. With a source in Python, availableNow omits a batch without data.
+        # In both cases, this stops the query when no file is left.
         available_now = session.version >= "3.3" and order.query.source != "partitions"
         trigger = {"availableNow": True} if available_now else {"processingTime": "0 seconds"}
         if order.trigger == "once":
@@ -167,7 +167,7 @@ def _prepare(root: SparkSession, order: Run) -> _Prepared:
     session = root.newSession()
     for name, value in order.query.settings().items():
         session.conf.set(name, value)
-    # Maintenance runs all the time; this number alone says whether it finds anything worth a snapshot.
+    # Maintenance runs all the time. This setting alone decides whether it writes snapshots.
     session.conf.set("spark.sql.streaming.stateStore.minDeltasForSnapshot", "0" if order.snapshot else "1000000")
 
     if order.query.source == "delta":
@@ -211,7 +211,10 @@ def _read(session: SparkSession, order: Run) -> DataFrame:
 
 
 def _table_batches(sink: DataFrame, out: Path, after: int) -> list[dict[str, Any]]:
-    """What a Delta table got after the batch ``after``: rows as Spark reads them, told apart by the table's log."""
+    """Return the batches that a Delta table got after the batch ``after``. Spark reads the rows.
+
+    The table's log says which batch wrote which file.
+    """
     batches: dict[int, list[Any]] = {}
     born: dict[str, int] = {}
     for log in sorted((out / "_delta_log").glob("*.json")):
@@ -228,13 +231,16 @@ def _table_batches(sink: DataFrame, out: Path, after: int) -> list[dict[str, Any
 
 
 def _sink_batches(sink: DataFrame, out: Path, after: int) -> list[dict[str, Any]]:
-    """What a file sink got after the batch ``after``: rows as Spark reads them, told apart by its log."""
+    """Return the batches that a file sink got after the batch ``after``. Spark reads the rows.
+
+    The sink's log says which batch wrote which file.
+    """
     batches: dict[int, list[Any]] = {}
     born: dict[str, int] = {}
     logs = {int(path.name.split(".")[0]): path for path in (out / "_spark_metadata").glob("[0-9]*")}
     for batch in sorted(logs):
         batches[batch] = []
-        # A compacted log repeats what the ones before it said: a file is of the batch that names it first.
+        # A compacted log repeats earlier logs, so a file belongs to the first batch that names it.
         for line in logs[batch].read_text().splitlines()[1:]:
             born.setdefault(json.loads(line)["path"].rsplit("/", 1)[1], batch)
     for row in sink.withColumn("_file", F.input_file_name()).collect():
@@ -244,11 +250,11 @@ def _sink_batches(sink: DataFrame, out: Path, after: int) -> list[dict[str, Any]
 
 
 def _await_input(query: StreamingQuery, files: int) -> None:
-    """Until that many files were read since the query first began: it never says by itself that it is done."""
+    """Wait until the query has read that many files since its first start. It never ends by itself."""
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         last = query.lastProgress
-        # Some versions give the offset as text.
+        # Some versions return the offset as a string.
         if last is not None and re.sub(r"\D", "", str(last["sources"][0]["endOffset"])) == str(files - 1):
             return
         if query.exception() is not None:
@@ -270,12 +276,12 @@ def _await_snapshots(checkpoint: Path) -> None:
 def dump_state(
     root: SparkSession, checkpoint: str, batch: int | None = None, checkpoint_format: int = 1
 ) -> list[dict[str, Any]]:
-    """Every entry of a checkpoint's state, by Spark's own ``statestore`` reader (Spark 4.0 and later)."""
+    """Return every entry of a checkpoint's state, read by Spark's ``statestore`` reader (Spark 4.0 and later)."""
     session = root.newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")
-    # Only with this does the reader look for files with ids.
+    # The reader finds files with ids only with this setting.
     session.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", str(checkpoint_format))
-    # Without this the reader of a session that never ran a query finds no StateStoreCoordinator.
+    # This starts the StateStoreCoordinator, which the reader needs. A session without queries has none.
     _ = session.streams.active
     entries = []
     for operator, store in _stores(Path(checkpoint)):
@@ -289,7 +295,7 @@ def dump_state(
 
 
 def repartition(root: SparkSession, query: Query, checkpoint: str, partitions: int) -> None:
-    """Spark's own offline repartition (Spark 4.2 and later, RocksDB alone)."""
+    """Repartition the state by Spark's offline repartitioning (Spark 4.2 and later, RocksDB only)."""
     session = root.newSession()
     for name, value in query.settings().items():
         session.conf.set(name, value)
@@ -305,7 +311,7 @@ def _stores(checkpoint: Path) -> list[Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value of Spark's as JSON can say it without loss; of fields with one name the later get a number."""
+    """Return a value of Spark as lossless JSON. Later fields with the same name get a number."""
     if isinstance(value, Row):
         fields: dict[str, Any] = {}
         for place, name in enumerate(value.__fields__):

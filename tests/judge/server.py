@@ -1,13 +1,13 @@
-"""A long-lived process with one Spark session, so that a query costs a second and not a start of Spark.
+"""A long-lived process with one Spark session, so that a query takes a second and does not have to start Spark.
 
-Run by the interpreter of the Spark version that is wanted. Each line on stdin is a request,
-``{"id", "verb", "args"}``; each line on what was stdout is an answer, ``{"id", "result"}`` or
-``{"id", "error"}``, in the order in which they are done: requests run at the same time, each in a session of
-its own. Whatever Spark, the JVM or a library prints goes to stderr instead.
+The interpreter of the wanted Spark version runs this file. Each line on stdin is a request: ``{"id", "verb", "args"}``.
+Each line on the original stdout is an answer: ``{"id", "result"}`` or ``{"id", "error"}``. Requests run at the same
+time, each in its own session, so the answers can be in another order. Everything that Spark, the JVM or a library
+prints is redirected to stderr.
 
-It ends when stdin does, so it cannot outlive the process that started it; the JVM watches a pipe of its own
-in the same way. The arguments are a folder for what Spark leaves lying about, one on Spark's class path, for
-what is compiled here, and ``delta`` for a session with Delta.
+The process ends when stdin ends, so it cannot outlive its parent. The JVM watches its own pipe in the same way. The
+arguments are a folder for Spark's temporary files, a folder on Spark's class path for compiled classes, and ``delta``
+for a session with Delta.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _PARTITIONS = (
     "spark.sql.sources.parallelPartitionDiscovery.parallelism",
     "spark.databricks.delta.snapshotPartitions",
 )
-"""Of Delta's jobs, which have hundreds for tables of any size."""
+"""Settings for the partitions of Delta's jobs, which by default have hundreds even for small tables."""
 _OPENED = (
     *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util"),
     *("java.util.concurrent", "java.util.concurrent.atomic", "sun.nio.ch", "sun.nio.cs", "sun.security.action"),
     "sun.util.calendar",
 )
-"""Packages of java.base that Spark reaches into; before 3.3 it does not ask Java 17 for them itself."""
+"""Packages of java.base that Spark accesses by reflection. Before 3.3, Spark does not open them in Java 17 itself."""
 _LOADING = threading.Lock()
 
 
 def main() -> None:
-    """Serves requests until stdin ends."""
+    """Serve requests until stdin ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     verbs = _verbs(*sys.argv[1:])
@@ -60,7 +60,7 @@ def main() -> None:
     pool = ThreadPoolExecutor(_AT_ONCE)
     for line in sys.stdin:
         pool.submit(serve, json.loads(line))
-    # Whoever asked is gone: nobody waits for what still runs.
+    # The parent process is gone, so nobody waits for the requests that still run.
     os._exit(0)
 
 
@@ -86,7 +86,7 @@ def _verbs(scratch: str, classes: str, delta: str = "") -> dict[str, Callable[..
         runs.repartition(spark, queries.Query(conf=conf, **query), **order)
 
     def compiled(source: str) -> None:
-        # Spark's shell brings the compiler along.
+        # The compiler is part of Spark's shell.
         words = ["-usejavacp", "-d", classes, str(here / source)]
         args = spark.sparkContext._gateway.new_array(spark._jvm.java.lang.String, len(words))
         for place, word in enumerate(words):
@@ -113,9 +113,9 @@ def _verbs(scratch: str, classes: str, delta: str = "") -> dict[str, Callable[..
 
 
 def _load(folder: Path) -> str:
-    """Loads a folder as a package by its place: its name.
+    """Load a folder as a package by its path, and return its name.
 
-    Putting it or a parent on sys.path would let our modules stand before packages of the same names.
+    With the folder or its parent on sys.path, our modules would hide packages with the same names.
     """
     with _LOADING:
         if folder.name not in sys.modules:
@@ -136,18 +136,18 @@ def _session(scratch: str, classes: str, delta: bool) -> Any:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
         "spark.driver.extraClassPath": classes,
-        # Small queries that live for a second gain nothing from the optimising compiler. Without it the JVM reserves
-        # so little for code that after some minutes it throws away what it will need again.
+        # Queries that run for a second gain nothing from the optimising compiler. Without this compiler, the JVM
+        # reserves a small code cache, and discards code after some minutes that it needs again.
         "spark.driver.extraJavaOptions": " ".join(
             ("-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC", *opens)
         ),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": scratch + "/warehouse",
         "spark.local.dir": scratch + "/local",
-        # The first store that is loaded sets this for all; see runs.run for what it finds to do.
+        # The first loaded store sets this interval for all stores. runs.run decides what maintenance does.
         "spark.sql.streaming.stateStore.maintenanceInterval": "200ms",
-        # From 4.2 on a store that lags behind is snapshotted at a commit, by the settings of whichever query
-        # came first: layouts would depend on what ran before.
+        # From 4.2 on, a commit writes a snapshot of a store that lags behind, by the settings of the first query.
+        # Layouts would then depend on earlier queries.
         "spark.sql.streaming.stateStore.coordinatorReportSnapshotUploadLag": "false",
         "spark.sql.streaming.stateStore.forceSnapshotUploadOnLag": "false",
     }

@@ -1,4 +1,4 @@
-"""Where the judge's queries get their events from, besides what Spark itself has."""
+"""Sources of events for the judge's queries, in addition to those of Spark."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from pathlib import Path
 
 
 def event_files(sources: str) -> list[Path]:
-    """The files that a glob of the judge's (``folder/{one,two}``) means, in the order in which they came."""
+    """Return the files that match a glob of the judge (``folder/{one,two}``), in the order of their creation."""
     folder, names = sources[:-1].split("{")
     found = [file for name in names.split(",") for file in Path(folder, name).glob("*.json")]
     return sorted(found, key=lambda file: file.name)
 
 
 def in_partitions() -> type:
-    """A data source whose offsets are of Kafka's form: how many files were read of each of a topic's two partitions.
+    """Return a data source with offsets like Kafka's: the number of files read from each partition of a topic.
 
-    A batch takes all that are there. From 4.0 on.
+    A batch reads all new files. From 4.0 on.
     """
     import json
     from collections.abc import Iterator

@@ -1,8 +1,8 @@
-"""The tests' side of the judge: verbs that make real Spark write, restart, refuse and show.
+"""The tests' interface to the judge: methods that make real Spark write, restart, refuse and show checkpoints.
 
-"Fresh" means a process that has never seen the checkpoint nor the one it is a copy of. Everything lies below
-the folder that the judge is given; a checkpoint's events are files in folders that are never moved nor
-changed, because a restarted query asks its source for the last batch again.
+A *fresh* process has never seen the checkpoint, nor the checkpoint from which it was copied. All files are below the
+judge's folder. The events of a checkpoint are files that are never moved or changed, because a restarted query reads
+its last batch again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FIRST_MTIME = 1_700_000_000
 
 @dataclass
 class Checkpoint:
-    """A checkpoint that Spark wrote, and what it takes to go on with it."""
+    """A checkpoint that Spark wrote, and the facts that a restart needs."""
 
     query: Query
     path: Path
@@ -45,22 +45,22 @@ class Checkpoint:
 
     @property
     def expected(self) -> Model:
-        """The model that has followed this checkpoint, for operators that have one."""
+        """Return the model of this checkpoint. Raise ``JudgeError`` if the operator has none."""
         if self.model is None:
             raise JudgeError(f"no model of {self.query.operator}")
-        # A batch in the log that no run has begun: ttlsnap has planned it, without data.
+        # The model has no pending batch, so the uncommitted batch is the one that ttlsnap planned, without data.
         if not self.model.is_pending and has_begun(self.path):
             self.model.plan_empty()
         return self.model
 
 
 def told(query: Query, batches: list[Batch]) -> list[Batch]:
-    """What a query's sink tells of these batches: one in memory holds the last one alone."""
+    """Return the batches that a query's sink shows. The memory sink shows only the last one."""
     return batches[-1:] if query.sink == "memory" else batches
 
 
 class Judge:
-    """Real Spark in several versions; use as a context manager, or ``close`` it. It may run as another ``user``."""
+    """Real Spark in several versions, optionally as another ``user``. Use it as a context manager, or ``close`` it."""
 
     def __init__(self, folder: Path, user: User | None = None) -> None:
         self._folder, self._user = folder, user
@@ -82,12 +82,10 @@ class Judge:
         self.close()
 
     def close(self) -> None:
-        """Ends every server."""
+        """End every server."""
         for server in self._servers:
             server.close()
         self._servers = []
-
-    # Verbs.
 
     def write(
         self,
@@ -98,17 +96,16 @@ class Judge:
         uncommitted: Events | None = None,
         path: Path | None = None,
     ) -> Checkpoint:
-        """A new checkpoint after these batches, laid out as asked; ``uncommitted`` begins one more batch.
+        """Write a checkpoint with these batches in this layout. ``uncommitted`` is one more batch, without a commit.
 
-        Each batch's output is compared with the model's, and the layout with the disk, so that a test starts
-        from what it asked for or not at all.
+        Raise ``JudgeError`` if the output differs from the model's, or if the files on disk have another layout.
         """
         asked = (query, batches, layout, version, uncommitted, path)
         for _ in range(2):
             try:
                 return self._write(*asked)
             except SparkFailed as failure:
-                # Seen with 3.2, rarely: maintenance never comes to a query that began beside others.
+                # In 3.2, maintenance sometimes ignores a query that started together with others.
                 if "maintenance wrote no snapshot" not in str(failure) or version >= "3.4":
                     raise
                 if path is not None:
@@ -140,7 +137,7 @@ class Judge:
             "snapshots": [(batches[:half], True), (batches[half:], True)],
         }
         if query.operator in ENDLESS:
-            parts["both"] = parts["deltas"]  # Spark itself writes a snapshot of the version that has new variables
+            parts["both"] = parts["deltas"]  # Spark itself writes a snapshot when variables are new
         for part, snapshot in parts[layout]:
             self._follow(made, part, snapshot=snapshot)
         if uncommitted is not None:
@@ -158,30 +155,30 @@ class Judge:
         snapshot: bool = False,
         trigger: str = "",
     ) -> list[Batch]:
-        """Goes on with a checkpoint: what the sink got, batch by batch.
+        """Restart a query on its checkpoint. Return the batches that the sink got.
 
-        In the process that ran it last if that has the right version, or in a ``fresh`` one; with ``snapshot`` Spark
-        writes snapshots all the while, and the query ends when there is one of the last batch. By the trigger
-        AvailableNow, or ``once``.
+        The query runs in the process that ran it last if the version fits, or in a ``fresh`` process. With
+        ``snapshot``, Spark writes snapshots, and the query ends when the last batch has one. ``trigger`` is
+        AvailableNow by default, or ``once``.
         """
         return self._run(checkpoint, batches, version=version, fresh=fresh, snapshot=snapshot, trigger=trigger)
 
     def start(self, checkpoint: Checkpoint, batches: Sequence[Events], trigger: str = "0 seconds") -> list[Batch]:
-        """Goes on with a checkpoint, and stays up: what the sink got, once these batches are done."""
+        """Restart a query that keeps running. Return the batches that the sink got, once these batches are done."""
         return self._run(checkpoint, batches, trigger=trigger, verb="start")
 
     def feed(self, checkpoint: Checkpoint, events: Events) -> None:
-        """Gives more events to the query that stays up."""
+        """Give more events to the running query."""
         self._put_events(checkpoint, [events], checkpoint.sources[-1])
         if checkpoint.query.source == "delta":
             self._where_up(checkpoint).ask("append", sources=self._glob(checkpoint), table=self._table(checkpoint))
 
     def last_words(self, checkpoint: Checkpoint) -> str:
-        """What the query that stayed up ends with; an error if it goes on."""
+        """Return the error that ends the running query. Raise an error if the query continues."""
         return str(self._where_up(checkpoint).ask("last_words", checkpoint=str(checkpoint.path)))
 
     def stop(self, checkpoint: Checkpoint, *, when_done: bool = False) -> list[Batch]:
-        """Stops the query that stays up, at once or when it has read all there is: what the sink got all the while."""
+        """Stop the running query, at once or when it has read all events. Return all batches that the sink got."""
         done = self._where_up(checkpoint).ask("stop", checkpoint=str(checkpoint.path), when_done=when_done)
         return [Batch(each["batch"], canonical(each["rows"])) for each in done]
 
@@ -201,7 +198,7 @@ class Judge:
         version: str | None = None,
         fresh: bool = False,
     ) -> str:
-        """What Spark says when it will not go on; an error if it does go on."""
+        """Return Spark's error when it refuses to restart a query. Raise ``JudgeError`` if it does restart."""
         try:
             done = self._run(checkpoint, batches, version=version, fresh=fresh)
         except SparkFailed as failure:
@@ -209,14 +206,14 @@ class Judge:
         raise JudgeError(f"Spark went on with {checkpoint.path}: {done}")
 
     def repartition(self, checkpoint: Checkpoint, partitions: int) -> None:
-        """Spark's offline repartition, which adds a batch to the checkpoint."""
+        """Repartition the state by Spark's offline repartitioning, which adds a batch to the checkpoint."""
         server = self._server(checkpoint.version, checkpoint.query, checkpoint.ran_on)
         checkpoint.ran_on.add(server.number)
         query = asdict(checkpoint.query)
         server.ask("repartition", query=query, checkpoint=str(checkpoint.path), partitions=partitions)
 
     def state(self, checkpoint: Checkpoint, version: str = NEWEST, batch: int | None = None) -> list[Entry]:
-        """The state's entries after the last committed batch (or an older one), by Spark's reader; sorted."""
+        """Return the entries after the last committed batch, or after ``batch``, sorted. Spark's reader reads them."""
         server = self._server(version, checkpoint.query)
         found = server.ask(
             "state",
@@ -229,7 +226,7 @@ class Judge:
         )
 
     def copy(self, checkpoint: Checkpoint, path: Path | None = None) -> Checkpoint:
-        """The same checkpoint once more, sink and model too: both can go on, each its own way."""
+        """Copy a checkpoint with its sink and its model. Queries can restart on both, independently."""
         name = self._name()
         made = self.at(checkpoint, path or self._folder / "checkpoints" / name)
         shutil.copytree(checkpoint.path, made.path)
@@ -239,11 +236,11 @@ class Judge:
         return made
 
     def events(self, checkpoint: Checkpoint) -> Path:
-        """The folder of the events that were put there first."""
+        """Return the folder of the checkpoint's first events."""
         return self._events / checkpoint.sources[0]
 
     def lay_out(self, checkpoint: Checkpoint, layout: str) -> None:
-        """Make a checkpoint written with ``snapshots`` what it had been if maintenance had run less often."""
+        """Reduce the layout ``snapshots`` of a checkpoint to another one, as if maintenance had run less often."""
         for folder in store_folders(checkpoint.path):
             snapshots = sorted(snapshots_in(folder).items())
             kept = {"snapshot": len(snapshots), "both": 1, "deltas": 0}[layout]
@@ -252,16 +249,16 @@ class Judge:
         _expect_layout(checkpoint, layout)
 
     def at(self, checkpoint: Checkpoint, path: Path) -> Checkpoint:
-        """The same query on a checkpoint that something else has put (or will put) at ``path``."""
+        """Return the same query on another checkpoint, which the caller puts at ``path``."""
         made = copy.deepcopy(checkpoint)
         made.path = path
         return made
 
     def adopt(self, checkpoint: Path, query: Query, version: str = NEWEST) -> Checkpoint:
-        """A copy of a checkpoint from elsewhere (a sample) that can go on here: its sources are empty files.
+        """Copy a foreign checkpoint, such as a sample, so that a query can restart on the copy.
 
-        Its source log is made to name those. The batches in it were committed and are not read again; a batch
-        that was not will find no rows.
+        The copy's source log names new, empty files. The query does not read committed batches again. An uncommitted
+        batch has no rows.
         """
         name = self._name()
         made = Checkpoint(query, self._folder / "checkpoints" / name, self._folder / "out" / name, version, None)
@@ -283,11 +280,9 @@ class Judge:
         return made
 
     def together(self, *stories: Callable[[], T]) -> list[T]:
-        """Runs stories at the same time (a query mostly waits); their results in order."""
+        """Run stories at the same time, because a query mostly waits. Return their results in order."""
         with ThreadPoolExecutor(max_workers=max(1, len(stories))) as pool:
             return [told.result() for told in [pool.submit(story) for story in stories]]
-
-    # How.
 
     def _follow(self, made: Checkpoint, batches: Sequence[Events], snapshot: bool = False, crash: bool = False) -> None:
         got = self._run(made, batches, snapshot=snapshot, crash=crash)
@@ -330,20 +325,20 @@ class Judge:
         return [Batch(each["batch"], canonical(each["rows"])) for each in done]
 
     def _compile(self, source: str, server: Server) -> None:
-        """Once for all servers of a version."""
+        """Compile a source file once for all servers of a version."""
         with self._lock:
             if (source, server.version) not in self._compiled:
                 server.ask("compile", source=source)
                 self._compiled.add((source, server.version))
 
     def _put_events(self, checkpoint: Checkpoint, batches: Sequence[Events], name: str | None = None) -> None:
-        # A folder for each run: copies of a checkpoint share the files of the past, not those of the future.
+        # Each run has its own folder, so that copies of a checkpoint share their past events but not the later ones.
         more = name is not None
         name = name or self._name()
         folder = self._events / name
         folder.mkdir(parents=True, exist_ok=more)
         for events in batches:
-            # A query that is up finds it whole, and with its time: the source takes files by those.
+            # A running query must find the complete file with its final time, because the source sorts files by time.
             path = folder / f"{checkpoint.files:05d}.json"
             begun = path.with_name(f".{path.name}")
             begun.write_text("".join(json.dumps(asdict(event)) + "\n" for event in events))
@@ -360,7 +355,7 @@ class Judge:
 
     def _server(self, version: str, query: Query, ran_on: set[int] | None = None, fresh: bool = False) -> Server:
         delta = "delta" in (query.source, query.sink)
-        # All queries in a process of 4.0 have the zips of its first one's checkpoint format.
+        # In 4.0, all queries of a process write zips in the checkpoint format of its first query.
         kind = (version, query.checkpoint_format if version == "4.0" else 1, delta)
         with self._lock:
             able = [server for server in self._servers if self._kinds[server.number] == kind]

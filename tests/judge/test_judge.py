@@ -1,4 +1,4 @@
-"""The judge judged: the model says what Spark does, and what is asked for is what lies on disk."""
+"""The judge is right: the model agrees with Spark, and checkpoints have the layout that the test asked for."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .spark import Judge
 T = 1_700_006_400  # a full hour
 H = 3600
 
-# Null and non-ASCII keys, a null moment, repeats within and across batches, events that come late, just in
-# time and out of order, windows and limits that end exactly at a watermark, and a jump over everything.
+# These events have null and non-ASCII keys, a null time, and repeats within and across batches. Some are late, just in
+# time, or out of order. Some windows end exactly at a watermark, and one event jumps far ahead.
 BATCHES = [
     [Event("a", T, 1), Event("b", T + 60, 2), Event(None, T + 5, 3), Event("a", T, 4), Event("n", None, 5)],
     [Event("a", T + 3 * H, 5), Event("c", T + H, 6), Event("é", T + 2 * H, 7)],
@@ -51,14 +51,14 @@ MORE = [
 LAYOUTS = ("deltas", "snapshot", "both")
 
 
-# ``write`` compares with the model, too: here are those that no story of a compaction writes.
+# ``write`` also compares with the model. These are the operators that no test of a compaction writes.
 SELDOM = ("agg_update_watermark", "dedup_key", "dedup_within")
 
 
 @pytest.mark.parametrize(
     "operator", [name for name in MODELLED if name not in ("visits", *ENDLESS)] if FULL else SELDOM
 )
-def test_spark_emits_and_holds_what_the_model_says(judge: Judge, operator: str) -> None:
+def test_spark_agrees_with_the_model_on_output_and_state(judge: Judge, operator: str) -> None:
     layout = LAYOUTS[MODELLED.index(operator) % len(LAYOUTS)]
     checkpoint = judge.write(Query(operator), BATCHES, layout=layout)
     assert judge.state(checkpoint) == checkpoint.expected.state() != []
@@ -78,7 +78,7 @@ WITHOUT_A_MODEL = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_layout_is_what_the_disk_shows(judge: Judge, layout: str) -> None:
+def test_write_produces_the_requested_layout(judge: Judge, layout: str) -> None:
     checkpoint = judge.write(Query(partitions=3), BATCHES, layout=layout)
     names = {path.name for folder in store_folders(checkpoint.path) for path in folder.iterdir()}
     assert ("3.snapshot" in names) == (layout == "snapshot")
@@ -95,7 +95,7 @@ def _checkpoint_of_names(folder: Path, *names: str) -> Path:
     return folder
 
 
-def test_layouts_are_told_from_names(tmp_path: Path) -> None:
+def test_the_layout_follows_from_file_names(tmp_path: Path) -> None:
     two = ("commits/0", "commits/1", "commits/.1.crc")
     mixed = _checkpoint_of_names(
         tmp_path / "mixed", *two, "state/0/0/1.delta", "state/0/0/2.delta", "state/0/1/2.snapshot"
@@ -112,8 +112,8 @@ def test_layouts_are_told_from_names(tmp_path: Path) -> None:
         layout_of(_checkpoint_of_names(tmp_path / "empty", "metadata"))
 
 
-def test_a_dropped_entry_is_as_if_it_had_never_been(judge: Judge) -> None:
-    # Real Spark on a state without the entry: the same events, but for those of the dropped keys.
+def test_a_dropped_entry_behaves_as_if_it_had_never_existed(judge: Judge) -> None:
+    # Real Spark gets the same events, without those of the dropped keys.
     dropped = expired("value.max", T + 2 * H)
     model = Model(Query())
     model.run(BATCHES)
@@ -125,7 +125,7 @@ def test_a_dropped_entry_is_as_if_it_had_never_been(judge: Judge) -> None:
     assert judge.restart(checkpoint, MORE) == model.run(MORE)
 
 
-def test_a_state_that_still_has_its_entries_is_not_taken_for_a_compacted_one(judge: Judge) -> None:
+def test_a_state_with_all_its_entries_differs_from_the_compacted_model(judge: Judge) -> None:
     checkpoint = judge.write(Query(), BATCHES)
     assert checkpoint.expected.drop(expired("value.max", T + 9 * H)) > 0
     assert judge.state(checkpoint) != checkpoint.expected.state()
@@ -175,7 +175,7 @@ def test_operators_without_a_model_run_too(judge: Judge) -> None:
         _ = checkpoint.expected
 
 
-def test_what_spark_refuses_is_told_and_going_on_is_no_refusal(judge: Judge) -> None:
+def test_refusal_returns_sparks_error_and_fails_if_spark_restarts(judge: Judge) -> None:
     checkpoint = judge.write(Query(), BATCHES[:1])
     with pytest.raises(JudgeError, match="Spark went on"):
         judge.refusal(checkpoint, BATCHES[1:])
@@ -187,7 +187,7 @@ def test_what_spark_refuses_is_told_and_going_on_is_no_refusal(judge: Judge) -> 
         judge.restart(replace(checkpoint, query=Query("agg_append")), MORE)
 
 
-def test_spark_and_a_wrong_model_are_told_apart(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_fails_if_spark_and_the_model_differ(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     def forgetful(model: Model, batches: object, crash: bool = False) -> list[object]:
         return []
 
@@ -196,7 +196,7 @@ def test_spark_and_a_wrong_model_are_told_apart(judge: Judge, monkeypatch: pytes
         judge.write(Query(), BATCHES[:1])
 
 
-def test_a_version_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_spark_version_that_is_not_installed_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TTLSNAP_VENVS", str(tmp_path))
     with pytest.raises(JudgeError, match="`make venvs`"):
         interpreter("3.5")

@@ -1,4 +1,4 @@
-"""The sample checkpoints are what their README says, tiny, and Spark goes on with them."""
+"""The sample checkpoints match their README, are small, and Spark restarts queries on them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def test_the_readme_names_every_sample() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_sample_is_tiny_and_does_not_say_where_it_was_made(name: str) -> None:
+def test_a_sample_is_small_and_names_no_private_path(name: str) -> None:
     files = [path for path in (SAMPLES / name).rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 60_000
     places = {place for path in files for place in re.findall(rb"file:/+([^/\"]+/[^/\"]+)", path.read_bytes())}
     assert places <= {b"tmp/ttlsnap-samples"}
 
 
-def test_oddities_that_the_names_of_files_show() -> None:
+def test_file_names_show_the_special_features_of_samples() -> None:
     assert layout_of(SAMPLES / "agg-deltas-lz4-4.2") == "deltas"
     assert layout_of(SAMPLES / "agg-snapshot-zstd-4.1") == "snapshot"
     assert layout_of(SAMPLES / "lzf-both-4.2") == "both"
@@ -53,7 +53,7 @@ def test_oddities_that_the_names_of_files_show() -> None:
     assert all((folder / f"{batch + 2}.delta").exists() for folder in store_folders(uncommitted))
 
 
-def test_the_demo_has_something_to_drop_by_either_clock(judge: Judge) -> None:
+def test_the_demo_drops_some_entries_by_either_clock(judge: Judge) -> None:
     sample = judge.adopt(SAMPLES / "agg-deltas-lz4-4.2", Query("agg_update_watermark"))
     offsets = (sample.path / "offsets" / str(last_batch(sample.path))).read_text()
     found = judge.state(sample)
@@ -72,20 +72,20 @@ def test_the_demo_has_something_to_drop_by_either_clock(judge: Judge) -> None:
         ("agg-format1-3.5", Query()),
         ("no-schema-3.0", Query()),
         ("rocksdb-3.2", Query(provider="rocksdb")),
-        # Spark's own state reader fails on this one: it looks for the number of partitions that is not there.
+        # Spark's own state reader fails on this sample, because the sample does not contain the number of partitions.
         ("offsets-v2-4.2", Query()),
     ],
 )
-def test_spark_goes_on_with_a_sample(judge: Judge, name: str, query: Query) -> None:
+def test_spark_resumes_from_a_sample(judge: Judge, name: str, query: Query) -> None:
     sample = judge.adopt(SAMPLES / name, query)
     batch = last_batch(sample.path) + 1
-    moment = 4_000_000_000  # behind any watermark that a sample can have
+    moment = 4_000_000_000  # later than the watermark of every sample
     first, *rest = judge.restart(sample, [[Event("new", moment, 5), Event("new", moment, 6)]])
     assert first == Batch(batch, canonical([{"key": "new", "last_seen": stamp(moment), "n": 2, "total": 11}]))
     assert [later.rows for later in rest] in ([], [()])
 
 
-def test_samples_have_entries_and_the_keys_that_are_hard(judge: Judge) -> None:
+def test_samples_have_entries_and_difficult_keys(judge: Judge) -> None:
     for name, operator in [
         ("agg-rowchecksum-deletes-4.2", "agg_append"),
         ("dedup-watermark-4.2", "dedup"),

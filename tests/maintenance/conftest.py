@@ -1,4 +1,4 @@
-"""A night has a target in an object store."""
+"""Fixtures for targets in object stores."""
 
 from ..objects.conftest import bucket, proxy, servers, store, store_of
 

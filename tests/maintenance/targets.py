@@ -1,4 +1,4 @@
-"""Targets in every condition that a night may find them in, made from the sample checkpoints."""
+"""Targets in every condition that ``maintain`` may find, made from the sample checkpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..samples import sample
 _CUT_OFF = """
 import os, sys
 from ttlsnap.cli.app import run
-from ttlsnap.filesystem import LocalDirectory
+from ttlsnap.storage.local import LocalDirectory
 
 rename, moves = LocalDirectory.rename, []
 
@@ -28,26 +28,26 @@ run(["compact", *sys.argv[1:], "--engine", "local", "--stopped"])
 
 
 def fresh(folder: Path, name: str, source: str = "agg-deltas-lz4-4.2") -> Path:
-    """A checkpoint of which some is to go."""
+    """Return a copy of a sample, which has expired entries."""
     folder.mkdir(exist_ok=True)
     return sample(source, folder).rename(folder / name)
 
 
 def fenced(folder: Path, name: str) -> Path:
-    """One whose compaction was killed while it put its second file in place."""
+    """Return a target whose compaction was killed while it moved its second file into place."""
     target = fresh(folder, name)
     cut_off(target, "7d", "value.max")
     return target
 
 
 def cut_off(target: Path, ttl: str, timestamp: str, *more: str) -> None:
-    """Kill a compaction of ``target`` while it puts its second file in place."""
+    """Kill a compaction of ``target`` while it moves its second file into place."""
     words = [str(target), "--ttl", ttl, "--timestamp", timestamp, *more]
     assert subprocess.run([sys.executable, "-c", _CUT_OFF, *words], check=False).returncode == 9
 
 
 def damaged(folder: Path, name: str) -> Path:
-    """One that lost half of a state file."""
+    """Return a target with a truncated state file."""
     target = fresh(folder, name)
     state = sorted((target / "state/0/0").glob("*.delta"))[-1]
     state.write_bytes(state.read_bytes()[: state.stat().st_size // 2])
@@ -55,7 +55,7 @@ def damaged(folder: Path, name: str) -> Path:
 
 
 def unknown(folder: Path, name: str) -> Path:
-    """One of a provider that nobody knows."""
+    """Return a target with an unknown state store provider."""
     target = fresh(folder, name)
     for checksum in (target / "offsets").glob(".*.crc"):
         checksum.unlink()

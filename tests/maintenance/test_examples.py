@@ -1,4 +1,4 @@
-"""The examples of where it runs: the tools that they are for take them, and the commands in them exist."""
+"""The examples for schedulers are valid for their tools, and the commands in them exist."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ttlsnap.maintenance.policy import read_policy
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES, AIRFLOW = ROOT / "examples", ROOT / ".venvs/airflow"
-# What Airflow makes of a file, and which command lines of ours it would run.
+# Airflow loads the file, and prints the ttlsnap command lines that it would run.
 PARSED = """
 import json, shlex, sys
 from airflow.dag_processing.dagbag import DagBag
@@ -37,29 +37,29 @@ CRON, KUBERNETES, SYSTEMD = (EXAMPLES / name for name in ("cron/ttlsnap", "kuber
 
 
 def require_known(words: list[str]) -> None:
-    """Parse a command line of ours, without running it."""
+    """Parse a command line of ttlsnap without running it."""
     command = typer.main.get_command(app).commands[words[0]]  # type: ignore[attr-defined]
     command.make_context(words[0], list(words[1:]))
 
 
-def test_the_policy_is_one() -> None:
+def test_the_example_policy_is_valid() -> None:
     assert len(read_policy(str(EXAMPLES / "policy.toml")).targets) == 2
 
 
-def test_cron() -> None:
+def test_the_cron_entry_runs_a_known_command() -> None:
     (line,) = [line for line in CRON.read_text().splitlines() if re.match(r"[0-9*]", line)]
     found = re.fullmatch(r"((?:[0-9*/,-]+\s+){5})([a-z]+)\s+(ttlsnap [^>%]+)(?:> \S+)?", line)
     assert found is not None
     require_known(shlex.split(found[3])[1:])
 
 
-def test_systemd(tmp_path: Path) -> None:
+def test_the_systemd_units_are_valid(tmp_path: Path) -> None:
     service = (SYSTEMD / "ttlsnap.service").read_text()
     (command,) = re.findall(r"^ExecStart=(.*)", service, re.MULTILINE)
     require_known(shlex.split(command)[1:])
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd is not on this machine")
-    # It is verified as on a machine where ttlsnap and the user are there.
+    # systemd-analyze needs a program and a user that exist on this machine.
     service = service.replace("/opt/ttlsnap/bin/ttlsnap", sys.executable).replace("User=spark", "User=root")
     (tmp_path / "ttlsnap.service").write_text(service)
     shutil.copy(SYSTEMD / "ttlsnap.timer", tmp_path)
@@ -68,7 +68,7 @@ def test_systemd(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_kubernetes() -> None:
+def test_the_kubernetes_cron_job_is_valid() -> None:
     text = (KUBERNETES / "cronjob.yaml").read_text()
     document = yaml.safe_load(text)
     kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
@@ -79,13 +79,13 @@ def test_kubernetes() -> None:
     }
 
 
-def test_the_dockerfile() -> None:
+def test_the_dockerfile_passes_hadolint() -> None:
     hadolint = Path(sys.executable).with_name("hadolint")
     done = subprocess.run([hadolint, KUBERNETES / "Dockerfile"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_github_actions(tmp_path: Path) -> None:
+def test_the_github_workflow_is_valid(tmp_path: Path) -> None:
     workflow = EXAMPLES / "github-action/maintain.yml"
     words = ["-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(workflow)]
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
@@ -96,8 +96,8 @@ def test_github_actions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["ttlsnap_dag", "ttlsnap_spark_dag"])
-def test_airflow(name: str, tmp_path: Path) -> None:
-    """The Airflow that is on PyPI takes the DAG, in an environment of its own that ``make venvs`` makes."""
+def test_airflow_loads_the_dags(name: str, tmp_path: Path) -> None:
+    # Airflow has its own environment, which ``make venvs`` creates.
     python = AIRFLOW / "bin/python"
     if not python.exists():
         pytest.skip("there is no environment for Airflow: make venvs")

@@ -1,4 +1,4 @@
-"""Real Spark goes on with what ``maintain`` has left, and between its runs."""
+"""Real Spark restarts queries after and between the runs of ``maintain``."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from ttlsnap.cli.app import run
-from ttlsnap.incremental import CURSOR
+from ttlsnap.compaction.incremental import CURSOR
 
 from ..compaction.stories import BATCHES, FIELDS, H, limit_of, unwanted
 from ..judge.queries import Event, Query, stamp
 from ..judge.spark import Checkpoint, Events, Judge
 
 PARTITIONS = 4
-T = 1_700_006_400  # as of those stories
-# Some that had expired are renewed before their turn comes, some after they went.
+T = 1_700_006_400  # the same time as in the stories
+# Some expired keys get new events before their partition is visited, others after they were dropped.
 MORE: list[Events] = [
     [Event(f"k{i}", T + 4 * H + i, 100) for i in range(0, 24, 3)],
     [Event("new", T + 5 * H, 2)],
@@ -28,7 +28,7 @@ MORE: list[Events] = [
 
 
 def maintain(checkpoint: Checkpoint, folder: Path, capsys: pytest.CaptureFixture[str], more: str = "") -> Any:
-    """As ``drop_expired`` of the compactions' stories, by a policy."""
+    """Drop expired entries by a policy, like ``drop_expired`` of the stories. Return the result of the target."""
     query = checkpoint.query
     policy = folder / "policy.toml"
     policy.write_text(
@@ -50,10 +50,9 @@ now = "{stamp(limit_of(query) + 2 * H)}"
 
 
 @pytest.mark.parametrize("provider", ["hdfs", "rocksdb"])
-def test_a_query_that_runs_between_the_runs_finds_what_was_not_visited_yet(
+def test_incremental_runs_drop_expired_entries_of_the_visited_partition_only(
     judge: Judge, tmp_path: Path, capsys: pytest.CaptureFixture[str], provider: str
 ) -> None:
-    """Each run drops what has expired in the partitions whose turn it is, and nothing else."""
     query = Query("agg_update", provider=provider, changelog=provider == "rocksdb", partitions=PARTITIONS)
     checkpoint = judge.write(query, BATCHES)
     model, is_expired, left = checkpoint.expected, unwanted(query), PARTITIONS

@@ -1,4 +1,4 @@
-"""Incremental cleanup: every partition has its turn before one has another, and each run's result stands by itself."""
+"""Incremental cleanup visits every partition once before it visits any again, and each run's result is complete."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ttlsnap.compaction import compact
+from ttlsnap import compact
+from ttlsnap.compaction.incremental import CURSOR, Incremental, Turns
+from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.errors import CorruptionError, TtlsnapError, UsageError
-from ttlsnap.incremental import CURSOR, Incremental, Turns
-from ttlsnap.operators import Selection
-from ttlsnap.recovery import rollback
-from ttlsnap.report import CompactionReport
+from ttlsnap.operators.registry import Selection
+from ttlsnap.publishing.rollback import rollback
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 from ..samples import bytes_of, sample
@@ -37,7 +37,7 @@ def partitions(target: Path) -> int:
 
 
 @pytest.mark.parametrize("limits", [Incremental(1), Incremental(max_entries=1), Incremental(max_seconds=1e-9)])
-def test_runs_visit_all_and_come_to_the_same_as_one(tmp_path: Path, limits: Incremental) -> None:
+def test_incremental_runs_together_equal_one_full_run(tmp_path: Path, limits: Incremental) -> None:
     whole, target = fresh(tmp_path, "whole"), fresh(tmp_path, "parts")
     dropped = compact(str(whole), [FACTORY], stopped=True, max_drop=1.0).totals.dropped
     count, found = partitions(target), 0
@@ -52,10 +52,10 @@ def test_runs_visit_all_and_come_to_the_same_as_one(tmp_path: Path, limits: Incr
     assert sorted(left, reverse=True) == left and len(set(left)) == len(left)
     assert found == dropped > 0
     assert bytes_of(target / "state") == bytes_of(whole / "state")
-    assert run(target, limits).totals.dropped == 0  # and from the first on again
+    assert run(target, limits).totals.dropped == 0  # this run starts the next cycle
 
 
-def test_what_is_rolled_back_was_not_visited(tmp_path: Path) -> None:
+def test_a_rolled_back_run_does_not_count_as_a_visit(tmp_path: Path) -> None:
     target = fresh(tmp_path, "ck")
     before = bytes_of(target / "state")
     first = run(target, Incremental(1))
@@ -66,11 +66,11 @@ def test_what_is_rolled_back_was_not_visited(tmp_path: Path) -> None:
     assert bytes_of(target / "state") == before
 
 
-def test_what_is_rolled_back_later_was_not_visited_either(tmp_path: Path) -> None:
+def test_a_run_rolled_back_after_later_runs_does_not_count_as_a_visit(tmp_path: Path) -> None:
     target = fresh(tmp_path, "ck")
     count = partitions(target)
     first = run(target, Incremental(1))
-    # Runs that have nothing to drop, of all that were not visited yet.
+    # This run visits all other partitions, and has nothing to drop.
     keep = TtlTransformerFactory(StateTtlConfig(parse_duration("3650d")), "value.max")
     rest = compact(str(target), [keep], parts=[(Selection(), Incremental(count - 1))], stopped=True, max_drop=1.0)
     assert (rest.visited, rest.published) == ((count - 1, count, 0), False)
@@ -79,15 +79,15 @@ def test_what_is_rolled_back_later_was_not_visited_either(tmp_path: Path) -> Non
     assert (again.totals, again.visited) == (first.totals, (1, count, 0))
 
 
-def test_a_dry_run_moves_no_cursor(tmp_path: Path) -> None:
+def test_a_dry_run_does_not_move_the_cursor(tmp_path: Path) -> None:
     target = fresh(tmp_path, "ck")
     dry = run(target, Incremental(1), dry_run=True)
     assert not (target / CURSOR).exists()
     assert run(target, Incremental(1)).totals == dry.totals
 
 
-def test_a_run_that_failed_has_visited_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ttlsnap import compaction
+def test_a_failed_run_does_not_count_as_a_visit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ttlsnap.compaction import run as compaction
 
     target = fresh(tmp_path, "ck")
 
@@ -101,7 +101,7 @@ def test_a_run_that_failed_has_visited_nothing(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"visited": [[0, 1]]}', '{"visited": [[0, "default", 1, 7]]}', "{}"])
-def test_a_cursor_that_is_none_is_told(tmp_path: Path, text: str) -> None:
+def test_an_invalid_cursor_is_an_error_that_names_the_file(tmp_path: Path, text: str) -> None:
     target = fresh(tmp_path, "ck")
     run(target, Incremental(1))
     (target / CURSOR).write_text(text)
@@ -111,24 +111,24 @@ def test_a_cursor_that_is_none_is_told(tmp_path: Path, text: str) -> None:
     assert bytes_of(target) == before
 
 
-def test_of_several_parts_the_first_counts(tmp_path: Path) -> None:
+def test_the_first_part_that_matches_decides(tmp_path: Path) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     parts = [(Selection(operator=0), None), (Selection(), Incremental(1))]
     report = compact(str(target), [FACTORY], parts=parts, stopped=True, max_drop=1.0)
     assert report.visited == (0, 0, 0) and report.totals.entries == 480
 
 
-def test_no_limit_is_none(tmp_path: Path) -> None:
+def test_incremental_cleanup_needs_a_limit_and_allows_no_output(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="incremental cleanup needs"):
         Incremental()
-    with pytest.raises(UsageError, match="goes without an output"):
+    with pytest.raises(UsageError, match="cannot write to output"):
         run(fresh(tmp_path, "ck"), Incremental(1), output=str(tmp_path / "new"))
     assert json.dumps(run(fresh(tmp_path, "other"), Incremental(1)).to_json()["visited"])
 
 
 @dataclass(frozen=True)
 class _Task:
-    """As much of a task as says whose turn it is."""
+    """The part of a task that determines its turn."""
 
     operator: int
     partition: int
@@ -145,10 +145,10 @@ class _Task:
     st.lists(st.tuples(st.integers(1, 7), st.integers(0, 50)), min_size=1, max_size=60),
     st.integers(1, 4),
 )
-def test_nobody_has_a_second_turn_before_all_had_one(
+def test_no_partition_is_visited_again_before_all_were_visited(
     partitions: int, runs: list[tuple[int, int]], at_once: int
 ) -> None:
-    """However many entries each partition has, and whatever the limits of each run are."""
+    # This holds for every number of entries, and for all limits of the runs.
     tasks: Any = [_Task(0, partition) for partition in range(partitions)]
     turns: Counter[int] = Counter()
     visited: Any = {}
@@ -169,7 +169,7 @@ def test_nobody_has_a_second_turn_before_all_had_one(
         assert max(counts) - min(counts) <= 1
 
 
-def test_two_policies_leave_each_other_their_turns() -> None:
+def test_two_policies_do_not_affect_each_others_turns() -> None:
     visited: Any = {}
     seen = []
     for operator in (0, 1, 0, 1, 0):

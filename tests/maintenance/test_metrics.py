@@ -1,4 +1,4 @@
-"""Metrics: what Prometheus' own parsers read of them."""
+"""Prometheus' own parsers read the metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ttlsnap.cli.app import run
 from .targets import damaged, fresh
 
 
-def test_both_parsers_read_what_the_report_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_parsers_read_the_values_of_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / 'a "quoted" \\ folder\n'
     fresh(folder, "good")
     damaged(folder, "damaged")

@@ -1,4 +1,4 @@
-"""A night: twenty targets under one policy, killed half way, run again; then every query goes on, and is right."""
+"""One night: a policy for twenty targets is killed half way and run again. Then every query restarts correctly."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ WRITTEN = [
 ]
 TARGETS = 20
 KILLED_AFTER = 7
-# A lock in an object store is a lease, which here ends sooner.
+# The lease of an object store expires early, so that the second run need not wait.
 COMMAND = """
 import sys
-from ttlsnap import lease
+from ttlsnap.storage import lease
 from ttlsnap.cli.app import run
 lease.LEASE = 3.0
 sys.exit(run(sys.argv[1:]))
@@ -63,7 +63,7 @@ def write(judge: Judge, query: Query, version: str) -> Checkpoint:
 
 @dataclass
 class Night:
-    """The policy of a night, and what becomes of its targets."""
+    """The policy of one night, and its runs."""
 
     folder: Path
     policy: str = '[defaults]\nstopped = true\nexpired_to = "expired"\non_busy = "skip"\n'
@@ -80,7 +80,10 @@ class Night:
         self.add(path or checkpoint.path, "2h", FIELDS[query.operator], now, more)
 
     def run(self, kill_after: int | None = None) -> tuple[int, list[dict[str, Any]]]:
-        """The exit code, and what is told of each target; it is killed when so many have ended."""
+        """Carry out the policy. Return the exit code, and the log event of each target that ended.
+
+        Kill the run when ``kill_after`` targets have ended.
+        """
         policy = self.folder / "policy.toml"
         policy.write_text(self.policy)
         words = ["maintain", str(policy), "--engine", "local", "--parallelism", "2", "--log-format", "json"]
@@ -89,7 +92,7 @@ class Night:
         stdout, stderr = subprocess.DEVNULL, subprocess.PIPE
         with subprocess.Popen(command, stdout=stdout, stderr=stderr, start_new_session=True) as run:
             for line in run.stderr or ():
-                # Before it there may be a piece of what the JVM writes.
+                # Output of the JVM may precede the JSON in the same line.
                 found = re.search(rb'\{"time".*', line)
                 event = json.loads(found[0]) if found else {}
                 if event.get("event") == "target":
@@ -100,15 +103,17 @@ class Night:
         return run.returncode, told
 
     def archived(self) -> Counter[str]:
-        """How many entries of each run are in the archive."""
+        """Count the archived entries of each run."""
         paths = (self.folder / "expired").glob("*.parquet")
         return Counter(run for path in paths for run in pq.read_table(path)["run"].to_pylist())
 
 
-if FULL:  # some minutes
+if FULL:  # takes some minutes
 
     @pytest.mark.parametrize("store", ["minio"], indirect=True)
-    def test_a_night(judge: Judge, delta_server: Server, bucket: str, tmp_path: Path) -> None:
+    def test_a_killed_night_is_completed_by_the_next_run(
+        judge: Judge, delta_server: Server, bucket: str, tmp_path: Path
+    ) -> None:
         night = Night(tmp_path)
         written = judge.together(*(partial(write, judge, query, of) for query, of in WRITTEN))
         copies = [judge.copy(written[place]) for place in (0, 1)]
@@ -117,7 +122,7 @@ if FULL:  # some minutes
             settled(checkpoint.path)
         for checkpoint in written:
             night.add_query(checkpoint)
-        # One whose compaction was killed as it was publishing, one in an object store, and one whose query runs.
+        # Three special targets: one was killed while publishing, one is in an object store, one has a running query.
         night.add_query(copies[0])
         now = stamp(limit_of(copies[0].query) + 2 * H)
         cut_off(copies[0].path, "2h", "value.max", "--now", now, "--expired-to", str(tmp_path / "expired"))
@@ -146,7 +151,7 @@ if FULL:  # some minutes
         assert [bytes_of(target) for target in broken] == before
         assert digest(begun.path) == busy
         assert "\nttlsnap_run_exit_code 5\n" in (tmp_path / "metrics.prom").read_text()
-        # And a third time: there is nothing left to be done.
+        # A third run has nothing left to do.
         code, told = night.run()
         assert Counter(event["status"] for event in told) == {"nothing": 17, "failed": 1, "undecided": 1, "skipped": 1}
 
@@ -155,7 +160,7 @@ if FULL:  # some minutes
         dropped = 0
         for checkpoint in (*written, *copies):
             dropped += checkpoint.expected.drop(unwanted(checkpoint.query))
-        for some in (written, copies):  # Spark runs no query twice at a time
+        for some in (written, copies):  # Spark refuses to run the same query twice at a time
             judge.together(*(partial(_goes_on, judge, checkpoint) for checkpoint in some))
         assert judge.restart(begun, MORE[1:], fresh=True) == begun.expected.run(MORE[1:])
         for table in merged:
@@ -164,7 +169,7 @@ if FULL:  # some minutes
             table.merge()
             assert set(table.users()) == tables.ALL - tables.expired() | {min(tables.expired())}
             dropped += len(tables.expired())
-        # What went is in the archive: once, although it was all cut off.
+        # The archive has every dropped entry once, although the first run was killed.
         assert night.archived().total() == dropped
 
     def _goes_on(judge: Judge, checkpoint: Checkpoint) -> None:

@@ -1,4 +1,4 @@
-"""The policy file: what it may say, and how it is told what is wrong with it."""
+"""The policy file: its settings, and the errors for mistakes in it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ttlsnap.errors import StorageError, UsageError
+from ttlsnap.errors import UsageError
 from ttlsnap.maintenance.policy import Policy, line_of, read_policy
-from ttlsnap.operators import Selection
+from ttlsnap.operators.registry import Selection
 
 WHOLE = """
 [run]
@@ -58,7 +58,7 @@ def policy(folder: Path, text: str, **environment: str) -> Policy:
 
 
 def problems(folder: Path, text: str, **environment: str) -> list[str]:
-    """What is told of a policy that is wrong, without the file's name."""
+    """Return the errors of a wrong policy, without the file's name."""
     with pytest.raises(UsageError) as raised:
         policy(folder, text, **environment)
     *lines, last = str(raised.value).splitlines()
@@ -66,12 +66,12 @@ def problems(folder: Path, text: str, **environment: str) -> list[str]:
     return [line.removeprefix(f"{folder}/policy.toml:") for line in lines]
 
 
-def test_everything_is_read(tmp_path: Path) -> None:
+def test_all_settings_of_a_policy_are_read(tmp_path: Path) -> None:
     made = policy(tmp_path, WHOLE, TABLES="/data")
     assert made.folder == str(tmp_path)
     assert made.run == {"engine": "local", "parallelism": 3}
     first, second = made.targets
-    assert (first.path, first.exclude, first.on_busy, first.wait_seconds, first.stopped) == (
+    assert (first.path, first.exclude, first.on_busy, first.wait_seconds, first.options.stopped) == (
         "checkpoints/*", ("checkpoints/old*",), "wait", 300, True,
     )  # fmt: skip
     prefixed, by_store = first.rules
@@ -82,7 +82,7 @@ def test_everything_is_read(tmp_path: Path) -> None:
     assert (second.max_bytes, second.erase, second.retention_ms) == (2_000_000_000, True, 0)
 
 
-def test_a_target_without_rules_has_one_for_all(tmp_path: Path) -> None:
+def test_a_target_without_rules_gets_one_rule_for_everything(tmp_path: Path) -> None:
     (target,) = policy(tmp_path, '[defaults]\nttl = "1d"\n[[target]]\npath = "a"\n').targets
     (rule,) = target.rules
     assert (rule.selection, rule.key_prefix, len(rule.factories)) == (Selection(), (), 1)
@@ -91,24 +91,24 @@ def test_a_target_without_rules_has_one_for_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('[[target]]\npath = "a"\ntll = 3\n', "3: target 1 has 'tll', which is nothing known"),
-        ('[[target]]\npath = "a"\n[[target.rule]]\ntimestmp = "x"\n', "4: target 1, rule 1 has 'timestmp', which is"),
+        ('[[target]]\npath = "a"\ntll = 3\n', "3: target 1 has an unknown key, 'tll'"),
+        ('[[target]]\npath = "a"\n[[target.rule]]\ntimestmp = "x"\n', "4: target 1, rule 1 has an unknown key, 'times"),
         ('[[target]]\nkey = "a"\n', "1: target 1 lacks path"),
         ("", "1: the policy lacks target"),
         ('[[target]]\npath = "a"\n\n  # when\n  on_busy = "stop"\n', "5: target 1, on_busy must be one of ['skip'"),
         ('[[target]]\npath = "a"\n[[target.rule]]\nkey_prefix = 1.5\n', "4: target 1, rule 1, key_prefix must be"),
-        ('[[target]]\npath = "a"\n[[target.rule]]\nttl = "7 days"\n', "4: '7 days' is no duration"),
+        ('[[target]]\npath = "a"\n[[target.rule]]\nttl = "7 daze"\n', "4: '7 daze' is not a duration"),
         ('[defaults]\nttl = "0s"\n[[target]]\npath = "a"\n', "2: a ttl must be positive"),
         ('[[target]]\npath = "a"\n[[target.rule]]\ntransformer = "nobody"\n', "4: "),
-        ('[[target]]\npath = "a"\n[[target.rule]]\noptions = { a = 1 }\n', "4: options are those of a transformer"),
-        ('[[target]]\npath = "a"\n[[target.rule]]\nnow = "noon"\n', "4: --now 'noon' is neither"),
-        ('[[target]]\npath = "a"\nretention = "1h"\n', "3: retention goes with erase"),
-        ('[[target]]\npath = "a"\nmax_bytes = "much"\n', "3: 'much' is no size"),
+        ('[[target]]\npath = "a"\n[[target.rule]]\noptions = { a = 1 }\n', "4: options need a transformer"),
+        ('[[target]]\npath = "a"\n[[target.rule]]\nnow = "noon"\n', "4: --now 'noon' is not valid"),
+        ('[[target]]\npath = "a"\nretention = "1h"\n', "3: retention needs erase"),
+        ('[[target]]\npath = "a"\nmax_bytes = "much"\n', "3: 'much' is not a size"),
         ('[[target]]\npath = "${NOWHERE}"\n', "2: the environment has no variable NOWHERE"),
         ('[[target]]\npath = "${"\n', "2: ${ begins an environment variable"),
         ('[[target]]\npath = "a"\nschema = "x"\n', "3: --schema 'x': write OPERATOR.STORE="),
         ("target = [3]\n", "1: target 1 must be object, not 3"),
-        ('[[target]]\npath = "a"\ntombstone_share = 0.5\n', '3: tombstone_share goes with strategy = "rocksdb"'),
+        ('[[target]]\npath = "a"\ntombstone_share = 0.5\n', '3: tombstone_share needs strategy = "rocksdb"'),
         ('[[target]]\npath = "a"\nstrategy = "rocksdb"\ntombstone_share = 2\n', "4: target 1, tombstone_share must be"),
         ('[[target]]\npath = "a"\nstrategy = "rocksdb"\nrewrite = "full"\n', "1: strategy = "),
         (
@@ -117,7 +117,7 @@ def test_a_target_without_rules_has_one_for_all(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, told: str) -> None:
+def test_errors_name_the_line_of_the_mistake(tmp_path: Path, text: str, told: str) -> None:
     (problem,) = problems(tmp_path, text)
     assert problem.startswith(told)
 
@@ -125,13 +125,13 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, told: st
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('[[target]]\npath = "${EMPTY}"\n', "2: target 1, path must be longer than or equal to 1 characters, with the"),
+        ('[[target]]\npath = "${EMPTY}"\n', "2: target 1, path must be longer than or equal to 1 characters, after"),
         ('[[target]]\npath = "a"\n[[target.rule]]\nkey_prefix = "${EMPTY}"\n', "4: target 1, rule 1, key_prefix must"),
-        ('[[target]]\npath = "a"\n[[target.rule]]\nkey_prefix = ["eu", "${EMPTY}"]\n', "4: target 1, rule 1: every"),
+        ('[[target]]\npath = "a"\n[[target.rule]]\nkey_prefix = ["eu", "${EMPTY}"]\n', "4: target 1, rule 1: an empty"),
         ('[[target]]\npath = "a"\non_busy = "${SECRET}"\n', "3: target 1, on_busy must be one of"),
     ],
 )
-def test_what_the_environment_says_is_checked_and_not_told(tmp_path: Path, text: str, told: str) -> None:
+def test_values_from_the_environment_are_checked_but_never_shown(tmp_path: Path, text: str, told: str) -> None:
     (problem,) = problems(tmp_path, text, EMPTY="", SECRET="hunter2")
     assert problem.startswith(told)
     assert "hunter2" not in problem
@@ -140,24 +140,24 @@ def test_what_the_environment_says_is_checked_and_not_told(tmp_path: Path, text:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("max_files = nan", "nan is no number"),
-        ("max_files = inf", "inf is no number"),
+        ("max_files = nan", "nan is not a valid number"),
+        ("max_files = inf", "inf is not a valid number"),
         ("max_files = 1.0", "target 1, max_files must be integer, not 1.0"),
         ("now = 2026-01-01T00:00:00Z", "target 1, now must be string, not 2026-01-01 00:00:00+00:00, without quotes"),
-        ("[[target.rule]]\nkey_prefix = [1.0]", "key_prefix must be string or array, which has texts and numbers in"),
+        ("[[target.rule]]\nkey_prefix = [1.0]", "key_prefix must be string or array, of texts and numbers, not [1.0]"),
     ],
 )
-def test_numbers_and_moments_are_what_they_are_in_toml(tmp_path: Path, line: str, told: str) -> None:
+def test_numbers_and_times_of_wrong_types_are_errors(tmp_path: Path, line: str, told: str) -> None:
     (problem,) = problems(tmp_path, f'[[target]]\npath = "a"\n{line}\n')
     assert told in problem
 
 
-def test_a_table_where_an_array_of_them_is_wanted(tmp_path: Path) -> None:
+def test_a_table_in_place_of_an_array_is_an_error(tmp_path: Path) -> None:
     (problem,) = problems(tmp_path, '[target]\npath = "a"\n')
     assert problem.endswith("target must be array; each begins with [[target]], not {'path': 'a'}")
 
 
-def test_a_transformer_stands_for_the_ttl_that_is_said_further_out(tmp_path: Path) -> None:
+def test_a_transformer_of_a_rule_replaces_the_ttl_of_its_target(tmp_path: Path) -> None:
     text = '[[target]]\npath = "a"\nttl = "1d"\ntimestamp = "value.max"\n[[target.rule]]\nkey_prefix = "eu"\n'
     exempt, both, inherited = (
         policy(tmp_path, text + rule).targets[0].rules[0].factories
@@ -169,9 +169,9 @@ def test_a_transformer_stands_for_the_ttl_that_is_said_further_out(tmp_path: Pat
     ]  # fmt: skip
 
 
-def test_paths_begin_at_the_policy_and_uris_do_not(tmp_path: Path) -> None:
+def test_paths_are_relative_to_the_policy_and_uris_are_unchanged(tmp_path: Path) -> None:
     def place(text: str) -> object:
-        return policy(tmp_path, f'[[target]]\npath = "a"\nexpired_to = "{text}"\n').targets[0].expired_to
+        return policy(tmp_path, f'[[target]]\npath = "a"\nexpired_to = "{text}"\n').targets[0].options.expired_to
 
     assert place("expired") == f"{tmp_path}/expired"
     assert place("delta:expired") == f"delta:{tmp_path}/expired"
@@ -179,17 +179,17 @@ def test_paths_begin_at_the_policy_and_uris_do_not(tmp_path: Path) -> None:
         assert place(uri) == uri
 
 
-def test_a_slip_of_the_pen_is_told_with_what_was_meant(tmp_path: Path) -> None:
+def test_errors_suggest_the_intended_key(tmp_path: Path) -> None:
     told = problems(tmp_path, '# nothing\n[[targets]]\npath = "a"\n')
-    meant = "2: the policy has 'targets', which is nothing known; did you mean target?"
+    meant = "2: the policy has an unknown key, 'targets'; did you mean target?"
     assert told == ["1: the policy lacks target", meant]
 
 
-def test_a_default_of_a_rule_is_blamed_where_it_stands(tmp_path: Path) -> None:
+def test_errors_in_defaults_name_the_line_of_the_default(tmp_path: Path) -> None:
     assert problems(tmp_path, '[defaults]\n\nttl = "x"\n[[target]]\npath = "a"\n[[target]]\npath = "b"\n')[0][0] == "3"
 
 
-def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     wrong = ("on_busi = 1", "timestamp = 7", 'max_bytes = ""')
     text = WHOLE.replace('on_busy = "fail"', wrong[0]).replace('timestamp = "value.max"', wrong[1])
     text = text.replace('max_bytes = "2GB"', wrong[2])
@@ -198,28 +198,28 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"\xff", b"a = ", b"[" * 5000], ids=["no text", "half", "deep"])
-def test_what_is_no_toml_is_told(tmp_path: Path, data: bytes) -> None:
+def test_a_file_that_is_not_toml_is_an_error(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "policy.toml"
     path.write_bytes(data)
     with pytest.raises(UsageError, match=r"policy\.toml:(\d+:)? .*\nNothing was done"):
         read_policy(str(path))
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="cannot read"):
+def test_a_missing_policy_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not exist; name a policy"):
         read_policy(str(tmp_path / "policy.toml"))
 
 
-def test_lines_are_found_in_all_shapes_of_toml() -> None:
+def test_lines_are_found_in_all_forms_of_toml() -> None:
     text = 'a = """\nx = 1\n"""\nb.c = [\n  1,\n  2,\n]\n\n[[t]]\n[t.u]\nv = {w = 1}\n[[t]]\n# more\nz = 1\n'
     places = {("a",): 1, ("b", "c"): 4, ("t", 0): 9, ("t", 0, "u", "v", "w"): 11, ("t", 1, "z"): 14, ("t", 1, "q"): 12}
     assert {place: line_of(text, place) for place in places} == places
 
 
-def test_the_schema_is_one_for_editors() -> None:
+def test_the_schema_is_draft_7_and_its_defaults_are_complete() -> None:
     schema = json.loads(resources.files("ttlsnap.maintenance").joinpath("policy.schema.json").read_text())
     assert schema["$schema"].endswith("draft-07/schema#")
-    # What a rule may have by default, and what a target may, is in the defaults as well.
+    # The defaults accept every setting of rules and targets, except those that select a rule or a target.
     named = schema["definitions"]
     rule, target, defaults = (set(named[kind]["properties"]) for kind in ("rule", "target", "defaults"))
     assert rule - {"operator", "store", "state", "key_prefix"} <= defaults
@@ -227,9 +227,9 @@ def test_the_schema_is_one_for_editors() -> None:
     assert defaults <= rule | target
 
 
-def test_what_a_target_says_of_all_its_rules_goes_before_the_defaults(tmp_path: Path) -> None:
+def test_settings_of_a_target_override_the_defaults(tmp_path: Path) -> None:
     text = '[defaults]\nnow = "2020-01-01"\n[[target]]\npath = "a"\nnow = "{}"\n'
     text += '[[target.rule]]\nnow = "wall"\n[[target.rule]]\n'
     (target,) = policy(tmp_path, text.format("checkpoint")).targets
     assert [rule.now for rule in target.rules] == ["wall", "checkpoint"]
-    assert problems(tmp_path, text.format("soon"))[0].startswith("5: --now 'soon' is neither")
+    assert problems(tmp_path, text.format("soon"))[0].startswith("5: --now 'soon' is not valid")

@@ -1,4 +1,4 @@
-"""Rules on a checkpoint: what becomes of each entry, against the same rules in plain Python."""
+"""Rules on a checkpoint leave the same entries as the same rules in plain Python."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ttlsnap import compact
 from ttlsnap.clock import iso
-from ttlsnap.compaction import compact
+from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.errors import UsageError
-from ttlsnap.inspection import inspect
-from ttlsnap.maintenance.policy import Rule, read_policy
-from ttlsnap.maintenance.rules import rotated, rule_factories
-from ttlsnap.operators import AnyOf
-from ttlsnap.report import CompactionReport
+from ttlsnap.inspection.run import inspect
+from ttlsnap.maintenance.policy import PolicyRule, read_policy
+from ttlsnap.maintenance.rules import find_rotation, rule_factories
+from ttlsnap.operators.registry import AnyOf
 from ttlsnap.transformers import expired
 
 from ..samples import sample
@@ -30,14 +30,14 @@ HALVED, SMALL = (f"{function.__module__}:{function.__name__}" for function in (h
 
 
 def entries(target: Path) -> Entries:
-    """All values by their state and key."""
+    """Return all values by state and key."""
     found: Entries = {}
     for entry in inspect(str(target), entries=10**6).samples or []:
         found.setdefault((entry["state"], entry["key"]["key"]), []).append(entry["value"])
     return found
 
 
-def rules(folder: Path, text: str) -> tuple[Rule, ...]:
+def rules(folder: Path, text: str) -> tuple[PolicyRule, ...]:
     path = folder / "policy.toml"
     path.write_text(f'[[target]]\npath = "x"\n{text}')
     (target,) = read_policy(str(path)).targets
@@ -51,7 +51,7 @@ def run(target: Path, folder: Path, text: str) -> CompactionReport:
 
 
 def after(before: Entries, decide: Callable[[str, str, Any], Any]) -> Entries:
-    """What is left when ``decide`` has said of each entry's state, key and value what its value is, None if it goes."""
+    """Return the values that ``decide`` returns for the state, key and value of each entry. None drops the entry."""
     left = {place: [decide(*place, value) for value in values] for place, values in before.items()}
     return {place: kept for place, values in left.items() if (kept := [value for value in values if value is not None])}
 
@@ -64,7 +64,7 @@ def after(before: Entries, decide: Callable[[str, str, Any], Any]) -> Entries:
         ("rocksdb-4.2", "key-1", "key-2", datetime(2026, 11, 30)),
     ],
 )
-def test_of_several_rules_the_first_that_fits_an_entry_counts(
+def test_the_first_rule_that_matches_an_entry_decides(
     tmp_path: Path, name: str, spared: str, rewritten: str, now: datetime
 ) -> None:
     target = sample(name, tmp_path)
@@ -82,7 +82,7 @@ ttl = "6d"
 timestamp = "value.max"
 now = "{now.isoformat()}Z"
 """
-    with pytest.raises(UsageError, match=r"target 1, rule 4 fits none of operator 0"):
+    with pytest.raises(UsageError, match=r"target 1, rule 4 matches none of operator 0"):
         run(target, tmp_path, f"{text}[[target.rule]]\noperator = 1\n")
     run(target, tmp_path, text)
 
@@ -101,7 +101,7 @@ now = "{now.isoformat()}Z"
     assert any(before[place] != values for place, values in wanted.items())
 
 
-def test_rules_are_for_states_of_their_own(tmp_path: Path) -> None:
+def test_rules_apply_only_to_their_own_state(tmp_path: Path) -> None:
     target = sample("visits-4.2", tmp_path)
     before = entries(target)
     report = run(
@@ -126,7 +126,7 @@ timestamp = "value.seen:s"
     assert left_alone["last"] is None
 
 
-def test_a_list_goes_by_its_key(tmp_path: Path) -> None:
+def test_a_rule_selects_lists_by_their_key(tmp_path: Path) -> None:
     target = sample("visits-4.2", tmp_path)
     before = entries(target)
     text = f"""
@@ -146,12 +146,12 @@ transformer = "{SMALL}"
 @pytest.mark.parametrize(
     ("prefix", "told"),
     [
-        ("[1]", r"key_prefix: key\.key of operator 0 .* is a string, which 1 is not"),
+        ("[1]", r"key_prefix: 1 does not fit key\.key of operator 0 .*, a string"),
         ('["a", "b"]', r"key_prefix has 2 values, and the key of operator 0 .* 1 columns"),
-        ("[true]", "which True is not"),
+        ("[true]", "key_prefix: True does not fit key"),
     ],
 )
-def test_a_prefix_that_no_key_can_have_is_an_error(tmp_path: Path, prefix: str, told: str) -> None:
+def test_a_prefix_that_does_not_fit_the_key_is_an_error(tmp_path: Path, prefix: str, told: str) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     rule = f'[[target.rule]]\nttl = "1d"\ntimestamp = "value.max"\nkey_prefix = {prefix}\n'
     with pytest.raises(UsageError, match=told):
@@ -159,21 +159,21 @@ def test_a_prefix_that_no_key_can_have_is_an_error(tmp_path: Path, prefix: str, 
 
 
 @given(st.integers(2, 12), st.integers(1, 10**6), st.integers(-(10**12), 10**12), st.integers(0, 4 * 10**6))
-def test_with_buckets_an_entry_lives_as_long_as_storm_says(buckets: int, width: int, born: int, age: int) -> None:
-    """Between a ttl and that and a bucket more; and what has gone does not come back."""
+def test_buckets_expire_entries_like_the_rotating_map_of_storm(buckets: int, width: int, born: int, age: int) -> None:
+    # An entry lives for at least a ttl and less than one bucket more. A dropped entry never comes back.
     ttl, now = width * (buckets - 1), born + age
 
     def gone(now: int) -> bool:
-        return bool(expired(np.array([born]), ttl, rotated(now, width))[0])
+        return bool(expired(np.array([born]), ttl, find_rotation(now, width))[0])
 
     assert not gone(now) or age >= ttl
     assert gone(now) or age < ttl + width
-    # As in a RotatingMap: the bucket that an entry was put in is the oldest of n, and goes at the next rotation.
+    # As in a RotatingMap with n buckets, the n-th rotation drops the entry.
     assert gone(now) == (now // width - born // width >= buckets)
     assert gone(now) <= gone(now + width)
 
 
-def test_the_clock_of_a_rule_with_buckets_stands_still_between_rotations(tmp_path: Path) -> None:
+def test_the_clock_of_a_rule_with_buckets_advances_only_at_rotations(tmp_path: Path) -> None:
     text = '[[target.rule]]\nttl = "6d"\nbuckets = 4\nstrategy = "rotating"\ntimestamp = "value.max"\nnow = "{}"\n'
     reports = [
         compact(

@@ -1,4 +1,4 @@
-"""A policy carried out on targets in all conditions: what becomes of each, and that none stops the others."""
+"""A policy for targets in all conditions: each target gets its own result, and none stops the others."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from ttlsnap import compact
 from ttlsnap.cli.app import run
-from ttlsnap.compaction import compact
 from ttlsnap.engines import local
-from ttlsnap.filesystem import open_directory
 from ttlsnap.maintenance.runs import place_of
+from ttlsnap.storage.open import open_directory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 from ..samples import bytes_of, without_locks
@@ -32,7 +32,7 @@ Maintain = Callable[..., tuple[int, dict[str, Any]]]
 
 @pytest.fixture
 def maintain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Maintain:
-    """Carries out a policy: the exit code, and the results by the targets' names."""
+    """Return a function that carries out a policy. It returns the exit code, and the results by target name."""
 
     def invoke(text: str, *options: str) -> tuple[int, dict[str, Any]]:
         policy = tmp_path / "policy.toml"
@@ -47,14 +47,14 @@ def maintain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Maintain:
 
 
 def compacted_alone(folder: Path) -> dict[str, str]:
-    """The state of a checkpoint that ``compact`` has had by itself."""
+    """Return the state of a checkpoint that ``compact`` processed on its own."""
     target = fresh(folder, "alone")
     factory = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max")
     compact(str(target), [factory], stopped=True, max_drop=1.0)
     return bytes_of(target / "state")
 
 
-def test_every_target_gets_what_it_can_get(maintain: Maintain, tmp_path: Path) -> None:
+def test_no_target_stops_the_others(maintain: Maintain, tmp_path: Path) -> None:
     folder = tmp_path / "ck"
     good, cut_off = fresh(folder, "good"), fenced(folder, "fenced")
     others = [damaged(folder, "damaged"), unknown(folder, "unknown"), folder / "stray"]
@@ -77,11 +77,11 @@ def test_every_target_gets_what_it_can_get(maintain: Maintain, tmp_path: Path) -
     assert found["fenced"]["recovered"] and not found["good"]["recovered"]
     alone = compacted_alone(tmp_path / "own")
     assert bytes_of(good / "state") == bytes_of(cut_off / "state") == alone
-    assert "another ttlsnap is at work" in found["busy"]["error"]
+    assert "another ttlsnap is working" in found["busy"]["error"]
     assert found["good"]["totals"]["dropped"] > 0
 
 
-def test_a_policy_says_what_to_do_with_each_condition(maintain: Maintain, tmp_path: Path) -> None:
+def test_a_policy_decides_what_happens_in_each_condition(maintain: Maintain, tmp_path: Path) -> None:
     folder = tmp_path / "ck"
     for make in (fenced, damaged, unknown):
         make(folder, make.__name__)
@@ -95,7 +95,7 @@ def test_a_policy_says_what_to_do_with_each_condition(maintain: Maintain, tmp_pa
     assert without_locks(bytes_of(folder)) == before
 
 
-def test_what_is_busy_is_waited_for(maintain: Maintain, tmp_path: Path) -> None:
+def test_maintain_waits_for_a_busy_target(maintain: Maintain, tmp_path: Path) -> None:
     target = fresh(tmp_path, "ck")
     text = '[[target]]\npath = "ck"\non_busy = "wait"\nwait = "{}"\n'
     held, done = threading.Event(), threading.Event()
@@ -116,7 +116,7 @@ def test_what_is_busy_is_waited_for(maintain: Maintain, tmp_path: Path) -> None:
     assert time.monotonic() - began > 0.9
 
 
-def test_a_plan_writes_nothing_and_tells_the_same(maintain: Maintain, tmp_path: Path) -> None:
+def test_a_plan_writes_nothing_and_predicts_the_run(maintain: Maintain, tmp_path: Path) -> None:
     folder = tmp_path / "ck"
     fresh(folder, "good")
     fenced(folder, "fenced")
@@ -132,7 +132,7 @@ def test_a_plan_writes_nothing_and_tells_the_same(maintain: Maintain, tmp_path: 
     assert {target["status"] for target in again.values()} == {"nothing"}
 
 
-def test_a_target_is_visited_once_by_the_first_that_names_it(maintain: Maintain, tmp_path: Path) -> None:
+def test_a_target_is_visited_once_by_the_first_path_that_matches_it(maintain: Maintain, tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         fresh(tmp_path / "ck", name)
     _, found = maintain("""
@@ -147,7 +147,7 @@ exclude = "ck/c"
     assert {name: target["status"] for name, target in found.items()} == {"b": "nothing", "a": "done"}
 
 
-def test_one_place_has_many_spellings(maintain: Maintain, tmp_path: Path) -> None:
+def test_all_spellings_of_a_path_are_the_same_target(maintain: Maintain, tmp_path: Path) -> None:
     folder = tmp_path / "ck"
     before = bytes_of(fresh(folder, "a"))
     for link in ("y", "z"):
@@ -160,12 +160,12 @@ def test_one_place_has_many_spellings(maintain: Maintain, tmp_path: Path) -> Non
         _, found = maintain(f'[[target]]\npath = "{pattern}"\nttl = "3650d"\n{later}')
         assert [target["status"] for target in found.values()] == ["nothing"]
     code, found = maintain(f'{later}exclude = "ck/y"\n')
-    assert code == 2 and found["*"]["error"].endswith("finds no folder, or all that it finds is excluded")
+    assert code == 2 and found["*"]["error"].endswith("matches no folder, or excludes all that it finds")
     assert bytes_of(folder / "a") == before
     assert place_of("s3a://bucket/x/") == place_of("s3://bucket//x") != place_of("gs://bucket/x")
 
 
-def test_what_is_dropped_goes_into_none_of_the_targets(maintain: Maintain, tmp_path: Path) -> None:
+def test_an_archive_inside_another_target_is_refused(maintain: Maintain, tmp_path: Path) -> None:
     for name in ("a", "b"):
         fresh(tmp_path / "ck", name)
     before = bytes_of(tmp_path / "ck")
@@ -175,7 +175,7 @@ def test_what_is_dropped_goes_into_none_of_the_targets(maintain: Maintain, tmp_p
     assert bytes_of(tmp_path / "ck") == before
 
 
-def test_names_that_cannot_be_looked_at_are_their_own_targets_failure(maintain: Maintain, tmp_path: Path) -> None:
+def test_an_unreadable_path_fails_only_its_own_target(maintain: Maintain, tmp_path: Path) -> None:
     fresh(tmp_path / "ck", "good")
     long = "x" * 300
     code, found = maintain(f'[[target]]\npath = "{long}"\n[[target]]\npath = "ck/*"\n')
@@ -183,7 +183,7 @@ def test_names_that_cannot_be_looked_at_are_their_own_targets_failure(maintain: 
 
 
 @pytest.mark.parametrize("how", ["expired_to", "transformer"])
-def test_nobodys_code_ends_the_run(
+def test_user_code_cannot_end_the_run(
     maintain: Maintain, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fresh(tmp_path / "ck", "good")
@@ -199,7 +199,7 @@ def test_nobodys_code_ends_the_run(
         assert (code, found["good"]["status"]) == (5, "failed") and "SystemExit" in found["good"]["error"]
 
 
-def test_what_is_dropped_goes_to_the_folder_beside_the_policy(maintain: Maintain, tmp_path: Path) -> None:
+def test_dropped_entries_are_archived_beside_the_policy(maintain: Maintain, tmp_path: Path) -> None:
     fresh(tmp_path / "ck", "a")
     fresh(tmp_path / "ck", "b")
     _, found = maintain('[[target]]\npath = "ck/*"\nexpired_to = "expired"\n')
@@ -208,12 +208,12 @@ def test_what_is_dropped_goes_to_the_folder_beside_the_policy(maintain: Maintain
     assert {one["expired_to"] for one in found.values()} == {str(tmp_path / "expired")}
 
 
-def test_a_glob_that_finds_nothing_is_no_success(maintain: Maintain, tmp_path: Path) -> None:
+def test_a_glob_that_matches_nothing_fails(maintain: Maintain, tmp_path: Path) -> None:
     code, found = maintain('[[target]]\npath = "nowhere/*"\n')
     assert (code, found["*"]["status"]) == (2, "failed")
 
 
-def test_what_nobody_expected_is_one_targets_failure(
+def test_an_unexpected_error_fails_only_its_own_target(
     maintain: Maintain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ttlsnap.maintenance import runs
@@ -224,15 +224,16 @@ def test_what_nobody_expected_is_one_targets_failure(
     def broken(target: str, *arguments: Any, **options: Any) -> Any:
         if target.endswith("a"):
             raise ZeroDivisionError("oh")
-        return compact(target, *arguments, **options)
+        return real(target, *arguments, **options)
 
+    real = vars(runs)["compact"]
     monkeypatch.setattr(runs, "compact", broken)
     code, found = maintain('[[target]]\npath = "?"\n')
     assert (code, found["a"]["status"], found["b"]["status"]) == (5, "failed", "done")
     assert "ZeroDivisionError: oh" in found["a"]["error"]
 
 
-def test_the_table_for_people_has_every_target(
+def test_the_text_output_lists_every_target(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fresh(tmp_path / "ck", "[good]")
@@ -243,12 +244,12 @@ def test_the_table_for_people_has_every_target(
     assert run(["maintain", str(policy), "--engine", "local", "--plan"]) == 5
     out = capsys.readouterr().out.splitlines()
     assert out[0].split() == ["target", "status", "entries", "dropped", "rewritten", "before", "after", "time"]
-    assert out[1].split()[:3] == ["[good]", "to", "do"] and out[2].split()[:2] == ["damaged", "failed"]
+    assert out[1].split()[:2] == ["[good]", "planned"] and out[2].split()[:2] == ["damaged", "failed"]
     assert out[3].startswith("damaged (target 1): ")
-    assert out[-1] == "A plan: nothing was written. Without --plan this is what will be done."
+    assert out[-1] == "Plan: nothing was changed. Without --plan, ttlsnap does this."
 
 
-def test_lines_for_programs_tell_of_each_target_as_it_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_log_reports_each_target_when_it_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fresh(tmp_path / "ck", "good")
     damaged(tmp_path / "ck", "damaged")
     policy = tmp_path / "policy.toml"
@@ -257,7 +258,7 @@ def test_lines_for_programs_tell_of_each_target_as_it_ends(tmp_path: Path, capsy
         assert run(["maintain", str(policy), "--engine", "local", "--plan", *options]) == 5
         err = capsys.readouterr().err
         if not options:
-            assert err == ""  # it is no terminal
+            assert err == ""  # stderr is not a terminal
         elif options[1] == "text":
             assert sorted(line.split("] ")[-1].split(":")[0] for line in err.splitlines()[1:3]) == [
                 f"{tmp_path}/ck/damaged", f"{tmp_path}/ck/good",
@@ -271,8 +272,8 @@ def test_lines_for_programs_tell_of_each_target_as_it_ends(tmp_path: Path, capsy
         assert "done" not in err
 
 
-def test_all_targets_go_to_one_spark(tmp_path: Path) -> None:
-    """Started by the first of several threads that need it, in a process of its own."""
+def test_all_targets_share_one_spark_session(tmp_path: Path) -> None:
+    # The first of several threads that need Spark starts it, in its own process.
     for name in ("a", "b", "c"):
         fresh(tmp_path / "ck", name)
     policy = tmp_path / "policy.toml"
@@ -280,28 +281,29 @@ def test_all_targets_go_to_one_spark(tmp_path: Path) -> None:
     waiting = '[[target]]\npath = "busy"\non_busy = "wait"\nwait = "1s"\n'
     policy.write_text(f'{RULES}[[target]]\npath = "ck/*"\n{waiting}')
     script = Path(sys.executable).with_name("ttlsnap")
-    words = [str(script), "maintain", str(policy), "--parallelism", "2", "--format", "json", "--log-format", "json"]
+    words = [str(script), "maintain", str(policy), "--engine", "spark", "--parallelism", "2", "--format", "json"]
+    words += ["--log-format", "json"]
     with open_directory(str(busy)).lock():
         done = subprocess.run(words, capture_output=True, text=True, check=False)
     *targets, last = json.loads(done.stdout)["targets"]
     assert [(target["status"], target["engine"]) for target in targets] == [("done", "spark")] * 3
     assert (done.returncode, last["status"]) == (4, "refused")
-    # It has ended while the JVM was started, to which standard error belongs for that while.
+    # A target can end while the JVM starts and redirects stderr. Its line must not get lost.
     assert [line["event"] for line in map(json.loads, done.stderr.splitlines())] == ["begun", *["target"] * 4, "done"]
     alone = compacted_alone(tmp_path / "own")
     assert all(bytes_of(tmp_path / "ck" / name / "state") == alone for name in ("a", "b", "c"))
 
 
 @pytest.mark.parametrize("worth", [1, 3000])
-def test_all_targets_share_their_processes(
+def test_all_targets_share_one_pool_of_processes(
     maintain: Maintain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worth: int
 ) -> None:
-    """From the first target on, or from the one that makes it too much for a thread."""
+    # The pool starts with the first target, or with the target that makes the work too much for a thread.
     made: list[int] = []
     pool = vars(local)["ProcessPoolExecutor"]
 
     def counted(workers: int, **options: Any) -> Any:
-        if not options:  # else that of a compaction by itself
+        if not options:  # only a compaction without a policy passes options
             made.append(workers)
         return pool(workers, **options)
 
@@ -311,14 +313,16 @@ def test_all_targets_share_their_processes(
     for name in "abcd":
         fresh(tmp_path / "ck", name)
     code, found = maintain('[[target]]\npath = "ck/*"\n', "--parallelism", "2")
-    assert (code, made) == (0, [2])
+    assert (code, made) == (0, [2]), found
     assert [target["status"] for target in found.values()] == ["done"] * 4
     alone = compacted_alone(tmp_path / "own")
     assert all(bytes_of(tmp_path / "ck" / name / "state") == alone for name in "abcd")
 
 
 @pytest.mark.parametrize(("share", "way"), [("1", "tombstones"), ("0", "full")])
-def test_little_goes_as_tombstones(maintain: Maintain, tmp_path: Path, share: str, way: str) -> None:
+def test_tombstones_are_written_up_to_the_configured_share(
+    maintain: Maintain, tmp_path: Path, share: str, way: str
+) -> None:
     fresh(tmp_path / "ck", "one", "rocksdb-4.2")
     rule = f'max_drop = "100%"\nnow = "2100-01-01"\nstrategy = "rocksdb"\ntombstone_share = {share}\n'
     _, found = maintain(f'[[target]]\npath = "ck/one"\n{rule}')

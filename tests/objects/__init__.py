@@ -1,1 +1,1 @@
-"""Object stores: real servers, and the ways in which one fails."""
+"""Object stores: real servers, and the ways in which they fail."""

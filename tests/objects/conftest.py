@@ -8,7 +8,7 @@ from secrets import token_hex
 
 import pytest
 
-from ttlsnap import objects
+from ttlsnap.storage import objects
 
 from ..matrix import FULL
 from .hdfs import hdfs_server
@@ -27,7 +27,7 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Store]]:
-    """Of its name, a server, which runs from then on."""
+    """Return a function that starts the server with a given name. The server runs until the session ends."""
     with contextlib.ExitStack() as stack:
 
         @functools.cache
@@ -39,7 +39,10 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
 
 @pytest.fixture
 def store_of(servers: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Store]:
-    """Of its name, a server that is well, as the environment names it, and a client that does not try for minutes."""
+    """Return a function that prepares a server without faults and sets the environment for it.
+
+    The client gives up after a second instead of minutes.
+    """
 
     def of(name: str) -> Store:
         store = servers(name)
@@ -71,13 +74,13 @@ def proxy(store: Store) -> Proxy:
 
 @pytest.fixture
 def bucket(store: Store) -> str:
-    """The URI of a new bucket."""
+    """Return the URI of a new bucket."""
     return store.new_bucket()
 
 
 @pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest, store_of: Callable[[str], Store]) -> str:
-    """The URI of an empty folder that is not on this machine's file systems."""
+    """Return the URI of an empty folder that is not on this machine's file systems."""
     if request.param == "hdfs":
         return f"{request.getfixturevalue('hdfs')}/test-{token_hex(6)}"
     return store_of(request.param).new_bucket()

@@ -1,4 +1,4 @@
-"""A real HDFS: a name node and a data node, as processes of their own, in whose jars PySpark's has but the servers."""
+"""A real HDFS: a name node and a data node, each in its own process. PySpark's jars have all but the servers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hdfs_native import Client, WriteOptions
 JARS = Path(pyspark.__file__).parent / "jars"
 VERSION = next(JARS.glob("hadoop-client-api-*.jar")).stem.rpartition("-")[2]
 SERVERS = f"org.apache.hadoop:hadoop-client-minicluster:{VERSION}"
-# As it comes from Maven, by way of Spark.
+# Spark downloads the servers from Maven.
 _FETCH = f"""
 from pyspark.sql import SparkSession
 SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config(
@@ -29,7 +29,7 @@ SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").conf
 
 @contextlib.contextmanager
 def hdfs_server(folder: Path) -> Iterator[str]:
-    """The URI of its root."""
+    """Run an HDFS while the block runs, and yield the URI of its root."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -41,7 +41,7 @@ def hdfs_server(folder: Path) -> Iterator[str]:
         "dfs.namenode.name.dir": str(folder / "names"),
         "dfs.datanode.data.dir": str(folder / "data"),
         "dfs.replication": "1",
-        "dfs.permissions.enabled": "true",  # whoever started it may do everything
+        "dfs.permissions.enabled": "true",  # the user who started it is the superuser
         "dfs.namenode.http-address": "127.0.0.1:0",
         **dict.fromkeys(anywhere, "127.0.0.1:0"),
     }
@@ -63,7 +63,7 @@ def hdfs_server(folder: Path) -> Iterator[str]:
 
 
 def _wait_for(name: str, log: Path) -> None:
-    """Until a file can be written."""
+    """Wait until a file can be written."""
     until = time.monotonic() + 120
     while True:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Checkpoints on their way to an object store and back."""
+"""Upload, download and comparison of checkpoints in object stores."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ttlsnap.filesystem import Directory, open_directory
+from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.open import open_directory
 
 
 def upload(folder: Path, uri: str) -> str:
-    """Put all files there, many at a time, since in HDFS each takes half a second; the URI."""
+    """Upload all files of a folder, many at a time, because HDFS needs half a second for each. Return the URI."""
     files = open_directory(uri)
 
     def put(path: Path) -> None:
@@ -23,7 +24,7 @@ def upload(folder: Path, uri: str) -> str:
 
 
 def download(uri: str, folder: Path) -> Path:
-    """Write all objects there; the folder."""
+    """Download all objects into a folder. Return the folder."""
     files = open_directory(uri)
     for name in _names(files, ""):
         path = folder / name
@@ -34,7 +35,7 @@ def download(uri: str, folder: Path) -> Path:
 
 
 def objects_of(uri: str) -> dict[str, str]:
-    """Every object with the hash of its bytes, but for what ttlsnap keeps for itself."""
+    """Return the hash of every object, except ttlsnap's own files."""
     files = open_directory(uri)
     found = {}
     for name in _names(files, ""):
@@ -45,7 +46,7 @@ def objects_of(uri: str) -> dict[str, str]:
 
 
 def files_of(folder: Path) -> dict[str, str]:
-    """The same of a folder."""
+    """Return the hash of every file in a folder, except ttlsnap's own files."""
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     return {
         name: hashlib.sha256(path.read_bytes()).hexdigest()

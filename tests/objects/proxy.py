@@ -1,4 +1,4 @@
-"""What networks and services do to requests, on their way to a server and back."""
+"""A proxy that injects the faults of networks and services into requests and answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_A_CONNECTION = ("connection", "keep-alive", "transfer-encoding")
 
 @dataclass(frozen=True)
 class Request:
-    """One request: how many have changed something before it and with it, and what it is."""
+    """One request, and the number of changing requests up to this one."""
 
     changes: int
     method: str
@@ -27,19 +27,21 @@ class Request:
 
 
 Fault = Callable[[Request], str | None]
-"""What becomes of a request: None, that it is answered; ``lost`` before it has come, or its answer is
-(``unanswered``); it, or its answer, is cut off (``half``, ``half answer``); ``slow``; ``busy``, the store wants it
-again later; ``forbidden``; ``careless``, the store takes no notice of conditions."""
+"""A function that returns the fault of a request, or None for no fault.
+
+``lost``: the request does not arrive. ``unanswered``: its answer does not arrive. ``half``: the request is cut off.
+``half answer``: the answer is cut off. ``slow``: the answer is late. ``busy``: the store asks for a retry.
+``forbidden``: the store denies access. ``careless``: the store ignores conditions."""
 
 
 def fine(request: Request) -> str | None:
-    """No fault."""
+    """Return no fault."""
     return None
 
 
 @dataclass
 class Proxy:
-    """In front of the server at ``target``, as ``host:port``; ``seen`` are the requests that came."""
+    """A proxy in front of the server at ``target`` (``host:port``). ``seen`` has the requests that arrived."""
 
     target: str
     endpoint: str = ""
@@ -54,7 +56,7 @@ class Proxy:
             return self.seen[-1]
 
     def reset(self) -> None:
-        """Well again."""
+        """Remove the fault, and forget the requests."""
         with self._lock:
             self.fault = fine
             self.seen.clear()
@@ -62,7 +64,7 @@ class Proxy:
 
 @contextlib.contextmanager
 def proxied(target: str) -> Iterator[Proxy]:
-    """A proxy, for as long as the block lasts."""
+    """Run a proxy while the block runs."""
     proxy = Proxy(target)
 
     class Handler(_Handler):
@@ -85,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # headers and body are two writes
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -135,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def _send_half(self, headers: dict[str, str], body: bytes) -> None:
-        """The server gets the beginning of a request, and then nothing more."""
+        """Send the beginning of a request to the server, and hang up."""
         host, _, port = self.before.target.partition(":")
         with socket.create_connection((host, int(port))) as connection:
             lines = [f"{self.command} {self.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]

@@ -1,4 +1,4 @@
-"""Servers of object storage: moto's, from PyPI, and those that ``make servers`` builds; each a process of its own."""
+"""Servers of object storage, each in its own process: moto from PyPI, and the servers that ``make servers`` builds."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ _ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K
 
 @dataclass(frozen=True)
 class Kind:
-    """What server it is: of a port and a folder how it is begun, of a bucket's name its URI and how it is made, and
-    of an endpoint what the environment has to say."""
+    """A kind of server.
+
+    ``command`` starts it with a port and a folder. ``uri`` is the pattern of a bucket's URI. ``environment`` returns
+    the environment variables for an endpoint. ``make_bucket`` makes a bucket at an endpoint.
+    """
 
     command: Callable[[int, Path], list[str]]
     uri: str
@@ -37,13 +40,13 @@ class Kind:
 
 @dataclass
 class Store:
-    """A server that runs, and the proxy in front of it."""
+    """A running server, and the proxy in front of it."""
 
     kind: Kind
     proxy: Proxy
 
     def new_bucket(self) -> str:
-        """The URI of a bucket that has just been made."""
+        """Make a bucket. Return its URI."""
         name = f"test-{token_hex(6)}"
         self.kind.make_bucket(self.proxy.endpoint, name)
         self.proxy.reset()
@@ -52,14 +55,14 @@ class Store:
 
 @contextlib.contextmanager
 def store_server(name: str, folder: Path) -> Iterator[Store]:
-    """The server of that name, for as long as the block lasts."""
+    """Run the server with this name while the block runs."""
     kind = KINDS[name]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     (folder / "data").mkdir(parents=True)
     secrets = {"ROOT_ACCESS_KEY": _NAME, "ROOT_SECRET_KEY": _SECRET, "MINIO_ROOT_USER": _NAME}
-    path = f"{venvs() / 'servers' / 'bin'}:{os.environ['PATH']}"  # Azurite's Node
+    path = f"{venvs() / 'servers' / 'bin'}:{os.environ['PATH']}"  # Azurite needs the Node in this folder
     environment = {**os.environ, **secrets, "PATH": path, "MINIO_ROOT_PASSWORD": _SECRET, "MINIO_REGION": _REGION}
     with (folder / "log").open("wb") as log, contextlib.ExitStack() as stack:
         command = kind.command(port, folder / "data")
@@ -71,7 +74,7 @@ def store_server(name: str, folder: Path) -> Iterator[Store]:
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Until it answers, whatever it says."""
+    """Wait until the server answers anything."""
     until = time.monotonic() + 60
     while True:
         assert process.poll() is None and time.monotonic() < until, log.read_text()[-3000:]
@@ -86,7 +89,7 @@ def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def _program(name: str) -> str:
-    """One that ``make servers`` has built."""
+    """Return the path of a program that ``make servers`` has built."""
     path = venvs() / "servers" / "bin" / name
     assert path.exists(), f"there is no {path}: run `make servers`"
     return str(path)

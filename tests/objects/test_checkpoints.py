@@ -1,4 +1,4 @@
-"""Checkpoints in an object store, or in HDFS: everything that is done with those on a disk, with the same results."""
+"""All commands give the same results on checkpoints in an object store or in HDFS as on a disk."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from ttlsnap import compact as compact_here
-from ttlsnap import doctor, history, objects, recover, rollback
+from ttlsnap import doctor, history, recover, rollback
 from ttlsnap.cli.app import run
-from ttlsnap.transform import EntryTransformerFactory, Replace
+from ttlsnap.storage import objects
+from ttlsnap.transform.protocols import EntryTransformerFactory, Replace
 
 from ..compaction.stories import BATCHES, FIELDS, MORE, H, limit_of, unwanted
 from ..judge.queries import Query, stamp
@@ -39,14 +40,14 @@ def compact(capsys: pytest.CaptureFixture[str], target: str, *more: str) -> Any:
 
 
 @pytest.mark.parametrize(("name", "place"), [*product(COMPACTABLE, PLACES)] if FULL else SLICE, indirect=["place"])
-def test_the_state_is_what_it_would_be_on_a_disk(
+def test_commands_give_the_same_results_as_on_a_disk(
     place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     local = sample(name, tmp_path)
     uri = upload(local, f"{place}/query/checkpoint")
     old = objects_of(uri)
     assert old == files_of(local)
-    # All but the newest.
+    # All entries expire, except the newest ones.
     words = ("--ttl", "1s", "--time", "processing", "--timestamp", COMPACTABLE[name])
     dry = compact(capsys, uri, *words, "--dry-run")
     assert objects_of(uri) == old
@@ -68,7 +69,7 @@ def test_the_state_is_what_it_would_be_on_a_disk(
     assert objects_of(uri) == old
 
 
-def test_a_copy_comes_down_to_a_disk(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_output_can_be_on_a_disk(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{place}/checkpoint")
     old, copy = objects_of(uri), tmp_path / "copy"
     compact(capsys, uri, *OLD, "--output", str(copy))
@@ -80,7 +81,9 @@ def test_a_copy_comes_down_to_a_disk(place: str, tmp_path: Path, capsys: pytest.
     )
 
 
-def test_what_is_dropped_goes_there_as_well(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dropped_entries_are_archived_until_a_rollback(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     import pyarrow.parquet as pq
 
     uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{place}/checkpoint")
@@ -91,7 +94,7 @@ def test_what_is_dropped_goes_there_as_well(place: str, tmp_path: Path, capsys: 
     assert objects_of(f"{place}/expired") == {}
 
 
-def test_where_nothing_was_dropped_there_is_nothing_to_give_back(bucket: str, tmp_path: Path) -> None:
+def test_rollback_works_if_nothing_was_archived(bucket: str, tmp_path: Path) -> None:
     def doubled(key: dict[str, Any], value: dict[str, Any]) -> Replace:
         return Replace({**value, "count": 2 * value["count"]})
 
@@ -105,7 +108,9 @@ def test_where_nothing_was_dropped_there_is_nothing_to_give_back(bucket: str, tm
     assert objects_of(uri) == old
 
 
-def test_and_into_a_delta_table(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dropped_entries_are_archived_in_a_delta_table_until_a_rollback(
+    bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from deltalake import DeltaTable
 
     uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{bucket}/checkpoint")
@@ -122,13 +127,13 @@ def test_and_into_a_delta_table(bucket: str, tmp_path: Path, capsys: pytest.Capt
     [*product(["hdfs", "rocksdb"], ["local", "spark"], PLACES)] if FULL else [("hdfs", "local", "hdfs")],
     indirect=["place"],
 )
-def test_real_spark_goes_on(judge: Judge, place: str, provider: str, engine: str) -> None:
+def test_real_spark_resumes_from_the_compacted_checkpoint(judge: Judge, place: str, provider: str, engine: str) -> None:
     query = Query("agg_update", provider=provider, changelog=provider == "rocksdb")
     checkpoint = judge.write(query, BATCHES)
     uri = upload(checkpoint.path, f"{place}/checkpoint")
     now = stamp(limit_of(query) + 2 * H)
     words = ("--ttl", "2h", "--timestamp", FIELDS[query.operator], "--now", now, "--engine", engine)
-    # Workers have the environment that their JVM was started in, so it is a process of its own.
+    # Workers inherit the environment of their JVM, so the command runs in its own process.
     command = [sys.executable, "-m", "ttlsnap", "compact", uri, *words]
     command += ["--stopped", "--yes", "--format", "json"]
     done = subprocess.run(command, capture_output=True, check=False)
@@ -142,7 +147,9 @@ def test_real_spark_goes_on(judge: Judge, place: str, provider: str, engine: str
     assert judge.state(checkpoint) == model.state()
 
 
-def test_a_policys_glob_finds_what_is_there(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_globs_of_a_policy_match_folders_in_the_store(
+    bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("queries/a/checkpoint", "queries/b/checkpoint", "queries/.hidden/checkpoint", "queries/c/other"):
         upload(sample("agg-deltas-lz4-4.2", tmp_path / name), f"{bucket}/{name}")
     policy = tmp_path / "policy.toml"
@@ -154,14 +161,16 @@ def test_a_policys_glob_finds_what_is_there(bucket: str, tmp_path: Path, capsys:
     told = ttlsnap(capsys, "maintain", str(policy), "--engine", "local", "--plan")
     found = [(target["target"].removeprefix(f"{bucket}/"), target["status"]) for target in told["targets"]]
     assert found == [("queries/a/checkpoint", "planned"), ("queries/b/checkpoint", "planned")]
-    for path, words in (("none*/x", "finds no folder"), ("**/x", "are looked for on this machine's file systems")):
+    for path, words in (("none*/x", "matches no folder"), ("**/x", "works on this machine's file systems only")):
         policy.write_text(f'[[target]]\npath = "{bucket}/{path}"\n{rule}')
         assert run(["maintain", str(policy), "--engine", "local"]) == 2
         captured = capsys.readouterr()
         assert words in captured.out + captured.err
 
 
-def test_words_for_what_is_not_there(bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_explain_missing_and_unsupported_places(
+    bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def said(*words: str) -> tuple[int, str]:
         code = run([*words])
         return code, capsys.readouterr().err
@@ -170,7 +179,7 @@ def test_words_for_what_is_not_there(bucket: str, tmp_path: Path, capsys: pytest
     assert (code, "is not the checkpoint" in words or "does not exist" in words) == (2, True), words
     code, words = said("inspect", "s3:///checkpoint")
     assert code == 2
-    assert "names no bucket" in words
+    assert "does not name a bucket" in words
     code, words = said("inspect", "s3://no-such-bucket-here/checkpoint")
     assert code == 5
     assert "cannot look at s3://no-such-bucket-here/checkpoint" in words and "there is no such bucket" in words
@@ -179,7 +188,7 @@ def test_words_for_what_is_not_there(bucket: str, tmp_path: Path, capsys: pytest
     assert "the scheme 'ftp' is not supported" in words
     code, words = said("inspect", "hdfs:///checkpoint")
     assert code == 2
-    assert "names no name node" in words
+    assert "does not name a name node" in words
     upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{bucket}/table/_delta_log")
     code, words = said("compact", f"{bucket}/table", "--ttl", "1h")
     assert code == 3
@@ -187,4 +196,4 @@ def test_words_for_what_is_not_there(bucket: str, tmp_path: Path, capsys: pytest
     uri = upload(sample("agg-deltas-lz4-4.2", tmp_path / "other"), f"{bucket}/checkpoint")
     code, words = said("compact", uri, *OLD, "--engine", "local", "--output", f"{bucket}/copy", "--stopped")
     assert code == 3
-    assert f"{bucket}/copy: a local path is wanted here" in words
+    assert f"{bucket}/copy: only a local path is possible here" in words

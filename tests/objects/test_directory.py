@@ -1,4 +1,4 @@
-"""What every ``Directory`` promises, of a disk, of an object store and of HDFS."""
+"""The promises of every ``Directory``, on a disk, in an object store and in HDFS."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from secrets import token_hex
 import pytest
 
 from ttlsnap.errors import RefusedError, StorageError
-from ttlsnap.filesystem import Directory, each, open_directory
+from ttlsnap.storage.directory import Directory, each
+from ttlsnap.storage.open import open_directory
 
 from .conftest import STORES
 from .stores import Store
@@ -33,7 +34,7 @@ def put(files: Directory, path: str, data: bytes = b"x") -> None:
     files.replace(path, data)
 
 
-def test_what_is_written_is_listed_and_read(files: Directory) -> None:
+def test_written_files_are_listed_and_read(files: Directory) -> None:
     assert files.list("") == []
     assert files.stat("a/b") is None
     for path in ("a/b/2", "a/b/1.delta", "a/c", "other"):
@@ -54,7 +55,7 @@ def test_what_is_written_is_listed_and_read(files: Directory) -> None:
         files.read("a/b/2", 4)
 
 
-def test_names_are_kept_as_they_are(files: Directory) -> None:
+def test_special_characters_in_names_are_preserved(files: Directory) -> None:
     names = ["1_0.delta", "a b", "ä", "50%", "%41", "x=1", "a+b", "[1]", "#", "~", "{q}", "a&b;c"]
     for name in names:
         put(files, f"d/{name}", name.encode())
@@ -67,7 +68,7 @@ def test_names_are_kept_as_they_are(files: Directory) -> None:
     assert [info.name for info in files.list("e")] == sorted(names)
 
 
-def test_a_file_is_read_from_any_place(files: Directory) -> None:
+def test_a_file_is_read_from_any_position(files: Directory) -> None:
     data = bytes(range(256)) * 80_000  # more than two pieces
     with files.writer("large") as file:
         for begin in range(0, len(data), 3_000_000):
@@ -88,14 +89,14 @@ def test_a_file_is_read_from_any_place(files: Directory) -> None:
         files.read("missing", 10)
 
 
-def test_create_makes_a_file_once(files: Directory) -> None:
+def test_create_never_replaces_a_file(files: Directory) -> None:
     files.mkdirs("offsets")
     assert files.create("offsets/7", b"one")
     assert not files.create("offsets/7", b"another")
     assert files.read("offsets/7", 10) == b"one"
 
 
-def test_a_block_that_fails_leaves_no_file_that_could_be_taken_for_whole(place: str) -> None:
+def test_a_failed_write_leaves_no_file(place: str) -> None:
     files = open_directory(place)
     with pytest.raises(ZeroDivisionError), files.writer("new") as file:
         file.write(b"half")
@@ -103,7 +104,7 @@ def test_a_block_that_fails_leaves_no_file_that_could_be_taken_for_whole(place: 
     assert files.stat("new") is None
 
 
-def test_what_is_renamed_removed_and_brought(files: Directory, tmp_path: Path) -> None:
+def test_files_are_renamed_removed_and_brought_in(files: Directory, tmp_path: Path) -> None:
     put(files, "a/1", b"one")
     put(files, "b/2", b"two")
     files.rename("a/1", "b/1")
@@ -125,7 +126,7 @@ def test_what_is_renamed_removed_and_brought(files: Directory, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("path", ["../other", "/etc/passwd", "a/../../b", "a\0b"])
-def test_no_path_leads_outside(files: Directory, path: str) -> None:
+def test_paths_that_lead_outside_are_refused(files: Directory, path: str) -> None:
     for work in (files.stat, files.list, files.open, files.remove, files.remove_tree):
         with pytest.raises(RefusedError, match="leads outside"):
             work(path)
@@ -133,7 +134,7 @@ def test_no_path_leads_outside(files: Directory, path: str) -> None:
         files.replace(path, b"")
 
 
-def test_an_object_that_is_another_by_now_is_not_read_on(bucket: str) -> None:
+def test_reading_fails_if_the_object_was_replaced(bucket: str) -> None:
     files = open_directory(bucket)
     files.replace("a", b"1" * (20 << 20))
     with files.open("a") as file:
@@ -144,7 +145,7 @@ def test_an_object_that_is_another_by_now_is_not_read_on(bucket: str) -> None:
             file.read(1)
 
 
-def test_what_was_copied_and_not_deleted_is_ended(bucket: str) -> None:
+def test_complete_rename_removes_the_source_of_a_finished_copy(bucket: str) -> None:
     files = open_directory(bucket)
     files.replace("staged", b"new")
     files.replace("place", b"new")
@@ -156,7 +157,7 @@ def test_what_was_copied_and_not_deleted_is_ended(bucket: str) -> None:
     assert (files.read("staged", 3), files.read("place", 3)) == (b"NEW", b"new")
 
 
-def test_a_uri_is_taken_letter_by_letter(bucket: str) -> None:
+def test_special_characters_in_uris_are_taken_literally(bucket: str) -> None:
     for name in ("a b", "50%", "%41", "a?b", "a#b", "ä"):
         files = open_directory(f"{bucket}/{name}/")
         files.replace("x", name.encode())
@@ -165,8 +166,8 @@ def test_a_uri_is_taken_letter_by_letter(bucket: str) -> None:
     assert [info.name for info in open_directory(bucket).list("")] == ["%41", "50%", "a b", "a#b", "a?b", "ä"]
 
 
-def test_many_at_a_time_end_together(bucket: str) -> None:
-    """After a failure nothing that was begun goes on, however often somebody interrupts, and the rest is left."""
+def test_each_awaits_running_work_after_a_failure_and_starts_no_more(bucket: str) -> None:
+    # This also holds if the user interrupts several times.
     begun: list[int] = []
     ended: list[int] = []
 
@@ -189,7 +190,7 @@ def test_many_at_a_time_end_together(bucket: str) -> None:
     assert each(files, lambda number: -number, range(1000)) == [-number for number in range(1000)]
 
 
-def test_the_time_is_that_of_the_store(place: str) -> None:
+def test_now_is_the_time_of_the_store(place: str) -> None:
     files = open_directory(place)
     assert abs(files.now_ns() - time.time_ns()) < 5e9
     assert files.list("_ttlsnap") == []

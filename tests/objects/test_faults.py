@@ -1,4 +1,4 @@
-"""An object store that fails: at every request that changes something, and now and then at any."""
+"""An object store that fails: at every changing request, and at random requests."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import pytest
 
 from ttlsnap import compact, recover, rollback
 from ttlsnap.errors import StorageError, TtlsnapError
-from ttlsnap.filesystem import LOCK, open_directory
+from ttlsnap.schema.units import parse_duration
+from ttlsnap.storage.directory import LOCK
+from ttlsnap.storage.open import open_directory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
-from ttlsnap.units import parse_duration
 
 from ..matrix import FULL
 from ..samples import sample
@@ -28,7 +29,7 @@ def compacted(uri: str) -> Any:
 
 
 def cut(proxy: Proxy, last: int, answered: bool) -> None:
-    """From the change numbered ``last`` on nothing is answered; that one comes through, or does not."""
+    """Lose all requests from the change ``last`` on. Unless ``answered``, this change is made without an answer."""
 
     def fault(request: Request) -> str | None:
         if request.changes == last and request.method in CHANGING and not answered:
@@ -41,7 +42,7 @@ def cut(proxy: Proxy, last: int, answered: bool) -> None:
 
 @pytest.fixture
 def changes(proxy: Proxy, bucket: str, tmp_path: Path) -> int:
-    """How many requests of a compaction change something."""
+    """Return the number of changing requests in a compaction."""
     uri = upload(sample("agg-deltas-lz4-4.2", tmp_path / "counted"), f"{bucket}/counted")
     proxy.seen.clear()
     compacted(uri)
@@ -51,12 +52,12 @@ def changes(proxy: Proxy, bucket: str, tmp_path: Path) -> int:
 def places(changes: int) -> Iterator[tuple[int, bool]]:
     for number in range(1, changes + 1):
         for arrived in (False, True):
-            # The last ones are the planned batch, and the end of the run.
+            # The last requests write the planned batch and end the run.
             if FULL or (3 * number + arrived) % 11 == 0 or number > changes - 3:
                 yield number, arrived
 
 
-def test_a_process_dies_at_any_request(proxy: Proxy, bucket: str, tmp_path: Path, changes: int) -> None:
+def test_recover_succeeds_after_a_death_at_any_request(proxy: Proxy, bucket: str, tmp_path: Path, changes: int) -> None:
     local = sample("agg-deltas-lz4-4.2", tmp_path)
     uri = f"{bucket}/checkpoint"
     old = objects_of(upload(local, uri))
@@ -71,7 +72,7 @@ def test_a_process_dies_at_any_request(proxy: Proxy, bucket: str, tmp_path: Path
         with contextlib.suppress(TtlsnapError):
             compacted(uri)
         proxy.reset()
-        open_directory(uri).remove(LOCK)  # it runs out
+        open_directory(uri).remove(LOCK)  # as if the lease had expired
         found = objects_of(uri)
         fenced = any(name.startswith("offsets/") and name not in old for name in found)
         assert fenced or found in (old, new), (number, arrived)
@@ -88,7 +89,7 @@ def test_a_process_dies_at_any_request(proxy: Proxy, bucket: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("seed", range(10 if FULL else 1))
-def test_what_fails_now_and_then_makes_no_difference(proxy: Proxy, bucket: str, tmp_path: Path, seed: int) -> None:
+def test_random_faults_do_not_change_the_result(proxy: Proxy, bucket: str, tmp_path: Path, seed: int) -> None:
     local = sample("agg-deltas-lz4-4.2", tmp_path)
     uri, other = upload(local, f"{bucket}/checkpoint"), upload(local, f"{bucket}/other")
     old = objects_of(uri)
@@ -99,7 +100,7 @@ def test_what_fails_now_and_then_makes_no_difference(proxy: Proxy, bucket: str, 
     last = [False]
 
     def fault(request: Request) -> str | None:
-        # Never so often that the client gives up.
+        # Faults never come twice in a row, so that the client does not give up.
         last[0] = not last[0] and chance.random() < 0.25
         kind = chance.choice(faults) if last[0] else None
         met.add(kind or "")
@@ -116,7 +117,7 @@ def test_what_fails_now_and_then_makes_no_difference(proxy: Proxy, bucket: str, 
     assert objects_of(uri) == old
 
 
-def test_what_is_forbidden_half_way_is_undone(proxy: Proxy, bucket: str, tmp_path: Path) -> None:
+def test_a_run_is_undone_if_the_store_forbids_a_write(proxy: Proxy, bucket: str, tmp_path: Path) -> None:
     uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{bucket}/checkpoint")
     old = objects_of(uri)
     moved: list[str] = []
@@ -128,7 +129,7 @@ def test_what_is_forbidden_half_way_is_undone(proxy: Proxy, bucket: str, tmp_pat
         return None
 
     proxy.fault = fault
-    with pytest.raises(StorageError, match=r"cannot rename .*\nWhat had been done was undone"):
+    with pytest.raises(StorageError, match=r"cannot rename .*\nThe run was undone"):
         compacted(uri)
     proxy.reset()
     assert len(moved) > 1

@@ -1,4 +1,4 @@
-"""Who may change what is in HDFS, and what a run leaves that dies there at any change."""
+"""HDFS: locks, runs that die at any change, and owners and modes of files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 from hdfs_native import Client
 
-from ttlsnap import LocalEngine, compact, hdfs, recover, rollback
+from ttlsnap import LocalEngine, compact, recover, rollback
+from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.errors import BusyError, StorageError, TtlsnapError, UsageError
-from ttlsnap.filesystem import LOCK, open_directory
-from ttlsnap.hdfs import HdfsDirectory
-from ttlsnap.report import CompactionReport
+from ttlsnap.storage import hdfs
+from ttlsnap.storage.directory import LOCK
+from ttlsnap.storage.hdfs import HdfsDirectory
+from ttlsnap.storage.open import open_directory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 from ..matrix import FULL
@@ -27,7 +29,7 @@ from .places import objects_of, upload
 
 HELD = """
 import os, sys
-from ttlsnap.filesystem import open_directory
+from ttlsnap.storage.open import open_directory
 with open_directory(sys.argv[1]).lock():
     os._exit(0)
 """
@@ -40,13 +42,13 @@ def folder(hdfs: str) -> str:
 
 def require_busy(uri: str, *, shared: bool = False) -> None:
     with (
-        pytest.raises(BusyError, match=r"another ttlsnap is at work on hdfs://.*; wait until it has ended"),
+        pytest.raises(BusyError, match=r"another ttlsnap is working on hdfs://.*; wait until it ends"),
         open_directory(uri).lock(shared=shared),
     ):
         pass
 
 
-def test_one_at_a_time(folder: str) -> None:
+def test_only_one_process_holds_the_lock(folder: str) -> None:
     one, other = open_directory(folder), open_directory(folder)
     with one.lock():
         require_busy(folder)
@@ -57,10 +59,10 @@ def test_one_at_a_time(folder: str) -> None:
         pass
 
 
-def test_of_a_process_that_died_the_name_node_lets_go(folder: str) -> None:
+def test_the_lock_of_a_dead_process_expires(folder: str) -> None:
     subprocess.run([sys.executable, "-c", HELD, folder], check=True)
     require_busy(folder)
-    if FULL:  # more than a minute
+    if FULL:  # takes more than a minute
         until = time.monotonic() + 300
         while True:
             try:
@@ -71,7 +73,7 @@ def test_of_a_process_that_died_the_name_node_lets_go(folder: str) -> None:
                 time.sleep(5)
 
 
-def test_who_has_lost_the_lock_changes_nothing(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_lost_its_lock_changes_nothing(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hdfs, "_HELD_S", 0.0)
     files = open_directory(folder)
     with files.lock():
@@ -89,25 +91,25 @@ def test_who_has_lost_the_lock_changes_nothing(folder: str, monkeypatch: pytest.
             lambda: files.create("c", b""),
         ]
         for change in changes:
-            with pytest.raises(BusyError, match="was lost"):
+            with pytest.raises(BusyError, match="expired, because"):
                 change()
     assert [info.name for info in files.list("")] == ["_ttlsnap", "a"]
     assert files.read("a", 3) == b"old"
 
 
-def test_a_name_node_that_is_not_there() -> None:
+def test_unknown_name_nodes_are_errors() -> None:
     with pytest.raises(StorageError, match=r"cannot look at hdfs://nowhere\.invalid:8020/x"):
         open_directory("hdfs://nowhere.invalid:8020/x").stat("")
-    with pytest.raises(UsageError, match="no name node is known by that name; give its port"):
+    with pytest.raises(UsageError, match="this name node is unknown; give its port"):
         open_directory("hdfs://nowhere/x").stat("")
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """Stand-in for the death of the process."""
 
 
 def dying(at: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """From the ``at``-th change on nothing is done any more; the changes so far."""
+    """Raise ``Killed`` at every change from the ``at``-th on. Return the list of the changes so far."""
     seen: list[str] = []
 
     def counted(name: str) -> None:
@@ -131,7 +133,9 @@ def compacted(uri: str) -> CompactionReport:
     return compact(uri, [ttl], engine=LocalEngine(1), stopped=True, max_drop=1.0)
 
 
-def test_a_process_dies_at_any_change(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recover_succeeds_after_a_death_at_any_change(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), folder)
     old = objects_of(uri)
     with monkeypatch.context() as patched:
@@ -142,7 +146,7 @@ def test_a_process_dies_at_any_change(folder: str, tmp_path: Path, monkeypatch: 
     rollback(uri, stopped=True)
     assert objects_of(uri) == old
     outcomes = set()
-    assert "offsets/7" in new.keys() - old.keys()  # the planned batch, which is among the last
+    assert "offsets/7" in new.keys() - old.keys()  # the planned batch, one of the last changes
     for at in sorted({*range(1, changes + 1, 1 if FULL else 9), changes - 2, changes - 1, changes}):
         with monkeypatch.context() as patched, pytest.raises((Killed, StorageError)):
             dying(at, patched)
@@ -153,13 +157,13 @@ def test_a_process_dies_at_any_change(folder: str, tmp_path: Path, monkeypatch: 
         if found == new:
             rollback(uri, stopped=True)
             assert objects_of(uri) == old
-        with pytest.raises(TtlsnapError):  # or there is nothing that could be undone
+        with pytest.raises(TtlsnapError):  # no run is left to roll back
             rollback(uri, stopped=True)
     assert outcomes == {"nothing", "finished"} or outcomes == {"nothing", "finished", "undone"}
 
 
 def walk(client: Client, path: str) -> dict[str, tuple[bool, tuple[str, str, int]]]:
-    """Everything below a folder, and itself: whether it is a folder, and its owner, group and mode."""
+    """Return, for a path and all paths below it, whether it is a folder, and its owner, group and mode."""
     status = client.get_file_info(path)
     found = {path: (status.isdir, (status.owner, status.group, status.permission))}
     if status.isdir:
@@ -169,7 +173,7 @@ def walk(client: Client, path: str) -> dict[str, tuple[bool, tuple[str, str, int
 
 
 def given(uri: str, folders: int, files: int) -> tuple[Client, str]:
-    """Give a checkpoint to another user, with these modes; a client of the superuser, and the path."""
+    """Give a checkpoint to another user, with these modes. Return a client of the superuser, and the path."""
     server, _, place = uri.partition("://")[2].partition("/")
     client, path = Client(f"hdfs://{server}"), f"/{place}"
     for name, (is_dir, _) in walk(client, path).items():
@@ -202,7 +206,7 @@ except RefusedError as error:
 """
 
 
-def test_who_may_not_give_files_away_is_refused(folder: str, tmp_path: Path) -> None:
+def test_a_user_who_may_not_set_owners_is_refused(folder: str, tmp_path: Path) -> None:
     uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), folder)
     client, path = given(uri, 0o777, 0o666)
     before = walk(client, path)

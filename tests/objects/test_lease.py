@@ -1,4 +1,4 @@
-"""Who may change what is in an object store: one at a time, and nobody for ever."""
+"""The lease of an object store: one process holds it at a time, and it expires."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import time
 
 import pytest
 
-from ttlsnap import lease
 from ttlsnap.errors import BusyError, StorageError, UnsupportedError
-from ttlsnap.filesystem import LOCK, open_directory
+from ttlsnap.storage import lease
+from ttlsnap.storage.directory import LOCK
+from ttlsnap.storage.open import open_directory
 
 from .proxy import Proxy, Request
 
 
-def test_one_at_a_time(bucket: str) -> None:
+def test_only_one_process_holds_the_lock(bucket: str) -> None:
     one, other = open_directory(bucket), open_directory(bucket)
     with one.lock():
         with (
-            pytest.raises(BusyError, match=r"another ttlsnap is at work on .* \(process \d+ on .*\); wait"),
+            pytest.raises(BusyError, match=r"another ttlsnap is working on .* \(process \d+ on .*\); wait"),
             other.lock(),
         ):
             pass
@@ -29,7 +30,7 @@ def test_one_at_a_time(bucket: str) -> None:
         pass
 
 
-def test_what_a_process_that_died_has_left_runs_out(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lease_of_a_dead_process_expires(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "LEASE", 3.0)
     dead = {"host": "elsewhere", "process": 1, "token": "0"}
     files = open_directory(bucket)
@@ -41,7 +42,7 @@ def test_what_a_process_that_died_has_left_runs_out(bucket: str, monkeypatch: py
         assert json.loads(files.read(LOCK, 4096))["process"] != 1
 
 
-def test_a_lock_that_is_held_does_not_run_out(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_is_renewed_while_the_lock_is_held(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "LEASE", 3.0)
     one, other = open_directory(bucket), open_directory(bucket)
     with one.lock():
@@ -52,8 +53,8 @@ def test_a_lock_that_is_held_does_not_run_out(bucket: str, monkeypatch: pytest.M
             one.replace("mine", b"")
 
 
-def test_who_has_lost_his_lock_changes_nothing(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of a process that was stopped for a while."""
+def test_a_process_that_lost_its_lock_changes_nothing(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A process that was suspended for a while can lose its lock.
     monkeypatch.setattr(lease, "LEASE", 1.5)
     files = open_directory(bucket)
     files.replace("a", b"old")
@@ -69,28 +70,26 @@ def test_who_has_lost_his_lock_changes_nothing(bucket: str, monkeypatch: pytest.
             lambda: files.create("c", b""),
             lambda: files.remove_tree(""),
         ):
-            with pytest.raises(StorageError, match="its lock could not be renewed"):
+            with pytest.raises(StorageError, match="its lock expired"):
                 work()
     assert [info.name for info in files.list("")] == ["_ttlsnap", "a"]
     assert (files.read("a", 3), files.read(LOCK, 3)) == (b"new", b"{}")
 
 
-def test_a_lock_that_cannot_be_renewed_ends_with_its_time(
-    proxy: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lease_that_cannot_be_renewed_expires(proxy: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "LEASE", 2.0)
     files = open_directory(bucket)
     with files.lock():
         proxy.fault = lambda request: "busy" if request.path.endswith("lock") else None
         files.replace("a", b"")
         time.sleep(2)
-        with pytest.raises(StorageError, match="its lock could not be renewed"):
+        with pytest.raises(StorageError, match="its lock expired"):
             files.replace("b", b"")
     proxy.reset()
     assert [info.name for info in files.list("")] == ["_ttlsnap", "a"]
 
 
-def test_an_answer_that_was_lost_is_no_other_owner(proxy: Proxy, bucket: str) -> None:
+def test_a_lost_answer_is_not_taken_for_another_owner(proxy: Proxy, bucket: str) -> None:
     files = open_directory(bucket)
 
     def once(request: Request) -> str | None:
@@ -104,10 +103,10 @@ def test_an_answer_that_was_lost_is_no_other_owner(proxy: Proxy, bucket: str) ->
     assert sum(request.method == "PUT" for request in proxy.seen) == 2
 
 
-@pytest.mark.parametrize("store", ["moto"], indirect=True)  # others find that what was signed is not there
-def test_a_store_without_conditions_is_refused(proxy: Proxy, bucket: str) -> None:
+@pytest.mark.parametrize("store", ["moto"], indirect=True)  # other servers miss the signed headers
+def test_a_store_without_conditional_writes_is_refused(proxy: Proxy, bucket: str) -> None:
     proxy.fault = lambda request: "careless"
     files = open_directory(bucket)
-    with pytest.raises(UnsupportedError, match="takes no notice of conditional writes"), files.lock():
+    with pytest.raises(UnsupportedError, match="ignores conditional writes"), files.lock():
         pass
     assert files.list("") == []

@@ -1,4 +1,4 @@
-"""Joins whose stores do not fit together are damage: a key is named, and nothing changes."""
+"""Joins whose stores contradict each other are damaged: the error names a key, and nothing changes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 from ttlsnap import LocalEngine, Selection, compact, inspect, open_checkpoint
 from ttlsnap.checkpoint import Checkpoint, Store
-from ttlsnap.consistency import check_links
 from ttlsnap.errors import CorruptionError
-from ttlsnap.filesystem import open_directory
-from ttlsnap.stores import state_store
+from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.codecs import Compressor
+from ttlsnap.stores.open import open_state_store
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
+from ..consistency import check_links
 from ..samples import bytes_of, sample
 from ..stores.plain import Put, state_file
 
@@ -24,7 +24,7 @@ COUNTS, VALUES = "left-keyToNumValues", "left-keyWithIndexToValue"
 
 
 def rewrite(target: Path, store: str, change: Callable[[list[Put]], list[Put]]) -> None:
-    """Put a snapshot with changed entries where Spark looks first, in the first partition that has any."""
+    """Write a snapshot with changed entries into the first partition that has entries."""
     checkpoint = open_checkpoint(open_directory(str(target)))
     (found,) = (s for s in checkpoint.operators[0].stores if s.name == store)
     for partition in found.partitions:
@@ -36,9 +36,9 @@ def rewrite(target: Path, store: str, change: Callable[[list[Put]], list[Put]]) 
 
 
 def live(checkpoint: Checkpoint, store: Store, partition: int, version: int) -> list[Put]:
-    files = state_store(checkpoint)
-    lineage = files.find(checkpoint.files, store.directory(partition), version)
-    with files.open(checkpoint.files, lineage, None) as stored:
+    state_store = open_state_store(checkpoint)
+    lineage = state_store.find(checkpoint.files, store.directory(partition), version)
+    with state_store.open(checkpoint.files, lineage, None) as stored:
         return [
             entry
             for batch in stored.batches({})
@@ -62,21 +62,21 @@ def with_first_byte_after_the_nulls(put: Put, number: int) -> Put:
 
 
 BROKEN: list[tuple[str, Callable[[list[Put]], list[Put]], str]] = [
-    (COUNTS, lambda entries: [with_first_byte_after_the_nulls(entries[0], 9), *entries[1:]], "9 rows are counted"),
-    (COUNTS, lambda entries: entries[1:], "its rows are not counted"),
-    (VALUES, lambda entries: entries[1:], "rows are counted where 0 are"),
+    (COUNTS, lambda entries: [with_first_byte_after_the_nulls(entries[0], 9), *entries[1:]], "the count says 9 rows"),
+    (COUNTS, lambda entries: entries[1:], "its rows have no count"),
+    (VALUES, lambda entries: entries[1:], "the count says 1 rows, but there are 0"),
     (VALUES, lambda entries: [(with_index(entries[0][0], 1), entries[0][1]), *entries[1:]], "not numbered 0 to 0"),
     (VALUES, lambda entries: [(with_index(entries[0][0], -1), entries[0][1]), *entries[1:]], "not numbered 0 to 0"),
 ]
 
 
 def with_index(key: bytes, index: int) -> bytes:
-    """The key is one string and the index."""
+    """Return a key with another index. The key is one string and the index."""
     return key[:16] + index.to_bytes(8, "little", signed=True) + key[24:]
 
 
 @pytest.mark.parametrize(("store", "change", "words"), BROKEN)
-def test_links_that_are_broken_are_damage(
+def test_broken_links_between_stores_are_damage(
     tmp_path: Path, store: str, change: Callable[[list[Put]], list[Put]], words: str
 ) -> None:
     target = sample("join-4.2", tmp_path)
@@ -92,13 +92,13 @@ def test_links_that_are_broken_are_damage(
             str(target), [factory], now="2090-01-01T00:00:00Z", engine=LocalEngine(1), stopped=True, max_drop=1.0
         ),
     ):
-        with pytest.raises(CorruptionError, match=rf"left side do not fit together: key .*field0.*{words}"):
+        with pytest.raises(CorruptionError, match=rf"left side do not match: key .*field0.*{words}"):
             step()
     assert bytes_of(target) == before
 
 
-def test_a_side_that_was_evicted_whole(tmp_path: Path) -> None:
-    """Nothing is left of its rows but the deltas that put them and took them away."""
+def test_a_join_with_an_evicted_side_is_compacted(tmp_path: Path) -> None:
+    # The deltas put and delete all rows of the left side, so that no entry is left.
     target = sample("join-4.2", tmp_path)
     checkpoint = open_checkpoint(open_directory(str(target)))
     version = checkpoint.version
@@ -118,7 +118,7 @@ def test_a_side_that_was_evicted_whole(tmp_path: Path) -> None:
     assert report.totals.dropped > 0
 
 
-def test_rows_are_shown_without_what_they_are_stored_with(tmp_path: Path) -> None:
+def test_inspect_shows_rows_without_internal_fields(tmp_path: Path) -> None:
     target = sample("join-4.2", tmp_path)
     found = inspect(str(target), entries=1000)
     shown = found.samples or []

@@ -1,4 +1,4 @@
-"""Entries of RocksDB that do not fit together are damage: a key is named, and nothing changes."""
+"""Entries of RocksDB that contradict each other are damage: the error names a key, and nothing changes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import pytest
 
 from ttlsnap import LocalEngine, Selection, StateDescriptor, StateEntries, compact, inspect, open_checkpoint
 from ttlsnap.clock import Clock
-from ttlsnap.consistency import check_links
 from ttlsnap.errors import CorruptionError, TransformerError, UnsupportedError
-from ttlsnap.filesystem import open_directory
-from ttlsnap.stores import lineage_of, state_store
+from ttlsnap.storage.open import open_directory
+from ttlsnap.stores.open import lineage_of, open_state_store
 from ttlsnap.stores.rocksdb import database, lists, partition
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
+from ..consistency import check_links
 from ..samples import bytes_of, sample
 
 Edit = Callable[[bytes, bytes], tuple[bytes, bytes] | None]
-"""What becomes of the first entry of a column family; None takes it away."""
+"""A function that changes the first entry of a column family. None removes the entry."""
 
 
 def gone(key: bytes, value: bytes) -> None:
@@ -49,14 +49,14 @@ def one_element(key: bytes, value: bytes) -> tuple[bytes, bytes]:
 def family_of(target: Path, name: str) -> bytes:
     checkpoint = open_checkpoint(open_directory(str(target)))
     store = checkpoint.operators[0].stores[0]
-    files = state_store(checkpoint)
-    with files.open(checkpoint.files, lineage_of(checkpoint, files, store, 0), None) as opened:
+    state_store = open_state_store(checkpoint)
+    with state_store.open(checkpoint.files, lineage_of(checkpoint, state_store, store, 0), None) as opened:
         assert isinstance(opened, partition.RocksDbPartition) and opened.metadata is not None
         return struct.pack("<h", opened.metadata.families[name])
 
 
 def damage(monkeypatch: pytest.MonkeyPatch, family: bytes, edit: Edit) -> None:
-    """What a scan of a database finds is edited."""
+    """Edit what scans of the database return."""
     real = database.scan
 
     def damaged(*arguments: Any, **options: Any) -> Iterator[Any]:
@@ -73,7 +73,7 @@ def damage(monkeypatch: pytest.MonkeyPatch, family: bytes, edit: Edit) -> None:
             yield tuple(zip(*pairs, strict=True))
 
     monkeypatch.setattr(partition, "scan", damaged)
-    # Its number of entries would tell first.
+    # Otherwise the number of entries would reveal the damage first.
     monkeypatch.setattr(partition.RocksDbPartition, "replay", lambda self: setattr(self, "expected", None))
 
 
@@ -96,7 +96,7 @@ CASES: list[tuple[str, str, Edit, str]] = [
 
 
 @pytest.mark.parametrize(("name", "family", "edit", "words"), CASES)
-def test_entries_that_do_not_fit_together(
+def test_entries_that_contradict_each_other_are_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, family: str, edit: Edit, words: str
 ) -> None:
     target = sample(name, tmp_path)
@@ -141,14 +141,16 @@ def sized(size: int) -> Edit:
 
 @pytest.mark.parametrize("edit", [cut, longer, nothing, sized(-1), sized(1 << 30), sized(3), sized((1 << 31) - 1)])
 @pytest.mark.parametrize("many", [False, True])
-def test_values_that_are_no_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: Edit, many: bool) -> None:
-    """Among a few lists, which are followed one by one, or many, which are walked in step."""
+def test_values_that_are_not_lists_are_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: Edit, many: bool
+) -> None:
+    # A few lists are read one by one, and many lists all at once.
     target = sample("lists-4.2", tmp_path)
     before = bytes_of(target)
     damage(monkeypatch, family_of(target, "all"), edit)
     if many:
         monkeypatch.setattr(lists, "_TOGETHER", 0)
-    with pytest.raises(CorruptionError, match="its value is no list of rows with their sizes"):
+    with pytest.raises(CorruptionError, match="its value is not a list of rows with their sizes"):
         check_links(open_checkpoint(open_directory(str(target))))
     assert bytes_of(target) == before
 
@@ -161,7 +163,7 @@ def test_values_that_are_no_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("all", None, r"\$rowCounter_all"),
     ],
 )
-def test_what_is_not_known_is_refused_by_name(tmp_path: Path, variable: str, kind: str | None, words: str) -> None:
+def test_unknown_variables_are_refused_by_name(tmp_path: Path, variable: str, kind: str | None, words: str) -> None:
     target = sample("lists-4.2", tmp_path)
     metadata = target / "state/0/_metadata/v2/0"
     head, text = metadata.read_text().split("\n")
@@ -178,14 +180,14 @@ def test_what_is_not_known_is_refused_by_name(tmp_path: Path, variable: str, kin
     before = bytes_of(target)
     factory = TtlTransformerFactory(StateTtlConfig(3600 * 1_000_000), "value.seen:s")
     for selection in (None, Selection(state="all")):
-        with pytest.raises(UnsupportedError, match=rf"operator 0: {words}, is nothing that .* --operator N leaves"):
+        with pytest.raises(UnsupportedError, match=rf"operator 0: {words}, is not a known part .* --operator N leaves"):
             compact(str(target), [factory], selection=selection, engine=LocalEngine(1), stopped=True, max_drop=1.0)
     assert bytes_of(target) == before
     assert inspect(str(target)).operators
 
 
 class ExpiresAt:
-    """Gives every value another moment of expiry."""
+    """A transformer that sets the expiry time of every value."""
 
     def __init__(self, moment: int | None) -> None:
         self.moment = moment
@@ -199,15 +201,15 @@ class ExpiresAt:
         return entries.replace_values(pa.array(new, values.type))
 
 
-def test_spark_has_to_find_what_expires(tmp_path: Path) -> None:
-    """4.2 looks for what has expired since the last batch before, and would pass over what lies before that."""
+def test_an_expiry_time_that_spark_would_never_find_is_refused(tmp_path: Path) -> None:
+    # Spark 4.2 looks only for entries that have expired since its last batch, and would never find earlier ones.
     target = sample("lists-4.2", tmp_path)
     last = open_checkpoint(open_directory(str(target))).batch.timestamp_ms
     before = bytes_of(target)
     options: dict[str, Any] = {"engine": LocalEngine(1), "stopped": True, "max_drop": 1.0}
     for moment in (last, 1, -1, None):
         with pytest.raises(
-            TransformerError, match=rf"6 entries a ttlExpirationMs .* \({last}\), .*: Spark would never"
+            TransformerError, match=rf"ttlExpirationMs of 6 entries .* \({last}\); .*. Spark would never"
         ):
             compact(str(target), [ExpiresAt(moment)], **options)
     assert bytes_of(target) == before

@@ -1,4 +1,4 @@
-"""Running ttlsnap's commands as processes, by themselves or with a fault injected into one system call."""
+"""ttlsnap's commands as processes, alone or with a fault injected into one system call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PATIENCE_S = 60
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended: its exit code, or minus the signal that killed it."""
+    """The result of a command. ``code`` is its exit code, or minus the signal that killed it."""
 
     code: int
     out: str
@@ -35,21 +35,21 @@ class Ended:
 
     @property
     def json(self) -> dict[str, Any]:
-        """The one document on stdout."""
+        """Return the JSON document on stdout."""
         document: dict[str, Any] = json.loads(self.out)
         return document
 
 
 @dataclass(frozen=True)
 class Traced:
-    """A command that ran under strace: how it ended, and the calls that change what is below the folder watched."""
+    """The result of a command under strace, and its calls that change files below the watched folder."""
 
     ended: Ended
     calls: list[Call]
 
 
 class Commands:
-    """Warm processes to fork commands from, as many as there are cores; use as a context manager."""
+    """Warm processes that fork commands, as many as there are cores. Use it as a context manager."""
 
     def __init__(self, folder: Path, processes: int | None = None) -> None:
         if shutil.which("strace") is None:
@@ -73,24 +73,24 @@ class Commands:
             zygote.stdout.close()
 
     def warm(self, commands: Callable[[], Sequence[Sequence[str]]]) -> None:
-        """Let each process run these commands once itself, so that its children find all imported."""
+        """Run these commands once in each process itself, so that its children find all modules imported."""
         for zygote in self._zygotes:
             code = int(_ask(zygote, {"warm": commands()}))
             if code:
                 raise RuntimeError(f"warming up ended with exit code {code}")
 
     def run(self, *argv: str, **limits: int) -> Ended:
-        """One command, in a process of its own."""
+        """Run one command in its own process."""
         return self.run_all([argv], **limits)[0]
 
     def run_all(self, commands: Sequence[Sequence[str]], **limits: int) -> list[Ended]:
-        """Several commands, one after the other in one process."""
+        """Run several commands one after the other in one process."""
         with self._zygote() as zygote, self._scratch() as out:
             _ask(zygote, {"commands": [list(argv) for argv in commands], "out": str(out), **limits})
             return _ended(out, len(commands), _answer(zygote))
 
     def trace(self, argv: Sequence[str], below: Path, *injected: str) -> Traced:
-        """One command under strace, with faults ``injected`` (in strace's words: ``rename:error=EIO:when=3``)."""
+        """Run one command under strace with faults ``injected``, in strace's syntax: ``rename:error=EIO:when=3``."""
         with self._zygote() as zygote, self._scratch() as out:
             child = _ask(zygote, {"commands": [list(argv)], "out": str(out), "traced": True})
             log = out / "strace"
@@ -103,7 +103,7 @@ class Commands:
             return Traced(_ended(out, 1, code)[0], read_calls(log, below))
 
     def together(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """``work`` on each item, several at a time; results in order."""
+        """Call ``work`` for each item, several at a time. Return the results in order."""
         with ThreadPoolExecutor(self._size) as pool:
             return list(pool.map(work, items))
 

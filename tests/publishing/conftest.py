@@ -1,4 +1,4 @@
-"""A checkpoint with everything that publishing has to set aside, and the commands that are run on copies of it."""
+"""A checkpoint with every kind of file that publishing sets aside, and processes for commands on its copies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .trees import copy
 
 @pytest.fixture(scope="session")
 def rich(judge: Judge) -> Checkpoint:
-    """As Spark 4.1 leaves it after a crash: snapshots with both kinds of checksum files, and an uncommitted batch."""
+    """Return a checkpoint of Spark 4.1 after a crash, with both kinds of checksum files and an uncommitted batch."""
     made = judge.write(Query(codec="zstd"), BATCHES, layout="snapshot", version="4.1", uncommitted=LATER[0])
     version = len(BATCHES)
     names = {path.name for path in (made.path / "state/0/1").iterdir()}
@@ -28,7 +28,7 @@ def rich(judge: Judge) -> Checkpoint:
 
 @pytest.fixture(scope="session")
 def commands(rich: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    """Warm processes that run ttlsnap's commands."""
+    """Yield warm processes that run ttlsnap's commands."""
     folder = tmp_path_factory.mktemp("commands")
     with Commands(folder) as made:
         names = iter(range(100))
@@ -49,11 +49,11 @@ def commands(rich: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture(scope="module")
 def workshop(commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    """A place of its own for each module's copies."""
+    """Return a workshop with its own folder for each module."""
     return Workshop(commands, tmp_path_factory.mktemp("workshop"))
 
 
 @pytest.fixture
 def checkpoint(rich: Checkpoint, tmp_path: Path) -> Path:
-    """A copy of the rich checkpoint, to be changed at will."""
+    """Return a copy of the rich checkpoint, which tests may change."""
     return copy(rich.path, tmp_path / "checkpoint")

@@ -1,4 +1,4 @@
-"""Which faults are injected where, and what has to be true of a checkpoint after each."""
+"""The faults that tests inject, and the conditions that a checkpoint must meet after each fault."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _FREES = {"unlink", "unlinkat", "rmdir", "rename"}
 
 @dataclass(frozen=True)
 class Step:
-    """A command on a checkpoint: where it starts, what is old and what is new, and each call that changes something.
+    """A command on a checkpoint: its start, the old and the new files, and each call that changes something.
 
-    ``end`` is where the command ends up when nothing happens; ``given`` are faults that every run of it meets.
+    ``end`` is the result without a further fault. ``given`` are faults that every run of the command meets.
     """
 
     name: str
@@ -48,29 +48,29 @@ class Point:
 
 
 Faults = Callable[[Sequence[Call]], list[Point]]
-"""Which faults to put into the calls of a command."""
+"""A function that chooses faults for the calls of a command."""
 
 
 def kills(calls: Sequence[Call], *, thin: bool = not FULL) -> list[Point]:
-    """Killed at each call; in the thin set at those alone that find a disk that none before them found.
+    """Return a kill at each call. The thin set has only kills that find the disk in a new state.
 
-    A kill comes before its call is carried out, so that one after a call that changed nothing shows nothing new.
+    A kill comes before its call. So a kill that follows a call without effect shows nothing new.
     """
     before = [None, *calls]
     return [Point(c, KILL) for b, c in zip(before, calls, strict=False) if not thin or b is None or b.changed]
 
 
 def errors(calls: Sequence[Call], *, thin: bool = not FULL) -> list[Point]:
-    """Both errors at each call; in the thin set ENOSPC where space is taken and EIO elsewhere."""
+    """Return both errors at each call. The thin set has ENOSPC where a call takes space, and EIO elsewhere."""
     if not thin:
         return [Point(call, error) for call in calls for error in (ENOSPC, EIO)]
     return [Point(call, EIO if call.name in _FREES or "sync" in call.name else ENOSPC) for call in calls]
 
 
 def samples(points: Sequence[Point], *, thin: bool = not FULL) -> list[Point]:
-    """All of them; in the thin set the first and the last of those that are alike.
+    """Return all points. The thin set has the first and the last of similar points.
 
-    Alike are calls of one name on the files of all stores, or of their backup, or on the files of one log.
+    Similar points have the same call, on files of the stores, on files of their backup, or on files of one log.
     """
     alike: dict[tuple[str, str], list[Point]] = {}
     for point in points:
@@ -81,25 +81,25 @@ def samples(points: Sequence[Point], *, thin: bool = not FULL) -> list[Point]:
 
 
 class Workshop:
-    """Copies of checkpoints, commands run on them, and faults put into these."""
+    """A folder with copies of checkpoints, on which commands run with or without faults."""
 
     def __init__(self, commands: Commands, folder: Path) -> None:
         self.commands, self._folder = commands, folder
         self._numbers = itertools.count()
 
     def copy(self, checkpoint: Path) -> Path:
-        """A copy of a checkpoint, times and all, in a folder of its own."""
+        """Copy a checkpoint, including its times, into its own folder."""
         return copy(checkpoint, self._folder / f"{next(self._numbers)}" / "checkpoint")
 
     def after(self, start: Path, *commands: Argv) -> Path:
-        """A copy of a checkpoint on which these commands succeeded."""
+        """Copy a checkpoint, and run these commands on the copy. They must succeed."""
         path = self.copy(start)
         for ended in self.commands.run_all([argv(path) for argv in commands]):
             assert ended.code == 0, ended.err
         return path
 
     def step(self, name: str, start: Path, argv: Argv, *, old: Tree | None = None, given: tuple[str, ...] = ()) -> Step:
-        """Watch a command from beginning to end; it has to succeed, unless faults are given."""
+        """Trace a command from beginning to end. It must succeed, unless faults are given."""
         path = self.copy(start)
         traced = self.commands.trace(argv(path), path, *given)
         assert given or traced.ended.code == 0, traced.ended.err
@@ -108,7 +108,7 @@ class Workshop:
         return Step(name, start, argv, tree(start) if old is None else old, end, end, traced.calls, given)
 
     def cut(self, step: Step, point: Point) -> tuple[Path, Traced]:
-        """A checkpoint on which the command met the fault, at that very call."""
+        """Run the command with the fault at that call. Return the checkpoint and the trace."""
         path, call = self.copy(step.start), point.call
         fault = f"{call.name}:{point.fault}:when={call.number}"
         traced = self.commands.trace(step.argv(path), path, *step.given, fault)
@@ -121,7 +121,7 @@ class Workshop:
         return path, traced
 
     def check(self, step: Step, points: Sequence[Point], judge: Callable[[Step, Point], None] | None = None) -> None:
-        """Run the step once for each point, and tell of all that are not as they have to be."""
+        """Run the step once for each point, and report all failures."""
 
         def run(point: Point) -> str | None:
             try:
@@ -136,7 +136,7 @@ class Workshop:
         assert not wrong, f"{len(wrong)} of {len(points)}\n" + "\n".join(wrong)
 
     def judge(self, step: Step, point: Point) -> None:
-        """The checkpoint is old, new, or fenced; recover makes it old or new; and then all goes on."""
+        """Assert that the checkpoint is old, new or fenced, that recover makes it old or new, and that commands run."""
         path, traced = self.cut(step, point)
         found, fenced = tree(path), is_fenced(path)
         if not fenced:
@@ -160,7 +160,7 @@ class Workshop:
 
 
 def went_on(step: Step, path: Path, again: Ended, found: Tree, *, fenced: bool) -> None:
-    """The same command once more, with no recover before: it worked, or was refused and changed nothing."""
+    """Assert that the same command, repeated without recover, worked, or was refused and changed nothing."""
     if step.argv(path)[0] == "recover":
         assert again.code == 0
         assert tree(path) in (step.old, step.new)
@@ -175,9 +175,9 @@ def went_on(step: Step, path: Path, again: Ended, found: Tree, *, fenced: bool) 
 
 
 def told_well(ended: Ended, *, needs_recover: bool, is_done: bool) -> None:
-    """A command that met an error says so, in a sentence, with the code for it and the way out.
+    """Assert that a command that met an error has the right exit code, and a message that names the remedy.
 
-    An error in removing what is not needed any more may be passed over.
+    The command may ignore an error in the removal of files that it no longer needs.
     """
     if ended.code == 0:
         assert is_done and not needs_recover, "an error was passed over"

@@ -1,4 +1,4 @@
-"""Commands as other machines run them, on a file system where a ``flock`` reaches no other machine."""
+"""Commands on other machines that share a file system. A ``flock`` does not reach these machines."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .commands import Ended
 _PATIENCE_S = 60
 _SCRIPT = """
 import fcntl, json, os, signal, sys
-from ttlsnap import lease
+from ttlsnap.storage import lease
 from ttlsnap.cli.app import run
-from ttlsnap.filesystem import LocalDirectory
+from ttlsnap.storage.local import LocalDirectory
 
 given = json.loads(sys.argv[1])
 fcntl.flock = lambda *_: None
@@ -48,10 +48,10 @@ os._exit(code)
 
 
 class Host:
-    """A command on a machine that shares the file system; a context manager, which kills what is left.
+    """A command on a machine that shares the file system. The context manager kills it at the end.
 
-    It comes to a halt before the ``at``-th renaming of a state file: it waits until ``go_on``, and its threads go on
-    (the lease is renewed); or with ``stops`` the whole process is suspended, as by a machine that sleeps.
+    The command halts before the ``at``-th rename of a state file. It waits for ``go_on`` while its threads run on and
+    renew the lease. With ``stops``, the whole process is suspended, as on a machine that sleeps.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class Host:
 
     @property
     def name(self) -> str:
-        """What a message calls the process."""
+        """Return the name of the process in messages."""
         return f"process {self._process.pid} on {socket.gethostname()!r}"
 
     def wait_for_halt(self) -> None:
-        """Return when the command has come to its halt."""
+        """Wait until the command halts."""
         if self._stops:
             stat = Path(f"/proc/{self._process.pid}/stat")
             until = time.monotonic() + _PATIENCE_S
@@ -94,7 +94,7 @@ class Host:
         assert self._process.stdout.readline() == "waiting\n", self._process.stderr.read()
 
     def go_on(self) -> Ended:
-        """Let the command end; how it did."""
+        """Let the command continue to its end. Return its result."""
         if self._stops:
             self._process.send_signal(signal.SIGCONT)
         out, err = self._process.communicate("\n", timeout=_PATIENCE_S)

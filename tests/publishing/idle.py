@@ -1,4 +1,4 @@
-"""A query that is idle while ttlsnap publishes, and that nobody has stopped: what its tests share."""
+"""Helpers for tests with a query that is idle while ttlsnap publishes, and that nobody has stopped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..judge.spark import Checkpoint, Judge
 from .trees import Tree, tree
 
 STOPPED = re.compile("CONCURRENT_STREAM_LOG_UPDATE|Concurrent update to the log. Multiple streaming jobs detected")
-"""What Spark says of a batch that another query has begun, in words that got a name with 3.4."""
+"""Spark's error about a batch that another query has planned. Spark 3.4 gave the error a name."""
 HDFS: dict[str, Any] = {"provider": "hdfs"}
 ROCKSDB: dict[str, Any] = {"provider": "rocksdb"}
 CHANGELOG: dict[str, Any] = {"provider": "rocksdb", "changelog": True}
@@ -21,18 +21,18 @@ IDS: dict[str, Any] = {"provider": "rocksdb", "changelog": True, "checkpoint_for
 
 
 def stores(version: str) -> list[dict[str, Any]]:
-    """The stores that a version has."""
+    """Return the stores that a version supports."""
     since = {"3.2": ROCKSDB, "3.5": CHANGELOG, "4.1": IDS}
     return [HDFS, *(store for first, store in since.items() if first <= version)]
 
 
 def logs_and_state(checkpoint: Path) -> Tree:
-    """All but what the source has taken note of."""
+    """Return the tree of a checkpoint without the logs of its sources."""
     return {path: content for path, content in tree(checkpoint).items() if not path.startswith("sources")}
 
 
 def ends_untouched(judge: Judge, checkpoint: Checkpoint, events: list[Event]) -> None:
-    """The query that is up gets these events, stops, and has changed nothing."""
+    """Give events to the running query, and assert that it stops and changes nothing."""
     before = logs_and_state(checkpoint.path)
     judge.feed(checkpoint, events)
     words = judge.last_words(checkpoint)
@@ -42,7 +42,7 @@ def ends_untouched(judge: Judge, checkpoint: Checkpoint, events: list[Event]) ->
 
 
 def await_batch(checkpoint: Path, batch: int) -> None:
-    """Until a query that has no end has committed a batch."""
+    """Wait until an endless query has committed a batch."""
     for _ in range(600):
         if last_batch(checkpoint) >= batch:
             return

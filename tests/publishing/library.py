@@ -1,4 +1,4 @@
-"""The same compaction as the command's, as a library call in this process."""
+"""The compaction of the command, as a library call in this process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .stories import FIELD, NOW, H
 def compact_with(
     checkpoint: Path, *, hours: int = 2, listener: Listener | None = None, output: str | None = None
 ) -> CompactionReport:
-    """Drop what is not younger than NOW less these hours."""
+    """Drop the entries that are not younger than ``NOW`` minus these hours."""
     return run(
         str(checkpoint),
         [TtlTransformerFactory(StateTtlConfig(hours * H * 1_000_000), FIELD)],

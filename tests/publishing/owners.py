@@ -1,4 +1,4 @@
-"""Who owns what is in a checkpoint, and who may use it."""
+"""Owners and modes of the files in a checkpoint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Owned(NamedTuple):
 
 
 def require_root() -> None:
-    """Skip the test, and say why: only root may give files to another user."""
+    """Skip the test unless root runs it, because only root may give files to another user."""
     if os.geteuid() != 0:
         pytest.skip("gives files to another user, which only root may: run the tests as root")
 
@@ -37,12 +37,12 @@ def owned(path: Path) -> Owned:
 
 
 def owners(folder: Path) -> dict[str, Owned]:
-    """The owners of all files and folders below a folder, and its own."""
+    """Return the owners of a folder, and of all files and folders below it."""
     return {str(path.relative_to(folder)): owned(path) for path in (folder, *sorted(folder.rglob("*")))}
 
 
 def kinds(folder: Path) -> tuple[set[Owned], set[Owned]]:
-    """How files are owned, and how folders are."""
+    """Return the owners of all files, and the owners of all folders."""
     found = {True: set[Owned](), False: set[Owned]()}
     for path in (folder, *folder.rglob("*")):
         found[path.is_dir()].add(owned(path))
@@ -50,7 +50,7 @@ def kinds(folder: Path) -> tuple[set[Owned], set[Owned]]:
 
 
 def give(folder: Path, user: int, group: int, *, files: int, folders: int) -> Path:
-    """Give all of a checkpoint to a user, with these modes."""
+    """Give all files of a checkpoint to a user, with these modes. Return the folder."""
     for path in (folder, *folder.rglob("*")):
         os.chown(path, user, group)
         path.chmod(folders if path.is_dir() else files)
@@ -58,6 +58,6 @@ def give(folder: Path, user: int, group: int, *, files: int, folders: int) -> Pa
 
 
 def run(*argv: str | Path, umask: int = 0o022) -> subprocess.CompletedProcess[str]:
-    """A command of ttlsnap's, under a umask."""
+    """Run a ttlsnap command with a umask."""
     command = [sys.executable, "-m", "ttlsnap", *map(str, argv)]
     return subprocess.run(command, capture_output=True, text=True, umask=umask)

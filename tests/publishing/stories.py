@@ -1,4 +1,4 @@
-"""What lies in the checkpoints of these tests, and the command that drops some of it."""
+"""The events in the checkpoints of these tests, and the command that drops some of their entries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOW = T + 4 * H
 
 
 def compact(checkpoint: Path | str, *options: str, ttl: str = "2h") -> list[str]:
-    """The command that drops what is not younger than NOW less the ttl."""
+    """Return the command that drops the entries that are not younger than ``NOW`` minus the ttl."""
     return [
         *("compact", str(checkpoint), "--ttl", ttl, "--timestamp", FIELD, "--now", f"{stamp(NOW)}Z"),
         *("--engine", "local", "--parallelism", "1", "--stopped", "--yes", "--format", "json", *options),
@@ -32,5 +32,5 @@ def compact(checkpoint: Path | str, *options: str, ttl: str = "2h") -> list[str]
 
 
 def limit(ttl_hours: int = 2) -> int:
-    """The moment, in epoch seconds, up to which entries go."""
+    """Return the time, in epoch seconds, up to which entries expire."""
     return NOW - ttl_hours * H

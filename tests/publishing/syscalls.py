@@ -1,4 +1,4 @@
-"""What strace wrote: the calls that change files below a folder."""
+"""A parser of strace's log, which finds the calls that change files below a folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .zygote import BEGIN
 
-# Every call that can change a file system; "?" lets strace pass over those that a machine does not have.
+# These calls can change a file system. "?" makes strace ignore the calls that a machine does not have.
 CHANGING = [
     "rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat", "unlink", "unlinkat", "mkdir",
     "mkdirat", "rmdir", "mknod", "mknodat",
@@ -38,13 +38,13 @@ _BY_DESCRIPTOR = {
 
 @dataclass(frozen=True)
 class Call:
-    """One call that changes something: the ``number``-th of its name in its process, on ``path``.
+    """One call that changes something: the ``number``-th call with its name in its process, on ``path``.
 
-    ``to`` is the other path of a rename or a link.
+    ``to`` is the other path of a rename or a link. ``changed`` says whether the call changed the disk: it succeeded,
+    and was not an fsync.
 
-    In a path the run, the token of a scratch file or a lock, and the id of a new table are called RUN, X and UUID, so
-    that the same step of two runs has one name.
-    ``changed`` says whether the disk looks different afterwards: the call succeeded and was no fsync.
+    The same step has the same path in every run. In a path, RUN replaces the name of a run. X replaces the token of a
+    scratch file or a lock. UUID replaces the id of a new table.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Call:
 
 
 def read_calls(log: Path, below: Path) -> list[Call]:
-    """The calls on files below ``below``, in order. Raises ValueError for a log that does not show the beginning."""
+    """Return the calls on files below ``below``, in order. Raise ValueError if the log lacks the beginning."""
     counts: Counter[tuple[str, str]] = Counter()
     calls: list[Call] = []
     begun = False
@@ -85,7 +85,7 @@ def read_calls(log: Path, below: Path) -> list[Call]:
 
 
 def _relative(path: Path, below: Path) -> str:
-    """A path without what differs from run to run."""
+    """Return a relative path without the parts that differ between runs."""
     name = str(path.relative_to(below))
     for pattern, word in ((_RUN, "RUN"), (_SCRATCH, ".X.tmp"), (_LOCK, "X"), (_UUID, "UUID")):
         name = pattern.sub(word, name)
@@ -97,7 +97,7 @@ def _changes(name: str, args: str) -> bool:
 
 
 def _path(name: str, args: str) -> Path | None:
-    """The path a call is about: the first one it names (for a rename or a link, the one there was before)."""
+    """Return the first path that a call names. For a rename or a link, this is the old path."""
     descriptor = _DESCRIPTOR.search(args)
     if name in _BY_DESCRIPTOR:
         return Path(descriptor["path"]) if descriptor else None

@@ -1,4 +1,4 @@
-"""The age of a file is counted by the clock that stamped it, whatever this machine's clock says."""
+"""The age of a file is measured by the clock that stamped it, regardless of this machine's clock."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from ttlsnap.errors import BusyError
-from ttlsnap.filesystem import LocalDirectory
-from ttlsnap.locking import refuse_if_running
+from ttlsnap.publishing.liveness import refuse_if_running
+from ttlsnap.storage.local import LocalDirectory
 
 from ..samples import SAMPLES, bytes_of
 
@@ -22,7 +22,7 @@ AHEAD_NS = 3_600_000_000_000
 
 @pytest.fixture
 def begun(tmp_path: Path) -> Path:
-    """A checkpoint with a batch that was begun a moment ago."""
+    """Return a checkpoint with a batch that was planned a moment ago."""
     target = tmp_path / "checkpoint"
     shutil.copytree(SAMPLES / "uncommitted-batch-4.2", target, copy_function=shutil.copy)
     return target
@@ -30,13 +30,13 @@ def begun(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def wrong_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This machine is an hour ahead."""
+    """Set this machine's clock an hour ahead."""
     now = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: now() + AHEAD_NS)
 
 
 def no_unnamed_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on NFS."""
+    """Make unnamed files fail, as on NFS."""
     really = os.open
 
     def opened(path: Any, flags: int, *more: Any, **others: Any) -> int:
@@ -49,17 +49,17 @@ def no_unnamed_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("wrong_clock")
 @pytest.mark.parametrize("unnamed", [True, False])
-def test_a_batch_that_was_just_begun_is_young(begun: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool) -> None:
+def test_a_batch_that_has_just_started_is_young(begun: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool) -> None:
     before = bytes_of(begun)
     if not unnamed:
         no_unnamed_files(monkeypatch)
-    with pytest.raises(BusyError, match=r"batch \d+ was started, .* changed [0-9] s ago"):
+    with pytest.raises(BusyError, match=r"batch \d+ was started but .* changed [0-9] s ago"):
         refuse_if_running(LocalDirectory(str(begun)), None)
     assert bytes_of(begun) == before
 
 
 @pytest.mark.usefixtures("wrong_clock")
-def test_where_nothing_may_be_written_it_is_our_own(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_check_uses_this_machines_clock(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def written(*_: Any) -> None:
         raise AssertionError("nothing is to be written")
 

@@ -1,4 +1,4 @@
-"""A disk that is full, and places that cannot be written to."""
+"""Full disks, and folders without write permission."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .trees import Tree, copy, is_fenced, tree
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder that ``mount`` makes a disk of its own, unmounted when the test is over."""
+    """Yield a folder on which ``mount`` mounts a small disk. Unmount it after the test."""
     if os.geteuid() != 0:
         pytest.skip("mounting a small disk takes root; full disks are also tested by injected errors")
     folder = tmp_path / "disk"
@@ -27,7 +27,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def mount(folder: Path, options: str) -> None:
-    """A fresh disk in the place of the last one."""
+    """Mount a new disk in place of the last one."""
     if folder.is_mount():
         subprocess.run(["umount", str(folder)], check=True)
     told = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "ttlsnap", str(folder)], capture_output=True)
@@ -36,12 +36,12 @@ def mount(folder: Path, options: str) -> None:
 
 
 def is_whole(checkpoint: Path, old: Tree) -> bool:
-    """As it was, and not fenced."""
+    """Return whether a checkpoint is unchanged and not fenced."""
     return tree(checkpoint) == old and not is_fenced(checkpoint)
 
 
 def says(ended: Ended, words: str) -> bool:
-    """Exit code 5 and one sentence."""
+    """Return whether a command ended with exit code 5 and an error with these words."""
     return ended.code == 5 and ended.err.startswith("Error: ") and words in ended.err and "Traceback" not in ended.err
 
 
@@ -49,7 +49,7 @@ def says(ended: Ended, words: str) -> bool:
 def test_a_disk_that_fills_up_changes_nothing(
     commands: Commands, checkpoint: Path, small_disk: Path, kind: str, words: str
 ) -> None:
-    """From a disk with no room at all on, a little more room each time, until there is enough."""
+    # The first disk has no free space. Each further disk has a little more, until the run succeeds.
     old = tree(checkpoint)
     entries = list(checkpoint.rglob("*"))
     blocks = sum(-(-path.stat().st_size // 4096) for path in entries if path.is_file())
@@ -70,26 +70,26 @@ def test_a_disk_that_fills_up_changes_nothing(
     assert tree(path) != old
 
 
-def test_a_file_that_may_not_grow_changes_nothing(commands: Commands, checkpoint: Path) -> None:
+def test_a_run_beyond_the_file_size_limit_changes_nothing(commands: Commands, checkpoint: Path) -> None:
     old = tree(checkpoint)
     commands.run(*compact(checkpoint))
     sizes = sorted(path.stat().st_size for path in checkpoint.glob("_ttlsnap/runs/*/*.json"))
     commands.run("rollback", str(checkpoint))
     assert is_whole(checkpoint, old)
-    for most in (600, sizes[-1] - 1):  # what a command says goes to files, too, and has to fit
+    for most in (600, sizes[-1] - 1):  # the output of a command is written to files, too, and must fit
         assert says(commands.run(*compact(checkpoint), file_size_limit=most), "File too large")
         assert is_whole(checkpoint, old)
     assert commands.run(*compact(checkpoint)).code == 0
 
 
 @pytest.mark.parametrize("place", [".", "offsets", "state/0/0", "state/0/1", "_ttlsnap", "_ttlsnap/runs"])
-def test_a_folder_that_cannot_be_written_to_changes_nothing(commands: Commands, checkpoint: Path, place: str) -> None:
+def test_a_run_without_write_permission_changes_nothing(commands: Commands, checkpoint: Path, place: str) -> None:
     old = tree(checkpoint)
     folder = checkpoint / place
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o555)
     assert says(commands.run(*compact(checkpoint), obey_modes=True), "Permission denied")
-    if folder.exists():  # ttlsnap's own folder is taken away when nothing is left in it
+    if folder.exists():  # ttlsnap removes its own folder if it is empty
         folder.chmod(0o755)
     assert is_whole(checkpoint, old)
     assert commands.run(*compact(checkpoint), obey_modes=True).code == 0

@@ -1,4 +1,4 @@
-"""Every repair of ``doctor``, killed and broken at each call: the checkpoint is what it was, or it is repaired."""
+"""Repairs of ``doctor`` that are killed or fail at any call leave the checkpoint unchanged or repaired."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .trees import Tree, differences, is_fenced, tree
 
 @dataclass(frozen=True)
 class Repair:
-    """A repair by its name, and how a checkpoint comes about that needs it."""
+    """The name of a repair, and a function that makes a checkpoint that needs it."""
 
     name: str
     make: Callable[[Judge, Path], Path]
@@ -48,7 +48,7 @@ def of_sample(name: str, damage: Callable[[Path], object] = lambda path: None) -
 
 
 def empty_file(name: str) -> Callable[[Path], None]:
-    """What a power cut leaves of a file whose name was synced, and whose bytes were not."""
+    """Return a function that empties a file, like a power cut after its name was synced, but not its bytes."""
 
     def damage(path: Path) -> None:
         (path / name).write_bytes(b"")
@@ -59,7 +59,7 @@ def empty_file(name: str) -> Callable[[Path], None]:
 
 
 def run_again(judge: Judge, folder: Path) -> Path:
-    """A batch that was set back after a compaction, and that Spark has run again."""
+    """Return a checkpoint whose last batch was set back after a compaction, and then run again by Spark."""
     written = judge.write(Query("agg_update"), BATCHES)
     settled(written.path)
     drop_expired(written.path, written.query)
@@ -123,7 +123,7 @@ def problems(workshop: Workshop, path: Path) -> set[str]:
 
 
 def content(path: Path) -> Tree:
-    """The tree of a checkpoint, in which its own place is the same for every copy."""
+    """Return the tree of a checkpoint with its own path replaced, so that copies are equal."""
     found = tree(path)
     for file in path.glob("state/*/_metadata/**/*"):
         name = str(file.relative_to(path))
@@ -133,7 +133,9 @@ def content(path: Path) -> Tree:
 
 
 @pytest.mark.parametrize("fault", [kills, errors] if FULL else [kills])
-def test_a_repair_is_cut_off(workshop: Workshop, repair: Repair, step: Step, fault: Faults) -> None:
+def test_an_interrupted_repair_leaves_the_old_or_the_new_state(
+    workshop: Workshop, repair: Repair, step: Step, fault: Faults
+) -> None:
     repaired = workshop.after(step.start, step.argv)
     old, new = content(step.start), content(repaired)
     assert repair.name not in problems(workshop, repaired)

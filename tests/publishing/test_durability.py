@@ -1,7 +1,7 @@
-"""Nothing is relied on before it is on the disk: what a power cut could take back, told from the order of calls.
+"""ttlsnap relies on no change that a power cut could still undo. The tests check the order of system calls.
 
-Killing a process loses nothing that it has written. A power cut may lose whatever was not synced, in any order:
-the bytes of a file until the file is synced, and a name until its folder is.
+A killed process loses nothing that it has written. A power cut may lose everything that was not synced, in any order:
+the bytes of a file until the file is synced, and a name until its folder is synced.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .syscalls import Call
 
 @dataclass
 class Disk:
-    """What a power cut could still take back: files by their bytes, and names in folders."""
+    """The changes that a power cut could still undo: bytes of files, and names in folders."""
 
     files: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
@@ -45,7 +45,7 @@ class Disk:
                 self.names |= {call.path} if call.changed else set()
 
     def unsafe(self, *prefixes: str) -> set[str]:
-        """What is not on the disk, below any of these."""
+        """Return the changes below these prefixes that are not on the disk yet."""
         return {path for path in self.files | self.names if path.startswith(prefixes)}
 
 
@@ -70,7 +70,7 @@ def is_fence(name: str) -> Callable[[Call], bool]:
 
 
 def walk(calls: list[Call], *barriers: tuple[Callable[[Call], bool], tuple[str, ...]]) -> None:
-    """Before each call that a barrier is for, nothing below the barrier's places is unsafe."""
+    """Assert that nothing below the places of a barrier is unsafe before each call to which the barrier applies."""
     disk, met = Disk(), set()
     for call in calls:
         for number, (applies, places) in enumerate(barriers):
@@ -85,7 +85,7 @@ RUNS = "_ttlsnap/runs"
 STAGED, BACKUP, JOURNAL = f"{RUNS}/RUN/staged", f"{RUNS}/RUN/backup", f"{RUNS}/RUN/journal.json"
 
 
-def test_a_compaction_relies_on_what_is_safe_alone(workshop: Workshop, rich: Checkpoint) -> None:
+def test_a_compaction_relies_only_on_synced_changes(workshop: Workshop, rich: Checkpoint) -> None:
     calls = workshop.step("compact", rich.path, compact).calls
     first_in_place = next(n for n, call in enumerate(calls) if is_put_in_place(call))
     fenced = next(n for n, call in enumerate(calls) if is_fence("link")(call))
@@ -94,14 +94,14 @@ def test_a_compaction_relies_on_what_is_safe_alone(workshop: Workshop, rich: Che
     walk(calls[fenced:], (is_closed, ("offsets", "state", BACKUP)))
 
 
-def test_a_rollback_relies_on_what_is_safe_alone(workshop: Workshop, rich: Checkpoint) -> None:
+def test_a_rollback_relies_only_on_synced_changes(workshop: Workshop, rich: Checkpoint) -> None:
     start = workshop.after(rich.path, compact)
     calls = workshop.step("rollback", start, lambda path: ["rollback", str(path)]).calls
     walk(calls, (is_fence("unlink"), ("state", "_ttlsnap/runs")), (is_fence("link"), ("state", "_ttlsnap/runs")))
 
 
 @pytest.mark.parametrize("options", [(), ("--undo",)])
-def test_a_recovery_relies_on_what_is_safe_alone(
+def test_a_recovery_relies_only_on_synced_changes(
     workshop: Workshop, rich: Checkpoint, options: tuple[str, ...]
 ) -> None:
     step = workshop.step("compact", rich.path, compact)
@@ -111,7 +111,7 @@ def test_a_recovery_relies_on_what_is_safe_alone(
     walk(calls, (is_fence("unlink"), ("state", STAGED, BACKUP)), (is_closed, ("offsets", "state")))
 
 
-def test_a_copy_appears_when_all_of_it_is_safe(workshop: Workshop, rich: Checkpoint) -> None:
+def test_a_copy_appears_only_after_all_of_it_is_synced(workshop: Workshop, rich: Checkpoint) -> None:
     def argv(path: Path) -> list[str]:
         return compact(path, "--output", f"{path.parent}/new")
 

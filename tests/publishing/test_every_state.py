@@ -1,7 +1,7 @@
-"""Every kind of state, killed and broken at each call that publishes, rolls back or recovers: it is old or new.
+"""Every kind of state is old or new after a fault at any call that publishes, rolls back or recovers.
 
-The new state is not the same bytes twice where RocksDB writes it (ids and times are in its tables), so it is known by
-what is in it, and by what ``rollback`` makes of it: the old one again, byte for byte.
+RocksDB never writes the same bytes twice, because its tables contain ids and times. So the tests recognise the new
+state by its entries, and by a ``rollback``, which must restore the old state byte by byte.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TOLD_APART = ("rename", "link", "unlink", "fsync", "mkdir", "chmod", "chown")
 
 @dataclass(frozen=True)
 class State:
-    """A kind of state that Spark writes, and how a compaction of it is asked for."""
+    """A kind of state that Spark writes, and the options of its compaction."""
 
     query: Query
     layout: str
@@ -70,12 +70,12 @@ def compaction(request: pytest.FixtureRequest, workshop: Workshop, judge: Judge)
 
 @pytest.fixture(scope="module")
 def compacted(workshop: Workshop, compaction: Step) -> Path:
-    """A checkpoint that has been compacted."""
+    """Return a compacted checkpoint."""
     return workshop.after(compaction.start, compaction.argv)
 
 
 def published(step: Step) -> list[Call]:
-    """The calls from the staging of the first file on; RocksDB's own, in its scratch folder, are not among them."""
+    """Return the calls that stage and publish files, without RocksDB's own calls in its scratch folder."""
     return [call for call in step.calls if call.name in _TOLD_APART and "/scratch" not in call.path]
 
 
@@ -84,9 +84,9 @@ def entries(checkpoint: Path) -> Any:
 
 
 def check(workshop: Workshop, step: Step, compaction: Step, compacted: Path, fault: Faults) -> None:
-    """After each fault ``recover`` leads to the state before the compaction, or to the one after it.
+    """Assert that ``recover`` leads to the state before or after the compaction, after each fault.
 
-    From the one after it, ``rollback`` leads to the one before.
+    From the state after it, ``rollback`` must lead to the state before it.
     """
     new, old = entries(compacted), compaction.old
     assert new != entries(compaction.start)
@@ -117,8 +117,8 @@ def without_new_folders(found: Tree, old: Tree) -> Tree:
     return {path: content for path, content in found.items() if path in old or content != "a folder"}
 
 
-def test_tables_get_a_second_name_and_an_uncommitted_snapshot_goes(workshop: Workshop, judge: Judge) -> None:
-    """What makes the publishing of RocksDB another one; without it the tests below would show less."""
+def test_tables_are_linked_and_an_uncommitted_snapshot_is_moved(workshop: Workshop, judge: Judge) -> None:
+    # Only RocksDB state is published with these steps, so the tests below must include them.
     state = STATES["rocksdb"]
     step = workshop.step("compact", state.write(judge), state.compact)
     renamed = [call.path for call in published(step) if call.name == "rename"]
@@ -129,19 +129,23 @@ def test_tables_get_a_second_name_and_an_uncommitted_snapshot_goes(workshop: Wor
 
 
 @pytest.mark.parametrize("fault", [kills, errors] if FULL else [kills])
-def test_a_compaction_is_cut_off(workshop: Workshop, compaction: Step, compacted: Path, fault: Faults) -> None:
+def test_an_interrupted_compaction_leaves_the_old_or_the_new_state(
+    workshop: Workshop, compaction: Step, compacted: Path, fault: Faults
+) -> None:
     check(workshop, compaction, compaction, compacted, fault)
 
 
 @pytest.mark.parametrize("fault", [kills, errors] if FULL else [kills])
-def test_a_rollback_is_cut_off(workshop: Workshop, compaction: Step, compacted: Path, fault: Faults) -> None:
+def test_an_interrupted_rollback_leaves_the_old_or_the_new_state(
+    workshop: Workshop, compaction: Step, compacted: Path, fault: Faults
+) -> None:
     step = workshop.step(f"roll back, {compaction.name}", compacted, lambda path: ["rollback", str(path), "--stopped"])
     check(workshop, step, compaction, compacted, fault)
 
 
 @pytest.mark.parametrize("fault", [kills, errors] if FULL else [kills])
 @pytest.mark.parametrize("options", [(), ("--undo",)] if FULL else [()])
-def test_a_recovery_is_cut_off(
+def test_an_interrupted_recovery_leaves_the_old_or_the_new_state(
     workshop: Workshop, compaction: Step, compacted: Path, options: tuple[str, ...], fault: Faults
 ) -> None:
     into_place = [call for call in published(compaction) if (call.to or "").startswith("state/")]

@@ -1,4 +1,4 @@
-"""The fence, judged by real Spark: it refuses, in words that name the way out, and goes on after it."""
+"""Real Spark refuses to start at a fence with an error that names the remedy, and restarts after it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .trees import is_fenced, tree
 
 
 @pytest.mark.parametrize("version", VERSIONS if FULL else ["3.5", NEWEST])
-def test_spark_refuses_half_a_compaction_and_goes_on_after_recover(
+def test_spark_refuses_half_a_compaction_and_restarts_after_recover(
     judge: Judge, commands: Commands, tmp_path: Path, version: str
 ) -> None:
     written = judge.write(Query(), BATCHES, layout="both", version=version, uncommitted=LATER[0])

@@ -1,6 +1,6 @@
-"""A query that is idle while ttlsnap publishes, as in ``test_idle_query``, with the operators that have no model.
+"""A query that is idle while ttlsnap publishes, as in ``test_idle_query``, with operators that have no model.
 
-Real Spark is the judge: the query goes on as if what went had never come.
+Real Spark is the judge: the query continues as if the dropped entries had never existed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ from .idle import HDFS, await_batch, ends_untouched, stores
 
 @dataclass(frozen=True)
 class Unmodelled:
-    """A query whose state, once compacted, is that of a query that never saw the events that ``goes`` is true of."""
+    """A query, and a compaction of it.
+
+    The compacted state equals the state of a query that never saw the events for which ``goes`` is true.
+    """
 
     query: Query
     version: str
@@ -86,7 +89,7 @@ UNMODELLED = [
     *(
         join(version, number, **store)
         for version in (*OLD_VERSIONS, *VERSIONS)
-        for number in ((1, 2) if version < "4.1" else (2,))  # later ones start no query of format 1
+        for number in ((1, 2) if version < "4.1" else (2,))  # later versions do not start a query of format 1
         for store in stores(version)
     ),
     *(sessions(version, **store) for version in (*OLD_VERSIONS[1:], *VERSIONS) for store in stores(version)),
@@ -97,7 +100,7 @@ UNMODELLED = [
 
 
 @pytest.mark.parametrize("case", UNMODELLED if FULL else [join(NEWEST, 2, **HDFS)], ids=str)
-def test_it_goes_on_as_if_what_went_had_never_come(judge: Judge, case: Unmodelled) -> None:
+def test_an_idle_query_continues_as_if_dropped_entries_had_never_existed(judge: Judge, case: Unmodelled) -> None:
     query, more = case.query, joins.MORE if FULL else joins.MORE[:6]
     unseen = [[event for event in events if not case.goes(event)] for events in joins.BATCHES]
     deltas = query.provider == "hdfs" or query.changelog
@@ -118,7 +121,7 @@ def test_it_goes_on_as_if_what_went_had_never_come(judge: Judge, case: Unmodelle
 
 
 def begun(changelog: bool) -> str:
-    """The layout of transformWithState: Spark itself writes a snapshot of the version that has new variables."""
+    """Return the layout of transformWithState: Spark itself writes a snapshot of the version with new variables."""
     return "both" if changelog else "snapshot"
 
 
@@ -129,13 +132,13 @@ ALWAYS_BUSY = [
     (NEWEST, "for_a_day", True),
 ]
 
-if FULL:  # each waits for the next half minute twice
+if FULL:  # each test waits for the next half minute twice
 
     @pytest.mark.parametrize(("version", "operator", "changelog"), ALWAYS_BUSY)
-    def test_a_query_that_has_batches_without_data_for_ever(
+    def test_a_query_with_endless_batches_without_data_stops_and_resumes(
         judge: Judge, version: str, operator: str, changelog: bool
     ) -> None:
-        """It is idle between its triggers alone, and its next batch comes without any data."""
+        # The query is idle only between its triggers, and its next batch has no data.
         events = ttl_states.BATCHES
         written = judge.write(rocksdb(operator, changelog), events[:-1], begun(changelog), version)
         judge.start(written, events[-1:], "30 seconds")

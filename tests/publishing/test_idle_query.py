@@ -1,8 +1,8 @@
-"""A query that is idle while ttlsnap publishes, and that nobody has stopped, cannot be harmed, and harms nothing.
+"""A query that is idle while ttlsnap publishes, and that nobody has stopped, is not harmed, and does no harm.
 
-Real Spark is the judge. The query has run a batch, so that it holds the state in its memory, and waits for data. Then
-ttlsnap is told that it is stopped, and publishes. The query's next batch ends it, before it has written anything; a
-query that is started goes on with the new state.
+Real Spark is the judge. The query has run a batch, so that it has the state in its memory, and waits for data. Then
+ttlsnap publishes with ``--stopped``. The query's next batch ends it before it writes anything. A query that restarts
+afterwards continues with the new state.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ EVERYTHING = [
 
 
 @pytest.mark.parametrize("case", EVERYTHING if FULL else SLICE, ids=str)
-def test_it_stops_before_it_has_written_anything(judge: Judge, case: Case) -> None:
+def test_an_idle_query_stops_before_it_writes_anything(judge: Judge, case: Case) -> None:
     query, events, more = case.query, BATCHES, MANY_MORE if FULL else MORE
     deltas = query.provider == "hdfs" or query.changelog
     written = judge.write(query, events[:-1], version=case.version, layout="deltas" if deltas else "snapshot")
@@ -84,7 +84,7 @@ def test_it_stops_before_it_has_written_anything(judge: Judge, case: Case) -> No
     model = written.expected
     assert report.totals.dropped == model.drop(unwanted(query)) > 0
     ends_untouched(judge, written, list(more[0]))
-    # The source has noted that file: a batch of its own, for the query that is started.
+    # The source has recorded that file, so the restarted query runs it as its own batch.
     assert judge.restart(written, []) == told(query, model.run(more[:1]))
     assert judge.restart(written, more[1:]) == told(query, model.run(more[1:]))
 
@@ -95,17 +95,19 @@ def test_it_stops_before_it_has_written_anything(judge: Judge, case: Case) -> No
     if FULL
     else [(NEWEST, HDFS)],
 )
-def test_a_source_that_makes_its_rows(judge: Judge, version: str, store: dict[str, Any]) -> None:
+def test_the_planned_batch_takes_no_rows_from_a_source_that_makes_them(
+    judge: Judge, version: str, store: dict[str, Any]
+) -> None:
     query, count = Query("agg_append", source="rate-micro-batch", **store), 24 if FULL else 8
     written = judge.write(query, [rated(batch) for batch in range(4)], version=version)
     settled(written.path)
     assert copy_all(written.path).totals.rewritten
     more, model = [rated(batch) for batch in range(4, count)], written.expected
-    # The planned batch takes no data from the source: each later batch has the rows that it would have had.
+    # Each later batch has the same rows as it would have had without the planned batch.
     assert judge.restart(written, more) == model.run(more)
 
 
-def test_a_rollback_takes_the_planned_batch_back(judge: Judge) -> None:
+def test_a_rollback_removes_the_planned_batch(judge: Judge) -> None:
     written = judge.write(Query("agg_update", **ROCKSDB), BATCHES[:-1], layout="snapshot")
     judge.start(written, BATCHES[-1:])
     written.expected.run(BATCHES[-1:])
@@ -115,7 +117,7 @@ def test_a_rollback_takes_the_planned_batch_back(judge: Judge) -> None:
     assert history(str(written.path))[-1].planned == 3
     assert rollback(str(written.path), stopped=True).undone == report.run
     assert tree(written.path) == old
-    # The query that was idle all the while goes on: its state is that of the disk again.
+    # The query that was idle all the time continues, because its state equals that on the disk again.
     judge.feed(written, list(MORE[0]))
     judge.feed(written, [Event("k1", T, 7)])
     judge.stop(written, when_done=True)
@@ -157,11 +159,9 @@ CHAINED: dict[str, Any] = {"delay_s": chains.DELAY_S}
     else [Query("windows_of_windows", **HDFS, **CHAINED)],
     ids=lambda query: f"{query.operator}-{query.provider}",
 )
-def test_what_is_late_is_what_is_late_if_nobody_stops_the_query(judge: Judge, query: Query) -> None:
-    """It was stopped right after a batch that moved the watermark, before the one without data that would follow.
-
-    The planned batch is that one. So for each operator, the same rows are late, and the same windows close.
-    """
+def test_the_planned_batch_does_not_change_which_rows_are_late(judge: Judge, query: Query) -> None:
+    # The query was stopped right after a batch that moved the watermark. The batch without data that would follow is
+    # the planned batch. So for each operator, the same rows are late, and the same windows close.
     first, last, more = chains.BATCHES[:2], chains.BATCHES[2], chains.MORE
     stopped, never = judge.write(query, first), judge.write(query, first)
     assert judge.restart(stopped, [last], trigger="once") == stopped.expected.run_once(last)

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ttlsnap import doctor, prune, publish, recover, recovery, rollback
+from ttlsnap import doctor, prune, recover, rollback
 from ttlsnap.checkpoint.logs import FENCE_MARK
 from ttlsnap.errors import BusyError, RefusedError
+from ttlsnap.publishing import moves
+from ttlsnap.publishing import rollback as rolling
+from ttlsnap.publishing import swap as swapping
 
 from .protocol.tracing import Real, words
 from .trees import is_fenced, tree
@@ -18,7 +21,7 @@ SNAPSHOTS, DELTAS, UNCOMMITTED = "agg-snapshot-zstd-4.1", "agg-deltas-lz4-4.2", 
 
 
 def cut(checkpoint: Real, command: str, step: str, *, last: bool = False) -> None:
-    """Kill a command before its first step of this name, or the last of them."""
+    """Kill a command before its first step with this name, or before the last one."""
     steps = checkpoint.copy(f"whole-{command}").run(command)
     begun = steps.index("fence") if "fence" in steps else 0
     places = [place for place, name in enumerate(steps) if name == step and place > begun]
@@ -26,7 +29,7 @@ def cut(checkpoint: Real, command: str, step: str, *, last: bool = False) -> Non
 
 
 def newest(folder: Path, suffix: str) -> Path:
-    """The newest state file of one partition with this suffix."""
+    """Return the newest state file of one partition with this suffix."""
     return max(folder.glob(f"state/0/0/*{suffix}"), key=lambda path: int(path.name.partition(".")[0]))
 
 
@@ -34,7 +37,7 @@ def newest_offsets(folder: Path) -> Path:
     return max((path for path in folder.glob("offsets/[0-9]*")), key=lambda path: int(path.name))
 
 
-def test_recover_undoes_a_run_that_had_not_compared_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recover_undoes_a_run_that_was_killed_before_its_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = Real.of(SNAPSHOTS, tmp_path, monkeypatch)
     old = tree(checkpoint.path)
     cut(checkpoint, "compact", "look")
@@ -76,26 +79,25 @@ def test_recover_plans_the_batch_at_once_if_only_the_fence_is_gone(
     assert tree(checkpoint.path) == tree(published.path)
 
 
-def test_recover_notices_a_query_that_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recover_detects_a_running_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = Real.of(SNAPSHOTS, tmp_path, monkeypatch)
     old = tree(checkpoint.path)
     cut(checkpoint, "compact", "staged to place", last=True)
-    written, apply = checkpoint.path / "state/0/0/.9.delta.x.tmp", publish.apply
+    written, apply = checkpoint.path / "state/0/0/.9.delta.x.tmp", moves.apply
 
     def write_and_apply(*args: object) -> None:
         written.write_bytes(b"half")
         apply(*args)  # type: ignore[arg-type]
 
-    for module in (publish, recovery):
-        monkeypatch.setattr(module, "apply", write_and_apply, raising=False)
-    with pytest.raises(BusyError, match=r"9\.delta\.x\.tmp changed in the meantime.* was undone"):
+    monkeypatch.setattr(swapping, "apply", write_and_apply)
+    with pytest.raises(BusyError, match=r"9\.delta\.x\.tmp changed during the run.* was undone"):
         recover(str(checkpoint.path))
     written.unlink()
     assert tree(checkpoint.path) == old
 
 
 @pytest.mark.parametrize("prefer_undo", [False, True])
-def test_recover_waits_for_a_snapshot_that_is_being_uploaded(
+def test_recover_refuses_while_a_snapshot_is_being_uploaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefer_undo: bool
 ) -> None:
     checkpoint = Real.of(SNAPSHOTS, tmp_path, monkeypatch)
@@ -110,7 +112,7 @@ def test_recover_waits_for_a_snapshot_that_is_being_uploaded(
     assert recover(str(checkpoint.path), prefer_undo=prefer_undo).outcome == ("undone" if prefer_undo else "finished")
 
 
-def test_the_place_of_the_planned_batch_is_never_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fence_of_a_rollback_replaces_the_planned_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = Real.of(SNAPSHOTS, tmp_path, monkeypatch)
     old = tree(checkpoint.path)
     checkpoint.run("compact")
@@ -125,7 +127,7 @@ def test_the_place_of_the_planned_batch_is_never_free(tmp_path: Path, monkeypatc
     assert tree(checkpoint.path) == old
 
 
-def test_rollback_leaves_a_planned_batch_that_spark_has_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rollback_keeps_a_planned_batch_that_spark_has_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = Real.of(DELTAS, tmp_path, monkeypatch)
     old = tree(checkpoint.path)
     checkpoint.run("compact")
@@ -141,7 +143,7 @@ def test_rollback_leaves_a_planned_batch_that_spark_has_begun(tmp_path: Path, mo
     assert tree(checkpoint.path) == old
 
 
-def test_rollback_refuses_an_old_state_of_which_a_file_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rollback_refuses_an_old_state_with_a_missing_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = Real.of(DELTAS, tmp_path, monkeypatch)
     checkpoint.run("compact")
     (checkpoint.path / "state/0/0/1.delta").unlink()
@@ -151,24 +153,24 @@ def test_rollback_refuses_an_old_state_of_which_a_file_is_gone(tmp_path: Path, m
     assert tree(checkpoint.path) == new
 
 
-def test_rollback_notices_a_query_that_is_started_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rollback_detects_a_query_that_starts_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = Real.of(SNAPSHOTS, tmp_path, monkeypatch)
     checkpoint.run("compact")
-    new, swap = tree(checkpoint.path), publish.swap
+    new, swap = tree(checkpoint.path), swapping.swap
     written = checkpoint.path / "state/0/0/.9.delta.x.tmp"
 
     def write_and_swap(*args: object, **options: object) -> object:
         written.write_bytes(b"half")
         return swap(*args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(recovery, "swap", write_and_swap)
-    with pytest.raises(BusyError, match=r"9\.delta\.x\.tmp changed in the meantime"):
+    monkeypatch.setattr(rolling, "swap", write_and_swap)
+    with pytest.raises(BusyError, match=r"9\.delta\.x\.tmp changed during the run"):
         rollback(str(checkpoint.path), stopped=True)
     written.unlink()
     assert tree(checkpoint.path) == new
 
 
-def test_the_warning_of_a_hidden_batch_names_what_is_possible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_warning_of_a_hidden_batch_names_a_possible_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = Real.of(SNAPSHOTS, tmp_path, monkeypatch)
     checkpoint.run("compact")
     planned = newest_offsets(checkpoint.path)

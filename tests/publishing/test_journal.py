@@ -1,4 +1,4 @@
-"""A run that was cut off, and a journal, a fence or files that are no longer what the run left."""
+"""Interrupted runs whose journal, fence or files have changed since."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError
-from ttlsnap.recovery import prune, recover, rollback
+from ttlsnap.publishing.cleanup import prune
+from ttlsnap.publishing.recover import recover
+from ttlsnap.publishing.rollback import rollback
 
 from ..judge.spark import Checkpoint
 from ..samples import without_locks
@@ -29,7 +31,7 @@ def compaction(commands: Commands, rich: Checkpoint, tmp_path_factory: pytest.Te
 
 @pytest.fixture(scope="module")
 def half(commands: Commands, compaction: Step, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint whose compaction was killed with all old files set aside and one of two new ones in its place."""
+    """Return a checkpoint whose compaction was killed after it set aside all old files and published one of two."""
     (last,) = (c for c in compaction.calls if c.name == "rename" and c.path.endswith("staged/state/0/1/3.snapshot"))
     workshop = Workshop(commands, tmp_path_factory.mktemp("half"))
     return workshop.cut(compaction, Point(last, KILL))[0]
@@ -37,7 +39,7 @@ def half(commands: Commands, compaction: Step, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture
 def cut_off(half: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
+    """Return a copy of the checkpoint ``half``."""
     return copy(half, tmp_path / "checkpoint")
 
 
@@ -47,7 +49,10 @@ def journal_of(checkpoint: Path) -> Path:
 
 
 def everything(checkpoint: Path) -> Tree:
-    """All of it, what ttlsnap keeps for itself too; but not the lock of the killed run, which the next one removes."""
+    """Return the tree of all files, including ttlsnap's own.
+
+    The lock of the killed run is omitted, because the next run removes it.
+    """
     own = {f"_ttlsnap/{path}": content for path, content in tree(checkpoint / "_ttlsnap").items()}
     return without_locks(tree(checkpoint) | own)
 
@@ -60,7 +65,7 @@ Document = dict[str, Any]
 
 
 def with_move(source: str, target: str) -> Callable[[Document], object]:
-    """One more move at the end of a journal; RUN is the run."""
+    """Return a function that adds a move at the end of a journal. RUN is replaced with the run's name."""
     return lambda d: d["moves"].append(
         {"source": source.replace("RUN", d["run"]), "target": target.replace("RUN", d["run"])}
     )
@@ -100,7 +105,7 @@ DAMAGE: dict[str, Callable[[Document], object]] = {
 
 
 def refused_by_all(checkpoint: Path, commands: Commands) -> None:
-    """No command believes it, and nothing at all is changed."""
+    """Assert that all commands refuse the journal, and that nothing changes."""
     before = everything(checkpoint)
     for act in (recover, rollback, prune):
         with pytest.raises(CorruptionError, match=r"journal\.json.*Nothing was changed"):
@@ -122,12 +127,12 @@ def test_a_journal_that_no_run_would_write_is_refused(cut_off: Path, commands: C
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\x00", b"[]", b"null", b"7", b'"x"', b"[[1, 2]]", b"[" * 100_000])
-def test_a_journal_that_is_none_is_refused(cut_off: Path, commands: Commands, content: bytes) -> None:
+def test_a_file_that_is_not_a_journal_is_refused(cut_off: Path, commands: Commands, content: bytes) -> None:
     journal_of(cut_off).write_bytes(content)
     refused_by_all(cut_off, commands)
 
 
-def test_a_journal_cut_short_anywhere_is_refused(cut_off: Path) -> None:
+def test_a_journal_truncated_anywhere_is_refused(cut_off: Path) -> None:
     journal = journal_of(cut_off)
     whole = journal.read_bytes()
     for length in range(0, len(whole), len(whole) // 40):
@@ -140,14 +145,16 @@ def test_a_journal_cut_short_anywhere_is_refused(cut_off: Path) -> None:
     assert outcome(cut_off) == "finished"
 
 
-def test_a_journal_folder_that_was_moved_away_is_asked_for(cut_off: Path, tmp_path: Path, compaction: Step) -> None:
+def test_the_error_asks_for_a_journal_folder_that_was_moved_away(
+    cut_off: Path, tmp_path: Path, compaction: Step
+) -> None:
     shutil.move(cut_off / "_ttlsnap", tmp_path / "elsewhere")
     before = tree(cut_off)
     for act in (recover, rollback):
-        with pytest.raises(RefusedError, match=r"fenced|cut off"):
+        with pytest.raises(RefusedError, match=r"fenced|was interrupted"):
             act(str(cut_off))
         assert tree(cut_off) == before
-    with pytest.raises(RefusedError, match=r"the journal .* is gone .* put it back"):
+    with pytest.raises(RefusedError, match=r"the journal .* is missing .* move it back"):
         recover(str(cut_off))
     with pytest.raises(RefusedError, match="ttlsnap recover"):
         compact_with(cut_off)
@@ -159,7 +166,7 @@ def test_a_journal_folder_that_was_moved_away_is_asked_for(cut_off: Path, tmp_pa
 
 
 @pytest.mark.parametrize("undo", [False, True])
-def test_a_fence_removed_by_hand_half_way_is_raised_again(cut_off: Path, compaction: Step, undo: bool) -> None:
+def test_recover_works_after_a_fence_was_removed_by_hand(cut_off: Path, compaction: Step, undo: bool) -> None:
     (cut_off / "offsets/4").unlink()
     with pytest.raises(TtlsnapError, match="ttlsnap recover"):
         compact_with(cut_off)
@@ -169,30 +176,28 @@ def test_a_fence_removed_by_hand_half_way_is_raised_again(cut_off: Path, compact
 
 @pytest.mark.parametrize("undo", [False, True])
 @pytest.mark.parametrize("newer", [("offsets/4",), ("commits/3", "offsets/4", "offsets/5")])
-def test_a_query_that_went_on_without_the_fence_is_not_touched(
+def test_recover_refuses_if_the_query_continued_without_the_fence(
     cut_off: Path, newer: tuple[str, ...], undo: bool
 ) -> None:
     for name in newer:
         (cut_off / name).unlink(missing_ok=True)
         (cut_off / name).write_text("v1\n{}\n{}")
     before = everything(cut_off)
-    with pytest.raises(RefusedError, match="removed by hand and the query has gone on to batch"):
+    with pytest.raises(RefusedError, match=r"somebody removed the fence .* and the query has started batch"):
         outcome(cut_off, undo=undo)
     assert everything(cut_off) == before
 
 
 @pytest.mark.parametrize("undo", [False, True])
 @pytest.mark.parametrize("length", [0, 1, 13, 40])
-def test_a_fence_that_was_torn_is_one(cut_off: Path, compaction: Step, length: int, undo: bool) -> None:
+def test_a_torn_fence_is_still_a_fence(cut_off: Path, compaction: Step, length: int, undo: bool) -> None:
     fence = cut_off / "offsets/4"
     fence.write_bytes(fence.read_bytes()[:length])
     assert outcome(cut_off, undo=undo) == ("undone" if undo else "finished")
     assert tree(cut_off) == (compaction.old if undo else compaction.new)
 
 
-def test_a_file_system_without_hard_links_has_fences_too(
-    checkpoint: Path, compaction: Step, commands: Commands, tmp_path: Path
-) -> None:
+def test_fences_work_without_hard_links(checkpoint: Path, compaction: Step, commands: Commands, tmp_path: Path) -> None:
     no_links = ("link:error=EPERM", "linkat:error=EPERM")
     workshop = Workshop(commands, tmp_path)
     step = workshop.step("compact without links", checkpoint, compact, given=no_links)
@@ -205,7 +210,7 @@ def test_a_file_system_without_hard_links_has_fences_too(
         assert tree(path) in (step.old, step.end)
 
 
-def test_another_runs_fence_is_left_alone(cut_off: Path) -> None:
+def test_the_fence_of_another_run_is_unchanged(cut_off: Path) -> None:
     fence = cut_off / "offsets/4"
     run = journal_of(cut_off).parent.name
     fence.write_text(fence.read_text().replace(run, "20200101T000000Z-000000"))
@@ -226,9 +231,9 @@ def test_a_run_whose_new_files_are_lost_is_undone(cut_off: Path, compaction: Ste
 @pytest.mark.parametrize(
     ("lost", "words"),
     [
-        (("backup/state/0/0/3.snapshot",), "cannot be told. The fence stays"),
-        (("backup/state/0/0/3.snapshot.crc",), "can neither be finished nor undone. The fence stays"),
-        (("backup/state/0/1/3.snapshot", "staged/state/0/1/3.snapshot"), "can neither be finished nor undone"),
+        (("backup/state/0/0/3.snapshot",), "cannot tell whether .* The fence stays"),
+        (("backup/state/0/0/3.snapshot.crc",), "can neither finish nor undo .* The fence stays"),
+        (("backup/state/0/1/3.snapshot", "staged/state/0/1/3.snapshot"), "can neither finish nor undo"),
     ],
 )
 def test_a_run_whose_old_files_are_lost_stays_fenced(
@@ -258,7 +263,7 @@ def test_a_file_in_the_way_of_recover_is_not_overwritten(cut_off: Path, compacti
         outcome(cut_off)
     assert foreign.read_bytes() == b"by somebody"
     assert is_fenced(cut_off)
-    with pytest.raises(RefusedError, match="has appeared anew"):
+    with pytest.raises(RefusedError, match="was recreated while the fence was in place"):
         outcome(cut_off, undo=True)
     assert foreign.read_bytes() == b"by somebody"
     assert is_fenced(cut_off)
@@ -268,7 +273,7 @@ def test_a_file_in_the_way_of_recover_is_not_overwritten(cut_off: Path, compacti
 
 
 @pytest.mark.parametrize("place", ["_ttlsnap", "_ttlsnap/runs"])
-def test_links_that_lead_out_are_not_followed(checkpoint: Path, tmp_path: Path, commands: Commands, place: str) -> None:
+def test_links_that_lead_outside_are_refused(checkpoint: Path, tmp_path: Path, commands: Commands, place: str) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (checkpoint / place).parent.mkdir(exist_ok=True)
@@ -283,14 +288,14 @@ def test_links_that_lead_out_are_not_followed(checkpoint: Path, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("undo", [False, True])
-def test_a_run_that_only_was_not_closed_is_closed_after_the_query_went_on(checkpoint: Path, undo: bool) -> None:
+def test_a_complete_run_with_an_open_journal_is_closed_after_the_query_continued(checkpoint: Path, undo: bool) -> None:
     compact_with(checkpoint)
     journal = journal_of(checkpoint)
     document = json.loads(journal.read_text())
     journal.write_text(json.dumps({**document, "status": "open"}))
     for name in ("offsets/4", "commits/3"):
         (checkpoint / name).write_bytes((checkpoint / "commits/2").read_bytes())
-    for partition in (0, 1):  # Spark needs them no longer
+    for partition in (0, 1):  # Spark no longer needs them
         (checkpoint / f"state/0/{partition}/3.snapshot").unlink()
     assert outcome(checkpoint, undo=undo) == "finished"
     assert outcome(checkpoint) == "nothing"

@@ -1,4 +1,4 @@
-"""A checkpoint that moves on while ttlsnap works, a query that runs, and a second ttlsnap."""
+"""Checkpoints that change while ttlsnap works, running queries, and a second ttlsnap."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import CompactionReport, SilentListener, compaction, inspect, publish
+from ttlsnap import CompactionReport, SilentListener, inspect
 from ttlsnap.cli.app import run
+from ttlsnap.compaction import publish
+from ttlsnap.compaction import run as compaction
+from ttlsnap.compaction.plan import Plan
 from ttlsnap.errors import BusyError, RefusedError, StorageError, TtlsnapError
-from ttlsnap.filesystem import open_directory
-from ttlsnap.locking import refuse_if_running
-from ttlsnap.plan import Plan
+from ttlsnap.publishing.liveness import refuse_if_running
+from ttlsnap.storage.open import open_directory
 
 from .commands import Commands
 from .library import compact_with
@@ -27,7 +29,7 @@ Change = Callable[[Path], object]
 
 
 class Meanwhile(SilentListener):
-    """Does something between the scan and the publishing."""
+    """A listener that calls a function between the scan and the publishing."""
 
     def __init__(self, act: Callable[[], object]) -> None:
         self._act = act
@@ -63,13 +65,15 @@ CHANGES: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_checkpoint_that_moves_on_is_left_as_it_is(checkpoint: Path, commands: Commands, change: str) -> None:
+def test_a_run_is_refused_if_the_checkpoint_changes_meanwhile(
+    checkpoint: Path, commands: Commands, change: str
+) -> None:
     def meanwhile() -> None:
         CHANGES[change](checkpoint)
         moved_on.append(tree(checkpoint))
 
     moved_on: list[dict[str, str]] = []
-    with pytest.raises(RefusedError, match=r"the query (runs|went on)"):
+    with pytest.raises(RefusedError, match=r"the query (is running|committed a batch)"):
         compact_with(checkpoint, listener=Meanwhile(meanwhile))
     assert tree(checkpoint) == moved_on[0]
     assert not is_fenced(checkpoint)
@@ -78,7 +82,7 @@ def test_a_checkpoint_that_moves_on_is_left_as_it_is(checkpoint: Path, commands:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_copy_of_a_checkpoint_that_moves_on_does_not_appear(checkpoint: Path, tmp_path: Path, change: str) -> None:
+def test_no_copy_appears_if_the_checkpoint_changes_meanwhile(checkpoint: Path, tmp_path: Path, change: str) -> None:
     def meanwhile() -> None:
         CHANGES[change](checkpoint)
         moved_on.append(tree(checkpoint))
@@ -103,7 +107,7 @@ def test_a_file_that_appears_behind_the_fence_is_not_overwritten(
         (checkpoint / "state/0/1/3.snapshot").write_bytes(b"by maintenance")
 
     monkeypatch.setattr(publish, "check_unchanged", check_and_go_on)
-    with pytest.raises(RefusedError, match=r"state/0/1/3\.snapshot appeared in the meantime"):
+    with pytest.raises(RefusedError, match=r"state/0/1/3\.snapshot appeared during the run"):
         compact_with(checkpoint)
     assert (checkpoint / "state/0/1/3.snapshot").read_bytes() == b"by maintenance"
     (checkpoint / "state/0/1/3.snapshot").unlink()
@@ -135,7 +139,7 @@ def test_a_second_ttlsnap_is_refused(checkpoint: Path, commands: Commands) -> No
         ):
             refused = commands.run(*argv)
             assert refused.code == 4
-            assert f"another ttlsnap is at work on {checkpoint}" in refused.err
+            assert f"another ttlsnap is working on {checkpoint}" in refused.err
         told.append(True)
 
     told: list[bool] = []
@@ -146,14 +150,14 @@ def test_a_second_ttlsnap_is_refused(checkpoint: Path, commands: Commands) -> No
 
 
 def age(checkpoint: Path, seconds: float) -> None:
-    """Let the logs' newest files be so old."""
+    """Make all files of the logs this old."""
     then = time.time() - seconds
     for path in (*(checkpoint / "offsets").iterdir(), *(checkpoint / "commits").iterdir()):
         os.utime(path, (then, then))
 
 
 def commit(checkpoint: Path) -> None:
-    """The batch that was begun is committed after all."""
+    """Commit the batch that was planned."""
     (checkpoint / "commits/3").write_bytes((checkpoint / "commits/2").read_bytes())
 
 
@@ -178,7 +182,7 @@ def test_logs_are_young_for_a_minute_and_for_three_times_the_longest_gap(
     refuse_if_running(files, None, stopped=True)
 
 
-def test_a_batch_started_just_now_may_be_a_slow_one(
+def test_a_run_is_refused_if_a_batch_has_just_started(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("TTLSNAP_STOPPED")
@@ -187,13 +191,13 @@ def test_a_batch_started_just_now_may_be_a_slow_one(
     argv = [word for word in compact(checkpoint) if word != "--stopped"]
     assert run(argv) == 4
     told = capsys.readouterr().err
-    assert re.search(r"batch 3 was started, and is not committed\. Its files last changed \d+ s ago", told), told
+    assert re.search(r"batch 3 was started but is not committed\. Its files last changed \d+ s ago", told), told
     assert tree(checkpoint) == old
     assert run([*argv, "--stopped"]) == 0
 
 
 @pytest.mark.parametrize("change", ["offsets/4", "commits/2", "commits/4", "state/0/1/.5.delta.x.tmp"])
-def test_a_change_of_any_log_or_temporary_file_makes_it_young(checkpoint: Path, change: str) -> None:
+def test_a_changed_log_or_temporary_file_makes_the_checkpoint_young(checkpoint: Path, change: str) -> None:
     commit(checkpoint)
     age(checkpoint, 1000)
     refuse_if_running(open_directory(str(checkpoint)), None)
@@ -203,7 +207,7 @@ def test_a_change_of_any_log_or_temporary_file_makes_it_young(checkpoint: Path, 
 
 
 @pytest.mark.parametrize("lost", ["staged", "live"])
-def test_a_file_that_vanishes_behind_the_fence_is_not_taken_for_one_that_was_moved(
+def test_a_file_that_disappears_behind_the_fence_is_an_error(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
     def remove_and_check(plan: Plan) -> None:
@@ -212,14 +216,14 @@ def test_a_file_that_vanishes_behind_the_fence_is_not_taken_for_one_that_was_mov
 
     old = tree(checkpoint)
     monkeypatch.setattr(publish, "check_unchanged", remove_and_check)
-    with pytest.raises(StorageError, match="is gone"):
+    with pytest.raises(StorageError, match="disappeared"):
         compact_with(checkpoint)
     if lost == "live":
         del old["state/0/1/3.snapshot"]
     assert tree(checkpoint) == old
 
 
-def test_a_batch_that_was_only_slow_commits_on_the_compacted_state(checkpoint: Path) -> None:
+def test_a_slow_batch_commits_on_the_compacted_state(checkpoint: Path) -> None:
     delta = (checkpoint / "state/0/1/4.delta").read_bytes()
     compact_with(checkpoint)
     commit(checkpoint)
@@ -234,7 +238,7 @@ def test_a_copy_is_not_made_while_another_run_publishes(checkpoint: Path, comman
     told: list[Any] = []
     compact_with(checkpoint, listener=Meanwhile(meanwhile))
     assert told[0].code == 4
-    assert "another ttlsnap is at work" in told[0].err
+    assert "another ttlsnap is working" in told[0].err
     assert not Path(f"{checkpoint}-copy").exists()
 
 

@@ -1,4 +1,4 @@
-"""``--output``: where it may go, and where it may not."""
+"""``--output``: destinations that are allowed, and destinations that are refused."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ PLACES: dict[str, Callable[[Path, Path], Path]] = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_destination_that_cannot_be_meant_is_refused(
-    commands: Commands, checkpoint: Path, tmp_path: Path, place: str
-) -> None:
+def test_an_impossible_destination_is_refused(commands: Commands, checkpoint: Path, tmp_path: Path, place: str) -> None:
     destination = PLACES[place](checkpoint, tmp_path)
     old, around = tree(checkpoint), sorted(tmp_path.iterdir())
     refused = commands.run(*compact(checkpoint, "--output", str(destination)))
@@ -48,7 +46,7 @@ def test_a_destination_that_cannot_be_meant_is_refused(
     assert sorted(tmp_path.iterdir()) == around
 
 
-def test_a_link_into_the_source_is_seen_through(commands: Commands, checkpoint: Path, tmp_path: Path) -> None:
+def test_a_link_into_the_source_is_refused(commands: Commands, checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(checkpoint / "state")
     old = tree(checkpoint)
     assert commands.run(*compact(checkpoint, "--output", str(tmp_path / "link" / "new"))).code == 2
@@ -56,7 +54,9 @@ def test_a_link_into_the_source_is_seen_through(commands: Commands, checkpoint: 
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_a_new_or_an_empty_folder_is_filled(commands: Commands, checkpoint: Path, tmp_path: Path, exists: bool) -> None:
+def test_a_new_or_an_empty_folder_is_accepted(
+    commands: Commands, checkpoint: Path, tmp_path: Path, exists: bool
+) -> None:
     destination = tmp_path / "above" / "new"
     if exists:
         destination.mkdir(parents=True)

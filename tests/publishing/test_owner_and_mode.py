@@ -1,4 +1,4 @@
-"""New files belong to whom the old ones belong to, with their modes: whoever runs ttlsnap, and under any umask."""
+"""New files have the owner, group and mode of the old files, for every user and umask."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GROUP = 4321
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
-    """Spark as another user, with umask 077: nobody else may read what it writes."""
+    """Yield Spark as another user with umask 077, so that nobody else may read its files."""
     require_root()
     try:
         THEIRS.python(NEWEST)
@@ -40,7 +40,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
 
 @pytest.fixture(scope="module")
 def nobody() -> Iterator[Confinement]:
-    """A process that is not root."""
+    """Yield a process that is not root."""
     require_root()
     confined = Confinement(user=NOBODY)
     yield confined
@@ -49,7 +49,7 @@ def nobody() -> Iterator[Confinement]:
 
 @pytest.fixture
 def reachable(tmp_path: Path) -> Path:
-    """A folder that other users can come to."""
+    """Return a folder that other users can reach."""
     for folder in (tmp_path, *tmp_path.parents):
         mode = folder.stat().st_mode
         if not mode & stat.S_IXOTH:
@@ -58,7 +58,7 @@ def reachable(tmp_path: Path) -> Path:
 
 
 def compacting(target: Path, *options: str | Path) -> list[str | Path]:
-    """The command that drops some entries of a sample, and keeps others."""
+    """Return the command that drops some entries of a sample, and keeps others."""
     words = ["--ttl", "2d", "--timestamp", COMPACTABLE[target.name], "--engine", "local", "--stopped", "--yes"]
     return ["compact", target, *words, *options]
 
@@ -71,7 +71,7 @@ PRIVATE = ({Owned(NOBODY, NOBODY, "0o600")}, {Owned(NOBODY, NOBODY, "0o700")})
     [rocksdb("agg_update", changelog=False), Query(), rocksdb("agg_update", changelog=True)][: 3 if FULL else 1],
     ids=["rocksdb", "hdfs", "changelog"][: 3 if FULL else 1],
 )
-def test_spark_continues_as_its_user_on_what_root_wrote(theirs: Judge, query: Query) -> None:
+def test_spark_restarts_as_its_user_on_files_that_root_wrote(theirs: Judge, query: Query) -> None:
     layout = "snapshot" if query.provider == "rocksdb" and not query.changelog else "both"
     written = theirs.write(query, BATCHES, layout=layout)
     settled(written.path)
@@ -109,7 +109,9 @@ SLICE = [("agg-snapshot-zstd-4.1", 0o644, 0o755, 0o077), ("rocksdb-4.2", 0o660, 
 
 
 @pytest.mark.parametrize(("name", "files", "folders", "umask"), UMASKS if FULL else SLICE)
-def test_a_umask_makes_no_difference(reachable: Path, name: str, files: int, folders: int, umask: int) -> None:
+def test_the_umask_does_not_change_owners_and_modes(
+    reachable: Path, name: str, files: int, folders: int, umask: int
+) -> None:
     require_root()
     target = give(sample(name, reachable), NOBODY, GROUP, files=files, folders=folders)
     wanted = ({Owned(NOBODY, GROUP, oct(files))}, {Owned(NOBODY, GROUP, oct(folders))})
@@ -128,7 +130,7 @@ def test_a_umask_makes_no_difference(reachable: Path, name: str, files: int, fol
     assert owned(copy.parent) == Owned(NOBODY, GROUP, oct(folders))
 
 
-def test_what_a_killed_run_leaves_and_what_recovers_it(tmp_path: Path) -> None:
+def test_killed_and_recovered_runs_keep_owners_and_modes(tmp_path: Path) -> None:
     require_root()
     name = "agg-snapshot-zstd-4.1"
     target = give(sample(name, tmp_path), NOBODY, GROUP, files=0o640, folders=0o750)
@@ -142,8 +144,8 @@ def test_what_a_killed_run_leaves_and_what_recovers_it(tmp_path: Path) -> None:
     assert kinds(target) == wanted
 
 
-def test_each_new_file_follows_its_own_sibling(tmp_path: Path) -> None:
-    """The files of partitions may differ, as those of a query that was run by several users."""
+def test_each_new_file_gets_the_owner_of_the_file_that_it_replaces(tmp_path: Path) -> None:
+    # The owners of partitions can differ, for example if several users have run the query.
     require_root()
     name = "agg-snapshot-zstd-4.1"
     target = give(sample(name, tmp_path), NOBODY, GROUP, files=0o640, folders=0o750)
@@ -165,10 +167,10 @@ def test_each_new_file_follows_its_own_sibling(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("owner", "group", "whom"), [(0, NOBODY, "root"), (NOBODY, 0, "nobody"), (1234567, NOBODY, "user 1234567")]
 )
-def test_a_user_who_may_not_give_files_away_is_refused(
+def test_a_user_who_may_not_set_owners_is_refused(
     nobody: Confinement, reachable: Path, name: str, owner: int, group: int, whom: str
 ) -> None:
-    """Although this user may write everywhere."""
+    # The user is refused although all modes allow writing.
     target = give(sample(name, reachable), owner, group, files=0o666, folders=0o777)
     before, bytes_before = owners(target), bytes_of(target)
     refused = nobody.run(*compacting(target))
@@ -180,7 +182,7 @@ def test_a_user_who_may_not_give_files_away_is_refused(
 
 
 @pytest.mark.parametrize("at", ["offsets", "state/0/1"])
-def test_one_file_of_another_user_is_enough(nobody: Confinement, reachable: Path, at: str) -> None:
+def test_one_file_of_another_user_is_enough_for_a_refusal(nobody: Confinement, reachable: Path, at: str) -> None:
     name = "agg-snapshot-zstd-4.1"
     target = give(sample(name, reachable), NOBODY, NOBODY, files=0o666, folders=0o777)
     newest = max((path for path in (target / at).iterdir() if path.is_file()), key=lambda path: path.stat().st_mtime_ns)
@@ -207,7 +209,7 @@ def test_one_file_of_another_user_is_enough(nobody: Confinement, reachable: Path
 def test_copies_and_archives_are_no_more_readable_than_their_source(
     reachable: Path, files: int, folders: int, above: int, wanted: int, receiver: str
 ) -> None:
-    """Also where only a folder above the checkpoint keeps others out."""
+    # In one case, only a folder above the checkpoint keeps other users out.
     require_root()
     name = "agg-deltas-lz4-4.2"
     home = reachable / "home"
@@ -230,7 +232,7 @@ def test_copies_and_archives_are_no_more_readable_than_their_source(
 
 
 def reaching(folder: Path) -> int:
-    """What group and others can read of the files below a folder: what its own mode lets through, too."""
+    """Return the bits with which group and others can read files below a folder, as far as its folders allow."""
     found = 0
     for path in folder.rglob("*"):
         if path.is_file():
@@ -244,7 +246,7 @@ def reaching(folder: Path) -> int:
     return found
 
 
-def test_a_copy_by_another_user_is_theirs_and_says_so(nobody: Confinement, reachable: Path) -> None:
+def test_a_copy_by_another_user_belongs_to_that_user_with_a_warning(nobody: Confinement, reachable: Path) -> None:
     name = "agg-deltas-lz4-4.2"
     target = give(sample(name, reachable), 0, GROUP, files=0o664, folders=0o775)
     mine = reachable / "mine"
@@ -252,8 +254,8 @@ def test_a_copy_by_another_user_is_theirs_and_says_so(nobody: Confinement, reach
     os.chown(mine, NOBODY, NOBODY)
     done = nobody.run(*compacting(target, "--output", mine / "copy"))
     assert done.code == 0, done
-    assert f"{mine / 'copy'} belongs to nobody, who may not give files to the owner of the source (root)" in " ".join(
+    assert f"{mine / 'copy'} belongs to nobody, who cannot give files to the owner of the source (root)" in " ".join(
         done.err.split()
     )
-    # The group is another one, so it may do no more than everybody.
+    # The group differs from that of the source, so it gets no more permissions than others.
     assert kinds(mine / "copy") == ({Owned(NOBODY, NOBODY, "0o644")}, {Owned(NOBODY, NOBODY, "0o755")})

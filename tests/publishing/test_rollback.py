@@ -1,4 +1,4 @@
-"""Rolling back: every byte, as long as the old state is the state of the last committed batch."""
+"""Rollback restores every byte while the old state is the state of the last committed batch."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ttlsnap import RollbackReport, history, plan, prune, recovery, rollback
+from ttlsnap import RollbackReport, history, prune, rollback
+from ttlsnap.compaction import plan
 from ttlsnap.errors import RefusedError
-from ttlsnap.publish import swap
+from ttlsnap.publishing import rollback as rolling
+from ttlsnap.publishing.swap import swap
 
 from ..judge.queries import Query
 from ..judge.spark import Judge
@@ -23,7 +25,7 @@ def roll_back(checkpoint: Path) -> RollbackReport:
 
 
 @pytest.mark.parametrize("layout", ["deltas", "both"])
-def test_every_byte_comes_back(judge: Judge, tmp_path: Path, layout: str) -> None:
+def test_rollback_restores_every_byte(judge: Judge, tmp_path: Path, layout: str) -> None:
     written = judge.write(Query(), BATCHES, layout=layout, uncommitted=LATER[0])
     checkpoint = copy(written.path, tmp_path / "checkpoint")
     old = tree(checkpoint)
@@ -36,7 +38,7 @@ def test_every_byte_comes_back(judge: Judge, tmp_path: Path, layout: str) -> Non
     assert tree(checkpoint) == old
 
 
-def test_sidecars_and_an_uncommitted_batch_come_back(checkpoint: Path) -> None:
+def test_rollback_restores_sidecars_and_an_uncommitted_batch(checkpoint: Path) -> None:
     old = tree(checkpoint)
     report = compact_with(checkpoint)
     assert report.published
@@ -47,7 +49,7 @@ def test_sidecars_and_an_uncommitted_batch_come_back(checkpoint: Path) -> None:
     assert tree(checkpoint) == old
 
 
-def test_what_a_batch_left_that_began_since_makes_room(checkpoint: Path) -> None:
+def test_rollback_removes_snapshots_of_a_batch_that_started_since(checkpoint: Path) -> None:
     old = tree(checkpoint)
     compact_with(checkpoint)
     for name in ("4.snapshot", "4.snapshot.crc", "3.snapshot.crc"):
@@ -56,16 +58,18 @@ def test_what_a_batch_left_that_began_since_makes_room(checkpoint: Path) -> None
     assert tree(checkpoint) == old
 
 
-def test_a_newer_committed_batch_forbids_it(checkpoint: Path) -> None:
+def test_rollback_is_refused_after_a_newer_committed_batch(checkpoint: Path) -> None:
     compact_with(checkpoint)
     (checkpoint / "commits/3").write_bytes((checkpoint / "commits/2").read_bytes())
     new = tree(checkpoint)
-    with pytest.raises(RefusedError, match="batch 3 has been committed since"):
+    with pytest.raises(RefusedError, match="batch 3 was committed after"):
         roll_back(checkpoint)
     assert tree(checkpoint) == new
 
 
-def test_a_batch_committed_at_the_last_moment_forbids_it(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rollback_is_refused_if_a_batch_is_committed_meanwhile(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def commit_and_swap(*args: object, **options: object) -> object:
         (checkpoint / "commits/3").write_bytes((checkpoint / "commits/2").read_bytes())
         new.append(tree(checkpoint))
@@ -73,14 +77,14 @@ def test_a_batch_committed_at_the_last_moment_forbids_it(checkpoint: Path, monke
 
     new: list[dict[str, str]] = []
     compact_with(checkpoint)
-    monkeypatch.setattr(recovery, "swap", commit_and_swap)
-    with pytest.raises(RefusedError, match="commits/3 changed in the meantime"):
+    monkeypatch.setattr(rolling, "swap", commit_and_swap)
+    with pytest.raises(RefusedError, match="commits/3 changed during the run"):
         roll_back(checkpoint)
     assert tree(checkpoint) == new[0]
     assert not is_fenced(checkpoint)
 
 
-def test_there_is_nothing_to_roll_back_twice(checkpoint: Path) -> None:
+def test_a_run_cannot_be_rolled_back_twice(checkpoint: Path) -> None:
     with pytest.raises(RefusedError, match="no run to roll back"):
         roll_back(checkpoint)
     compact_with(checkpoint)
@@ -107,26 +111,26 @@ def test_pruning_removes_the_backup(checkpoint: Path) -> None:
     new = tree(checkpoint)
     assert prune(str(checkpoint)) == [run]
     assert prune(str(checkpoint)) == []
-    with pytest.raises(RefusedError, match="has been removed"):
+    with pytest.raises(RefusedError, match=r"backup of run .* was removed"):
         roll_back(checkpoint)
     assert tree(checkpoint) == new
 
 
-def test_a_backup_with_a_file_missing_is_not_used(checkpoint: Path) -> None:
+def test_rollback_is_refused_if_the_backup_lacks_a_file(checkpoint: Path) -> None:
     run = compact_with(checkpoint).run
     (checkpoint / f"_ttlsnap/runs/{run}/backup/state/0/1/.3.snapshot.crc").unlink()
     new = tree(checkpoint)
-    with pytest.raises(RefusedError, match="has been removed"):
+    with pytest.raises(RefusedError, match=r"backup of run .* was removed"):
         roll_back(checkpoint)
     assert tree(checkpoint) == new
 
 
-def test_the_last_run_is_the_last_one_even_when_the_clock_went_back(
+def test_rollback_undoes_the_last_run_even_if_the_clock_was_set_back(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = iter(f"20230101T0000{second:02}Z-abcdef" for second in range(9, 0, -1))
     monkeypatch.setattr(plan, "new_run_id", lambda: next(names))
-    monkeypatch.setattr(recovery, "new_run_id", lambda: next(names))
+    monkeypatch.setattr(rolling, "new_run_id", lambda: next(names))
     compact_with(checkpoint, hours=3)
     between = tree(checkpoint)
     compact_with(checkpoint)
@@ -136,10 +140,10 @@ def test_the_last_run_is_the_last_one_even_when_the_clock_went_back(
         roll_back(checkpoint)
 
 
-def test_a_query_that_may_be_running_forbids_it(checkpoint: Path) -> None:
+def test_rollback_is_refused_if_the_query_may_be_running(checkpoint: Path) -> None:
     compact_with(checkpoint)
     new = tree(checkpoint)
     os.utime(checkpoint / "offsets/3")
-    with pytest.raises(RefusedError, match=r"batch 3 was started, and is not committed"):
+    with pytest.raises(RefusedError, match=r"batch 3 was started but is not committed"):
         rollback(str(checkpoint))
     assert tree(checkpoint) == new

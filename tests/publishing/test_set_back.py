@@ -1,7 +1,7 @@
-"""A batch that was compacted, set back and run again: its new result is never hidden behind ttlsnap's snapshot.
+"""ttlsnap's snapshot never hides the new result of a batch that was compacted, set back and run again.
 
-The operator finds that the last file was wrong, replaces it, and deletes the batch from the logs. Real Spark then runs
-the batch again, and is the judge of what comes after.
+The operator replaces a wrong input file, and deletes its batch from the logs. Real Spark then runs the batch again, and
+is the judge of the result.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def compacted(judge: Judge, request: pytest.FixtureRequest) -> Checkpoint:
 
 
 def set_back(judge: Judge, checkpoint: Checkpoint, *, planned: bool = True) -> None:
-    """Withdraw the last batch, with the planned one after it, and put another file in the place of its input."""
+    """Remove the last batch and the planned batch from the logs, and replace the input file of the last batch."""
     for name in ("commits/2", "offsets/2", *(("offsets/3",) if planned else ())):
         (checkpoint.path / name).unlink()
         (checkpoint.path / name).with_name(f".{Path(name).name}.crc").unlink(missing_ok=True)
@@ -49,7 +49,9 @@ def set_back(judge: Judge, checkpoint: Checkpoint, *, planned: bool = True) -> N
 
 
 @pytest.mark.parametrize("planned", [True, False])
-def test_it_can_be_rolled_back_before_it_runs_again(judge: Judge, compacted: Checkpoint, planned: bool) -> None:
+def test_a_run_can_be_rolled_back_before_the_batch_runs_again(
+    judge: Judge, compacted: Checkpoint, planned: bool
+) -> None:
     set_back(judge, compacted, planned=planned)
     (warning,) = inspect(str(compacted.path)).warnings
     assert "batch 2 was set back after ttlsnap run" in warning and "ttlsnap rollback" in warning
@@ -61,7 +63,7 @@ def test_it_can_be_rolled_back_before_it_runs_again(judge: Judge, compacted: Che
     assert judge.restart(compacted, MORE, fresh=True) == compacted.expected.run(MORE)
 
 
-def test_it_is_found_and_mended_after_it_ran_again(
+def test_doctor_repairs_a_hidden_batch_that_ran_again(
     judge: Judge, compacted: Checkpoint, capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_back(judge, compacted)
@@ -71,20 +73,18 @@ def test_it_is_found_and_mended_after_it_ran_again(
     assert "batch 2 was run again after ttlsnap run" in inspect(target).warnings[0]
     with pytest.raises(RefusedError, match=r"hide the new result .* --fix hidden-batch"):
         drop_expired(compacted.path, compacted.query)
-    with pytest.raises(RefusedError, match="was run again since run"):
+    with pytest.raises(RefusedError, match="was run again after run"):
         rollback(target, stopped=True)
     capsys.readouterr()
     assert run(["doctor", target, "--format", "json"]) == 1
     assert "hidden-batch" in {found["code"] for found in json.loads(capsys.readouterr().out)["problems"]}
     assert run(["doctor", target, "--fix", "hidden-batch", "--stopped"]) == 0
     assert not inspect(target).warnings
-    # Only a process that has not seen the batch run reads its state from the disk.
+    # Only a fresh process reads the state from the disk.
     assert judge.restart(compacted, MORE, fresh=True) == model.run(MORE)
 
 
-def test_it_is_not_taken_for_a_batch_that_was_set_back_when_spark_has_cleaned_up(
-    judge: Judge, compacted: Checkpoint
-) -> None:
+def test_logs_that_spark_has_cleaned_up_cause_no_warning(judge: Judge, compacted: Checkpoint) -> None:
     more = [[Event(f"k{i}", T + i * 60, i)] for i in range(4)]
     model = compacted.expected
     model.drop(unwanted(compacted.query))

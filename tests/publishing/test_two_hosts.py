@@ -1,4 +1,4 @@
-"""Two machines on one network file system, where a ``flock`` reaches no other machine: the lease keeps them apart."""
+"""The lease keeps two machines apart on a network file system where a ``flock`` does not reach other machines."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from ttlsnap import lease
 from ttlsnap.errors import BusyError, StorageError
-from ttlsnap.filesystem import LOCK, LocalDirectory
-from ttlsnap.journal import backup_path
+from ttlsnap.publishing.journal import backup_path
+from ttlsnap.storage import lease
+from ttlsnap.storage.directory import LOCK
+from ttlsnap.storage.local import LocalDirectory
 
 from ..matrix import FULL
 from .commands import Commands
@@ -28,7 +29,7 @@ SOON = 5.0
 
 
 def moves(checkpoint: Path, twin: Path) -> tuple[int, int]:
-    """How many staged files a compaction of the checkpoint has, and how many files it moves."""
+    """Return the number of files that a compaction of the checkpoint stages, and the number that it moves."""
     report = compact_with(copy(checkpoint, twin))
     journal = json.loads((twin / f"_ttlsnap/runs/{report.run}/journal.json").read_text())
     staged = [move for move in journal["moves"] if "/staged/" in move["source"]]
@@ -36,14 +37,14 @@ def moves(checkpoint: Path, twin: Path) -> tuple[int, int]:
 
 
 def locks(checkpoint: Path) -> list[Path]:
-    """The lock files in a checkpoint."""
+    """Return the lock files in a checkpoint."""
     return list(checkpoint.glob(f"{LOCK}*"))
 
 
 def test_every_command_refuses_while_another_host_publishes(
     commands: Commands, checkpoint: Path, tmp_path: Path
 ) -> None:
-    """The other host renews its lease, however long it takes."""
+    # The other host renews its lease for as long as it works.
     policy = tmp_path / "policy.toml"
     policy.write_text(
         f'[defaults]\non_fenced = "recover"\non_busy = "fail"\nstopped = true\n[[target]]\npath = "{checkpoint}"\n'
@@ -70,7 +71,7 @@ def test_every_command_refuses_while_another_host_publishes(
             ended = commands.run(*argv)
             assert ended.code == 4, (argv, ended)
             told = " ".join((ended.err + ended.out).split())
-            assert f"another ttlsnap is at work on {checkpoint} ({first.name})" in told, (argv, ended)
+            assert f"another ttlsnap is working on {checkpoint} ({first.name})" in told, (argv, ended)
             assert tree(checkpoint) == half, argv
         ended = first.go_on()
     assert ended.code == 0, ended.err
@@ -89,7 +90,7 @@ SLICE = [("middle", "recover"), ("staging", "compact"), ("last", "undo")]
     [(place, then) for place in PLACES for then in ("recover", "undo", "compact")] if FULL else SLICE,
 )
 def test_a_host_that_slept_too_long_changes_nothing(checkpoint: Path, tmp_path: Path, place: str, then: str) -> None:
-    """Its lease has run out, and another host has taken it over: it finds that before its next change."""
+    # Another host has taken over the expired lease. The first host detects that before its next change.
     old = tree(checkpoint)
     staged, moved = moves(checkpoint, tmp_path / "twin")
     new = tree(tmp_path / "twin")
@@ -113,7 +114,7 @@ def test_a_host_that_slept_too_long_changes_nothing(checkpoint: Path, tmp_path: 
         assert fenced or left in (old, new), differences(left, old)
         late = first.go_on()
     assert late.code == 5, late
-    assert "its lock could not be renewed in time" in late.err and "Traceback" not in late.err
+    assert "its lock expired" in late.err and "Traceback" not in late.err
     assert tree_of_all(checkpoint) == everything, "the host that slept has changed something"
     with Host("recover", checkpoint, lease=SOON) as third:
         assert third.go_on().code == 0
@@ -123,20 +124,20 @@ def test_a_host_that_slept_too_long_changes_nothing(checkpoint: Path, tmp_path: 
 
 
 def tree_of_all(checkpoint: Path) -> dict[str, bytes | None]:
-    """Every file and folder, those of ttlsnap's own folder too."""
+    """Return every file and folder, including ttlsnap's own."""
     return {
         str(path.relative_to(checkpoint)): path.read_bytes() if path.is_file() else None
         for path in sorted(checkpoint.rglob("*"))
     }
 
 
-def test_the_lease_of_a_host_that_died_runs_out(commands: Commands, checkpoint: Path, tmp_path: Path) -> None:
+def test_the_lease_of_a_dead_host_expires(commands: Commands, checkpoint: Path, tmp_path: Path) -> None:
     staged, moved = moves(checkpoint, tmp_path / "twin")
     with Host(*compact(checkpoint), at=staged + moved // 2, lease=SOON) as first:
         first.kill()
     with Host("recover", checkpoint) as second:
         early = second.go_on()
-    assert early.code == 4 and first.name in early.err and "its lock ends in" in early.err
+    assert early.code == 4 and first.name in early.err and "its lock expires in" in early.err
     time.sleep(1.3 * SOON)
     with Host("recover", checkpoint, lease=SOON) as second:
         assert second.go_on().code == 0
@@ -144,7 +145,7 @@ def test_the_lease_of_a_host_that_died_runs_out(commands: Commands, checkpoint: 
     assert not locks(checkpoint)
 
 
-def test_a_killed_run_does_not_block_the_next_on_its_own_machine(
+def test_a_killed_run_does_not_block_the_next_run_on_its_own_machine(
     commands: Commands, checkpoint: Path, tmp_path: Path
 ) -> None:
     staged, moved = moves(checkpoint, tmp_path / "twin")
@@ -157,7 +158,7 @@ def test_a_killed_run_does_not_block_the_next_on_its_own_machine(
     assert not locks(checkpoint)
 
 
-def test_a_refused_run_and_one_without_work_leave_no_trace(commands: Commands, checkpoint: Path) -> None:
+def test_refused_runs_and_runs_without_work_leave_no_files(commands: Commands, checkpoint: Path) -> None:
     for argv, code in (
         (compact(checkpoint, ttl="900d"), 0),
         (["recover", str(checkpoint)], 0),
@@ -172,9 +173,9 @@ def test_a_refused_run_and_one_without_work_leave_no_trace(commands: Commands, c
 
 RACE = """
 import fcntl, os, random, sys, time
-from ttlsnap import lease
+from ttlsnap.storage import lease
 from ttlsnap.errors import BusyError
-from ttlsnap.filesystem import LocalDirectory
+from ttlsnap.storage.local import LocalDirectory
 
 fcntl.flock = lambda *_: None
 lease._boot = lambda: f"machine {os.getpid()}"
@@ -198,7 +199,7 @@ print(held)
 
 
 @pytest.mark.parametrize("links", ["links", "no links"])
-def test_of_many_hosts_that_start_together_one_holds_the_lock(tmp_path: Path, links: str) -> None:
+def test_only_one_of_many_simultaneous_hosts_holds_the_lock(tmp_path: Path, links: str) -> None:
     command = [sys.executable, "-c", RACE, str(tmp_path), links]
     hosts = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
     ends = [host.communicate(timeout=60) for host in hosts]
@@ -208,7 +209,7 @@ def test_of_many_hosts_that_start_together_one_holds_the_lock(tmp_path: Path, li
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_lease_that_has_run_out_is_taken_over_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_process_takes_over_an_expired_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fcntl.flock", lambda *_: None)
     monkeypatch.setattr(lease, "LEASE", 1.0)
     one, other = LocalDirectory(str(tmp_path)), LocalDirectory(str(tmp_path))
@@ -222,16 +223,18 @@ def test_a_lease_that_has_run_out_is_taken_over_by_one(tmp_path: Path, monkeypat
     with one.lock():
         (lock,) = locks(tmp_path)
         assert json.loads(lock.read_text())["process"] == os.getpid()
-        with pytest.raises(BusyError, match="another ttlsnap is at work"), other.lock():
+        with pytest.raises(BusyError, match="another ttlsnap is working"), other.lock():
             pass
-        with pytest.raises(BusyError, match="another ttlsnap is at work"), other.lock(shared=True):
+        with pytest.raises(BusyError, match="another ttlsnap is working"), other.lock(shared=True):
             pass
         one.replace("_ttlsnap/x", b"")
         one.remove("_ttlsnap/x")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_damaged_lock_file_is_an_unknown_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_lock_file_belongs_to_an_unknown_process_and_expires(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lease, "LEASE", 1.0)
     files = LocalDirectory(str(tmp_path))
     for content in (b"", b"[]", b'{"host": 1}', b"x" * 5000):
@@ -266,14 +269,14 @@ def test_every_kind_of_change_needs_the_lease(tmp_path: Path) -> None:
             lambda: files.remove_tree(""),
             lambda: files.mkdirs("c"),
         ):
-            with pytest.raises(StorageError, match="its lock could not be renewed"):
+            with pytest.raises(StorageError, match="its lock expired"):
                 change()
         files._lease._lost = False
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
-def test_a_backup_that_holds_the_only_copy_stays(commands: Commands, checkpoint: Path, tmp_path: Path) -> None:
-    """As of a host that moved a file after another had undone its run."""
+def test_a_backup_with_the_only_copy_of_a_file_is_kept(commands: Commands, checkpoint: Path, tmp_path: Path) -> None:
+    # This happens if a host moves a file after another host has undone its run.
     old = tree(checkpoint)
     staged, moved = moves(checkpoint, tmp_path / "twin")
     with Host(*compact(checkpoint), at=staged + moved // 2, elsewhere=False) as first:
@@ -286,7 +289,7 @@ def test_a_backup_that_holds_the_only_copy_stays(commands: Commands, checkpoint:
     for argv in (["recover", str(checkpoint)], compact(checkpoint)):
         ended = commands.run(*argv)
         assert ended.code == 0, ended
-        assert f"{checkpoint / kept} is not back in its place" in " ".join((ended.out + ended.err).split()), argv
+        assert f"{checkpoint / kept} was not restored" in " ".join((ended.out + ended.err).split()), argv
     for argv in (["rollback", str(checkpoint)], ["history", str(checkpoint), "--prune"]):
         assert commands.run(*argv).code == 0
     (checkpoint / kept).rename(checkpoint / "state/0/0/1.delta")

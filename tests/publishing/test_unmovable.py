@@ -1,4 +1,4 @@
-"""What could not be renamed in the middle of publishing is refused before any work: links, and other mounts."""
+"""Links, and files on other mounts, cannot be renamed during publishing, so runs refuse them before any work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ttlsnap import clock_at, open_checkpoint, plan_compaction
-from ttlsnap.filesystem import open_directory
+from ttlsnap.storage.open import open_directory
 from ttlsnap.transformers.keep import KeepTransformerFactory
 
 from ..matrix import FULL
@@ -22,7 +22,7 @@ HDFS, ROCKSDB = "agg-snapshot-zstd-4.1", "rocksdb-4.2"
 
 
 def compacting(target: Path, *options: str | Path) -> list[str]:
-    """The command that drops some entries of a sample, and keeps others."""
+    """Return the command that drops some entries of a sample, and keeps others."""
     words = ["--ttl", "2d", "--timestamp", COMPACTABLE[target.name], "--engine", "local", "--stopped", "--yes"]
     return [sys.executable, "-m", "ttlsnap", "compact", str(target), *words, *map(str, options)]
 
@@ -32,7 +32,7 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def snapshot_of(target: Path) -> str:
-    """The newest snapshot of a partition."""
+    """Return the newest snapshot of a partition."""
     found = [path for path in target.glob("state/0/1/*") if path.suffix in (".snapshot", ".zip")]
     return str(max(found, key=lambda path: int(path.stem)).relative_to(target))
 
@@ -44,7 +44,7 @@ def sidecar_of(target: Path) -> str:
 
 
 def leftover_of(target: Path) -> str:
-    """A snapshot of a batch that was not committed."""
+    """Write a snapshot of an uncommitted batch. Return its path."""
     snapshot = target / snapshot_of(target)
     newer = snapshot.with_stem(str(int(snapshot.stem) + 1))
     newer.write_bytes(snapshot.read_bytes())
@@ -52,7 +52,7 @@ def leftover_of(target: Path) -> str:
 
 
 def table_of(target: Path) -> str:
-    """A table of the newest snapshot."""
+    """Return a table of the newest snapshot."""
     checkpoint = open_checkpoint(open_directory(str(target)))
     plan = plan_compaction(checkpoint, [KeepTransformerFactory()], clock_at("checkpoint", checkpoint.batch))
     return plan.stores[0].partitions[1].lineage.shared[0].path
@@ -97,7 +97,7 @@ def test_a_link_to_a_folder_in_the_place_of_a_snapshot_is_refused(tmp_path: Path
 
 
 def test_a_link_in_the_place_of_a_published_file_does_not_block_recover(tmp_path: Path) -> None:
-    """``rollback`` refuses it before it changes anything."""
+    # Only ``rollback`` refuses the link, before it changes anything.
     target = sample(HDFS, tmp_path)
     assert run(compacting(target)).returncode == 0
     path = target / snapshot_of(target)
@@ -115,7 +115,7 @@ def test_a_link_in_the_place_of_a_published_file_does_not_block_recover(tmp_path
 
 
 def in_own_mounts(script: str) -> subprocess.CompletedProcess[str]:
-    """Run a script that mounts something, for itself alone."""
+    """Run a script with its own mounts, which no other process sees."""
     require_root()
     done = subprocess.run(["unshare", "--mount", "sh", "-ec", script], capture_output=True, text=True)
     if "unshare failed" in done.stderr:
@@ -150,8 +150,8 @@ def test_a_folder_on_another_mount_is_refused(tmp_path: Path, name: str, folder:
     assert bytes_of(target) == before
 
 
-def test_a_mount_below_the_state_does_not_matter_where_nothing_is_moved(tmp_path: Path) -> None:
-    """The folder of what the query's sources keep, on a disk of its own."""
+def test_a_mount_is_accepted_where_no_file_is_moved(tmp_path: Path) -> None:
+    # The logs of the query's sources are on their own disk.
     target, elsewhere = sample(HDFS, tmp_path), tmp_path / "elsewhere"
     elsewhere.mkdir()
     quoted, place = shlex.quote(str(target / "sources")), shlex.quote(str(elsewhere))

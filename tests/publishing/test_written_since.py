@@ -1,4 +1,4 @@
-"""Files that somebody wrote after a run had published them, or while it worked, are never taken for its own."""
+"""ttlsnap does not treat files as its own that others wrote during a run or after it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ttlsnap import prune, publish, recover, rollback
+from ttlsnap import prune, recover, rollback
 from ttlsnap.cli.app import run
+from ttlsnap.compaction import publish
 from ttlsnap.errors import BusyError, RefusedError
-from ttlsnap.filesystem import open_directory
-from ttlsnap.locking import refuse_if_running
+from ttlsnap.publishing import moves
+from ttlsnap.publishing import swap as swapping
+from ttlsnap.publishing.liveness import refuse_if_running
+from ttlsnap.storage.open import open_directory
 
 from ..compaction.stories import BATCHES as EVENTS
 from ..compaction.stories import MORE, drop_expired, settled
@@ -33,7 +36,7 @@ NEW = "state/0/1/3.snapshot"
 
 
 def write_over(path: Path) -> None:
-    """Another file of the same length in its place."""
+    """Replace a file with another one of the same length."""
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.unlink()
@@ -49,7 +52,7 @@ def test_rollback_refuses_a_published_file_that_differs(checkpoint: Path) -> Non
     assert tree(checkpoint) == found
 
 
-def test_rollback_takes_a_copied_file_with_another_time_for_its_own(checkpoint: Path) -> None:
+def test_rollback_accepts_published_files_with_other_times(checkpoint: Path) -> None:
     old = tree(checkpoint)
     compact_with(checkpoint)
     for path in checkpoint.rglob("*"):
@@ -58,7 +61,7 @@ def test_rollback_takes_a_copied_file_with_another_time_for_its_own(checkpoint: 
     assert tree(checkpoint) == old
 
 
-def test_recover_refuses_to_finish_over_a_file_that_differs(
+def test_recover_refuses_to_finish_a_run_with_a_file_that_differs(
     commands: Commands, rich: Checkpoint, tmp_path: Path
 ) -> None:
     workshop = Workshop(commands, tmp_path)
@@ -78,10 +81,10 @@ def test_recover_refuses_to_finish_over_a_file_that_differs(
 
 
 @pytest.mark.parametrize("change", ["state/0/1/.5.delta.x.tmp", "state/0/0/9.delta"])
-def test_a_query_that_restarts_during_a_run_is_noticed(
+def test_a_query_that_restarts_during_a_run_is_detected(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    """Its batch was started before, so that the logs do not change."""
+    # The query's batch was planned before the run, so the logs do not change.
     check = publish.check_unchanged
 
     def restart(plan: Any) -> None:
@@ -96,25 +99,25 @@ def test_a_query_that_restarts_during_a_run_is_noticed(
     assert tree(checkpoint) == old
 
 
-def test_a_snapshot_that_is_written_over_a_published_one_at_once_undoes_the_run(
+def test_a_run_is_undone_if_a_published_snapshot_is_overwritten_at_once(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Maintenance of a query that is idle had begun to write it when publishing began."""
-    apply = publish.apply
+    # Maintenance of an idle query had begun to write the snapshot before publishing began.
+    apply = moves.apply
 
     def apply_and_write(files: Any, journal: Any) -> None:
         apply(files, journal)
         (checkpoint / NEW).write_bytes(b"by maintenance")
 
     old = tree(checkpoint)
-    monkeypatch.setattr(publish, "apply", apply_and_write)
-    with pytest.raises(BusyError, match=rf"{NEW} was written by somebody else"):
+    monkeypatch.setattr(swapping, "apply", apply_and_write)
+    with pytest.raises(BusyError, match=rf"{NEW} was overwritten just after"):
         compact_with(checkpoint)
     assert tree(checkpoint) == old
 
 
 def test_a_leftover_snapshot_is_set_aside_in_all_partitions(judge: Judge, tmp_path: Path) -> None:
-    """Also where nothing is dropped: the batch runs again on another state, and writes deltas alone."""
+    # This includes partitions without dropped entries: the batch runs again on another state, and writes only deltas.
     written = judge.write(Query("windows_of_windows", delay_s=7200), EVENTS, layout="deltas", uncommitted=MORE[0])
     settled(written.path)
     version = len(list((written.path / "commits").glob("[0-9]*"))) + 1
@@ -129,13 +132,13 @@ def test_a_leftover_snapshot_is_set_aside_in_all_partitions(judge: Judge, tmp_pa
 
 
 @pytest.mark.parametrize("rewrite", ["full", "tombstones"])
-def test_no_table_is_taken_away(judge: Judge, rewrite: Any) -> None:
+def test_a_compaction_leaves_the_old_tables_in_place(judge: Judge, rewrite: Any) -> None:
     written = judge.write(Query(provider="rocksdb"), EVENTS, layout="snapshot")
     old = tree(written.path)
     tables = [path for path in old if "/SSTs/" in path]
     run = drop_expired(written.path, written.query, rewrite=rewrite).run
     assert tables and all((written.path / path).exists() for path in tables)
-    # Spark's maintenance removes those that no snapshot names; the backup still has them.
+    # Spark's maintenance removes tables that no snapshot names. The backup still has them.
     backup = written.path / f"_ttlsnap/runs/{run}/backup"
     orphans = [path.relative_to(backup) for path in backup.glob("state/0/*/SSTs/*")]
     assert bool(orphans) == (rewrite == "full")
@@ -154,13 +157,13 @@ def put_zips_back(path: Path, run_id: str | None) -> None:
         shutil.copy2(replaced, path / replaced.relative_to(backup))
 
 
-def test_a_table_that_a_backup_alone_has_is_kept_and_put_back(judge: Judge, capsys: pytest.CaptureFixture[str]) -> None:
-    """Somebody put the old zips back by hand, and Spark's maintenance has removed the tables that no zip named."""
+def test_doctor_restores_a_table_that_only_a_backup_has(judge: Judge, capsys: pytest.CaptureFixture[str]) -> None:
+    # Somebody has put the old zips back by hand, and Spark's maintenance has removed the tables that no zip named.
     written = judge.write(Query(provider="rocksdb"), EVENTS, layout="snapshot")
     run_id = drop_expired(written.path, written.query, rewrite="full").run
     put_zips_back(written.path, run_id)
     target = str(written.path)
-    with pytest.raises(RefusedError, match="has the only copy"):
+    with pytest.raises(RefusedError, match="The only copy is in the backup"):
         prune(target)
     assert run(["doctor", target]) == 1
     assert "table-in-backup" in capsys.readouterr().out
@@ -172,7 +175,7 @@ def test_a_table_that_a_backup_alone_has_is_kept_and_put_back(judge: Judge, caps
     assert judge.restart(written, MORE, fresh=True) == model.run(MORE)
 
 
-def test_a_query_of_this_application_is_known_in_every_thread(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_query_of_this_application_is_detected_in_every_thread(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.newSession().readStream.format("rate").load().groupBy("value").count()
     query = (
         rows.writeStream.outputMode("update").format("noop").option("checkpointLocation", str(tmp_path / "ck")).start()

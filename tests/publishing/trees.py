@@ -1,4 +1,4 @@
-"""Checkpoints as trees of bytes: all outside what ttlsnap keeps for itself."""
+"""Checkpoints as trees of bytes, without ttlsnap's own files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FENCE = b"ttlsnap fence"
 
 
 def tree(checkpoint: Path) -> Tree:
-    """Every file by its path with the hash of its bytes, every folder, every link; but not ``_ttlsnap``."""
+    """Return every file with the hash of its bytes, every folder and every link, except ``_ttlsnap``."""
     return {
         str(path.relative_to(checkpoint)): _content(path)
         for path in sorted(checkpoint.rglob("*"))
@@ -26,23 +26,23 @@ def _content(path: Path) -> str:
 
 
 def newest(log: Path) -> int:
-    """The highest number in a log's folder."""
+    """Return the highest number in a log's folder."""
     return max(int(path.name) for path in log.iterdir() if path.name.isdigit())
 
 
 def is_fenced(checkpoint: Path) -> bool:
-    """Whether Spark would be refused: the newest offset file begins like a fence."""
+    """Return whether the newest offset file begins like a fence, so that Spark refuses it."""
     offsets = checkpoint / "offsets"
     return (offsets / str(newest(offsets))).read_bytes().startswith(FENCE)
 
 
 def copy(checkpoint: Path, to: Path) -> Path:
-    """A copy of all of it, ``_ttlsnap`` too, and times (a lineage is known by them)."""
+    """Copy a checkpoint with ``_ttlsnap`` and with its times, which identify a lineage."""
     return Path(shutil.copytree(checkpoint, to, symlinks=True))
 
 
 def differences(found: Tree, wanted: Tree) -> list[str]:
-    """What differs, for a message."""
+    """Return the differences between two trees, for a message."""
     names = sorted(found.keys() | wanted.keys())
     return [
         f"{name}: {'missing' if name not in found else 'too much' if name not in wanted else 'differs'}"

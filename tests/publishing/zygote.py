@@ -1,14 +1,14 @@
-"""A warm process that forks a child for each order, which runs ttlsnap's command line as its own process would.
+"""A warm process that forks a child for each order. The child runs ttlsnap's commands like a process of their own.
 
-Each line on stdin is an order, ``{"commands": [[argument...]...], "out": folder, ...}``; the answers are two lines,
-the child's process id and, once it has ended, its exit code (negative: the signal). Each command's output lies in
-``out`` as ``<n>.out``, ``<n>.err`` and ``<n>.code``. More that an order may hold:
+Each line on stdin is an order: ``{"commands": [[argument...]...], "out": folder, ...}``. The answer has two lines: the
+child's process id, and its exit code once it has ended. A negative exit code is the signal that killed it. The output
+of each command is in ``out``, as ``<n>.out``, ``<n>.err`` and ``<n>.code``. An order can have these options:
 
 ``traced``           the child waits until it has a tracer
-``file_size_limit``  no file may grow longer than so many bytes
-``obey_modes``       permissions count for root, too
+``file_size_limit``  the maximum size of a file in bytes
+``obey_modes``       permissions apply to root, too
 
-An order ``{"warm": [[argument...]...]}`` runs in this process itself, so that its children find everything imported.
+An order ``{"warm": [[argument...]...]}`` runs in this process itself, so that its children find all modules imported.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _redirect(out: Path, err: Path) -> None:
 
 
 def _obey_modes() -> None:
-    """Give up the capabilities that let root write to what is read-only (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH)."""
+    """Give up the capabilities that let root ignore permissions (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH)."""
     libc = ctypes.CDLL(None, use_errno=True)
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     sets = (ctypes.c_uint32 * 6)()
@@ -99,7 +99,7 @@ def _obey_modes() -> None:
 
 
 def _await_tracer(say_ready: int, log: Path) -> None:
-    """Wait until the tracer writes calls to its ``log``, without a call that anybody counts."""
+    """Wait until the tracer writes calls to its ``log``, without a call that the tests count."""
     ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _ANY, 0, 0, 0)
     written = os.open(log, os.O_RDONLY | os.O_CREAT)
     os.close(say_ready)

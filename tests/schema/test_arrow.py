@@ -1,4 +1,4 @@
-"""The Arrow types in which values are handed over."""
+"""The Arrow types of Spark's types."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ttlsnap.schema.types import DataType, LongType, UserDefinedType
         ("STRUCT<a: INT NOT NULL, a: STRING>", pa.struct([("a", pa.int32()), ("a", pa.large_string())])),
     ],
 )  # fmt: skip
-def test_types(ddl: str, expected: Any) -> None:
+def test_each_type_has_its_arrow_type(ddl: str, expected: Any) -> None:
     assert arrow_type(parse_ddl(f"c {ddl}").fields[0].type) == expected
 
 
@@ -41,7 +41,7 @@ def test_a_variant_is_two_binaries() -> None:
     ]
 
 
-def test_a_user_defined_type_is_what_it_stands_for() -> None:
+def test_a_user_defined_type_has_the_arrow_type_of_its_sql_type() -> None:
     assert arrow_type(UserDefinedType(LongType())) == pa.int64()
 
 

@@ -1,4 +1,4 @@
-"""Schemas as people type them, and what they are told when they mistype."""
+"""Schemas that users type, and the errors for mistakes in them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "simple"), GOOD)
-def test_columns(text: str, simple: str) -> None:
+def test_columns_are_parsed(text: str, simple: str) -> None:
     assert parse_ddl(text).simple_string == simple
 
 
@@ -84,7 +84,7 @@ def test_mistakes_are_located(text: str, message: str) -> None:
     assert f"expected {message}" in str(caught.value)
 
 
-def test_not_null_and_comments() -> None:
+def test_not_null_and_comments_are_parsed() -> None:
     parsed = parse_ddl(
         "a INT NOT NULL COMMENT 'it''s', b STRUCT<c: INT NOT NULL COMMENT \"x\\n\\\"\">".replace("''", "\\'")
     )
@@ -94,5 +94,5 @@ def test_not_null_and_comments() -> None:
     assert inner.fields[0] == T.StructField("c", T.IntegerType(), False, {"comment": 'x\n"'})
 
 
-def test_nesting_up_to_the_limit() -> None:
+def test_nesting_is_parsed_up_to_64_levels() -> None:
     assert parse_ddl("a " + "ARRAY<" * 64 + "INT" + ">" * 64).simple_string.count("array") == 64

@@ -1,4 +1,4 @@
-"""Spark's schema JSON: read, written again without a difference, and refused by name where unknown."""
+"""Spark's schema JSON is read and written back unchanged. Unknown types are refused by name."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ttlsnap.schema.json import dump_type, parse_name, parse_struct, parse_type
 
 
 def field(kind: str, metadata: str = "{}") -> str:
-    """A struct of one field ``c``, in the JSON of Spark 4.2."""
+    """Return a struct of one field ``c``, in the JSON of Spark 4.2."""
     return f'{{"type":"struct","fields":[{{"name":"c","type":{kind},"nullable":true,"metadata":{metadata}}}]}}'
 
 
-# Written by Spark 4.2.0 (`DataType.json`), with what its `simpleString` says.
+# Spark 4.2.0 wrote these texts with `DataType.json` and `simpleString`.
 SPARK_WROTE = [
     (field('"string"', '{"__COLLATIONS":{"c":"icu.UNICODE_CI"}}'), "struct<c:string collate UNICODE_CI>"),
     (
@@ -68,7 +68,7 @@ SPARK_WROTE = [
 
 
 @pytest.mark.parametrize(("text", "simple"), SPARK_WROTE)
-def test_spark_json_is_read_and_written_again(text: str, simple: str) -> None:
+def test_spark_json_is_read_and_written_back_unchanged(text: str, simple: str) -> None:
     parsed = parse_type(text)
     assert parsed.simple_string == simple
     assert dump_type(parsed) == text
@@ -78,7 +78,7 @@ def test_spark_json_is_read_and_written_again(text: str, simple: str) -> None:
     ("old", "new"),
     [('"null"', '"void"'), ('"timestamp_ltz"', '"timestamp"'), ('"decimal"', '"decimal(10,0)"')],
 )
-def test_older_spellings(old: str, new: str) -> None:
+def test_older_spellings_are_read(old: str, new: str) -> None:
     assert dump_type(parse_type(old)) == new
 
 
@@ -145,7 +145,7 @@ def test_broken_json_is_corruption(text: str, message: str) -> None:
         parse_type(text)
 
 
-def test_a_state_schema_is_a_struct() -> None:
+def test_a_state_schema_must_be_a_struct() -> None:
     with pytest.raises(CorruptionError, match="should be a struct but is 'bigint'"):
         parse_struct('"long"')
 
@@ -163,7 +163,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_any_json_is_a_type_or_refused(value: object) -> None:
+def test_any_json_is_parsed_or_refused(value: object) -> None:
     try:
         parsed = parse_type(json.dumps(value))
     except (CorruptionError, UnsupportedError):
@@ -171,7 +171,7 @@ def test_any_json_is_a_type_or_refused(value: object) -> None:
     assert parse_type(dump_type(parsed)) == parsed
 
 
-def test_types_are_values() -> None:
+def test_types_compare_by_value_and_survive_pickling() -> None:
     one, two = (parse_type(SPARK_WROTE[2][0]) for _ in range(2))
     assert one == two and hash(one) == hash(two)
     assert pickle.loads(pickle.dumps(one)) == one
@@ -184,7 +184,7 @@ def test_types_are_values() -> None:
      ("interval month", True), ("decimal(18,2)", True), ("decimal(19,2)", False), ("string", False),
      ("interval", False), ("variant", False), ("char(3)", False)],
 )  # fmt: skip
-def test_which_types_have_their_value_in_the_word(name: str, inline: bool) -> None:
+def test_types_with_inline_values_are_fixed_width(name: str, inline: bool) -> None:
     assert T.is_fixed_width(parse_name(name)) is inline
     assert T.is_fixed_width(T.UserDefinedType(parse_name(name))) is inline
 

@@ -1,4 +1,4 @@
-"""Spark reads the same schemas out of the same texts."""
+"""Spark parses the same texts into the same schemas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DDL = [
 
 
 @pytest.mark.parametrize("text", DDL)
-def test_ddl_means_what_it_means_to_spark(text: str, spark: Any) -> None:
+def test_ddl_is_parsed_as_spark_parses_it(text: str, spark: Any) -> None:
     theirs = spark._jvm.org.apache.spark.sql.types.StructType.fromDDL(text)
     mine = parse_ddl(text)
     assert dump_type(mine) == theirs.json()

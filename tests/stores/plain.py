@@ -1,4 +1,4 @@
-"""State files written the plain way, one record after the other, from what ``docs/hdfs-state-store.md`` says."""
+"""A simple writer of state files, which follows ``docs/hdfs-state-store.md`` record by record."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ END = struct.pack(">i", -1)
 
 
 def record(key: bytes, value: bytes | None) -> bytes:
-    """One record's bytes."""
+    """Return the bytes of one record."""
     if value is None:
         return struct.pack(">i", len(key)) + key + struct.pack(">i", -1)
     return struct.pack(">i", len(key)) + key + struct.pack(">i", len(value)) + value
 
 
 def state_file(puts: Iterable[Put], row_checksums: bool = False) -> bytes:
-    """A whole file, not compressed."""
+    """Return a complete file, uncompressed."""
     return b"".join(record(*(_with_checksum(*put) if row_checksums else put)) for put in puts) + END
 
 

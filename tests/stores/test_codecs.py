@@ -1,4 +1,4 @@
-"""Compressed streams: what is written is read back, Spark's files are read, and damage is refused or harmless."""
+"""Compressed streams are read back, Spark's files are read, and damage is refused or harmless."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _decompress(data: bytes, codec: str) -> bytes:
 
 
 def _like_state(size: int) -> bytes:
-    """Bytes that compress about as well as rows do, and then a stretch that does not."""
+    """Return bytes that compress about as well as rows, followed by bytes that do not compress."""
     chance = random.Random(size)
     rows = b"".join(struct.pack("<qqq", 0, chance.randrange(1000), i) for i in range(size // 48))
     return rows + chance.randbytes(size - len(rows))
@@ -51,26 +51,26 @@ def _like_state(size: int) -> bytes:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 32_767, 32_768, 32_769, 65_535, 65_536, 200_000, 3_000_000])
-def test_what_is_written_is_read_back(codec: str, size: int) -> None:
+def test_written_streams_are_read_back(codec: str, size: int) -> None:
     data = _like_state(size)
     assert _decompress(_compress(data, codec), codec) == data
 
 
 @settings(deadline=None)
 @given(data=st.binary(max_size=5000).map(lambda b: b * 30), step=st.integers(1, 70_000), codec=st.sampled_from(CODECS))
-def test_the_stream_does_not_depend_on_how_it_was_handed_over(data: bytes, step: int, codec: str) -> None:
+def test_the_stream_does_not_depend_on_the_size_of_the_writes(data: bytes, step: int, codec: str) -> None:
     step = max(step, len(data) // 50)
     assert _compress(data, codec, step) == _compress(data, codec)
 
 
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "lzf", "none", "lz4"])
-def test_streams_that_follow_each_other_are_read_as_one(codec: str) -> None:
+def test_concatenated_streams_are_read_as_one(codec: str) -> None:
     first, second = _like_state(100_000), _like_state(33_333)
     assert _decompress(_compress(first, codec) + _compress(second, codec), codec) == first + second
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_pieces_are_of_bounded_size(codec: str) -> None:
+def test_decompression_needs_bounded_memory(codec: str) -> None:
     packed = _compress(bytes(50_000_000), codec)
     tracemalloc.start()
     total = sum(len(piece) for piece in decompress(io.BytesIO(packed), codec, "a file"))
@@ -91,7 +91,7 @@ def test_files_that_spark_wrote_are_read_to_their_last_record(name: str, codec: 
 
 
 @pytest.mark.parametrize(("name", "codec"), SPARK_FILES.items())
-def test_another_codec_than_the_files_is_refused(name: str, codec: str) -> None:
+def test_reading_with_the_wrong_codec_is_refused(name: str, codec: str) -> None:
     path = max((SAMPLES / name / "state").rglob("*.delta"), key=lambda p: p.stat().st_size)
     data = path.read_bytes()
     for other in set(CODECS) - {codec}:
@@ -104,7 +104,7 @@ def _prefix(data: bytes) -> Callable[[bytes], bool]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_stream_cut_off_anywhere_is_refused_or_gives_less_of_the_same(codec: str) -> None:
+def test_a_truncated_stream_is_refused_or_gives_a_prefix(codec: str) -> None:
     data = _like_state(3_000) + bytes(40_000) + _like_state(900)
     packed = _compress(data, codec)
     is_less = _prefix(data)
@@ -114,12 +114,12 @@ def test_a_stream_cut_off_anywhere_is_refused_or_gives_less_of_the_same(codec: s
         except CorruptionError as error:
             assert "a file" in str(error)
         else:
-            # The end of the records is then missed where they are read; only the lz4 end mark may be gone for nothing.
+            # The reader of the records then finds no end. Only a missing end mark of lz4 itself is harmless.
             assert is_less(found) or (codec == "lz4" and found == data)
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_flipped_bit_is_refused_or_seen_or_harmless(codec: str) -> None:
+def test_a_flipped_bit_never_changes_data_if_the_codec_has_checksums(codec: str) -> None:
     data = _like_state(2_000) + bytes(33_000)
     packed = _compress(data, codec)
     chance = random.Random(5)
@@ -136,7 +136,7 @@ def test_a_flipped_bit_is_refused_or_seen_or_harmless(codec: str) -> None:
 
 @settings(deadline=None, max_examples=300)
 @given(data=st.binary(max_size=300), codec=st.sampled_from(CODECS), at=st.integers(0, 200))
-def test_random_bytes_end_in_a_named_error_or_in_bytes(data: bytes, codec: str, at: int) -> None:
+def test_random_bytes_give_data_or_an_error_that_names_the_file(data: bytes, codec: str, at: int) -> None:
     packed = _compress(b"something to begin with" * 3, codec)
     for damaged in (data, packed + data, packed[:at] + data + packed[at:], packed[:at] + data):
         try:
@@ -165,11 +165,11 @@ def _lz4_block(packed: int, size: int, token: int = 0x25) -> bytes:
         ("snappy", b"\x82SNAPPY\0" + struct.pack(">iii", 1, 1, 10) + b"\xff\xff\xff\xff\xff" + bytes(100)),
         ("lzf", b"ZV\x01\xff\xff\xff\xff" + bytes(100)),
         ("lzf", b"ZV\x02\x00\x05" + bytes(100)),
-        # A frame that claims a content, and with it a window, of a terabyte.
+        # This frame claims a content and a window of a terabyte.
         ("zstd", b"\x28\xb5\x2f\xfd" + bytes([0xE0]) + struct.pack("<Q", 1 << 40) + bytes(100)),
     ],
 )
-def test_an_absurd_length_is_refused_and_allocates_nothing_like_it(codec: str, data: bytes) -> None:
+def test_an_absurd_length_is_refused_without_allocating_it(codec: str, data: bytes) -> None:
     tracemalloc.start()
     with pytest.raises(CorruptionError):
         _decompress(data, codec)
@@ -177,7 +177,7 @@ def test_an_absurd_length_is_refused_and_allocates_nothing_like_it(codec: str, d
     tracemalloc.stop()
 
 
-def test_a_codec_has_its_short_name_or_spark_class() -> None:
+def test_codecs_are_found_by_short_name_and_by_class() -> None:
     assert codec_name("LZ4", "here") == codec_name("org.apache.spark.io.LZ4CompressionCodec", "here") == "lz4"
     assert codec_name("org.apache.spark.io.ZStdCompressionCodec", "here") == "zstd"
     with pytest.raises(UnsupportedError, match="'brotli' is unknown; known are lz4, lzf, none, snappy, zstd"):

@@ -1,4 +1,4 @@
-"""What a version of a store holds is what a dictionary would hold after the same puts and deletes."""
+"""Each version of a store has the same entries as a dictionary after the same puts and deletes."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ttlsnap import stores
 from ttlsnap.errors import CorruptionError
-from ttlsnap.filesystem import LocalDirectory
+from ttlsnap.storage.local import LocalDirectory
+from ttlsnap.stores import protocols
 from ttlsnap.stores.codecs import Compressor
-from ttlsnap.stores.hdfs import HdfsStore, entries, key_index, partition, records
-from ttlsnap.stores.hdfs.entries import Batch, read_entries
+from ttlsnap.stores.hdfs import entries, key_index, partition, records
+from ttlsnap.stores.hdfs.entries import HdfsBatch, read_entries
 from ttlsnap.stores.hdfs.files import find_lineage
 from ttlsnap.stores.hdfs.snapshot_writer import SnapshotWriter
+from ttlsnap.stores.hdfs.store import HdfsStore
 from ttlsnap.unsaferow.rows import Rows
 
 from .plain import Put, record, state_file
 
 Version = tuple[str, list[Put]]
-"""``delta`` or ``snapshot``, and what is written to it, in this order."""
+"""The kind of a file, ``delta`` or ``snapshot``, and its puts in order."""
 
 
 class Store:
-    """A partition's folder with files written the plain way."""
+    """The folder of a partition. The simple writer of ``plain`` writes its files."""
 
     def __init__(self, folder: Path, codec: str = "lz4", row_checksums: bool = False) -> None:
         self.folder, self.form = folder, HdfsStore(codec, row_checksums)
@@ -47,7 +48,7 @@ class Store:
             stream.write(data)
             stream.close()
 
-    def batches(self, version: int) -> list[Batch]:
+    def batches(self, version: int) -> list[HdfsBatch]:
         files = LocalDirectory(str(self.folder.parent.resolve()))
         return list(read_entries(files, find_lineage(files, self.folder.name, version), self.form))
 
@@ -60,7 +61,7 @@ class Store:
 
 
 def _states(versions: Sequence[list[Put]]) -> list[dict[bytes, bytes]]:
-    """What a dictionary holds after each version."""
+    """Return the content of a dictionary after each version."""
     state: dict[bytes, bytes] = {}
     states = []
     for puts in versions:
@@ -74,7 +75,7 @@ def _states(versions: Sequence[list[Put]]) -> list[dict[bytes, bytes]]:
 
 
 def _forced(keep_deltas: int, window: int, hash_bits: int, long_key: int) -> AbstractContextManager[object]:
-    """Small constants, so that a few entries go all the ways that only many would go."""
+    """Set small limits, so that a few entries reach the code paths for many."""
     stack = ExitStack()
     real = key_index.hash_rows
 
@@ -106,7 +107,7 @@ _PUTS = st.lists(st.tuples(_KEYS, st.none() | _VALUES), max_size=25)
     hash_bits=st.sampled_from([0, 1, 3, 64]),
     long_key=st.sampled_from([8, 16, 512]),
 )
-def test_every_version_holds_what_a_dictionary_would(
+def test_every_version_equals_a_dictionary(
     tmp_path_factory: pytest.TempPathFactory,
     versions: list[list[Put]],
     snapshots: set[int],
@@ -129,7 +130,9 @@ def test_every_version_holds_what_a_dictionary_would(
 
 @pytest.mark.parametrize("row_checksums", [False, True])
 @pytest.mark.parametrize("keep_deltas", [0, 1 << 26])
-def test_many_entries_over_several_windows(tmp_path: Path, row_checksums: bool, keep_deltas: int) -> None:
+def test_many_entries_over_several_windows_equal_a_dictionary(
+    tmp_path: Path, row_checksums: bool, keep_deltas: int
+) -> None:
     chance = random.Random(1)
     keys = [struct.pack("<QQ", 0, n) + chance.randbytes(8 * chance.randrange(6)) for n in range(60_000)]
 
@@ -149,14 +152,14 @@ def test_many_entries_over_several_windows(tmp_path: Path, row_checksums: bool, 
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("room", [0, 100_000, 1 << 26])
-def test_what_is_scanned_again_is_kept_where_there_is_room(tmp_path: Path, again: bool, room: int) -> None:
+def test_entries_are_kept_for_the_second_scan_if_there_is_room(tmp_path: Path, again: bool, room: int) -> None:
     store = Store(tmp_path / "0")
     store.write("1.snapshot", [(bytes([i % 256, i // 256] * 4), bytes(64)) for i in range(5000)])
     store.write("2.delta", [(bytes([i % 256, i // 256] * 4), bytes(72)) for i in range(4000, 6000)])
     files = LocalDirectory(str(tmp_path.resolve()))
     with (
         mock.patch.object(partition, "_KEEP", room),
-        store.form.open(files, find_lineage(files, "0", 2), None, again=again) as opened,
+        store.form.open(files, find_lineage(files, "0", 2), None, keep_in_memory=again) as opened,
     ):
         first, second = ([_bytes_of(batch) for batch in opened.batches({})] for _ in range(2))
         assert first == second and sum(map(len, first)) == 6000
@@ -169,7 +172,7 @@ def test_what_is_scanned_again_is_kept_where_there_is_room(tmp_path: Path, again
                 list(opened.batches({}))
 
 
-def _bytes_of(batch: stores.Batch) -> list[tuple[bytes, bytes]]:
+def _bytes_of(batch: protocols.EntryBatch) -> list[tuple[bytes, bytes]]:
     return list(zip(batch.keys.to_arrow().to_pylist(), batch.values.to_arrow().to_pylist(), strict=True))
 
 
@@ -180,7 +183,7 @@ def test_the_last_of_several_writes_in_one_delta_wins(tmp_path: Path) -> None:
     assert store.entries(1) == [(key, b"2" * 8)]
 
 
-def test_a_delete_with_a_row_checksum_deletes(tmp_path: Path) -> None:
+def test_a_delete_with_a_row_checksum_removes_the_key(tmp_path: Path) -> None:
     store = Store(tmp_path / "0", row_checksums=True)
     key, other = bytes(16), struct.pack("<QQ", 0, 1)
     store.write("1.snapshot", [(key, b"1" * 8), (other, b"2" * 8)])
@@ -189,7 +192,7 @@ def test_a_delete_with_a_row_checksum_deletes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("row_checksums", [False, True])
-def test_an_empty_key_is_a_key(tmp_path: Path, row_checksums: bool) -> None:
+def test_an_empty_key_is_valid(tmp_path: Path, row_checksums: bool) -> None:
     store = Store(tmp_path / "0", row_checksums=row_checksums)
     store.write("1.snapshot", [(b"", b"1" * 8)])
     store.write("2.delta", [(b"", b"2" * 8)])
@@ -226,21 +229,21 @@ def test_a_row_too_short_for_its_checksum_is_damage(tmp_path: Path, puts: list[P
 def test_a_delete_in_a_snapshot_is_damage(tmp_path: Path) -> None:
     store = Store(tmp_path / "0")
     store.write("1.snapshot", [(bytes(8), bytes(8)), (bytes(8), None)])
-    with pytest.raises(CorruptionError, match=r"1\.snapshot: a snapshot with a delete in it"):
+    with pytest.raises(CorruptionError, match=r"1\.snapshot: a snapshot cannot contain a delete"):
         store.batches(1)
 
 
-def test_damage_names_the_file_it_is_in(tmp_path: Path) -> None:
+def test_damage_names_its_file(tmp_path: Path) -> None:
     store = Store(tmp_path / "0")
     store.write("1.delta", [(bytes(8), bytes(8))])
     store.write_raw("2.delta", record(bytes(8), bytes(8)))
-    with pytest.raises(CorruptionError, match=r"0/2\.delta is torn"):
+    with pytest.raises(CorruptionError, match=r"0/2\.delta is truncated"):
         store.batches(2)
 
 
 @pytest.mark.parametrize("row_checksums", [False, True])
 @pytest.mark.parametrize("codec", ["lz4", "zstd", "snappy", "lzf", "none"])
-def test_a_written_snapshot_holds_what_was_copied_and_put(tmp_path: Path, codec: str, row_checksums: bool) -> None:
+def test_a_written_snapshot_has_all_copied_and_put_entries(tmp_path: Path, codec: str, row_checksums: bool) -> None:
     store = Store(tmp_path / "0", codec, row_checksums)
     chance = random.Random(3)
     puts: list[Put] = [
@@ -251,8 +254,8 @@ def test_a_written_snapshot_holds_what_was_copied_and_put(tmp_path: Path, codec:
         writer = SnapshotWriter(sink, store.form)
         (batch,) = store.batches(1)
         numbers = np.arange(len(batch.keys))
-        writer.copy(Batch(batch.records.take(numbers % 3 == 0), batch.keys, batch.values))
-        # Others get the value of an entry that is elsewhere in the buffer.
+        writer.copy(HdfsBatch(batch.records.take(numbers % 3 == 0), batch.keys, batch.values))
+        # The other entries get values from elsewhere in the buffer.
         changed = np.flatnonzero(numbers % 3 == 1)
         writer.put(batch.keys.take(changed), batch.values.take(changed[::-1]))
         writer.close()

@@ -1,4 +1,4 @@
-"""What a worker must not pay for."""
+"""A worker must not import slow packages that it does not need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database opened with some of its tables: RocksDB itself says which entries are left."""
+"""``keep_tables`` reduces a database to some of its tables. RocksDB itself reads the result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCK = 32 << 10
 
 
 def _database(folder: Path, sizes: list[int]) -> dict[int, bytes]:
-    """A database with one key of each size in a table of its own; the keys by the tables' numbers."""
+    """Make a database in which each table has one key of the given size. Return the keys by table number."""
     options = Options(raw_mode=True)
     options.set_disable_auto_compactions(True)
     opened = Rdict(str(folder), options)
@@ -43,7 +43,7 @@ def _keys(folder: Path) -> set[Any]:
 
 
 @pytest.mark.parametrize("sizes", [[10] * 3, [20_000] * 5, [10, 50_000, 10, 70_000, 10]])
-def test_only_the_tables_that_are_kept_are_left(tmp_path: Path, sizes: list[int]) -> None:
+def test_only_the_kept_tables_remain(tmp_path: Path, sizes: list[int]) -> None:
     keys = _database(tmp_path / "all", sizes)
     for kept in [set(keys), set(), {min(keys)}, set(list(keys)[::2])]:
         folder = tmp_path / f"{len(kept)}-{min(kept, default=0)}"
@@ -56,7 +56,7 @@ def test_only_the_tables_that_are_kept_are_left(tmp_path: Path, sizes: list[int]
 
 
 @pytest.mark.parametrize("room", [2, 6, 10, 14, 18, 30])
-def test_the_end_of_a_block_may_be_anywhere(tmp_path: Path, room: int) -> None:
+def test_the_manifest_may_end_anywhere_in_a_block(tmp_path: Path, room: int) -> None:
     _database(tmp_path / "short", [100, 100])
     short = _manifest(tmp_path / "short").stat().st_size
     keys = _database(tmp_path / "all", [100, 100 + (BLOCK - short - room) // 2])
@@ -67,13 +67,13 @@ def test_the_end_of_a_block_may_be_anywhere(tmp_path: Path, room: int) -> None:
     assert _keys(tmp_path / "all") == {keys[min(keys)]}
 
 
-def test_a_table_that_the_manifest_does_not_have(tmp_path: Path) -> None:
+def test_a_table_missing_from_the_manifest_is_damage(tmp_path: Path) -> None:
     keys = _database(tmp_path / "all", [10, 10])
     with pytest.raises(CorruptionError, match=r"here: 000099\.sst is listed, but the MANIFEST does not have it"):
         keep_tables(tmp_path / "all", [*keys, 99], [], "here")
 
 
-def test_a_manifest_that_is_cut_off_is_damaged_or_lacks_a_table(tmp_path: Path) -> None:
+def test_a_truncated_manifest_is_damage_if_it_lost_a_table(tmp_path: Path) -> None:
     keys = _database(tmp_path / "all", [10, 10])
     manifest = _manifest(tmp_path / "all")
     whole = manifest.read_bytes()
@@ -83,12 +83,12 @@ def test_a_manifest_that_is_cut_off_is_damaged_or_lacks_a_table(tmp_path: Path) 
             keep_tables(tmp_path / "all", keys, [], "here")
         except CorruptionError:
             continue
-        # The tables arrive before the cut: what follows them is RocksDB's to judge.
+        # All tables precede the cut. RocksDB itself checks the rest.
         assert size > whole.rindex(b"0001kkkkkk")
 
 
 @pytest.mark.parametrize("name", ["", "../all/MANIFEST-000001", "MANIFEST-999999", "MANIFEST-1\0", "/etc/passwd"])
-def test_a_manifest_that_current_does_not_name(tmp_path: Path, name: str) -> None:
+def test_current_must_name_a_manifest_of_the_snapshot(tmp_path: Path, name: str) -> None:
     keys = _database(tmp_path / "all", [10])
     (tmp_path / "all/CURRENT").write_text(f"{name}\n")
     with pytest.raises(CorruptionError, match="which is not a MANIFEST in this snapshot"):

@@ -1,4 +1,4 @@
-"""Records are found where a plain loop finds them, whatever their sizes and wherever a window ends."""
+"""The reader finds the same records as a simple loop, for all record sizes and windows."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def _puts(unit: int) -> st.SearchStrategy[list[Put]]:
 
 @settings(deadline=None)
 @given(puts=_puts(4) | _puts(8), window=st.integers(1, 4000), piece=st.integers(1, 3000))
-def test_any_records_are_found_through_any_window(puts: list[Put], window: int, piece: int) -> None:
+def test_records_are_found_with_every_window_size(puts: list[Put], window: int, piece: int) -> None:
     assert _read(state_file(puts), window, piece) == puts
 
 
-def test_the_sizes_of_spark_are_found_in_large_blocks() -> None:
+def test_records_of_eight_byte_sizes_are_found_in_large_blocks() -> None:
     uniform: list[Put] = [(struct.pack("<QQ", 0, i), struct.pack("<QQ", 0, -i % 7)) for i in range(50_000)]
     ragged: list[Put] = [(bytes(8 * (1 + i % 5)), None if i % 11 == 0 else bytes(8 * (i % 7))) for i in range(50_000)]
     mixed = uniform[:10_000] + ragged[:10_000] + uniform[:30] + [ragged[0]] + uniform[:70]
@@ -81,15 +81,15 @@ def test_a_record_may_be_larger_than_the_window() -> None:
     assert _read(state_file(puts), window=100, piece=32) == puts
 
 
-def test_a_file_without_records_is_just_its_end() -> None:
+def test_a_file_with_only_an_end_mark_has_no_records() -> None:
     assert _read(END) == []
 
 
 @pytest.mark.parametrize("window", [8, 64, WINDOW])
-def test_a_file_cut_off_anywhere_is_torn(window: int) -> None:
+def test_a_file_truncated_anywhere_is_damage(window: int) -> None:
     data = state_file([(bytes(8), bytes(16)), (bytes(16), None), (bytes(8), bytes(8))])
     for length in range(len(data)):
-        with pytest.raises(CorruptionError, match=f"torn: it ends at decompressed byte {length} "):
+        with pytest.raises(CorruptionError, match=f"truncated: it ends at decompressed byte {length} "):
             _read(data[:length], window)
 
 
@@ -104,22 +104,24 @@ def test_bytes_after_the_end_are_damage(window: int, more: bytes) -> None:
 @pytest.mark.parametrize("window", [8, 64, WINDOW])
 @pytest.mark.parametrize("length", [-2, -(2**31), 1, 2, 7, 9])
 @pytest.mark.parametrize("before", [0, 3, 200])
-def test_absurd_lengths_are_named_with_their_position(before: int, length: int, window: int) -> None:
+def test_impossible_lengths_are_reported_with_their_position(before: int, length: int, window: int) -> None:
     start = state_file([(bytes(8), bytes(16))] * before)[: -len(END)]
     bad_key = start + struct.pack(">i", length) + bytes(64) + END
-    with pytest.raises(CorruptionError, match=f"absurd key length {length} at decompressed byte {len(start)}$"):
+    with pytest.raises(CorruptionError, match=f"impossible key length {length} at decompressed byte {len(start)}$"):
         _read(bad_key, window)
     bad_value = start + struct.pack(">i", 8) + bytes(8) + struct.pack(">i", length) + bytes(64) + END
-    with pytest.raises(CorruptionError, match=f"absurd value length {length} at decompressed byte {len(start) + 12}$"):
+    with pytest.raises(
+        CorruptionError, match=f"impossible value length {length} at decompressed byte {len(start) + 12}$"
+    ):
         _read(bad_value, window)
 
 
 @pytest.mark.parametrize("key", [True, False])
-def test_a_length_beyond_the_end_allocates_nothing_like_it(key: bool) -> None:
+def test_a_length_beyond_the_end_is_refused_without_allocating_it(key: bool) -> None:
     huge = struct.pack(">i", 2**31 - 8)
     data = record(bytes(8), bytes(8)) + (huge if key else struct.pack(">i", 8) + bytes(8) + huge) + bytes(1000)
     tracemalloc.start()
-    with pytest.raises(CorruptionError, match="torn"):
+    with pytest.raises(CorruptionError, match="is truncated"):
         _read(data)
     assert tracemalloc.get_traced_memory()[1] < 20 << 20
     tracemalloc.stop()
@@ -136,15 +138,13 @@ def _agrees(data: bytes, window: int) -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=400), st.integers(1, 200))
-def test_random_bytes_are_read_as_a_loop_reads_them_or_refused(data: bytes, window: int) -> None:
+def test_random_bytes_are_read_like_a_loop_or_refused(data: bytes, window: int) -> None:
     _agrees(data, window)
 
 
 @settings(deadline=None)
 @given(_puts(4), st.integers(0, 2**32), st.integers(-3, 40), st.integers(1, 500))
-def test_a_changed_length_is_read_as_a_loop_reads_it_or_refused(
-    puts: list[Put], place: int, number: int, window: int
-) -> None:
+def test_a_changed_length_is_read_like_a_loop_or_refused(puts: list[Put], place: int, number: int, window: int) -> None:
     data = bytearray(state_file(puts))
     at = place % (len(data) // 4) * 4
     data[at : at + 4] = struct.pack(">i", number)
@@ -152,7 +152,7 @@ def test_a_changed_length_is_read_as_a_loop_reads_it_or_refused(
 
 
 def _loop(data: bytes) -> list[Put] | None:
-    """What the records are; None where the bytes are no whole file."""
+    """Return the records, or None if the bytes are not a complete file."""
     found: list[Put] = []
     position = 0
 

@@ -1,4 +1,4 @@
-"""Reading and writing RocksDB partitions: what is damaged is said to be, and the traps are avoided."""
+"""Reading and writing RocksDB partitions: damage is reported, and known pitfalls are avoided."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import LocalEngine, clock_at, compact, inspect, open_checkpoint, operators, plan_compaction
+from ttlsnap import LocalEngine, clock_at, compact, inspect, open_checkpoint, plan_compaction
 from ttlsnap.clock import Clock
-from ttlsnap.entries import StateEntries
+from ttlsnap.entries.batch import StateEntries
+from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, StorageError, TtlsnapError, UnsupportedError, UsageError
-from ttlsnap.filesystem import open_directory
-from ttlsnap.state import StateDescriptor
-from ttlsnap.stores.rocksdb import RocksDbStore, changelog, database, partition, writer
+from ttlsnap.operators import registry as operators
+from ttlsnap.storage.open import open_directory
+from ttlsnap.stores.rocksdb import changelog, database, partition, writer
 from ttlsnap.stores.rocksdb.archive import read_metadata
+from ttlsnap.stores.rocksdb.batch import RocksDbBatch
 from ttlsnap.stores.rocksdb.changelog import DELETE, MERGE, PUT
+from ttlsnap.stores.rocksdb.store import RocksDbStore
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..samples import COMPACTABLE, ROCKSDB, bytes_of, sample
@@ -37,13 +40,13 @@ Edit = Callable[[dict[str, bytes]], None]
 
 
 def drop_all(target: Path, name: str = "rocksdb-4.2", **options: Any) -> Any:
-    """A compaction after which nothing is left."""
+    """Compact a target so that no entry is left."""
     factory = TtlTransformerFactory(StateTtlConfig(1_000_000), COMPACTABLE[name])
     return compact(str(target), [factory], now=FAR, engine=LocalEngine(1), stopped=True, max_drop=1.0, **options)
 
 
 def is_damage(target: Path, match: str, kind: type[TtlsnapError] = CorruptionError) -> None:
-    """``compact`` refuses, with the words, and leaves every byte as it was; so does a look at the entries."""
+    """Assert that ``compact`` and ``inspect`` raise this error, and leave every byte unchanged."""
     before = bytes_of(target)
     with pytest.raises(kind, match=match):
         drop_all(target)
@@ -81,23 +84,23 @@ def metadata_edit(edit: Callable[[dict[str, Any]], None]) -> Edit:
 # Damage.
 
 
-def test_a_truncated_zip(tmp_path: Path) -> None:
+def test_a_truncated_zip_is_damage(tmp_path: Path) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     path = newest_zip(target)
     for checksum in path.parent.glob(f".{path.name}.crc"):
         checksum.unlink()
     path.write_bytes(path.read_bytes()[:-30])
-    is_damage(target, r"2\.zip is damaged or cut off")
+    is_damage(target, r"2\.zip is damaged or truncated")
 
 
-def test_a_stale_checksum_beside_a_zip(tmp_path: Path) -> None:
+def test_a_stale_checksum_of_a_zip_is_damage(tmp_path: Path) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     path = newest_zip(target)
     path.write_bytes(path.read_bytes() + b" ")
     is_damage(target, r"\.2\.zip\.crc")
 
 
-def test_a_missing_table_and_one_of_another_length(tmp_path: Path) -> None:
+def test_a_missing_table_and_a_wrong_length_are_damage(tmp_path: Path) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     table = open_directory(str(target))
     path = target / read_metadata(table, "state/0/0/2.zip").files[0].path
@@ -105,34 +108,34 @@ def test_a_missing_table_and_one_of_another_length(tmp_path: Path) -> None:
     path.unlink()
     is_damage(target, rf"{path.name} is missing: state/0/0/2\.zip needs it")
     path.write_bytes(data + b"x")
-    is_damage(target, rf"{path.name} is {len(data) + 1} bytes long, where state/0/0/2\.zip says {len(data)}")
+    is_damage(target, rf"{path.name} is {len(data) + 1} bytes long; state/0/0/2\.zip says {len(data)}")
 
 
 @pytest.mark.parametrize("name", ["../2.zip", "/etc/passwd", "SSTs/x", "a\\b", "C:\\x"])
-def test_a_zip_entry_that_points_outside(tmp_path: Path, name: str) -> None:
+def test_a_zip_entry_with_a_path_is_damage(tmp_path: Path, name: str) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     edit_zip(newest_zip(target), lambda members: members.update({name: b"x"}))
-    is_damage(target, "would lead outside")
+    is_damage(target, "has a path; Spark writes zips without folders")
 
 
 @pytest.mark.parametrize("name", ["LOCK", "MANIFEST", "x.sst", "rocksdict-config.json"])
-def test_a_zip_entry_that_is_not_known(tmp_path: Path, name: str) -> None:
+def test_an_unknown_zip_entry_is_refused(tmp_path: Path, name: str) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     edit_zip(newest_zip(target), lambda members: members.update({name: b"x"}))
-    is_damage(target, f"{name}' is no file that a RocksDB snapshot is known to have", UnsupportedError)
+    is_damage(target, f"{name}' is not a known file of a RocksDB snapshot", UnsupportedError)
 
 
-def test_a_zip_entry_that_comes_twice(tmp_path: Path) -> None:
+def test_a_duplicate_zip_entry_is_damage(tmp_path: Path) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     path = newest_zip(target)
     with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
         archive.writestr("CURRENT", b"MANIFEST-000001\n")
     path.with_name(f".{path.name}.crc").unlink()
-    is_damage(target, "CURRENT is in it twice")
+    is_damage(target, "it contains CURRENT twice")
 
 
 @pytest.mark.parametrize("claim", [1, 1 << 20, (1 << 32) - 2])
-def test_a_zip_entry_that_unpacks_to_more_or_less_than_it_says(tmp_path: Path, claim: int) -> None:
+def test_a_zip_entry_with_a_wrong_size_is_damage(tmp_path: Path, claim: int) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     path = newest_zip(target)
     path.with_name(f".{path.name}.crc").unlink()
@@ -142,36 +145,36 @@ def test_a_zip_entry_that_unpacks_to_more_or_less_than_it_says(tmp_path: Path, c
         data[at + 24 : at + 28] = struct.pack("<I", claim)
         at += 1
     path.write_bytes(bytes(data))
-    is_damage(target, r"2\.zip.*(damaged|unpacks)")
+    is_damage(target, r"2\.zip.*(damaged|decompresses)")
 
 
 @pytest.mark.parametrize(
     ("edit", "match"),
     [
-        (lambda d: d.update(numKeys=d["numKeys"] + 1), "entries were found, where its metadata promises"),
-        (lambda d: d.update(numInternalKeys=3), "entries were found, where its metadata promises"),
-        (lambda d: d["sstFiles"][0].update(dfsSstFileName="../../x.sst"), "would lead elsewhere"),
-        (lambda d: d["sstFiles"][0].update(localFileName="../000008.sst"), "would lead elsewhere"),
-        (lambda d: d["sstFiles"][0].update(localFileName="CURRENT"), "would lead elsewhere"),
-        (lambda d: d["sstFiles"][0].update(sizeBytes=-1), "bytes long, where"),
+        (lambda d: d.update(numKeys=d["numKeys"] + 1), "entries were found; its metadata says"),
+        (lambda d: d.update(numInternalKeys=3), "entries were found; its metadata says"),
+        (lambda d: d["sstFiles"][0].update(dfsSstFileName="../../x.sst"), "contains a path"),
+        (lambda d: d["sstFiles"][0].update(localFileName="../000008.sst"), "contains a path"),
+        (lambda d: d["sstFiles"][0].update(localFileName="CURRENT"), "contains a path"),
+        (lambda d: d["sstFiles"][0].update(sizeBytes=-1), "bytes long; "),
         (lambda d: d["sstFiles"].append(d["sstFiles"][0]), "names a file twice"),
         (lambda d: d.update(sstFiles=7), "is not what Spark writes"),
-        (lambda d: d.update(columnFamilyMapping={"a": 1, "b": 1}), "two column families have one id"),
+        (lambda d: d.update(columnFamilyMapping={"a": 1, "b": 1}), "two column families have the same id"),
         (lambda d: d.update(columnFamilyMapping={"a": 1 << 40}), "has the id"),
-        (lambda d: d.update(columnFamilyMapping={"default": 9}), "is of column family 0"),
-        (lambda d: d.update(numKeys=10**400), "more entries than there can be"),
+        (lambda d: d.update(columnFamilyMapping={"default": 9}), "belongs to column family 0"),
+        (lambda d: d.update(numKeys=10**400), "its number of entries is impossible"),
         (lambda d: d.update(numKeys=1.5), "is not what Spark writes"),
         (lambda d: d.update(sstFiles=d["sstFiles"][1:]), "RocksDB says.*No such file"),
     ],
 )
-def test_metadata_that_cannot_be(tmp_path: Path, edit: Callable[[dict[str, Any]], None], match: str) -> None:
+def test_impossible_metadata_is_damage(tmp_path: Path, edit: Callable[[dict[str, Any]], None], match: str) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     edit_zip(newest_zip(target), metadata_edit(edit))
     is_damage(target, match)
 
 
 @pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-", "OPTIONS-", "metadata"])
-def test_a_zip_without_a_file_that_is_needed(tmp_path: Path, name: str) -> None:
+def test_a_zip_that_lacks_a_file_is_damage(tmp_path: Path, name: str) -> None:
     target = sample("rocksdb-4.2", tmp_path)
 
     def leave_out(members: dict[str, bytes]) -> None:
@@ -179,12 +182,12 @@ def test_a_zip_without_a_file_that_is_needed(tmp_path: Path, name: str) -> None:
             del members[member]
 
     edit_zip(newest_zip(target), leave_out)
-    is_damage(target, f"there is no {name.removesuffix('-')} in it")
+    is_damage(target, f"it lacks {name.removesuffix('-')}")
 
 
 @pytest.mark.parametrize("size", [150, 250, 330, 400])
-def test_a_manifest_that_was_cut_off_where_nothing_counts_the_entries(tmp_path: Path, size: int) -> None:
-    """RocksDB takes what is left of it for a smaller database."""
+def test_a_truncated_manifest_is_damage_even_without_counts(tmp_path: Path, size: int) -> None:
+    # RocksDB reads the truncated MANIFEST as a smaller database.
     target = sample("rocksdb-4.2", tmp_path)
 
     def cut(members: dict[str, bytes]) -> None:
@@ -197,7 +200,7 @@ def test_a_manifest_that_was_cut_off_where_nothing_counts_the_entries(tmp_path: 
     is_damage(target, "listed, but the MANIFEST does not have it|RocksDB says")
 
 
-def test_a_zip_that_unpacks_to_more_than_a_disk_should_take(tmp_path: Path) -> None:
+def test_a_zip_bomb_is_damage(tmp_path: Path) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     path = newest_zip(target)
     for checksum in path.parent.glob(f"*{path.name}.crc*"):
@@ -205,10 +208,10 @@ def test_a_zip_that_unpacks_to_more_than_a_disk_should_take(tmp_path: Path) -> N
     with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
         for number in range(101, 109):
             archive.writestr(f"{number:06}.log", bytes(150 << 20))
-    is_damage(target, r"2\.zip: 000101\.log unpacks from .* to 157,286,400 bytes, which Spark never writes")
+    is_damage(target, r"2\.zip: 000101\.log decompresses from .* to 157,286,400 bytes, which Spark never writes")
 
 
-def test_options_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_options_are_refused(tmp_path: Path) -> None:
     target = sample("rocksdb-4.2", tmp_path)
 
     def garble(members: dict[str, bytes]) -> None:
@@ -216,24 +219,24 @@ def test_options_that_cannot_be_read(tmp_path: Path) -> None:
         members[name] = members[name].replace(b"leveldb.Bytewise", b"\xff\xfe.Bytewise")
 
     edit_zip(newest_zip(target), garble)
-    is_damage(target, "keys are ordered by", UnsupportedError)
+    is_damage(target, "orders keys with", UnsupportedError)
 
 
 @pytest.mark.parametrize("lineage", ['[{"version":1e400,"checkpointUniqueId":"x"}]', '[{"version":1.7}]', "{}", "[1]"])
-def test_a_lineage_that_cannot_be(tmp_path: Path, lineage: str) -> None:
+def test_an_impossible_lineage_is_damage(tmp_path: Path, lineage: str) -> None:
     data = struct.pack(">H", len(lineage)) + lineage.encode()
     (tmp_path / "1.changelog").write_bytes(b"\0\2v3" + data + struct.pack(">i", -1))
     with pytest.raises(CorruptionError, match="its lineage is not what Spark writes"):
         changelog.read_lineage(open_directory(str(tmp_path)), "1.changelog", "none")
 
 
-def test_an_unknown_version_of_the_metadata(tmp_path: Path) -> None:
+def test_an_unknown_metadata_version_is_refused(tmp_path: Path) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     edit_zip(newest_zip(target), lambda members: members.update(metadata=b"v3\n{}"))
-    is_damage(target, "begins b'v3'", UnsupportedError)
+    is_damage(target, "begins with b'v3'", UnsupportedError)
 
 
-def test_spark_did_not_count(tmp_path: Path) -> None:
+def test_metadata_without_counts_is_accepted(tmp_path: Path) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     edit_zip(newest_zip(target), metadata_edit(lambda d: d.update(numKeys=-1)))
     assert drop_all(target).totals.dropped == 9
@@ -241,7 +244,7 @@ def test_spark_did_not_count(tmp_path: Path) -> None:
 
 
 def flips(data: bytes, most: int) -> Iterator[bytes]:
-    """The bytes with one bit of one byte changed, at as many places."""
+    """Yield the bytes with one flipped bit, for at most ``most`` places."""
     chance = random.Random(5)
     places = range(len(data)) if len(data) <= most else sorted(chance.sample(range(len(data)), most))
     for place in places:
@@ -261,7 +264,7 @@ def flips(data: bytes, most: int) -> Iterator[bytes]:
     ],
 )
 def test_a_flipped_bit_is_found_or_changes_nothing(tmp_path: Path, name: str, pattern: str, at_least: float) -> None:
-    """Some bits mean nothing: times in a zip, properties of a table, a level of compression."""
+    # Some bits have no effect: times in a zip, properties of a table, a level of compression.
     target = sample(name, tmp_path)
     wanted = inspect(str(target), entries=1000).samples
     path = max(target.glob(f"state/0/0/{pattern}"))
@@ -278,8 +281,8 @@ def test_a_flipped_bit_is_found_or_changes_nothing(tmp_path: Path, name: str, pa
     assert sum(found) >= at_least * len(found)
 
 
-def test_a_flipped_bit_in_the_manifest(tmp_path: Path) -> None:
-    """The zip's own checksum is made to fit."""
+def test_a_flipped_bit_in_the_manifest_is_found_or_changes_nothing(tmp_path: Path) -> None:
+    # The zip is packed again, so that its own checksum is correct.
     target = sample("rocksdb-4.2", tmp_path)
     wanted = inspect(str(target), entries=1000).samples
     path = newest_zip(target)
@@ -305,7 +308,7 @@ def test_a_flipped_bit_in_the_manifest(tmp_path: Path) -> None:
     assert found > 40
 
 
-def test_a_row_that_does_not_match_its_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_row_checksum_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = sample("rocksdb-ids-4.2", tmp_path)
     real = database.scan
 
@@ -318,7 +321,7 @@ def test_a_row_that_does_not_match_its_checksum(tmp_path: Path, monkeypatch: pyt
         drop_all(target, "rocksdb-ids-4.2")
 
 
-def test_what_was_staged_is_compared_byte_for_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_staged_files_are_compared_byte_by_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     before = bytes_of(target)
     real = writer._Tables.put
@@ -334,7 +337,7 @@ def test_what_was_staged_is_compared_byte_for_byte(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("at", ["_some", "ingest", "new_table"])
-def test_a_full_scratch_disk_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+def test_a_full_scratch_disk_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     before = bytes_of(target)
 
@@ -342,7 +345,7 @@ def test_a_full_scratch_disk_is_no_damage(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(database if at == "_some" else writer, at, full)
-    with pytest.raises(StorageError, match="No space left on device; give another folder by --scratch"):
+    with pytest.raises(StorageError, match="No space left on device; name another folder with --scratch"):
         drop_all(target)
     assert bytes_of(target) == before
 
@@ -350,18 +353,20 @@ def test_a_full_scratch_disk_is_no_damage(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("head", "words"),
     [
-        (b"", "no prefix and no rest of a key"),
-        (struct.pack("<i", 0), "no prefix and no rest of a key"),
-        (struct.pack("<i", -1) + bytes(40), "no prefix and no rest of a key"),
-        (struct.pack("<i", 41) + bytes(41), "no prefix and no rest of a key"),
-        (struct.pack("<i", 1 << 30) + bytes(41), "no prefix and no rest of a key"),
-        (struct.pack("<i", 17) + bytes(17) + b"\1" + bytes(16), "no row of a known encoding"),
-        (struct.pack("<i", 17) + b"\1" + bytes(33), "no row of a known encoding"),
+        (b"", "the key is not split into a prefix"),
+        (struct.pack("<i", 0), "the key is not split into a prefix"),
+        (struct.pack("<i", -1) + bytes(40), "the key is not split into a prefix"),
+        (struct.pack("<i", 41) + bytes(41), "the key is not split into a prefix"),
+        (struct.pack("<i", 1 << 30) + bytes(41), "the key is not split into a prefix"),
+        (struct.pack("<i", 17) + bytes(17) + b"\1" + bytes(16), "its row has an unknown encoding"),
+        (struct.pack("<i", 17) + b"\1" + bytes(33), "its row has an unknown encoding"),
         (struct.pack("<i", 9) + bytes(34), "no room"),
     ],
 )
-def test_keys_whose_prefix_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: bytes, words: str) -> None:
-    """A key of one prefix column and one other, as session windows have."""
+def test_a_damaged_key_prefix_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: bytes, words: str
+) -> None:
+    # The keys have one prefix column and one other column, like those of session windows.
     target = sample("rocksdb-4.2", tmp_path)
     before = bytes_of(target)
     real, states_of = database.scan, operators.states_of
@@ -388,17 +393,17 @@ def test_keys_whose_prefix_is_damaged(tmp_path: Path, monkeypatch: pytest.Monkey
         (0, b"", "the key  is too short to name a column family"),
         (1, b"\7", "the key 07 is too short to name a column family"),
         (-1, b"\7", "the key 07 is too short to name a column family"),
-        (0, b"\0\x70", "of column family 28672, which its metadata does not name"),
-        (1, b"\0\x70", "of column family 28672, which its metadata does not name"),
-        (-1, b"\xff\xff", "of column family -1, which its metadata does not name"),
+        (0, b"\0\x70", "to column family 28672, which the metadata does not name"),
+        (1, b"\0\x70", "to column family 28672, which the metadata does not name"),
+        (-1, b"\xff\xff", "to column family -1, which the metadata does not name"),
         (None, b"\7", "the key 07 is too short to name a column family"),
-        (None, b"\0\x70", "of column family 28672, which its metadata does not name"),
+        (None, b"\0\x70", "to column family 28672, which the metadata does not name"),
     ],
 )
-def test_keys_of_no_column_family(
+def test_keys_without_a_known_column_family_are_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int | None, key: bytes, words: str
 ) -> None:
-    """The first key of those that are read at once, one among them, the last, or all."""
+    # The damaged key is the first of a batch, the second, the last, or each.
     target = sample("visits-4.2", tmp_path)
     real = database.scan
 
@@ -414,7 +419,7 @@ def test_keys_of_no_column_family(
 
 @dataclass(frozen=True)
 class SameAgainFactory:
-    """Answers with other objects that hold all that was given."""
+    """A factory whose transformer returns new objects with the same entries."""
 
     def create(self, state: StateDescriptor, clock: Clock) -> SameAgainFactory:
         return self
@@ -423,7 +428,7 @@ class SameAgainFactory:
         return replace(entries)
 
 
-def test_a_transformer_that_answers_with_a_copy_changes_nothing(tmp_path: Path) -> None:
+def test_a_transformer_that_returns_a_copy_changes_nothing(tmp_path: Path) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     before = bytes_of(target)
     for rewrite in ("auto", "full", "tombstones"):
@@ -439,11 +444,11 @@ def test_a_transformer_that_answers_with_a_copy_changes_nothing(tmp_path: Path) 
     assert bytes_of(target) == before
 
 
-# The traps.
+# Pitfalls.
 
 
 def lists(target: Path) -> list[list[int]]:
-    """The numbers of each key's list in ``visits-4.2``, taken apart as Spark does."""
+    """Return the numbers of each key's list in ``visits-4.2``."""
     found: dict[str, list[int]] = {}
     for entry in inspect(str(target), entries=1000).samples or []:
         if entry["state"] == "numbers":
@@ -451,8 +456,8 @@ def lists(target: Path) -> list[list[int]]:
     return list(found.values())
 
 
-def test_merges_are_joined_by_what_spark_joins_them_with(tmp_path: Path) -> None:
-    """In two tables, and in two changelogs after them."""
+def test_merged_values_are_joined_as_spark_joins_them(tmp_path: Path) -> None:
+    # The merges are in two tables, and in two changelogs after them.
     target = sample("visits-4.2", tmp_path)
     found = lists(target)
     assert sorted(found) == [[0, 10, 20, 30], [1, 11, 21, 31], [2, 12, 22], [3, 13, 23], [4, 14], [5, 15], [6], [7]]
@@ -460,8 +465,8 @@ def test_merges_are_joined_by_what_spark_joins_them_with(tmp_path: Path) -> None
     assert lists(target) == found
 
 
-def test_options_that_could_lead_elsewhere_are_left_out(tmp_path: Path) -> None:
-    """Spark 3.3 writes the executor's folders into them, and RocksDB would make its logs there."""
+def test_options_that_name_folders_are_ignored(tmp_path: Path) -> None:
+    # Spark 3.3 writes the executor's folders into the options, and RocksDB would create its logs there.
     target, elsewhere = sample("rocksdb-4.2", tmp_path), tmp_path / "elsewhere"
 
     def lead(members: dict[str, bytes]) -> None:
@@ -483,12 +488,14 @@ def test_keys_in_another_order_are_refused(tmp_path: Path) -> None:
         members[name] = members[name].replace(b"leveldb.Bytewise", b"rocksdb.ReverseBytewise")
 
     edit_zip(newest_zip(target), reverse)
-    is_damage(target, r"ordered by rocksdb\.ReverseBytewise", UnsupportedError)
+    is_damage(target, r"orders keys with rocksdb\.ReverseBytewise", UnsupportedError)
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-def test_no_comma_comes_between_merged_values(tmp_path: Path, guarded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the guard it does: this test can tell."""
+def test_merged_values_are_joined_without_a_comma(
+    tmp_path: Path, guarded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without the guard there is a comma, which shows that this test can fail.
     if not guarded:
         real = database.keep_harmless_options
         monkeypatch.setattr(database, "keep_harmless_options", lambda folder, _, where: real(folder, b",", where))
@@ -496,11 +503,11 @@ def test_no_comma_comes_between_merged_values(tmp_path: Path, guarded: bool, mon
     if guarded:
         assert len(lists(target)) == 8
     else:
-        with pytest.raises(CorruptionError, match="its value is no list of rows"):
+        with pytest.raises(CorruptionError, match="its value is not a list of rows"):
             lists(target)
 
 
-def test_a_database_without_a_merge_operator_is_not_cut_short(tmp_path: Path) -> None:
+def test_a_database_without_a_merge_operator_is_an_error(tmp_path: Path) -> None:
     target = sample("visits-4.2", tmp_path)
 
     def no_operator(members: dict[str, bytes]) -> None:
@@ -513,8 +520,8 @@ def test_a_database_without_a_merge_operator_is_not_cut_short(tmp_path: Path) ->
         inspect(str(target), entries=1000)
 
 
-def test_a_scan_of_some_finds_these_and_no_others(tmp_path: Path) -> None:
-    """And it does not read the others: to ask rocksdict for a lower bound sets the upper one."""
+def test_a_scan_returns_exactly_the_requested_keys(tmp_path: Path) -> None:
+    # A scan must not set a lower bound, because rocksdict sets the upper bound instead.
     keys = sorted(struct.pack("<h", number % 4 * 2) + b"%05d" % number for number in range(9000))
     with database.database(tmp_path / "new", database.default_settings(5), "here", new=True) as opened:
         for key in keys:
@@ -533,10 +540,9 @@ def test_a_scan_of_some_finds_these_and_no_others(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("room", [0, 1_000, 1 << 26])
-def test_what_is_scanned_again_is_kept_where_there_is_room(
+def test_entries_are_kept_for_the_second_scan_if_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool, room: int
 ) -> None:
-    """Kept or read again, it is the same."""
     monkeypatch.setattr(partition, "_KEEP", room)
     monkeypatch.setattr(database, "_BATCH_ENTRIES", 5)
     monkeypatch.setattr(database, "_CHUNK", 5)
@@ -552,7 +558,7 @@ def test_what_is_scanned_again_is_kept_where_there_is_room(
         yield from database.scan(opened, where, family)
 
     monkeypatch.setattr(partition, "scan", counted)
-    with plan.state_store.open(checkpoint.files, lineage, None, again=again) as opened:
+    with plan.state_store.open(checkpoint.files, lineage, None, keep_in_memory=again) as opened:
         assert isinstance(opened, partition.RocksDbPartition)
         first, second = ([_pairs(batch) for batch in opened.batches({})] for _ in range(2))
         assert first == second and len(first) >= 5 and sum(map(len, first)) > 10
@@ -562,11 +568,13 @@ def test_what_is_scanned_again_is_kept_where_there_is_room(
         assert len(scans) == (1 if again and room == 1 << 26 else 2 + len(opened.families))
 
 
-def test_what_hangs_together_fares_the_same_kept_or_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_linked_entries_are_dropped_alike_if_kept_or_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def compacted(room: int) -> tuple[int, Any]:
         monkeypatch.setattr(partition, "_KEEP", room)
         target = sample("alarms-4.2", tmp_path / str(room))
-        # Each of some keys loses one value of two, and others all they have.
+        # Some keys lose one of two values, and others lose all values.
         factory = TtlTransformerFactory(StateTtlConfig(0), "value.seen:s")
         report = compact(
             str(target), [factory], now="2026-11-20T00:00Z", engine=LocalEngine(1), stopped=True, max_drop=1.0
@@ -577,11 +585,11 @@ def test_what_hangs_together_fares_the_same_kept_or_read_again(tmp_path: Path, m
     assert compacted(0) == (dropped, left) and dropped and left
 
 
-def _pairs(batch: partition.Batch) -> list[tuple[str, bytes, bytes]]:
+def _pairs(batch: RocksDbBatch) -> list[tuple[str, bytes, bytes]]:
     return [(batch.state, *pair) for pair in zip(batch.raw_keys, batch.raw_values, strict=True)]
 
 
-def test_a_new_zip_has_nothing_of_ours_in_it(tmp_path: Path) -> None:
+def test_a_new_zip_has_only_the_files_that_spark_writes(tmp_path: Path) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     drop_all(target)
     with zipfile.ZipFile(newest_zip(target)) as archive:
@@ -599,7 +607,7 @@ def record(kind: int, key: bytes, value: bytes, typed: bool) -> bytes:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
-def test_every_version_of_a_changelog(tmp_path: Path, version: int) -> None:
+def test_every_changelog_version_is_read(tmp_path: Path, version: int) -> None:
     typed = version in (2, 4)
     changes = [(PUT, b"a", b"1"), (DELETE, b"b", b""), (PUT, b"", b""), (PUT, b"long", bytes(3 << 20))]
     changes += [(MERGE, b"a", b"2")] if typed else []
@@ -627,11 +635,11 @@ def test_every_version_of_a_changelog(tmp_path: Path, version: int) -> None:
             changelog.read_lineage(files, path.name, "none")
     for wrong in (whole[:-1], whole[: len(head) + 9], whole + b"x"):
         path.write_bytes(wrong)
-        with pytest.raises(CorruptionError, match=r"torn|follow the end"):
+        with pytest.raises(CorruptionError, match=r"is truncated|follow the end"):
             list(changelog.read_changes(files, path.name, "none"))
 
 
-def test_a_changelog_of_an_unknown_version(tmp_path: Path) -> None:
+def test_an_unknown_changelog_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "1.changelog").write_bytes(b"\0\2v5")
     with pytest.raises(UnsupportedError, match="changelog version b'v5' is unknown"):
         list(changelog.read_changes(open_directory(str(tmp_path)), "1.changelog", "none"))
@@ -641,7 +649,7 @@ def test_a_changelog_of_an_unknown_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ROCKSDB)
-def test_no_scratch_is_left_and_a_given_folder_is_used(tmp_path: Path, name: str) -> None:
+def test_a_run_leaves_no_scratch_files(tmp_path: Path, name: str) -> None:
     target, scratch = sample(name, tmp_path), tmp_path / "scratch"
     scratch.mkdir()
     drop_all(target, name, scratch=str(scratch), dry_run=True)
@@ -654,9 +662,9 @@ _AT_WORK = """
 import signal, sys
 from ttlsnap.checkpoint import open_checkpoint
 from ttlsnap.clock import clock_at
-from ttlsnap.compaction import claim_scratch
-from ttlsnap.filesystem import open_directory
-from ttlsnap.plan import plan_compaction
+from ttlsnap.compaction.scratch import claim_scratch
+from ttlsnap.storage.open import open_directory
+from ttlsnap.compaction.plan import plan_compaction
 from ttlsnap.transformers.keep import KeepTransformerFactory
 
 checkpoint = open_checkpoint(open_directory(sys.argv[1]))
@@ -666,8 +674,8 @@ signal.pause()
 """
 
 
-def test_a_run_removes_the_scratch_folder_of_a_killed_run_alone(tmp_path: Path) -> None:
-    """Others may be those of runs that are at work: in a container, or on a machine that shares the folder."""
+def test_a_run_removes_only_the_scratch_folders_of_killed_runs(tmp_path: Path) -> None:
+    # Other folders may belong to active runs, in a container or on another machine that shares the folder.
     target, scratch = sample("rocksdb-4.2", tmp_path), tmp_path / "scratch"
     scratch.mkdir()
     command = [sys.executable, "-c", _AT_WORK, str(target), str(scratch)]
@@ -687,20 +695,22 @@ def test_a_run_removes_the_scratch_folder_of_a_killed_run_alone(tmp_path: Path) 
         run.communicate()
 
 
-def test_a_way_of_writing_that_there_is_not(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="rewrite is 'never', not one of auto, full, tombstones"):
+def test_an_unknown_rewrite_option_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="rewrite is 'never'; use one of auto, full, tombstones"):
         drop_all(sample("rocksdb-4.2", tmp_path), rewrite="never")
 
 
-def test_too_little_room_is_seen_before_anything_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_space_is_an_error_before_any_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=100))
-    is_damage(target, "100 are free. Nothing was changed; give a folder with more room by --scratch", StorageError)
+    is_damage(
+        target, "only 100 are free. Nothing was changed. Name a folder with more room with --scratch", StorageError
+    )
 
 
 def test_the_source_is_only_read(tmp_path: Path) -> None:
-    """Tables are links in the scratch folder: what would write to one would fail on a file that may not be written."""
+    # The tables in the scratch folder are links, so a write to one would change the source.
     target = sample("rocksdb-4.2", tmp_path)
     before = bytes_of(target / "state")
     with RocksDbStore("lz4", False, b"", 5).open(

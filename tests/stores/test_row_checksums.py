@@ -1,4 +1,4 @@
-"""The checksums of many rows at once are those of the CRC package, row by row."""
+"""The checksums of many rows at once equal those of the CRC package, row by row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _rows(pieces: list[bytes], offset: int) -> Rows:
 
 @settings(deadline=None)
 @given(sizes=st.lists(st.tuples(_SIZES, _SIZES), min_size=1, max_size=12), seed=st.binary(min_size=1, max_size=9))
-def test_they_are_those_of_the_crc_package(sizes: list[tuple[int, int]], seed: bytes) -> None:
+def test_checksums_equal_those_of_the_crc_package(sizes: list[tuple[int, int]], seed: bytes) -> None:
     noise = np.random.default_rng(list(seed))
     keys = [noise.bytes(key) for key, _ in sizes]
     values = [noise.bytes(value) for _, value in sizes]

@@ -1,1 +1,1 @@
-"""Delta state tables, written by real streams, and what a run makes of them."""
+"""Runs on Delta state tables that real streams write."""

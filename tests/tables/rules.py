@@ -9,20 +9,20 @@ import numpy as np
 import pyarrow as pa
 
 from ttlsnap.clock import Clock
-from ttlsnap.entries import StateEntries
-from ttlsnap.state import StateDescriptor
-from ttlsnap.transform import Drop, Keep, Replace, StateSnapshotTransformer, Verdict
+from ttlsnap.entries.batch import StateEntries
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.transform.protocols import Drop, Keep, Replace, StateSnapshotTransformer, Verdict
 
 
 def cap(key: dict[str, Any], value: dict[str, Any]) -> Verdict:
-    """Nobody has more than 40 visits; who has 3 goes."""
+    """Limit visits to 40, and drop users with 3 visits."""
     if value["visits"] == 3:
         return Drop()
     return Replace({**value, "visits": 40}) if value["visits"] > 40 else Keep()
 
 
 def wrong(key: dict[str, Any], value: dict[str, Any]) -> Verdict:
-    """Raises at one user."""
+    """Raise an error for one user."""
     if key["user"] == "u007":
         raise ValueError("who is this?")
     return Drop()
@@ -30,7 +30,7 @@ def wrong(key: dict[str, Any], value: dict[str, Any]) -> Verdict:
 
 @dataclass(frozen=True)
 class Double:
-    """All visits twice over, batch by batch; who has an odd number goes, before."""
+    """A factory whose transformer drops odd numbers of visits and doubles the others, batch by batch."""
 
     def create(self, state: StateDescriptor, clock: Clock) -> StateSnapshotTransformer:
         return _Double()

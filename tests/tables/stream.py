@@ -1,4 +1,4 @@
-"""What is done inside the process that has Spark with Delta: a stream that merges, runs, and looking at tables."""
+"""Functions for the process with Spark and Delta: a stream that merges, runs, and queries on tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EVENTS = "user STRING, visits BIGINT, at STRING"
 
 
 def sql(spark: Any, statements: list[str]) -> list[list[Any]]:
-    """Runs statements; the rows of the last one, with moments as text."""
+    """Run statements. Return the rows of the last one, with times as text."""
     found = None
     for statement in statements:
         found = spark.sql(statement)
@@ -22,9 +22,10 @@ def sql(spark: Any, statements: list[str]) -> list[list[Any]]:
 
 
 def merge(spark: Any, path: str, source: str, checkpoint: str, columns: str, pause_s: float = 0.0) -> int:
-    """A stream that merges the last event of each user into the table, retried as a job would be; batches done.
+    """Run a stream that merges the last event of each user into the table, with retries. Return the number of batches.
 
-    ``columns`` are expressions over the events, which give the table's columns. Between batches it waits ``pause_s``.
+    ``columns`` are expressions over the events, which give the table's columns. The stream waits ``pause_s`` between
+    batches.
     """
     session = spark.newSession()
     session.conf.set("spark.sql.shuffle.partitions", "2")
@@ -66,12 +67,12 @@ def compact(
     meanwhile: dict[str, Any] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """One run, as the command line makes it. ``meanwhile`` is what the stream merges when the table has been read."""
+    """Compact a table like the command line. ``meanwhile`` is an order for ``merge`` once the table has been read."""
     from pyspark.cloudpickle import register_pickle_by_value
 
     from ttlsnap.delta.planning import Limits
     from ttlsnap.delta.run import Erase, compact_table
-    from ttlsnap.transform import EntryTransformerFactory
+    from ttlsnap.transform.protocols import EntryTransformerFactory
     from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
     register_pickle_by_value(rules)  # Spark's workers do not find this package
@@ -101,18 +102,18 @@ def compact(
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """Stand-in for the death of the process."""
 
 
 def killed(spark: Any, path: str, at: str, verb: str = "compact", **options: Any) -> None:
-    """A run, or a rollback, that comes to the function ``at`` and no further."""
+    """Start a run or a rollback, and kill it when it calls the function ``at``."""
     from unittest import mock
 
     def stop(*_: Any, **__: Any) -> None:
         raise Killed
 
     verbs: dict[str, Callable[..., Any]] = {"compact": compact, "rollback": rollback, "heard": heard}
-    # Nobody puts anything in order any more.
+    # A dead process does not clean up.
     with mock.patch(f"ttlsnap.delta.{at}", stop), mock.patch("ttlsnap.delta.archiving.TableArchive.discard"):
         try:
             verbs[verb](spark, path, **options)
@@ -122,7 +123,7 @@ def killed(spark: Any, path: str, at: str, verb: str = "compact", **options: Any
 
 
 def heard(spark: Any, path: str, notes: str, **options: Any) -> dict[str, Any]:
-    """A run whose dropped rows a function hears of, which notes down their keys."""
+    """Compact a table with a callback that writes the keys of dropped rows into a file."""
     from pathlib import Path
 
     from ttlsnap.expired.receivers import ExpiredCallback
@@ -135,14 +136,14 @@ def heard(spark: Any, path: str, notes: str, **options: Any) -> dict[str, Any]:
 
 
 def rollback(spark: Any, path: str, expired_to: str | None = None) -> int:
-    """Undoes the last run; the table's version after it."""
+    """Roll back the last run. Return the table's version after it."""
     from ttlsnap.delta.history import rollback_table
 
     return rollback_table(path, session=spark, expired_to=expired_to)[1]
 
 
 def rollback_warns(spark: Any, path: str, expired_to: str | None = None) -> list[str]:
-    """Undoes the last run; what it warns of."""
+    """Roll back the last run. Return its warnings."""
     from ttlsnap.delta.history import rollback_table
 
     warnings: list[str] = []
@@ -151,7 +152,7 @@ def rollback_warns(spark: Any, path: str, expired_to: str | None = None) -> list
 
 
 def undone_late(spark: Any, path: str) -> None:
-    """Undoes the last run, while somebody writes just after it was seen to it that nobody has."""
+    """Roll back the last run, while another writer commits just after the check for other commits."""
     from ttlsnap.delta import history
 
     names = vars(history)
@@ -170,18 +171,18 @@ def undone_late(spark: Any, path: str) -> None:
 
 
 def beaten(spark: Any, path: str) -> int:
-    """A commit that another writer is always faster than, with two tries."""
+    """Try twice to commit, while another writer is always faster. Return the number of commits of that writer."""
     from pyspark.sql.types import BooleanType
 
     from ttlsnap.delta import committing
-    from ttlsnap.filesystem import open_directory
+    from ttlsnap.storage.open import open_directory
 
     session = spark.newSession()
     lock = threading.Lock()
     tries = []
 
     def write() -> None:
-        # Touches every file while the other reads them.
+        # This changes every file while the other writer reads them.
         with lock:
             spark.newSession().sql(f"UPDATE delta.`{path}` SET visits = visits")
             tries.append(1)

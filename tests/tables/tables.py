@@ -1,4 +1,4 @@
-"""Tables that a real stream has merged into, and what is asked of them."""
+"""Tables that a real stream has merged into, and queries on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 TTL = timedelta(days=7)
 USERS = 60
 BATCHES = 2
-# The column that holds the time: its definition, what the stream gives for it, and how --timestamp names it.
+# The column with the time: its definition, the stream's expression for it, and its name for --timestamp.
 TIMES = {
     "timestamp": ("at TIMESTAMP", "to_timestamp(at) AS at", "at"),
     "timestamp_ntz": ("at TIMESTAMP_NTZ", "to_timestamp_ntz(at) AS at", "at"),
@@ -39,7 +39,7 @@ KINDS = {
     "checkpoints": "TBLPROPERTIES ('delta.checkpointInterval' = '2')",
     "tracked": "TBLPROPERTIES ('delta.enableRowTracking' = 'true', 'delta.checkpointPolicy' = 'v2')",
 }
-# More that a column can be; the stream gives it in every row.
+# Columns of other types. The stream writes them in every row.
 RICH = {
     "tags": ("tags MAP<STRING, STRUCT<n: INT>>", "map('a', named_struct('n', CAST(visits AS INT))) AS tags"),
     "deep": (
@@ -54,12 +54,12 @@ RICH = {
 
 
 def moment(number: int) -> datetime | None:
-    """When a user was last seen: over twenty days; every tenth never."""
+    """Return when a user was last seen, within twenty days. Every tenth user has no time."""
     return None if number % 10 == 9 else NOW - timedelta(hours=8 * number, minutes=number)
 
 
 class Table:
-    """A table that a stream has merged into, and the server that has Delta."""
+    """A table that a stream has merged into, and its server with Delta."""
 
     def __init__(
         self, server: Server, folder: Path, time: str = "timestamp", kind: str = "plain", rich: bool = False
@@ -88,7 +88,7 @@ class Table:
         _copy(folder, _MADE[kind_of_it])
 
     def put(self, users: Any, at: datetime | None = None, visits: int = 1) -> None:
-        """A file of events."""
+        """Write a file of events."""
         number = len(list((self.folder / "source").iterdir()))
         lines = []
         for user in users:
@@ -108,7 +108,7 @@ class Table:
         return self.call("merge", path=self.path, pause_s=pause_s, **self.stream())
 
     def stream(self) -> dict[str, Any]:
-        """The order for ``merge``."""
+        """Return the order for ``merge``."""
         places = {name: str(self.folder / name) for name in ("source", "checkpoint")}
         return {"columns": self.columns, **places}
 
@@ -116,7 +116,7 @@ class Table:
         return self.call("compact", path=self.path, **self.order(**options))
 
     def order(self, **options: Any) -> dict[str, Any]:
-        """What a run is asked to do."""
+        """Return the options of a run."""
         policy = {} if "rule" in options else {"ttl": f"{TTL.days}d", "timestamp": self.time[2]}
         return {**policy, "key": ["user"], "now": NOW.isoformat(), **options}
 
@@ -128,13 +128,13 @@ class Table:
         return max(int(path.stem) for path in (Path(self.path) / "_delta_log").glob("*.json"))
 
     def commit(self, version: int) -> dict[str, Any]:
-        """The ``commitInfo`` of a version."""
+        """Return the ``commitInfo`` of a version."""
         text = (Path(self.path) / "_delta_log" / f"{version:020d}.json").read_text()
         found = [json.loads(line) for line in text.splitlines()]
         return next(dict(line["commitInfo"]) for line in found if "commitInfo" in line)
 
     def files(self) -> dict[str, int]:
-        """Every file there is, with its size."""
+        """Return every file on disk with its size."""
         root = Path(self.path)
         return {str(path.relative_to(root)): path.stat().st_size for path in root.rglob("*") if path.is_file()}
 
@@ -146,7 +146,7 @@ _MADE: dict[tuple[Server, str, str, bool], Path] = {}
 
 
 def _copy(made: Path, folder: Path) -> None:
-    """A table with its stream, which knows its source's files by their paths."""
+    """Copy a table and its stream, and adapt the full paths in the stream's source log."""
     shutil.copytree(made, folder, dirs_exist_ok=True)
     for log in folder.glob("checkpoint/sources/0/[0-9]*"):
         log.write_text(log.read_text().replace(f"{made}/", f"{folder}/"))
@@ -154,7 +154,7 @@ def _copy(made: Path, folder: Path) -> None:
 
 
 def expired(day: bool = False) -> set[str]:
-    """Who has been away for longer than the TTL."""
+    """Return the users who have been away for the TTL or longer."""
     found = set()
     for user in range(USERS):
         at = moment(user)

@@ -1,4 +1,4 @@
-"""Gone from the disk: purge, vacuum, what is left, and what a retention below the table's takes."""
+"""Erasing from the disk: purge, vacuum, remaining files, and retentions below that of the table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .tables import ALL, NOW, Table, expired
 
 
 def on_disk(table: Table) -> set[str]:
-    """The users in all data files there are, whether the table still has them or not."""
+    """Return the users in all data files on disk, including files that the table no longer uses."""
     found: set[str] = set()
     for path in Path(table.path).rglob("*.parquet"):
         if "_delta_log" not in path.parts:
@@ -25,33 +25,33 @@ def on_disk(table: Table) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", ["vectors", "feed", "plain", "partitioned"] if FULL else ["vectors"])
-def test_erased_is_gone_from_every_file(delta_server: Server, tmp_path: Path, kind: str) -> None:
+def test_erased_rows_are_gone_from_every_file(delta_server: Server, tmp_path: Path, kind: str) -> None:
     table = Table(delta_server, tmp_path, kind=kind, rich=True)
     report = table.compact()
     week = datetime.now(UTC) + timedelta(days=7)
     if kind == "vectors":
-        assert report["physically_gone_by"] is None  # only marked
+        assert report["physically_gone_by"] is None  # the rows are only marked as deleted
     else:
         assert abs(datetime.fromisoformat(report["physically_gone_by"]) - week) < timedelta(minutes=5)
     assert on_disk(table) == ALL
     if FULL:
-        # Within the table's own retention nothing that young goes; but the week begins, also of what was only marked.
+        # The table's retention keeps files that are so young. Their week begins now, also for marked rows.
         report = table.compact(erase=(None, False))
         assert on_disk(table) == ALL
         assert report["erased"]["left"] > 0
         assert abs(datetime.fromisoformat(report["physically_gone_by"]) - week) < timedelta(minutes=5)
-    with pytest.raises(SparkFailed, match="wants old files to be kept for interval 1 week"):
+    with pytest.raises(SparkFailed, match="keeps old files for interval 1 week"):
         table.compact(erase=(0, False))
     assert on_disk(table) == ALL
-    (Path(table.path) / "_checkpoints").mkdir()  # hidden to VACUUM, and no data
+    (Path(table.path) / "_checkpoints").mkdir()  # VACUUM ignores this folder, which has no data
     (Path(table.path) / "_checkpoints/x").touch()
     report = table.compact(erase=(0, True))
     assert report["erased"]["left"] == 0
     assert report["physically_gone_by"] is None
     assert on_disk(table) == ALL - expired()
     assert set(table.users()) == ALL - expired()
-    # There is nothing to go back to.
-    with pytest.raises(SparkFailed, match="Delta refuses it"):
+    # The files of the old version no longer exist.
+    with pytest.raises(SparkFailed, match="Delta refuses the statement"):
         table.call("rollback", path=table.path)
     assert set(table.users()) == ALL - expired()
     table.put([1, 59], at=NOW)
@@ -59,12 +59,14 @@ def test_erased_is_gone_from_every_file(delta_server: Server, tmp_path: Path, ki
     assert set(table.users()) == ALL - expired() | {"u059"}
 
 
-def test_options_that_erase(delta_server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_for_erasing_are_checked(
+    delta_server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     table = Table(delta_server, tmp_path)
     policy = ["--key", "user", "--timestamp", "at", "--ttl", "7d"]
     assert run(["compact", table.path, *policy, "--erase", "--retention", "1h"]) == 2
-    assert "may lose its files. If that may be: --yes" in capsys.readouterr().err
+    assert "may lose its files. To accept that: --yes" in capsys.readouterr().err
     assert run(["compact", table.path, *policy, "--retention", "1h"]) == 2
-    assert "--retention goes with --erase" in capsys.readouterr().err
+    assert "--retention needs --erase" in capsys.readouterr().err
     assert run(["compact", table.path, *policy, "--max-bytes", "much"]) == 2
-    assert "'much' is no size" in capsys.readouterr().err
+    assert "'much' is not a size" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What is dropped of a table is kept: the rows that went, once, whoever writes meanwhile and whatever is cut off."""
+"""Dropped rows of a table are archived exactly once, despite other writers and killed runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BEFORE_COMMIT, BEHIND_IT, BEFORE_DELIVERY = "run._Run._commit_all", "archiving._
 
 
 def archived(place: str) -> Rows:
-    """The rows in a folder or a Delta table, whichever it is."""
+    """Return the rows in a folder or in a Delta table."""
     path = Path(place.removeprefix("delta:"))
     found = DeltaTable(path).to_pyarrow_table() if (path / "_delta_log").exists() else pq.read_table(path)
     rows: Rows = found.to_pylist()
@@ -34,7 +34,7 @@ def users(rows: Rows) -> list[str]:
 
 
 def went(table: Table, version: int) -> list[list[Any]]:
-    """Who is there before a version and not in it, with what they had."""
+    """Return the users that a version removed, with their visits."""
     left = {user for user, _ in table.rows("user, visits", version)}
     return [row for row in table.rows("user, visits", version - 1) if row[0] not in left]
 
@@ -43,7 +43,7 @@ def went(table: Table, version: int) -> list[list[Any]]:
     ("place", "options"),
     [("delta:{}", {"rule": "Double"}), *([("{}", {}), ("{}", {"limits": [1, None]})] if FULL else [])],
 )
-def test_the_rows_that_go_are_kept(delta_server: Server, tmp_path: Path, place: str, options: dict[str, Any]) -> None:
+def test_dropped_rows_are_archived(delta_server: Server, tmp_path: Path, place: str, options: dict[str, Any]) -> None:
     table, place = Table(delta_server, tmp_path, rich=True), place.format(tmp_path / "archive")
     files = set(table.files())
     assert table.compact(**options, expired_to=place, dry_run=True)["expired_to"] == place
@@ -69,11 +69,13 @@ def test_the_rows_that_go_are_kept(delta_server: Server, tmp_path: Path, place: 
 
 
 @pytest.mark.parametrize("options", [{}, *([{"rule": "cap"}] if FULL else [])])
-def test_what_others_write_meanwhile(delta_server: Server, tmp_path: Path, options: dict[str, Any]) -> None:
-    """One that was to go comes back, and one comes that has expired already."""
+def test_the_archive_has_exactly_the_rows_that_the_commit_removed(
+    delta_server: Server, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    # While the run reads, an expired user comes back, and a new user arrives whose row has already expired.
     table, place = Table(delta_server, tmp_path), str(tmp_path / "archive")
     if options:
-        table.put([1, 2], at=NOW, visits=3)  # u001 has 3 then, and goes
+        table.put([1, 2], at=NOW, visits=3)  # u001 then has 3 visits, and is dropped
         table.merge()
     table.put([1 if options else int(min(expired())[1:]), 500], at=NOW if options else moment(59), visits=1)
     meanwhile = table.stream()
@@ -86,13 +88,13 @@ def test_what_others_write_meanwhile(delta_server: Server, tmp_path: Path, optio
 
 
 @pytest.mark.parametrize("at", [BEFORE_COMMIT, BEHIND_IT, BEFORE_DELIVERY] if FULL else [BEHIND_IT])
-def test_a_run_is_cut_off(delta_server: Server, tmp_path: Path, at: str) -> None:
+def test_rows_of_a_killed_run_are_archived_once_by_the_next_run(delta_server: Server, tmp_path: Path, at: str) -> None:
     table, place = Table(delta_server, tmp_path), str(tmp_path / "archive")
     table.call("killed", path=table.path, at=at, **table.order(expired_to=place))
     assert (Path(table.path) / "_ttlsnap").exists()
     assert archived(place) == []
     late = []
-    if at == BEHIND_IT:  # and somebody writes before the next run
+    if at == BEHIND_IT:  # another writer commits before the next run
         table.put([400], at=NOW)
         table.merge()
         late = ["u400"]
@@ -108,9 +110,9 @@ def test_a_run_is_cut_off(delta_server: Server, tmp_path: Path, at: str) -> None
     assert not (Path(table.path) / "_ttlsnap").exists()
 
 
-if FULL:  # each costs a while
+if FULL:  # takes a while
 
-    def test_a_copys_rollback_leaves_the_archive_to_the_original(delta_server: Server, tmp_path: Path) -> None:
+    def test_rollback_of_a_copy_leaves_the_archive_unchanged(delta_server: Server, tmp_path: Path) -> None:
         table, place = Table(delta_server, tmp_path), str(tmp_path / "archive")
         table.compact(expired_to=place)
         before = archived(place)
@@ -121,7 +123,7 @@ if FULL:  # each costs a while
 
 
 @pytest.mark.parametrize("at", ["history._restore", *([None, "history.take_back"] if FULL else [])])
-def test_what_is_rolled_back_is_taken_back(delta_server: Server, tmp_path: Path, at: str | None) -> None:
+def test_rows_leave_the_archive_only_after_a_rollback(delta_server: Server, tmp_path: Path, at: str | None) -> None:
     table, place = Table(delta_server, tmp_path), f"delta:{tmp_path / 'archive'}"
     table.compact(expired_to=place)
     assert len(archived(place)) == len(expired())
@@ -130,17 +132,17 @@ def test_what_is_rolled_back_is_taken_back(delta_server: Server, tmp_path: Path,
     else:
         table.call("killed", path=table.path, at=at, verb="rollback", expired_to=place)
         assert len(archived(place)) == len(expired())
-        # The next run of any kind that names the place sees to it.
+        # The next run that names the archive completes the removal.
         table.compact(ttl="900d", expired_to=place)
     assert len(archived(place)) == (len(expired()) if at == "history._restore" else 0)
     assert not (Path(table.path) / "_ttlsnap").exists()
 
 
-def test_a_place_that_nobody_names_is_left_alone(delta_server: Server, tmp_path: Path) -> None:
+def test_an_archive_that_the_command_does_not_name_is_unchanged(delta_server: Server, tmp_path: Path) -> None:
     table, place = Table(delta_server, tmp_path), str(tmp_path / "archive")
     table.compact(expired_to=place)
     (warning,) = table.call("rollback_warns", path=table.path)
-    assert warning.endswith(f"To remove it there, repeat compact with --expired-to {place}")
+    assert warning.endswith(f"To remove them there, repeat compact with --expired-to {place}")
     assert len(archived(place)) == len(expired())
     report = table.compact(ttl="900d", expired_to=str(tmp_path / "another"))
     assert report["warnings"] == [warning]
@@ -149,7 +151,7 @@ def test_a_place_that_nobody_names_is_left_alone(delta_server: Server, tmp_path:
     assert not (Path(table.path) / "_ttlsnap").exists()
 
 
-def test_a_function_hears_of_it_and_nobody_else_does(delta_server: Server, tmp_path: Path) -> None:
+def test_only_the_callback_that_the_command_names_gets_the_rows(delta_server: Server, tmp_path: Path) -> None:
     table, notes = Table(delta_server, tmp_path), tmp_path / "notes"
     table.call("killed", path=table.path, at=BEFORE_DELIVERY, verb="heard", notes=str(notes), **table.order())
     table.compact(expired_to=str(tmp_path / "archive"))

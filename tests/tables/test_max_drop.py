@@ -1,4 +1,4 @@
-"""A run drops every row of a table only if somebody agrees to it."""
+"""A run drops every row of a table only if the user agrees to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .tables import Table
 
 @pytest.mark.parametrize("options", [{}, {"limits": [1, None]}] if FULL else [{}])
 def test_dropping_every_row_is_refused(delta_server: Server, tmp_path: Path, options: dict[str, Any]) -> None:
-    """By a ``DELETE``, and by a scan with ``MERGE``, where several files are too many for one commit."""
+    # The run uses ``DELETE``, or a scan and ``MERGE`` if the files are too many for one commit.
     table = Table(delta_server, tmp_path, "seconds")
     table.sql(f"DELETE FROM delta.`{table.path}` WHERE at IS NULL")
     before, version = table.rows(), table.version()

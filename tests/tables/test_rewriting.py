@@ -1,4 +1,4 @@
-"""Transformers that are not a TTL on tables: what is kept, rewritten and dropped, and what the stream has meanwhile."""
+"""Transformers other than a TTL, on tables: kept, rewritten and dropped rows, and writes of the stream during a run."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def test_each_row_is_kept_rewritten_or_dropped(delta_server: Server, tmp_path: P
     report = table.compact(rule="cap")
     assert {name: report["totals"][name] for name in counted} == counted
     (made,) = report["versions"]
-    assert made == version + 2  # and one that says what the key is
+    assert made == version + 2  # one more version records the key
     assert table.commit(made)["operation"] == "MERGE"
     assert f'"run": "{report["run"]}"' in table.commit(made)["userMetadata"]
     assert '"dropped": 1, "rewritten": 19' in table.commit(made)["userMetadata"]
-    # The rows that stay are what they were, but for the visits and what is generated from them.
+    # The remaining rows differ only in the visits, and in the column that is generated from them.
     wanted = []
     for user, _, *rest, _ in before:
         if user in CAPPED:
@@ -45,15 +45,15 @@ def test_each_row_is_kept_rewritten_or_dropped(delta_server: Server, tmp_path: P
     assert table.rows() == wanted
     assert table.rows(version=made - 1) == before
     assert table.compact(rule="cap")["published"] is False
-    # What was dropped starts afresh, what was rewritten goes on.
+    # A dropped key starts afresh, and a rewritten key continues.
     table.put([3, 50], at=NOW, visits=2)
     table.merge()
     assert visits(table) == {**CAPPED, "u003": 6, "u050": 100}
 
 
-if FULL:  # each costs a while
+if FULL:  # takes a while
 
-    def test_batches_and_several_transformers(delta_server: Server, tmp_path: Path) -> None:
+    def test_a_batch_transformer_and_a_ttl_apply_together(delta_server: Server, tmp_path: Path) -> None:
         table = Table(delta_server, tmp_path, kind="vectors")
         report = table.compact(rule="Double", ttl="7d", timestamp="at")
         kept = {user: 2 * int(user[1:]) for user in ALL - expired() if int(user[1:]) % 2 == 0}
@@ -61,16 +61,16 @@ if FULL:  # each costs a while
         assert (report["totals"]["rewritten"], report["totals"]["dropped"]) == (len(kept), USERS - len(kept))
 
 
-def test_what_the_stream_writes_meanwhile_stays(delta_server: Server, tmp_path: Path) -> None:
+def test_rows_that_the_stream_writes_meanwhile_are_unchanged(delta_server: Server, tmp_path: Path) -> None:
     table = Table(delta_server, tmp_path)
-    # One that would have gone, one that would have been rewritten, one that would have stayed.
+    # Without the stream, these three users would be dropped, rewritten and kept.
     table.put([3, 50, 10], at=NOW, visits=7)
     report = table.compact(rule="cap", meanwhile=table.stream())
     assert visits(table) == {**CAPPED, "u003": 21, "u050": 350, "u010": 70}
     assert (report["overtaken"], report["totals"]["dropped"], report["totals"]["rewritten"]) == (2, 0, 18)
 
 
-def test_a_key_may_be_null_and_have_columns(delta_server: Server, tmp_path: Path) -> None:
+def test_a_key_may_have_nulls_and_several_columns(delta_server: Server, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     ask(
         delta_server,
@@ -81,7 +81,7 @@ def test_a_key_may_be_null_and_have_columns(delta_server: Server, tmp_path: Path
             f"INSERT INTO delta.`{path}` VALUES (NULL, 1, 50), (NULL, NULL, 60), ('x', NULL, 3), ('x', 1, 5)",
         ],
     )
-    with pytest.raises(SparkFailed, match=r"user is no key of it, there are several rows of"):
+    with pytest.raises(SparkFailed, match=r"user is not a key: several rows have"):
         ask(delta_server, "compact", path=path, rule="cap", key=["user"])
     assert len(list((tmp_path / "table/_delta_log").glob("*.json"))) == 2
     report = ask(delta_server, "compact", path=path, rule="cap", key=["USER", "a.b"])
@@ -103,7 +103,7 @@ def test_a_transformer_that_raises_changes_nothing(delta_server: Server, tmp_pat
 def test_files_in_the_old_calendar_are_read_as_spark_reads_them(
     delta_server: Server, tmp_path: Path, year: int
 ) -> None:
-    """Before 1582 a day of the Julian calendar is another one: what is staged has to be what Spark finds there."""
+    # Before 1582, days of the Julian calendar differ. The staged rows must be those that Spark reads.
     path = str(tmp_path / "table")
     ask(
         delta_server,

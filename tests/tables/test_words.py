@@ -1,4 +1,4 @@
-"""What is told in words: durations, sizes, names of columns, and what a Maven cache lacks."""
+"""Texts: durations, sizes, names of columns, and the message about an incomplete Maven cache."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ttlsnap.delta.erasing import retention_of
+from ttlsnap.delta.erasing import read_retention
 from ttlsnap.delta.log import KEY, TableMetadata, key_property
 from ttlsnap.delta.session import _failure
 from ttlsnap.errors import UsageError
 from ttlsnap.schema.types import LongType, StructField, StructType
-from ttlsnap.units import parse_retention, parse_size
+from ttlsnap.schema.units import parse_retention, parse_size
 
 
 def metadata(columns: tuple[str, ...] = (), **properties: str) -> TableMetadata:
@@ -34,45 +34,47 @@ def metadata(columns: tuple[str, ...] = (), **properties: str) -> TableMetadata:
         ("interval", None),
     ],
 )
-def test_a_retention_is_understood_or_not_known(text: str, found: timedelta | None) -> None:
-    assert retention_of(metadata(delta_deletedFileRetentionDuration=text)) == found
+def test_retentions_are_parsed_or_unknown(text: str, found: timedelta | None) -> None:
+    assert read_retention(metadata(delta_deletedFileRetentionDuration=text)) == found
 
 
-def test_without_a_property_it_is_a_week() -> None:
-    assert retention_of(metadata()) == timedelta(weeks=1)
+def test_the_default_retention_is_a_week() -> None:
+    assert read_retention(metadata()) == timedelta(weeks=1)
 
 
 @pytest.mark.parametrize(
     "names", [("a",), ("a", "b"), ("a,b", "c"), (" a",), ("[a]",), ("it's", 'say "so"', "back\\slash")]
 )
-def test_a_key_is_remembered_as_it_is(names: tuple[str, ...]) -> None:
+def test_the_key_property_preserves_column_names(names: tuple[str, ...]) -> None:
     table = TableMetadata("id", metadata(names).schema, (), {KEY: key_property(names)})
     assert table.key == names
     assert table.key_of((), "t") == names
 
 
-def test_a_key_is_found_however_it_is_spelled() -> None:
+def test_key_columns_are_found_regardless_of_case() -> None:
     table = metadata(("User_Id", "at"))
     assert table.key_of(["USER_ID", "user_id"], "t") == ("User_Id",)
-    with pytest.raises(UsageError, match="t has no column who for a key; its columns are User_Id, at"):
+    with pytest.raises(UsageError, match="t has no column who; its columns are User_Id, at"):
         table.key_of(["who"], "t")
 
 
-def test_sizes_and_retentions() -> None:
+def test_sizes_and_retentions_are_parsed() -> None:
     assert [parse_size(text) for text in ("1", "2kB", "3KiB", "512MiB", "2GB")] == [1, 2000, 3072, 512 << 20, 2 * 10**9]
     assert [parse_retention(text) for text in ("0", "0h", "90s", "7d")] == [0, 0, 90_000, 604_800_000]
     for wrong in ("", "0", "-1", "1.5GB", "many"):
-        with pytest.raises(UsageError, match="is no size"):
+        with pytest.raises(UsageError, match="is not a size"):
             parse_size(wrong)
 
 
-def test_a_maven_cache_without_jars_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_packages_without_jars_in_the_maven_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert "give them by --jars" in _failure("why")
+    assert "name them with --jars" in _failure("why")
     whole, half = (tmp_path / ".m2/repository/io/delta" / name / "4.4.0" for name in ("delta-spark", "delta-storage"))
     for folder in (whole, half):
         folder.mkdir(parents=True)
         (folder / "x.pom").touch()
     (whole / "x.jar").touch()
-    assert f"{half} has a package's .pom and not its .jar" in _failure("why")
+    assert f"{half} has the .pom of a package without its .jar" in _failure("why")
     assert str(whole) not in _failure("why")

@@ -1,4 +1,4 @@
-"""Beside a stream that writes: no update is lost, commits are as small as is asked for, a crash harms nothing."""
+"""Runs beside a stream: no update is lost, commits stay below the limits, and a crash does no harm."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ def test_no_update_is_lost(delta_server: Server, tmp_path: Path, rule: str | Non
         if rule is None:
             assert found[user] == mine
         else:
-            # The rule may have seen the last value, or only those before.
+            # The rule may have seen the last value, or only earlier values.
             assert found.get(user) in ({mine, min(mine, 40)} if mine != 3 else {mine, None})
     if rule is None:
         untouched = {f"u{user:03d}" for user in range(USERS) if user not in last}
         assert {f"u{user:03d}" for user in found} == ALL - (expired() & untouched)
 
 
-if FULL:  # each costs a while
+if FULL:  # takes a while
 
-    def test_it_gives_up_in_the_end(delta_server: Server, tmp_path: Path) -> None:
+    def test_a_commit_gives_up_after_repeated_conflicts(delta_server: Server, tmp_path: Path) -> None:
         table = Table(delta_server, tmp_path)
         before = table.rows()
-        with pytest.raises(SparkFailed, match="another writer was faster 2 times"):
+        with pytest.raises(SparkFailed, match="another writer committed first, 2 times"):
             table.call("beaten", path=table.path)
         assert table.rows() == before
         assert table_history(table.path) == []
 
 
 @pytest.mark.parametrize("way", ["spread", "by time"] if FULL else [])
-def test_commits_are_bounded_and_cold_files_first(delta_server: Server, tmp_path: Path, way: str) -> None:
+def test_commits_are_bounded_and_begin_with_the_oldest_files(delta_server: Server, tmp_path: Path, way: str) -> None:
     table = Table(delta_server, tmp_path)
     columns = "user, visits, part, at"
     order = "at" if way == "by time" else "crc32(user)"
@@ -84,7 +84,7 @@ def test_commits_are_bounded_and_cold_files_first(delta_server: Server, tmp_path
     assert max(touched) <= 2
     assert sum(touched) > 4
     assert report["totals"]["dropped"] == len(expired())
-    if way == "by time":  # what has been away for longest went first
+    if way == "by time":  # the oldest rows are dropped first
         first = set(table.users(report["versions"][0] - 1)) - set(table.users(report["versions"][0]))
         assert first == set(sorted(expired())[-len(first) :])
     (run,) = table_history(table.path)
@@ -101,16 +101,16 @@ MOMENTS: dict[str, Callable[[Path, int], bool]] = {
 }
 
 
-if FULL:  # each costs a while
+if FULL:  # takes a while
 
     @pytest.mark.parametrize("moment", list(MOMENTS))
-    def test_a_crash_leaves_the_table_before_or_behind_the_run(
+    def test_a_crash_leaves_the_table_as_before_or_after_the_run(
         delta_server: Server, tmp_path: Path, moment: str
     ) -> None:
         table = Table(delta_server, tmp_path)
         table.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('ttlsnap.key' = 'user')")
         before, version = table.rows(), table.version()
-        assert version == 3  # made, merged twice, key
+        assert version == 3  # creation, two merges, and the key
         command = [str(Path(sys.executable).with_name("ttlsnap")), "compact", table.path, "--ttl", f"{TTL.days}d"]
         command += ["--timestamp", "at", "--now", NOW.isoformat(), "--yes", "--master", "local[1]"]
         files = len(list(Path(table.path).glob("*.parquet")))
@@ -129,6 +129,6 @@ if FULL:  # each costs a while
         else:
             assert table.rows() in (before, kept)
         assert table.rows() == (kept if table.version() > version else before)
-        # Nothing stands in the way of the next.
+        # The crash does not block the next run.
         table.compact()
         assert table.rows() == kept

@@ -1,4 +1,4 @@
-"""How far a list is looked at: every value, or up to the first that stays."""
+"""Strategies for lists: a transformer sees every value, or only the values up to the first kept one."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 
 from ttlsnap import CollectionStrategy, Drop, Keep, LocalEngine, Replace, compact, inspect
 from ttlsnap.checkpoint import open_checkpoint
-from ttlsnap.consistency import check_links
-from ttlsnap.entries import StateEntries
+from ttlsnap.entries.batch import StateEntries
 from ttlsnap.errors import UsageError
-from ttlsnap.filesystem import open_directory
-from ttlsnap.operators import Selection
-from ttlsnap.transform import EntryTransformerFactory, Verdict
+from ttlsnap.operators.registry import Selection
+from ttlsnap.storage.open import open_directory
+from ttlsnap.transform.protocols import EntryTransformerFactory, Verdict
 from ttlsnap.transformers import TtlTransformerFactory
 from ttlsnap.transformers.registry import load_factory
 
+from ..consistency import check_links
 from ..samples import sample
 
 ALL, STOP = CollectionStrategy.TRANSFORM_ALL, CollectionStrategy.STOP_ON_FIRST_INCLUDED
@@ -34,7 +34,7 @@ def lists(target: Path) -> list[list[int]]:
 
 
 def no_even_tens(key: dict[str, Any], value: dict[str, Any]) -> Verdict:
-    """0 to 9 and 20 to 29 go; the others are doubled, but 31."""
+    """Drop 0 to 9 and 20 to 29, keep 31, and double the others."""
     number = value["number"]
     if number // 10 % 2 == 0:
         return Drop()
@@ -45,11 +45,11 @@ def no_even_tens(key: dict[str, Any], value: dict[str, Any]) -> Verdict:
     ("strategy", "after"),
     [
         (ALL, [[20, 60], [22, 31], [24], [26], [28], [30]]),
-        # What is behind the first that stays is neither dropped nor doubled.
+        # Values after the first kept one are neither dropped nor doubled.
         (STOP, [[20, 20, 30], [22, 21, 31], [24, 22], [26, 23], [28], [30]]),
     ],
 )
-def test_a_list_is_looked_at_up_to_the_first_value_that_stays(
+def test_the_strategy_decides_how_far_a_list_is_transformed(
     tmp_path: Path, strategy: CollectionStrategy, after: list[list[int]]
 ) -> None:
     target = sample("visits-4.2", tmp_path)
@@ -68,7 +68,7 @@ def test_a_list_is_looked_at_up_to_the_first_value_that_stays(
 
 
 class Values:
-    """Two transformers after each other, the second of which sees what the first left."""
+    """A transformer that keeps numbers of at least ``least``."""
 
     def __init__(self, least: int, strategy: CollectionStrategy) -> None:
         self.least, self.strategy = least, strategy
@@ -81,7 +81,7 @@ class Values:
         return entries.filter(numbers >= self.least)
 
 
-def test_each_transformer_has_a_strategy_of_its_own(tmp_path: Path) -> None:
+def test_each_transformer_has_its_own_strategy(tmp_path: Path) -> None:
     target = sample("visits-4.2", tmp_path)
     options: dict[str, Any] = {
         "selection": Selection(state="numbers"),
@@ -93,7 +93,7 @@ def test_each_transformer_has_a_strategy_of_its_own(tmp_path: Path) -> None:
     assert lists(target) == [[22, 31], [24, 22], [26, 23], [28], [30], [30]]
 
 
-def test_a_strategy_is_an_option() -> None:
+def test_the_strategy_is_set_by_an_option() -> None:
     options = {"ttl": "1h", "timestamp": "value.seen:s", "strategy": "stop_on_first_included"}
     made = load_factory("ttl", options)
     assert isinstance(made, TtlTransformerFactory)
@@ -103,5 +103,5 @@ def test_a_strategy_is_an_option() -> None:
     assert function.strategy is STOP
     with pytest.raises(UsageError, match="strategy is TRANSFORM_ALL or STOP_ON_FIRST_INCLUDED, not 'first'"):
         load_factory("ttl", {"strategy": "first"})
-    with pytest.raises(UsageError, match="takes no such options"):
+    with pytest.raises(UsageError, match="takes no options"):
         load_factory(f"{__name__}:no_even_tens", {"other": "1"})

@@ -1,4 +1,4 @@
-"""Timeouts of arbitrary state, and what a ttl can be taken off."""
+"""TTLs on the timeouts of arbitrary state, with and without an old TTL."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from ttlsnap.unsaferow.encode import encode
 NOW_MS = 1_000
 CLOCK = Clock(NOW_MS * 1000, NOW_MS * 1000, "given", 0)
 KEY, VALUE = parse_ddl("key STRING"), parse_ddl("groupState STRUCT<n: BIGINT>, timeoutTimestamp BIGINT")
+TIMEOUT = group_state.stored_time(VALUE)
+assert TIMEOUT is not None
 STATE = StateDescriptor(
     operator=0,
     operator_name="applyInPandasWithState",
@@ -24,12 +26,12 @@ STATE = StateDescriptor(
     partition=None,
     key_schema=KEY,
     value_schema=VALUE,
-    stored_timestamp=group_state.stored_timestamp(VALUE),
+    **TIMEOUT.facts,
 )
 
 
 def left(factory: TtlTransformerFactory, timeouts: list[int]) -> list[int]:
-    """Which of groups with these timeouts stay."""
+    """Return the timeouts of the groups that are kept."""
     transformer = factory.create(STATE, CLOCK)
     assert transformer is not None
     keys = pa.StructArray.from_arrays([pa.array([str(moment) for moment in timeouts])], ["key"])
@@ -41,22 +43,22 @@ def left(factory: TtlTransformerFactory, timeouts: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("time", list(TimeCharacteristic))
-def test_a_group_that_spark_has_still_to_call_stays(time: TimeCharacteristic) -> None:
-    """Spark calls those whose moment lies before now, not those whose moment it is."""
+def test_a_group_that_spark_will_still_call_is_kept(time: TimeCharacteristic) -> None:
+    # Spark calls groups whose timeout is before now, but not groups whose timeout is now.
     moments = [NOW_MS - 1, NOW_MS, NOW_MS + 1, -1]
     assert left(TtlTransformerFactory(time=time), moments) == [NOW_MS, NOW_MS + 1, -1]
     later = TtlTransformerFactory(StateTtlConfig(10_000), time=time)
     assert left(later, [NOW_MS - 11, NOW_MS - 10, NOW_MS]) == [NOW_MS - 10, NOW_MS]
 
 
-def test_without_a_clock_it_is_left_alone() -> None:
+def test_without_a_clock_the_state_is_left_alone() -> None:
     assert TtlTransformerFactory().create(STATE, CLOCK) is None
     (reason,) = TtlTransformerFactory().plan([STATE], CLOCK)
-    assert "say which with --time" in str(reason)
+    assert "; use --time" in str(reason)
 
 
-def test_an_old_ttl_gives_the_moment_of_writing() -> None:
+def test_an_old_ttl_gives_the_time_of_writing() -> None:
     factory = TtlTransformerFactory(StateTtlConfig(100_000), time=TimeCharacteristic.EVENT, old_ttl_us=700_000)
-    # Written 99, 100 and 101 ms ago.
+    # The entries were written 99, 100 and 101 ms ago.
     moments = [NOW_MS + 700 - ago for ago in (99, 100, 101)]
     assert left(factory, moments) == [NOW_MS + 700 - 99]

@@ -11,13 +11,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ttlsnap import StateDescriptor, StateEntries, TimeCharacteristic
-from ttlsnap.checkpoint import Batch
+from ttlsnap.checkpoint import MicroBatch
 from ttlsnap.clock import MAX_INT64, MIN_INT64, Clock, clock_at, iso
+from ttlsnap.entries.timestamps import timestamp_field
 from ttlsnap.errors import UsageError
-from ttlsnap.fields import all_fields
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.ddl import parse_ddl
-from ttlsnap.timestamps import timestamp_field
+from ttlsnap.schema.fields import all_fields
 from ttlsnap.transformers import CleanupStrategies, StateTtlConfig, expired, parse_duration
 from ttlsnap.unsaferow.encode import encode
 
@@ -28,8 +28,8 @@ INT64 = st.integers(MIN_INT64, MAX_INT64)
 @example([90, 91, MAX_INT64], 10, 100)
 @example([MIN_INT64, 0, MAX_INT64], MAX_INT64, MAX_INT64)
 @example([-1], MAX_INT64, MAX_INT64 - 1)
-def test_expiry_is_that_of_integers_without_end(timestamps: list[int], ttl: int, now: int) -> None:
-    # Flink cuts the ttl to what the timestamp leaves room for, so what would lie past the end expires at the end.
+def test_expiry_does_not_overflow(timestamps: list[int], ttl: int, now: int) -> None:
+    # As in Flink, a sum beyond the largest integer expires at the largest integer.
     wanted = [min(ts + ttl, MAX_INT64) <= now for ts in timestamps]
     assert expired(np.array(timestamps, np.int64), ttl, now).tolist() == wanted
 
@@ -48,24 +48,46 @@ def test_the_limit_is_inclusive() -> None:
         ("250ms", 250_000),
         ("2w", 14 * 86_400_000_000),
         ("P7D", 7 * 86_400_000_000),
+        ("7 days", 7 * 86_400_000_000),
+        ("7days", 7 * 86_400_000_000),
+        ("1 Day 12 hours", 36 * 3_600_000_000),
+        ("90 sec", 90_000_000),
+        ("1 min", 60_000_000),
         ("PT1H30M", 5_400_000_000),
         ("P1DT0.5S", 86_400_500_000),
     ],
 )
-def test_durations_read_as_they_are_written(text: str, micros: int) -> None:
+def test_durations_are_parsed(text: str, micros: int) -> None:
     assert parse_duration(text) == micros
 
 
 @pytest.mark.parametrize(
-    "text", ["", "7", "d", "-7d", "7 days", "P", "PT", "P1DT", "0s", "P0D", "1e3s", "9" * 30 + "d"]
+    "text",
+    [
+        "",
+        "7",
+        "d",
+        "-7d",
+        "7 daze",
+        "7 months",
+        "7 M",
+        "7 days ago",
+        "P",
+        "PT",
+        "P1DT",
+        "0s",
+        "P0D",
+        "1e3s",
+        "9" * 30 + "d",
+    ],
 )
-def test_what_is_no_positive_duration_is_an_error_that_quotes_it(text: str) -> None:
+def test_the_error_quotes_an_invalid_duration(text: str) -> None:
     with pytest.raises(UsageError, match=r"duration|ttl") as caught:
         parse_duration(text)
     assert repr(text) in str(caught.value)
 
 
-def test_a_ttl_configuration_has_flinks_defaults_and_refuses_nonsense() -> None:
+def test_a_ttl_configuration_has_flinks_defaults_and_refuses_invalid_values() -> None:
     config = StateTtlConfig.of(timedelta(days=7))
     assert (config.update_type, config.visibility) == ("OnCreateAndWrite", "NeverReturnExpired")
     assert config.ttl_us == 7 * 86_400_000_000
@@ -78,12 +100,26 @@ def test_a_ttl_configuration_has_flinks_defaults_and_refuses_nonsense() -> None:
         CleanupStrategies(incremental=0)
 
 
-BATCH = Batch(id=4, watermark_ms=1_000, timestamp_ms=5_000, next_watermark_ms=2_000)
+@pytest.mark.parametrize(
+    ("cleanup", "message"),
+    [
+        (CleanupStrategies(full_snapshot=False), "full_snapshot=False has no effect"),
+        (CleanupStrategies(incremental=1000), "incremental=1000 has no effect here; use strategy"),
+        (CleanupStrategies(rocksdb=True), "rocksdb=True has no effect here; use rewrite"),
+    ],
+)
+def test_a_cleanup_strategy_without_effect_is_refused(cleanup: CleanupStrategies, message: str) -> None:
+    assert StateTtlConfig(1, cleanup=CleanupStrategies()).cleanup.full_snapshot
+    with pytest.raises(UsageError, match=message):
+        StateTtlConfig(1, cleanup=cleanup)
 
 
-def test_the_clock_comes_from_the_checkpoint_and_stands_still() -> None:
+BATCH = MicroBatch(id=4, watermark_ms=1_000, timestamp_ms=5_000, next_watermark_ms=2_000)
+
+
+def test_the_clock_of_the_checkpoint_is_that_of_its_last_batch() -> None:
     clock = clock_at("checkpoint", BATCH)
-    # The watermark the batch ran with: what lies between it and the next one may still have to be emitted.
+    # The batch used this watermark. Entries between it and the next watermark may still have to be emitted.
     assert clock == Clock(1_000_000, 5_000_000, "checkpoint", watermark_us=1_000_000)
 
 
@@ -100,13 +136,13 @@ def test_the_wall_clock_is_read_once() -> None:
 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "2026-13-01", "1700000000"])
-def test_what_is_no_time_is_an_error(text: str) -> None:
+def test_an_invalid_time_is_an_error(text: str) -> None:
     with pytest.raises(UsageError, match="--now"):
         clock_at(text, BATCH)
 
 
-def test_event_time_without_a_watermark_is_an_error_with_a_way_out() -> None:
-    clock = clock_at("checkpoint", Batch(0, None, 5_000, None))
+def test_event_time_without_a_watermark_is_an_error_that_names_an_option() -> None:
+    clock = clock_at("checkpoint", MicroBatch(0, None, 5_000, None))
     with pytest.raises(UsageError, match="--time processing"):
         clock.now(TimeCharacteristic.EVENT)
 
@@ -120,11 +156,11 @@ def test_event_time_without_a_watermark_is_an_error_with_a_way_out() -> None:
         (None, None),
     ],
 )
-def test_moments_are_shown_in_utc_or_as_numbers(micros: int | None, text: str | None) -> None:
+def test_times_are_shown_in_utc_or_as_numbers(micros: int | None, text: str | None) -> None:
     assert iso(micros) == text
 
 
-def test_nanoseconds_do_not_expire_before_their_time() -> None:
+def test_nanoseconds_are_rounded_up_to_microseconds() -> None:
     schema = parse_ddl("seen BIGINT")
     rows = encode(pa.array([{"seen": 1000}, {"seen": 1001}, {"seen": -1}], arrow_type(schema)), schema)
     state = StateDescriptor(0, None, "default", "default", 0, parse_ddl("k INT"), schema)
@@ -133,7 +169,7 @@ def test_nanoseconds_do_not_expire_before_their_time() -> None:
     assert moments.tolist() == [1, 2, 0]
 
 
-def test_a_colon_in_a_name_is_not_a_units() -> None:
+def test_a_colon_in_a_quoted_name_is_not_a_unit() -> None:
     schema = parse_ddl("seen BIGINT, `seen:ms` TIMESTAMP")
     state = StateDescriptor(0, None, "default", "default", 0, parse_ddl("k INT"), schema)
     assert [field.name for field in all_fields(state.key_schema, schema)][1:] == ["value.seen", "value.`seen:ms`"]

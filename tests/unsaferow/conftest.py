@@ -1,4 +1,4 @@
-"""Real Spark, the judge of every layout: the bytes of its own UnsafeRows."""
+"""Fixtures with the bytes of real Spark's UnsafeRows, which are the judge of every layout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LayOut = Callable[..., Rows]
 
 @dataclass(eq=False)
 class SparkRows:
-    """What Spark made of a query: its schema, its rows as bytes, and the JVM's own row objects."""
+    """The result of a query in Spark: its schema, its rows as bytes, and the JVM's own row objects."""
 
     schema: StructType
     payloads: list[bytes]
@@ -28,7 +28,7 @@ class SparkRows:
 
     @cached_property
     def values(self) -> Any:
-        """The rows as Spark itself gives them to Arrow: one struct array."""
+        """Return the rows as Spark converts them to Arrow: one struct array."""
         return self.frame.toArrow().combine_chunks().to_struct_array().combine_chunks()
 
 
@@ -41,13 +41,16 @@ def _lay_out(payloads: list[bytes], gap: int = 4, filler: int = 0xEE) -> Rows:
 
 @pytest.fixture(scope="session")
 def lay_out() -> LayOut:
-    """Puts payloads into one buffer, ``gap`` bytes of ``filler`` around each, as lengths stand in a file."""
+    """Return a function that puts payloads into one buffer, with ``gap`` bytes of ``filler`` around each.
+
+    In a file, lengths take the place of the filler.
+    """
     return _lay_out
 
 
 @pytest.fixture(scope="session")
 def payloads_of() -> Callable[[Rows], list[bytes]]:
-    """Each row's bytes."""
+    """Return a function that returns the bytes of each row."""
     return lambda rows: [bytes(v) for v in rows.to_arrow().to_pylist()]
 
 
@@ -59,11 +62,11 @@ def _collect(frame: Any) -> SparkRows:
 
 @pytest.fixture(scope="session")
 def collect() -> Callable[[Any], SparkRows]:
-    """The rows of a data frame as Spark holds them."""
+    """Return a function that returns the rows of a data frame as Spark stores them."""
     return _collect
 
 
 @pytest.fixture(scope="session")
 def run(spark: Any) -> Callable[[str], SparkRows]:
-    """Runs a query, once, and gives its rows as Spark holds them."""
+    """Return a function that runs a query once and returns its rows as Spark stores them."""
     return cache(lambda query: _collect(spark.sql(query)))

@@ -1,4 +1,4 @@
-"""Encoding what did not come from Spark: other Arrow types, slices, and what must be refused."""
+"""Encoding of values that do not come from Spark: other Arrow types, slices, and values that must be refused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def one(value: Any, kind: Any, field: str) -> Rows:
     return encode(pa.StructArray.from_arrays([pa.array([value], kind)], ["x"]), parse_ddl(field))
 
 
-def test_values_come_back() -> None:
+def test_encoded_values_decode_to_the_same_values() -> None:
     values = structs(VALUES, WIDE)
     decoded = decode(encode(values, WIDE), WIDE)
     decoded.validate(full=True)
@@ -56,7 +56,7 @@ def test_a_slice_is_encoded_as_its_own_rows(payloads_of: Any) -> None:
     assert payloads_of(encode(values[12:], WIDE)) == []
 
 
-def test_what_stands_under_a_null_does_not_matter(payloads_of: Any) -> None:
+def test_values_under_a_null_are_ignored(payloads_of: Any) -> None:
     lists = pa.ListArray.from_arrays([0, 2, 3], pa.array([1, 2, 3]), mask=pa.array([True, False]))
     inner = pa.StructArray.from_arrays([pa.array(["hidden", "seen"])], ["y"], mask=pa.array([True, False]))
     schema = parse_ddl("l ARRAY<BIGINT>, t STRUCT<y: STRING>")
@@ -85,11 +85,11 @@ def test_other_arrow_types_are_cast(value: Any, kind: Any, field: str) -> None:
 @pytest.mark.parametrize(
     ("value", "kind", "field", "message"),
     [
-        (2**40, pa.int64(), "x INT", "field x: int64 is no int"),
+        (2**40, pa.int64(), "x INT", "field x: int64 does not fit int"),
         (Decimal("1.55"), pa.decimal128(5, 2), "x DECIMAL(5,1)", "field x"),
         ([1], pa.list_(pa.int64()), "x STRING", "field x"),
-        ("a", pa.string(), "x ARRAY<STRING>", "field x: string is no array"),
-        ("a", pa.string(), "x STRUCT<y: STRING>", "field x: string is no struct"),
+        ("a", pa.string(), "x ARRAY<STRING>", "field x: string does not fit array"),
+        ("a", pa.string(), "x STRUCT<y: STRING>", "field x: string is not a struct"),
         ({"y": 1, "z": 2}, pa.struct([("y", pa.int32()), ("z", pa.int32())]), "x STRUCT<y: INT>", "field x"),
         ((0, 0, 1), pa.month_day_nano_interval(), "x INTERVAL", "nanoseconds"),
         (None, pa.int32(), "x INT NOT NULL", "field x is not nullable but value 0 is null"),
@@ -101,7 +101,7 @@ def test_other_arrow_types_are_cast(value: Any, kind: Any, field: str) -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(value: Any, kind: Any, field: str, message: str) -> None:
+def test_values_that_do_not_fit_are_refused(value: Any, kind: Any, field: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         one(value, kind, field)
 
@@ -111,7 +111,7 @@ def test_a_null_row_is_refused() -> None:
         encode(pa.array([None, {"x": 1}], pa.struct([("x", pa.int32())])), parse_ddl("x INT"))
 
 
-def test_a_user_defined_type_is_what_it_stands_for(payloads_of: Any) -> None:
+def test_a_user_defined_type_is_encoded_as_its_sql_type(payloads_of: Any) -> None:
     plain = parse_ddl("x STRUCT<a: INT, b: STRING>, y STRING")
     udt = StructType(
         (
@@ -124,7 +124,7 @@ def test_a_user_defined_type_is_what_it_stands_for(payloads_of: Any) -> None:
     assert decode(encode(values, udt), udt).equals(values)
 
 
-def test_every_nan_becomes_the_canonical_one() -> None:
+def test_every_nan_becomes_the_canonical_nan() -> None:
     odd = np.array([0x7FF8000000000001], "<u8").view("<f8")
     encoded = encode(pa.StructArray.from_arrays([pa.array(odd)], ["x"]), parse_ddl("x DOUBLE"))
     assert encoded.data[8:].tobytes() == np.array([np.nan], "<f8").tobytes() == bytes.fromhex("000000000000f87f")

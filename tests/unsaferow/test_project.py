@@ -1,4 +1,4 @@
-"""Rows with fewer or more fields are byte for byte what Spark's own projection makes of those fields."""
+"""Rows with fewer or more fields have the same bytes as Spark's own projection of those fields."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def rows_of(ddl: str, rows: list[list[Any]]) -> tuple[Rows, StructType]:
 
 
 @pytest.mark.parametrize(("ddl", "values"), SCHEMAS)
-def test_the_last_field_goes(ddl: str, values: list[list[Any]]) -> None:
+def test_the_last_field_is_removed(ddl: str, values: list[list[Any]]) -> None:
     wanted, _ = rows_of(ddl, values)
     rows, schema = rows_of(f"{ddl}, last BIGINT", [[*row, i << 40 | 7] for i, row in enumerate(values)])
     found = without_last_field(rows, [field.type for field in schema.fields])
@@ -46,7 +46,9 @@ def test_the_last_field_goes(ddl: str, values: list[list[Any]]) -> None:
 
 @pytest.mark.parametrize(("first", "left"), SCHEMAS)
 @pytest.mark.parametrize(("second", "right"), SCHEMAS)
-def test_two_rows_become_one(first: str, left: list[list[Any]], second: str, right: list[list[Any]]) -> None:
+def test_two_rows_are_joined_side_by_side(
+    first: str, left: list[list[Any]], second: str, right: list[list[Any]]
+) -> None:
     pairs = [(a, b) for a in left for b in right]
     renamed = ", ".join(f"g{i} {field.split(' ', 1)[1]}" for i, field in enumerate(_fields(second)))
     wanted, _ = rows_of(f"{first}, {renamed}", [[*a, *b] for a, b in pairs])
@@ -57,7 +59,7 @@ def test_two_rows_become_one(first: str, left: list[list[Any]], second: str, rig
 
 
 def _fields(ddl: str) -> list[str]:
-    """The top-level columns."""
+    """Return the top-level columns."""
     found, depth = [""], 0
     for letter in ddl:
         depth += (letter in "<(") - (letter in ">)")
@@ -68,12 +70,12 @@ def _fields(ddl: str) -> list[str]:
     return [field.strip() for field in found]
 
 
-def test_no_rows() -> None:
+def test_no_rows_give_no_rows() -> None:
     types = [field.type for field in parse_ddl("a STRING, last BIGINT").fields]
     assert len(without_last_field(Rows.none(), types)) == len(side_by_side(Rows.none(), Rows.none(), types, types)) == 0
 
 
-def test_rows_that_are_too_short() -> None:
+def test_rows_that_are_too_short_are_damage() -> None:
     rows = Rows(np.zeros(16, np.uint8), np.zeros(1, np.int64), np.full(1, 16, np.int64))
     with pytest.raises(CorruptionError, match="no room"):
         without_last_field(rows, [field.type for field in parse_ddl("a STRING, last BIGINT").fields])

@@ -1,4 +1,4 @@
-"""A batch of rows in one buffer: whatever their order, gaps and alignment, their bytes come out right."""
+"""A batch of rows in one buffer keeps the bytes of each row, for every order, gap and alignment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PIECES = [b"first", b"", b"second, longer", b"x" * 300, b"", b"last"]
 
 
 @pytest.mark.parametrize("gap", [0, 1, 4, 7])
-def test_rows_come_out_in_order(gap: int, lay_out: Any, payloads_of: Any) -> None:
+def test_rows_keep_their_order(gap: int, lay_out: Any, payloads_of: Any) -> None:
     assert payloads_of(lay_out(PIECES, gap)) == PIECES
 
 
@@ -32,14 +32,14 @@ def test_a_mask_keeps_the_order(lay_out: Any, payloads_of: Any) -> None:
     assert payloads_of(taken) == [PIECES[0], PIECES[2], PIECES[5]]
 
 
-def test_rows_of_one_size_and_stride(lay_out: Any, payloads_of: Any) -> None:
+def test_rows_of_equal_size_keep_their_bytes(lay_out: Any, payloads_of: Any) -> None:
     pieces = [bytes([i]) * 16 for i in range(50)]
     for gap in (0, 4):
         assert payloads_of(lay_out(pieces, gap)) == pieces
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
-def test_arrow_values_are_rows_in_place(kind: Any, payloads_of: Any) -> None:
+def test_arrow_values_become_rows_without_a_copy(kind: Any, payloads_of: Any) -> None:
     array = pa.array([b"not", *PIECES, b"these"], kind)[1:-1]
     rows = Rows.from_arrow(array)
     assert payloads_of(rows) == PIECES
@@ -47,8 +47,8 @@ def test_arrow_values_are_rows_in_place(kind: Any, payloads_of: Any) -> None:
     assert len(Rows.from_arrow(pa.array([], kind))) == 0
 
 
-def test_a_null_is_no_row() -> None:
-    with pytest.raises(CorruptionError, match="row 1: there is no row"):
+def test_a_null_is_not_a_row() -> None:
+    with pytest.raises(CorruptionError, match="row 1: the value is null"):
         Rows.from_arrow(pa.array([b"a", None], pa.large_binary()))
 
 
@@ -65,7 +65,7 @@ def test_a_row_may_end_where_the_buffer_ends() -> None:
 
 
 @pytest.mark.parametrize("data", [np.zeros(8, np.int8), np.zeros((2, 4), np.uint8), np.zeros(16, np.uint8)[::2]])
-def test_the_buffer_is_contiguous_bytes(data: Any) -> None:
+def test_the_buffer_must_be_contiguous_bytes(data: Any) -> None:
     with pytest.raises(TypeError, match="uint8"):
         Rows(data, np.zeros(1, np.int64), np.zeros(1, np.int64))
 
@@ -79,11 +79,11 @@ def test_words_of_rows_too_short_for_them_are_corruption(lay_out: Any) -> None:
 
 
 @pytest.mark.parametrize("ordinal", [-1, 2])
-def test_words_of_a_field_that_is_not_there(ordinal: int, lay_out: Any) -> None:
+def test_words_of_a_missing_field_are_an_error(ordinal: int, lay_out: Any) -> None:
     with pytest.raises(UsageError, match="no field"):
         read_words(lay_out([bytes(24)]), 2, ordinal)
 
 
-def test_words_of_no_rows(lay_out: Any) -> None:
+def test_no_rows_have_no_words(lay_out: Any) -> None:
     words, nulls = read_words(lay_out([]), 3, 1)
     assert len(words) == len(nulls) == 0

@@ -1,4 +1,4 @@
-"""Random tables of random types: what Spark makes of them is what ``encode`` makes of them."""
+"""``encode`` gives the same bytes as Spark for random tables of random types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ttlsnap.unsaferow.encode import encode
 
 
 class RandomTable:
-    """Arrow values of a random schema, from a seed."""
+    """A generator of Arrow values with a random schema, from a seed."""
 
     LEAVES = (
         pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(),

@@ -1,4 +1,4 @@
-"""Type by type against Spark: its bytes decode to its values, and its values encode to its bytes."""
+"""Comparison with Spark, type by type: its bytes decode to its values, and its values encode to its bytes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def values(*rows: str) -> str:
     return f"SELECT * FROM VALUES {table} AS t({', '.join(f'c{i}' for i in range(width))})"
 
 
-# Where the number of bytes changes; the text keeps them out of SQL's own decimals.
+# The number of bytes changes at these numbers. They are texts, so that SQL does not choose their decimal types.
 ODD_NUMBERS = [
     *["null", "'0'", "'-1'", "'127'", "'128'", "'-128'", "'-129'", "'255'", "'256'", "'32767'", "'32768'"],
     *["'9223372036854775807'", "'-9223372036854775808'", "'9223372036854775808'", "null"],
 ]
 
-# Columns are separated by | and every column has a null somewhere, first, last and in between.
+# Columns are separated by |. Every column has a null: in the first row, in the last row, or in between.
 CASES = {
     "boolean": values("true|null", "false|true", "null|false"),
     "integers": values(
@@ -119,7 +119,7 @@ CASES = {
     "maps": values(
         "map('a',1,'',null)|map(1,'x')", "null|map()", "map()|null", "map('é',-1)|map(2,null,3,'y')"
     ),
-    # The cast makes the structs' fields nullable: toArrow fails on null structs whose fields are not.
+    # The cast makes the structs' fields nullable, because toArrow fails on null structs whose fields are not.
     "nested maps": "SELECT a, cast(b AS map<struct<a:int>,struct<b:string>>) b FROM VALUES "
     "(map('k',map(1,array('a',null))), map(named_struct('a',1),named_struct('b','c'))), (null, map()), "
     "(map('l',null,'m',map()), map(named_struct('a',2),null)) AS t(a, b)",
@@ -186,7 +186,7 @@ def test_words_and_columns_agree_with_whole_rows(name: str, gap: int, run: Any, 
             assert words[~nulls].tolist() == column.drop_null().to_pylist()
 
 
-def test_a_column_in_nested_structs_is_null_where_a_struct_around_it_is(run: Any, lay_out: Any) -> None:
+def test_a_column_in_a_null_struct_is_null(run: Any, lay_out: Any) -> None:
     spark = run(CASES["deep structs"])
     rows = lay_out(spark.payloads)
     assert decode_column(rows, spark.schema, [0, 0, 0, 0]).to_pylist() == ["text", None, None, None, None]
@@ -196,10 +196,10 @@ def test_a_column_in_nested_structs_is_null_where_a_struct_around_it_is(run: Any
     assert (words.tolist(), nulls.tolist()) == ([2, 0, 0, 5, 6], [False, True, True, False, False])
 
 
-def test_intervals_are_those_the_jvm_reads(run: Any, lay_out: Any, payloads_of: Any) -> None:
+def test_intervals_equal_those_of_the_jvm(run: Any, lay_out: Any, payloads_of: Any) -> None:
     from py4j.java_gateway import get_field  # type: ignore[import-untyped, unused-ignore]
 
-    # The null comes first: Spark does not clear the bytes it reserves for it.
+    # The null comes first, because Spark does not clear the bytes that it reserves for it.
     spark = run(
         values(
             "null|null|null",
@@ -238,16 +238,16 @@ def test_intervals_in_arrays_and_structs_keep_their_bytes(run: Any, lay_out: Any
     assert payloads_of(encode(decoded, spark.schema)) == spark.payloads
 
 
-def test_arrays_of_void(run: Any, lay_out: Any, payloads_of: Any) -> None:
-    # Apart from the other types: Spark's toArrow fails on them.
+def test_arrays_of_void_keep_their_bytes(run: Any, lay_out: Any, payloads_of: Any) -> None:
+    # These types have their own test, because Spark's toArrow fails on them.
     spark = run("SELECT array(null, null) a, array() b")
     decoded = decode(lay_out(spark.payloads), spark.schema)
     assert decoded.to_pylist() == [{"a": [None, None], "b": []}]
     assert payloads_of(encode(decoded, spark.schema)) == spark.payloads
 
 
-def test_null_variants(run: Any, lay_out: Any, payloads_of: Any) -> None:
-    # Apart from the other types: Spark's toArrow fails on them.
+def test_null_variants_keep_their_bytes(run: Any, lay_out: Any, payloads_of: Any) -> None:
+    # These types have their own test, because Spark's toArrow fails on them.
     spark = run(
         "SELECT parse_json(a) v, array(parse_json(a), null, parse_json('[]')) w "
         "FROM VALUES (null), ('{\"k\":1}'), (null) AS t(a)"
@@ -259,14 +259,14 @@ def test_null_variants(run: Any, lay_out: Any, payloads_of: Any) -> None:
     assert payloads_of(encode(decoded, spark.schema)) == spark.payloads
 
 
-def test_what_a_null_interval_reserves_is_cleared(run: Any, lay_out: Any, payloads_of: Any) -> None:
+def test_the_reserved_bytes_of_a_null_interval_are_cleared(run: Any, lay_out: Any, payloads_of: Any) -> None:
     spark = run(values("make_interval(1)|1", "null|2"))
     encoded = payloads_of(encode(decode(lay_out(spark.payloads), spark.schema), spark.schema))
     assert encoded[0] == spark.payloads[0]
     assert encoded[1] == spark.payloads[1][:24] + bytes(16)
 
 
-def test_extremes_that_python_cannot_hold_survive(run: Any, lay_out: Any, payloads_of: Any) -> None:
+def test_times_outside_pythons_range_keep_their_bytes(run: Any, lay_out: Any, payloads_of: Any) -> None:
     spark = run(
         "SELECT timestamp_micros(9223372036854775807) a, timestamp_micros(-9223372036854775808) b, "
         "date_from_unix_date(2147483647) c, date_from_unix_date(-2147483648) d"

@@ -1,4 +1,4 @@
-"""ttlsnap: each command is a process that takes one step at a time, and can be killed between any two.
+"""ttlsnap's commands. Each is a process that takes one step at a time, and can be killed between any two steps.
 
 compact    plan, stage, preserve, journal, fence, check, move..., recheck, end, done, forget
 rollback   plan, journal, fence, check, move..., recheck, end, done
@@ -49,12 +49,12 @@ Next = tuple[World, Process | None]
 
 
 def advance(scenario: Scenario, world: World, process: Process) -> Next:
-    """The world after the process's next step, and the process; None when it has ended."""
+    """Return the world after the process's next step, and the process, or None if it has ended."""
     return STEPS[process.step](scenario, world, process)
 
 
 def start(command: str) -> Process:
-    """A command before its first step."""
+    """Return a command before its first step."""
     return Process(command, "settle" if _is_recovery(command) else "plan")
 
 
@@ -63,7 +63,7 @@ def _is_recovery(command: str) -> bool:
 
 
 def next_move(process: Process) -> str:
-    """The path that the process's next step moves; empty where it moves none."""
+    """Return the path that the process's next step moves, or an empty string."""
     if process.journal is None:
         return ""
     moves = {"move": process.journal.moves, "undo": _undoing(process.journal)}.get(process.step, ())
@@ -71,7 +71,7 @@ def next_move(process: Process) -> str:
 
 
 def _live(move: Move) -> str:
-    """The end of a move that is not in a run's folder."""
+    """Return the end of a move that is not in a run's folder."""
     return move.source if move.target.startswith("runs/") else move.target
 
 
@@ -106,7 +106,7 @@ def plan(scenario: Scenario, world: World, process: Process) -> Next:
     if is_young or disk.open_journal is not None or disk.fence is not None:
         return world, None
     if disk.journals and world.query is not None and not scenario.rules.tables_stay:
-        return world, None  # such a query may yet name tables that were moved away
+        return world, None  # this query may still name tables that were moved away
     if process.command == "prune":
         ended = [journal.run for journal in disk.journals]
         is_refused = scenario.rules.prune_asks and any(held_tables(disk, run) for run in ended)
@@ -121,7 +121,7 @@ def plan(scenario: Scenario, world: World, process: Process) -> Next:
 
 
 def _discard_leftovers(scenario: Scenario, disk: Disk) -> Disk:
-    """Remove the folders of runs that were cut off before their journal."""
+    """Remove the folders of runs that were interrupted before their journal."""
     for run in {int(path.split("/")[1]) for path in disk if path.startswith("runs/")}:
         if f"runs/{run}/journal" not in disk:
             disk = _discard(scenario, disk, run)
@@ -129,7 +129,7 @@ def _discard_leftovers(scenario: Scenario, disk: Disk) -> Disk:
 
 
 def _discard(scenario: Scenario, disk: Disk, run: int) -> Disk:
-    """Remove what a run holds besides its journal, unless its backup holds a file that is not in its place."""
+    """Remove a run's files except its journal, unless its backup has a file that is missing in its place."""
     prefix = backup(run, "")
     held = [path for path in disk if path.startswith(prefix) and path.removeprefix(prefix) not in disk]
     return disk if held and scenario.rules.keep_backup else _remove_files(disk, run)
@@ -258,7 +258,7 @@ def write_journal(scenario: Scenario, world: World, process: Process) -> Next:
 
 
 def fence(scenario: Scenario, world: World, process: Process) -> Next:
-    """Create the fence, if nothing is in its place but the planned batch that it replaces."""
+    """Create the fence, unless its place has a file other than the planned batch that it replaces."""
     journal = _journal(process)
     if world.disk.get(journal.fence, "") != journal.replaces:
         return world, _to(process, "undone")
@@ -271,7 +271,7 @@ def _logs(seen: Iterable[tuple[str, object]]) -> set[tuple[str, object]]:
 
 
 def check(scenario: Scenario, world: World, process: Process) -> Next:
-    """Behind the fence everything has to be as it was planned for."""
+    """Compare everything, behind the fence, with the plan."""
     journal = _journal(process)
     if not scenario.rules.check:
         return world, _to(process, "move")
@@ -282,7 +282,7 @@ def check(scenario: Scenario, world: World, process: Process) -> Next:
 
 
 def move(scenario: Scenario, world: World, process: Process) -> Next:
-    """Carry out the next move that is not done; nothing is overwritten."""
+    """Carry out the next open move, without overwriting a file."""
     journal, disk = _journal(process), world.disk
     if process.at == len(journal.moves):
         is_checked = scenario.rules.recover_rechecks or not _is_recovery(process.command)
@@ -298,7 +298,7 @@ def move(scenario: Scenario, world: World, process: Process) -> Next:
 
 
 def recheck(scenario: Scenario, world: World, process: Process) -> Next:
-    """The files that were put in place are there, and neither the logs nor the temporary files have changed."""
+    """Check that the published files exist, and that neither the logs nor the temporary files have changed."""
     journal, disk = _journal(process), world.disk
     if not scenario.rules.recheck:
         return world, _to(process, "end")
@@ -314,12 +314,12 @@ def recheck(scenario: Scenario, world: World, process: Process) -> Next:
 
 
 def has_fence(disk: Disk, journal: Journal) -> bool:
-    """Whether the run's own fence is in place."""
+    """Return whether the run's own fence is in place."""
     return disk.get(journal.fence) == f"fence of {journal.run}"
 
 
 def end(scenario: Scenario, world: World, process: Process) -> Next:
-    """Replace the fence by the planned batch, in one step, or remove it."""
+    """Replace the fence with the planned batch in one step, or remove it."""
     journal, rules = _journal(process), scenario.rules
     if has_fence(world.disk, journal) and journal.plans and rules.atomic_plan:
         world = _put_log(world, journal.fence, f"planned by {journal.run}")
@@ -369,7 +369,7 @@ def _forget(scenario: Scenario, disk: Disk, runs: Iterable[int]) -> Disk:
 
 
 def undo(scenario: Scenario, world: World, process: Process) -> Next:
-    """Take back the next move, new files first; nothing is overwritten."""
+    """Take back the next move, new files first, without overwriting a file."""
     journal, disk = _journal(process), world.disk
     order = _undoing(journal)
     if process.at == len(order):
@@ -386,13 +386,13 @@ def undo(scenario: Scenario, world: World, process: Process) -> Next:
 
 
 def _is_uploading(scenario: Scenario, world: World, journal: Journal) -> bool:
-    """Whether Spark's maintenance writes a file that would replace a new or old one: its temporary file is young."""
+    """Return whether Spark's maintenance is about to replace a new or old file. Its temporary file is young."""
     is_there = any(temporary(move.target) in world.disk for move in journal.new)
     return scenario.rules.uploads_awaited and not world.quiet and is_there
 
 
 def lower(scenario: Scenario, world: World, process: Process) -> Next:
-    """Remove the run's own fence, or put the planned batch back that it replaced."""
+    """Remove the run's own fence, or restore the planned batch that it replaced."""
     journal = _journal(process)
     is_next = world.disk.begun == _number(journal.fence) - 1
     is_removed = is_next and not was_run_again(world.disk, journal)
@@ -411,7 +411,7 @@ def undone(scenario: Scenario, world: World, process: Process) -> Next:
 
 
 def discard(scenario: Scenario, world: World, process: Process) -> Next:
-    """Remove the folder of a run that was undone; ``recover`` leaves the journal."""
+    """Remove the folder of an undone run. ``recover`` keeps the journal."""
     run = _journal(process).run
     disk = _discard(scenario, world.disk, run)
     if not _is_recovery(process.command) and not any(
@@ -425,7 +425,7 @@ def discard(scenario: Scenario, world: World, process: Process) -> Next:
 
 
 def settle(scenario: Scenario, world: World, process: Process) -> Next:
-    """Decide whether the run that was cut off is finished, undone, or neither."""
+    """Decide whether the interrupted run is finished, undone, or neither."""
     disk, rules = world.disk, scenario.rules
     journal = process.journal or disk.open_journal
     if journal is None:
@@ -466,7 +466,7 @@ def _number(path: str) -> int:
 
 
 def fence_again(scenario: Scenario, world: World, process: Process) -> Next:
-    """Somebody removed the fence: create it anew, or refuse when the query has gone on."""
+    """Create a fence that somebody removed again, or refuse if the query has continued."""
     journal = _journal(process)
     if journal.fence in world.disk:
         return world, None

@@ -1,19 +1,19 @@
-"""A checkpoint as the model sees it: a map of paths to contents, and what can be read from it.
+"""A checkpoint in the model: a map of paths to contents, and functions that read it.
 
     offsets/<n>                      "batch <n>" | "batch <n> again" | "planned by <run>" | "fence of <run>"
-    commits/<n>                      as the offsets of the batch
-    sink/<n>                         the batch whose rows the sink has as number n, by its offsets
-    state/<p>/<v>.snapshot           Full   (HDFS-backed; RocksDB with changelogs alike)
+    commits/<n>                      the content of the batch's offsets
+    sink/<n>                         the content of the offsets of the batch whose rows the sink has as batch n
+    state/<p>/<v>.snapshot           Full   (HDFS-backed, or RocksDB with changelogs)
     state/<p>/<v>.delta              Delta
     state/<p>/<v>.zip                Full, with the tables that it names (RocksDB without changelogs)
     state/<p>/SSTs/<n>               a table; a higher number is a younger file
-    state/<p>/.<...>.tmp             a temporary file of Spark's
+    state/<p>/.<...>.tmp             a temporary file of Spark
     runs/<run>/journal               Journal
     runs/<run>/staged/<path>         a new file
     runs/<run>/backup/<path>         an old file
 
-Batch N is the last that is committed, and V is the version of its state. The partitions stand for the partitions of
-a store, and as well for linked stores of one partition: both corrupt a query when one is old and the other new.
+Batch N is the last committed batch, and V is the version of its state. The partitions represent the partitions of a
+store, and also linked stores of one partition. Both corrupt a query if one of them is old and the other is new.
 """
 
 from __future__ import annotations
@@ -39,51 +39,51 @@ class Disk(dict[str, Any]):
         return hash(frozenset(self.items()))
 
     def put(self, path: str, content: object) -> Disk:
-        """This disk with one more file, or another content of it."""
+        """Return this disk with one more file, or with another content of a file."""
         return Disk({**self, path: content})
 
     def without(self, *paths: str) -> Disk:
-        """This disk without some files."""
+        """Return this disk without some files."""
         return Disk({path: content for path, content in self.items() if path not in paths})
 
     def moved(self, source: str, target: str) -> Disk:
-        """This disk after a rename, which replaces what is at the target."""
+        """Return this disk after a rename, which replaces a file at the target."""
         return self.without(source).put(target, self[source])
 
     @cached_property
     def begun(self) -> int:
-        """The newest batch of the offset log, be it a fence."""
+        """Return the newest batch of the offset log, even if it is a fence."""
         return max((int(path[8:]) for path in self if path.startswith("offsets/")), default=-1)
 
     @cached_property
     def committed(self) -> int:
-        """The newest batch of the commit log."""
+        """Return the newest batch of the commit log."""
         return max((int(path[8:]) for path in self if path.startswith("commits/")), default=-1)
 
     @cached_property
     def journals(self) -> list[Journal]:
-        """All journals, oldest first."""
+        """Return all journals, oldest first."""
         return sorted(content for path, content in self.items() if path.endswith("/journal"))
 
     @cached_property
     def open_journal(self) -> Journal | None:
-        """The journal of the run that was cut off."""
+        """Return the journal of the interrupted run."""
         return next((journal for journal in self.journals if journal.status == "open"), None)
 
     @cached_property
     def last_done(self) -> Journal | None:
-        """The journal of the last run that was published."""
+        """Return the journal of the last published run."""
         return next((journal for journal in reversed(self.journals) if journal.status == "done"), None)
 
     @cached_property
     def fence(self) -> int | None:
-        """The run whose fence is the newest offset file."""
+        """Return the run whose fence is the newest offset file."""
         text = self.get(offsets(self.begun), "")
         return int(text.split()[-1]) if text.startswith("fence") else None
 
 
 class Full(NamedTuple):
-    """All of a partition's state. ``flavour`` says from what it was computed, ``tables`` which files it names.
+    """The whole state of a partition. ``flavour`` says how it was computed, and ``tables`` which files it names.
 
     Flavours are ``old``, ``again`` (batch N was set back and run again) and ``old/3`` (``old``, compacted by run 3).
     """
@@ -109,7 +109,7 @@ class Move(NamedTuple):
 
 
 class Journal(NamedTuple):
-    """One run's changes, as ``ttlsnap.journal.Journal``. ``before`` is the model's own: the old files' contents."""
+    """The changes of one run, like ``publishing.journal.Journal``. Only the model has ``before``: the old contents."""
 
     run: int
     kind: str  # compact | rollback | repair
@@ -118,7 +118,7 @@ class Journal(NamedTuple):
     moves: tuple[Move, ...]
     status: str = "open"  # open | done | undone
     undoes: int = 0
-    replaces: str = ""  # the planned batch of the run that is undone, in whose place the fence is
+    replaces: str = ""  # the planned batch of the run ``undoes``, which the fence replaces
     published: tuple[tuple[str, Any], ...] = ()
     logs: tuple[tuple[str, Any], ...] = ()
     preserved: tuple[str, ...] = ()
@@ -127,84 +127,84 @@ class Journal(NamedTuple):
 
     @property
     def aside(self) -> tuple[Move, ...]:
-        """The moves that take old files away."""
+        """Return the moves that set old files aside."""
         return tuple(move for move in self.moves if move.target.startswith("runs/"))
 
     @property
     def new(self) -> tuple[Move, ...]:
-        """The moves that bring files to their place."""
+        """Return the moves that bring files to their places."""
         return tuple(move for move in self.moves if not move.target.startswith("runs/"))
 
 
 def offsets(batch: int) -> str:
-    """The offset file of a batch."""
+    """Return the offset file of a batch."""
     return f"offsets/{batch}"
 
 
 def commits(batch: int) -> str:
-    """The commit file of a batch."""
+    """Return the commit file of a batch."""
     return f"commits/{batch}"
 
 
 def full(partition: int, version: int, kind: str) -> str:
-    """The snapshot of a version; its ``kind`` is what its name ends in."""
+    """Return the snapshot of a version. ``kind`` is the end of its name."""
     return f"state/{partition}/{version}.{kind}"
 
 
 def delta(partition: int, version: int) -> str:
-    """The delta of a version."""
+    """Return the delta of a version."""
     return f"state/{partition}/{version}.delta"
 
 
 def table(partition: int, number: int) -> str:
-    """A table of RocksDB's."""
+    """Return a table of RocksDB."""
     return f"state/{partition}/SSTs/{number}"
 
 
 def staged(run: int, path: str) -> str:
-    """Where the new file for ``path`` waits."""
+    """Return the place where the new file for ``path`` is staged."""
     return f"runs/{run}/staged/{path}"
 
 
 def backup(run: int, path: str) -> str:
-    """Where the old file of ``path`` is kept."""
+    """Return the place of the old file of ``path`` in a run's backup."""
     return f"runs/{run}/backup/{path}"
 
 
 def is_done(disk: Disk, move: Move) -> bool:
-    """Whether a move has been carried out, by the end of it that lies in the run's folder."""
+    """Return whether a move has been carried out, judged by its end in the run's folder."""
     return move.target in disk if move.target.startswith("runs/") else move.source not in disk
 
 
 def activity(disk: Disk) -> frozenset[tuple[str, Any]]:
-    """What a query changes as it works: logs, state files, temporary files."""
+    """Return the files that a running query changes: logs, state files, temporary files."""
     return frozenset((p, c) for p, c in disk.items() if p[:7] in ("offsets", "commits") or is_state(p))
 
 
 def is_state(path: str) -> bool:
-    """Whether a file is in the folder of a partition; tables have a folder of their own."""
+    """Return whether a file is in the folder of a partition. Tables have their own folder."""
     return path.startswith("state") and "SSTs" not in path
 
 
 def version_of(path: str) -> int:
-    """The version of a state file; 0 for any other file."""
+    """Return the version of a state file, or 0 for any other file."""
     name = path.rpartition("/")[2].partition(".")[0]
     return int(name) if is_state(path) and name else 0
 
 
 def is_snapshot(path: str, version: int) -> bool:
-    """Whether a file is a snapshot of this version."""
+    """Return whether a file is a snapshot of this version."""
     return version_of(path) == version and not path.endswith("delta")
 
 
 def temporary(path: str) -> str:
-    """The temporary file through which Spark's maintenance writes a snapshot."""
+    """Return the temporary file through which Spark's maintenance writes a snapshot."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}.tmp"
 
 
 def load(disk: Disk, partition: int, version: int, kind: str) -> str:
-    """The flavour of a partition's state as Spark loads it; MIXED or LOST where it would be wrong or fail."""
+    """Return the flavour of a partition's state as Spark loads it. MIXED means a wrong state, and LOST a failure."""
     start = version
     while kind == "snapshot" and start and full(partition, start, kind) not in disk:
         start -= 1
@@ -221,36 +221,36 @@ def load(disk: Disk, partition: int, version: int, kind: str) -> str:
 
 
 def load_all(disk: Disk, version: int, kind: str) -> str:
-    """The flavour of all partitions, which has to be one."""
+    """Return the flavour of all partitions, or MIXED or LOST if they do not have the same one."""
     found = {load(disk, partition, version, kind) for partition in PARTITIONS}
     return found.pop() if len(found) == 1 else LOST if LOST in found else MIXED
 
 
 def named_tables(disk: Disk, partition: int, apart_from: Iterable[str] = ()) -> set[int]:
-    """The tables that some zip of a partition names."""
+    """Return the tables that the zips of a partition name."""
     zips = [p for p in disk if p.startswith(f"state/{partition}/") and p.endswith(".zip") and p not in apart_from]
     return {number for path in zips for number in disk[path].tables}
 
 
 def rewritten(disk: Disk, journal: Journal) -> list[str]:
-    """The files that a run published, or is about to, and that are no longer what they were."""
+    """Return the files of a run, published or still staged, whose content has changed."""
     ends = {move.target: move.target if is_done(disk, move) else move.source for move in journal.new}
     return [path for path, content in journal.published if disk.get(ends.get(path, path)) != content]
 
 
 def unclear(disk: Disk, journal: Journal) -> list[str]:
-    """Old files in whose place a new one seems to be, while the old one is not in the backup."""
+    """Return old files that a new file seems to replace, although the backup does not have the old file."""
     come = {move.target for move in journal.new if move.source not in disk and move.target in disk}
     return [move.source for move in journal.aside if move.source in come and move.target not in disk]
 
 
 def was_run_again(disk: Disk, journal: Journal) -> bool:
-    """Whether the run's batch was set back since, and perhaps run again: its logs are no longer the recorded ones."""
+    """Return whether the logs of the run's batch have changed, because it was set back and perhaps run again."""
     return any(disk.get(path) != content for path, content in journal.logs)
 
 
 def shadows(disk: Disk) -> list[str]:
-    """The snapshots of ttlsnap's that hide a batch which was set back: what ``doctor`` can recognise."""
+    """Return ttlsnap's snapshots that hide a batch which was set back, as ``doctor`` can recognise them."""
     return sorted(
         path
         for journal in disk.journals
@@ -261,11 +261,11 @@ def shadows(disk: Disk) -> list[str]:
 
 
 def has_state(disk: Disk, batch: int) -> bool:
-    """Whether Spark has begun to run a batch: there is state of it."""
+    """Return whether Spark has begun to run a batch, so that state of it exists."""
     return any(version_of(path) == batch + 1 for path in disk)
 
 
 def held_tables(disk: Disk, run: int) -> set[str]:
-    """The tables in a run's backup that are missing in their places, and that a zip names."""
+    """Return the tables in a run's backup that a zip names and that are missing in their places."""
     needed = {table(partition, number) for partition in PARTITIONS for number in named_tables(disk, partition)}
     return {path for path in needed if path not in disk and backup(run, path) in disk}

@@ -1,4 +1,4 @@
-"""Explore every reachable world, breadth first, and return the shortest trace to a violation."""
+"""A breadth-first explorer of every reachable world, which returns the shortest trace to a violation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Check = Callable[[S], str | None]
 
 @dataclass(frozen=True)
 class Explored(Generic[S]):
-    """The result of an exploration: its size, the steps that occurred, the first violation, and how it came about."""
+    """The result of an exploration: its size, the steps that occurred, the first violation, and the trace to it."""
 
     worlds: int
     steps: int
@@ -28,9 +28,9 @@ class Explored(Generic[S]):
 
 
 def explore(start: S, successors: Successors[S], check: Check[S], limit: int = 10_000_000) -> Explored[S]:
-    """Visit every world reachable from ``start``; stop at the first one that ``check`` finds fault with.
+    """Visit every world that is reachable from ``start``. Stop at the first violation that ``check`` returns.
 
-    Raise RuntimeError beyond ``limit`` worlds: a bound of the scenario is missing.
+    Raise RuntimeError beyond ``limit`` worlds, because then a bound of the scenario is missing.
     """
     came: dict[S, tuple[S, str] | None] = {start: None}
     labels: set[str] = set()

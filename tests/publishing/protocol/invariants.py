@@ -1,11 +1,11 @@
-"""What must hold in every world.
+"""The conditions that hold in every world.
 
 whole        a query that is started now loads the old state or the new state, never a mixture
 kept         no file is lost that a committed version or an undo needs
 copied       some copy exists of version V, and of every table that a version needs, in its place or elsewhere
 delivered    the sink has the rows of every committed batch
-taken back   after a rollback nothing of the run that was undone is in place
-recovered    the same is true whenever all processes are killed, and ``recover`` or ``recover --undo`` was run
+taken back   after a rollback, nothing of the run that it undoes is in place
+recovered    ``whole`` and ``kept`` hold after all processes are killed and ``recover`` or ``recover --undo`` has run
 named        the command that a fence or a warning names succeeds
 """
 
@@ -40,7 +40,7 @@ Invariant = Callable[[Scenario, World], str | None]
 
 
 def violation(scenario: Scenario, world: World, names: Sequence[str]) -> str | None:
-    """Return what does not hold in a world, beginning with the name of the invariant."""
+    """Return the first violation in a world, beginning with the name of the invariant, or None."""
     for name in names:
         wrong = INVARIANTS[name](scenario, world)
         if wrong is not None:
@@ -49,7 +49,10 @@ def violation(scenario: Scenario, world: World, names: Sequence[str]) -> str | N
 
 
 def whole(scenario: Scenario, world: World) -> str | None:
-    """A snapshot of ttlsnap's that hides a rerun is silent for Spark, but has to be recognisable."""
+    """Return what is wrong with the state that a new query would load, or None.
+
+    Spark does not notice a snapshot of ttlsnap that hides a rerun, but ttlsnap must be able to recognise it.
+    """
     disk = world.disk
     if disk.fence is not None or (scenario.assumes.fence_stays and spark.is_unfenced(scenario, world)):
         return None
@@ -64,14 +67,17 @@ def whole(scenario: Scenario, world: World) -> str | None:
 
 
 def kept(scenario: Scenario, world: World) -> str | None:
-    """While a run is behind its fence, the files that it moves are in flux; an undo needs them all."""
+    """Return which file is lost that a committed version or an undo needs, or None.
+
+    While a run moves files behind its fence, an undo needs all of them.
+    """
     disk = world.disk
     for journal in disk.journals:
         if not _is_moving(disk, journal):
             continue
         ends = {move.source: move.target for move in journal.moves}
         for path, content in journal.before:
-            # A version that is not committed is written anew when its batch runs again.
+            # A version that is not committed is written again when its batch runs again.
             is_committed = version_of(path[path.find("state") :]) <= journal.batch + 1
             if is_committed and content not in (disk.get(path), disk.get(ends.get(path, path))):
                 return f"{path} is gone, and an undo needs it"
@@ -82,7 +88,7 @@ def kept(scenario: Scenario, world: World) -> str | None:
 
 
 def _needed_tables(disk: Disk) -> set[int]:
-    """The tables that a committed version names; while a run moves files, those that it does not move."""
+    """Return the tables that a committed version names, except those that a run is moving."""
     moving = [journal for journal in disk.journals if _is_moving(disk, journal)]
     in_flux = [end for journal in moving for move in journal.moves for end in move]
     later = [full(0, version, "zip") for version in range(disk.committed + 2, disk.committed + 4)]
@@ -95,7 +101,7 @@ def _is_moving(disk: Disk, journal: Journal) -> bool:
 
 
 def copied(scenario: Scenario, world: World) -> str | None:
-    """Wherever the copy is: in its place, staged, or in a backup."""
+    """Return which version or table has no copy, or None. A copy may be in its place, staged, or in a backup."""
     for partition in PARTITIONS if world.disk.committed == N else ():
         names = (full(partition, V, scenario.kind), delta(partition, V))
         if not any(path.endswith(names) for path in world.disk):
@@ -107,7 +113,10 @@ def copied(scenario: Scenario, world: World) -> str | None:
 
 
 def named(scenario: Scenario, world: World) -> str | None:
-    """A fence names ``recover``, which can always end the run; the warning of a hidden batch names what helps."""
+    """Return why the command that a fence or a warning names would not help, or None.
+
+    A fence names ``recover``, which can always end the run. The warning of a hidden batch names its own command.
+    """
     disk, stopped = world.disk, world._replace(quiet=True, a=None, b=None, query=None)
     journal, run = disk.open_journal, disk.fence
     if run is not None and (journal is None or journal.run != run):
@@ -117,7 +126,7 @@ def named(scenario: Scenario, world: World) -> str | None:
         if command is not None and shadows(run_alone(scenario, stopped, command).disk):
             return f"a batch is hidden, and {command} does not help"
         return None
-    # What recover names may be waited for, or moved away.
+    # The user may wait for the files that recover names, or move them away.
     appeared = [move.source for move in journal.aside if move.source in disk and move.target in disk]
     waiting = {move.source for move in journal.aside if move.target not in disk}
     appeared += [m.target for m in journal.new if m.source in disk and m.target in disk and m.target not in waiting]
@@ -131,7 +140,7 @@ def named(scenario: Scenario, world: World) -> str | None:
 
 
 def _advised(disk: Disk) -> str | None:
-    """The command that the warning of a hidden batch names."""
+    """Return the command that the warning of a hidden batch names, or None."""
     last = disk.last_done
     if not shadows(disk) or last is None:
         return None
@@ -141,7 +150,7 @@ def _advised(disk: Disk) -> str | None:
 
 
 def recovered(scenario: Scenario, world: World) -> str | None:
-    """Whenever every process is killed, ``recover`` or ``recover --undo`` leaves a state that is whole."""
+    """Return what is wrong after every process is killed and ``recover`` or ``recover --undo`` has run, or None."""
     for command in ("recover", "undo") if world.disk.open_journal is not None else ():
         after = run_alone(scenario, world, command)
         wrong = None if after.disk.open_journal is not None else whole(scenario, after) or kept(scenario, after)
@@ -151,7 +160,10 @@ def recovered(scenario: Scenario, world: World) -> str | None:
 
 
 def delivered(scenario: Scenario, world: World) -> str | None:
-    """A sink skips a batch that it has already, whatever its rows are."""
+    """Return which committed batch the sink does not have, or None.
+
+    A sink skips a batch that it already has, even if the rows differ.
+    """
     disk = world.disk
     for batch in range(N, disk.committed + 1):
         text, taken = disk.get(commits(batch)), disk.get(f"sink/{batch}")
@@ -161,7 +173,7 @@ def delivered(scenario: Scenario, world: World) -> str | None:
 
 
 def taken_back(scenario: Scenario, world: World) -> str | None:
-    """Unless Spark has begun to run the planned batch."""
+    """Return which planned batch a rollback has left, or None. It may stay if Spark has begun to run it."""
     disk, last = world.disk, world.disk.last_done
     if last is None or last.kind != "rollback" or disk.open_journal is not None:
         return None

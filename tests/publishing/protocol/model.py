@@ -1,4 +1,4 @@
-"""What can happen next in a world: every actor's next step, at any moment."""
+"""The steps that are possible in a world: the next step of every actor, at any time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOSTS = ("a", "b")
 
 
 class Model:
-    """A scenario with the successors of its worlds, and the invariants that are to hold in them."""
+    """A scenario with the successors of its worlds, and the invariants that must hold in them."""
 
     def __init__(self, scenario: Scenario, invariants: Sequence[str] = ALL) -> None:
         self.scenario, self._invariants = scenario, invariants
@@ -21,16 +21,16 @@ class Model:
         self._seen: dict[tuple[Disk, bool, bool, int], str | None] = {}
 
     def violation(self, world: World) -> str | None:
-        """Return what does not hold in a world."""
+        """Return the violation in a world, or None."""
         seen = (world.disk, world.quiet, world.again, world.left.unfences)
         if seen not in self._seen:
             self._seen[seen] = violation(self.scenario, world, self._invariants)
         return self._seen[seen]
 
     def successors(self, world: World) -> Iterator[tuple[str, World]]:
-        """Every step that an actor can take."""
+        """Yield every step that an actor can take, and the world after it."""
         for label, after in self._steps(world):
-            # One object for equal disks, so that what is computed of a disk is computed once.
+            # Equal disks share one object, so that its cached properties are computed once.
             yield label, after._replace(disk=self._disks.setdefault(after.disk, after.disk))
 
     def _steps(self, world: World) -> Iterator[tuple[str, World]]:
@@ -46,7 +46,7 @@ class Model:
         yield from spark.steps(self.scenario, world)
 
     def _begin(self, world: World, host: str) -> Iterator[tuple[str, World]]:
-        """Start a command, and take its first step; one that is refused leaves the world as it is."""
+        """Yield the first step of each command. A refused command leaves the world unchanged, and is omitted."""
         other = world.b if host == "a" else world.a
         if not getattr(world.left, host) or (self.scenario.rules.lease and other is not None):
             return
@@ -56,7 +56,7 @@ class Model:
                 yield f"{host}: {command}", after.spend(host)
 
     def _waits(self, world: World, process: Process) -> bool:
-        """Whether a process takes no step because Spark is faster, by assumption."""
+        """Return whether a process must wait, because Spark is faster by assumption."""
         query, assumes = world.query, self.scenario.assumes
         if query is None:
             return False

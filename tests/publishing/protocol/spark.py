@@ -1,8 +1,8 @@
 """Spark and its operator: a query, its maintenance, and the person who sets a batch back.
 
-A batch: its offsets are written if they are not there (a query stops when they are), each partition loads the state,
-writes the next version through a temporary file, the sink takes the rows unless it has that batch already, and the
-commit is written if it is not there.
+A query runs a batch in these steps. It writes the offsets, or stops if they exist. Each partition loads the state, and
+writes the next version through a temporary file. The sink takes the rows, unless it already has that batch. The query
+writes the commit, or stops if it exists.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Steps = Iterator[tuple[str, World]]
 
 
 def steps(scenario: Scenario, world: World) -> Steps:
-    """Everything that Spark, its operator, or time can do next."""
+    """Yield everything that Spark, its operator, or time can do next."""
     if world.query is not None:
         yield from _batch(scenario, world, world.query)
         yield from _stop(world, world.query)
@@ -48,13 +48,13 @@ def steps(scenario: Scenario, world: World) -> Steps:
 
 
 def is_unfenced(scenario: Scenario, world: World) -> bool:
-    """Whether somebody has removed the fence of an open run by hand."""
+    """Return whether somebody has removed the fence of an open run by hand."""
     journal = world.disk.open_journal
     return journal is not None and journal.fence not in world.disk and world.left.unfences < scenario.left.unfences
 
 
 def _is_busy(scenario: Scenario, world: World) -> bool:
-    """Whether the query is about to change a file within the time after which the logs are old."""
+    """Return whether the query will change a file before the logs count as old."""
     query = world.query
     if query is None:
         return False
@@ -65,7 +65,7 @@ def _is_busy(scenario: Scenario, world: World) -> bool:
 
 def _batch(scenario: Scenario, world: World, query: Query) -> Steps:
     disk, batch = world.disk, query.batch
-    writer = world.left.starts  # which is another for each query
+    writer = world.left.starts  # differs for each query
     unfinished = f"state/0/.{batch + 1}.{writer}.tmp"
 
     def then(label: str, step: str, new: Disk | None = None, quiet: bool | None = None, **changes: object) -> Steps:
@@ -154,7 +154,7 @@ def _start(scenario: Scenario, world: World) -> Steps:
 
 
 def _upload(world: World, query: Query) -> Steps:
-    """HDFS-backed: a snapshot of the newest version in memory is uploaded where there is none."""
+    """Yield uploads of maintenance: a snapshot of the newest version in memory, if there is none (HDFS-backed)."""
     disk = world.disk
     if query.upload is not None:
         path, content = query.upload
@@ -176,9 +176,9 @@ def _upload(world: World, query: Query) -> Steps:
 
 
 def _clean_up(world: World, query: Query) -> Steps:
-    """Only the last committed version and the one before are retained, and what they need.
+    """Yield a cleanup, which retains the last two committed versions and the files that they need.
 
-    Tables that no zip names are removed when they are older than every table that one names.
+    It removes tables that no zip names if they are older than every table that a zip names.
     """
     disk, retained = world.disk, world.disk.committed
     if not world.left.cleanups or retained <= N:
@@ -200,10 +200,10 @@ def _clean_up(world: World, query: Query) -> Steps:
 
 
 def _set_back(scenario: Scenario, world: World) -> Steps:
-    """The query is stopped, and an operator withdraws a batch: its logs, and what the sink has of it.
+    """Yield how an operator of a stopped query sets a batch back: its logs and its rows in the sink disappear.
 
-    A snapshot of Spark's own hides a rerun, too, and a version that is not retained cannot be run from: an operator
-    has to look to that without ttlsnap as well.
+    Two cases need an operator's care even without ttlsnap, so they are omitted. A snapshot of Spark itself hides a
+    rerun, too. A query cannot run a batch again from a version that is not retained.
     """
     if not world.left.set_backs or world.disk.fence is not None:
         return

@@ -1,4 +1,4 @@
-"""Real runs take the steps of the model, in its order: also those that are killed, and what is done afterwards."""
+"""Real runs take the steps of the model in the same order, even if they are killed and recovered."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ KILLED = SAMPLES if FULL else ("agg-snapshot-zstd-4.1", "rocksdb-4.2")
 
 
 class Modelled:
-    """A world of the model, and what commands do to it if nobody disturbs them."""
+    """A world of the model, in which commands run undisturbed."""
 
     def __init__(self, scenario: Scenario, world: World | None = None) -> None:
         self._scenario, self._world = scenario, begin(scenario) if world is None else world
 
     def copy(self) -> Modelled:
-        """Another world that is the same."""
+        """Return a copy of this world."""
         return Modelled(self._scenario, self._world)
 
     def run(self, command: str, cut_before: int | None = None) -> list[str]:
@@ -51,7 +51,7 @@ class Modelled:
 
 
 def name_step(process: Process, before: Disk, after: Disk) -> str | None:
-    """Name a step of the model by what it changes, as ``tracing`` names those of a real run; None if it has no name."""
+    """Return the name of a step by what it changes, as ``tracing`` names real steps. Return None if it has no name."""
     if process.step in ("check", "recheck"):
         return "look"
     gone = before.keys() - after.keys()
@@ -69,7 +69,7 @@ def name_step(process: Process, before: Disk, after: Disk) -> str | None:
 
 
 def is_ours(path: str) -> bool:
-    """Whether a file is in a run's folder."""
+    """Return whether a file is in a run's folder."""
     return path.startswith("runs/")
 
 
@@ -79,7 +79,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def pair_of(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Real, Modelled]:
-    """A checkpoint, and the world of the model that is like it."""
+    """Return a checkpoint, and the corresponding world of the model."""
     return Real.of(name, folder, monkeypatch), Modelled(SAMPLES[name])
 
 
@@ -93,7 +93,7 @@ def test_real_runs_take_the_steps_of_the_model(pair: tuple[Real, Modelled]) -> N
 
 @pytest.mark.parametrize("name", KILLED)
 @pytest.mark.parametrize("command", ["compact", "rollback"])
-def test_so_do_runs_that_are_killed_and_recovered(
+def test_killed_and_recovered_runs_take_the_steps_of_the_model(
     name: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, modelled = pair_of(name, tmp_path, monkeypatch)
@@ -112,14 +112,14 @@ def test_so_do_runs_that_are_killed_and_recovered(
 
 
 def matching(real: Sequence[str], modelled: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """The places of the steps that both take: where each repetition begins, and its second step if both have one."""
+    """Yield the places of steps that both take: the start of each repetition, and its second step if both have one."""
     for (begin_real, size_real), (begin_modelled, size_modelled) in zip(groups(real), groups(modelled), strict=True):
         for offset in range(min(2, size_real, size_modelled)):
             yield begin_real + offset, begin_modelled + offset
 
 
 def groups(steps: Sequence[str]) -> list[tuple[int, int]]:
-    """The place and the size of each repetition, apart from what was looked at before the first change."""
+    """Return the place and the size of each repetition, without the checks before the first change."""
     sizes = [len(list(same)) for _, same in groupby(steps)]
     found = list(zip(accumulate([0, *sizes]), sizes, strict=False))
     return found[1:] if steps[0] == "look" else found

@@ -1,8 +1,8 @@
 """The protocol of publishing, explored exhaustively.
 
-What is proven here holds for every interleaving within the bounds of a scenario, and under the assumptions of
-``world.Assumptions``. Each assumption and each rule of the protocol has a test that shows what happens without it.
-TTLSNAP_MATRIX=full explores larger bounds. ``pytest -s`` prints how many worlds there are.
+The proofs hold for every interleaving within the bounds of a scenario, under the assumptions of ``world.Assumptions``.
+Each assumption and each rule of the protocol has a test that shows what happens without it.
+TTLSNAP_MATRIX=full explores larger bounds. ``pytest -s`` prints the number of worlds.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def test_every_step_of_every_actor_occurs() -> None:
     scenarios = [scenario._replace(kind=kind) for scenario in SCENARIOS.values() for kind in KINDS]
     labels = {label for scenario in scenarios for label in run(scenario).labels}
     seen = {label.split(": ")[2].split(" state")[0] for label in labels if label.count(": ") == 2}
-    # "settle" and "plan" are the first steps of commands, which are named instead.
+    # "settle" and "plan" are the first steps of commands. Their labels name the command instead.
     assert set(STEPS) - {"plan", "settle"} <= seen
     parts = [
         *("a: compact", "a: recover", "a: undo", "a: rollback", "a: repair", "is killed", "time passes"),
@@ -113,7 +113,7 @@ LATE = Assumptions(batches_end=False, seen_by_recheck=True)
 
 
 @pytest.mark.parametrize("assumption", ["stopped_is_true", "batches_end"])
-def test_a_slow_batch_is_harmless_if_it_ends_before_the_last_look(assumption: str) -> None:
+def test_a_slow_batch_is_harmless_if_it_ends_before_the_recheck(assumption: str) -> None:
     late = Assumptions(seen_by_recheck=True)._replace(**{assumption: False})
     for kind in KINDS:
         scenario = Scenario(kind=kind, query="slow", commands=COMPACT_ONLY, left=Left(a=2, crashes=1), assumes=late)
@@ -121,7 +121,7 @@ def test_a_slow_batch_is_harmless_if_it_ends_before_the_last_look(assumption: st
 
 
 class Defect(NamedTuple):
-    """A rule that is switched off, where, and the invariant that is violated then."""
+    """A rule that is switched off, the scenario, and the invariant that is then violated."""
 
     rule: str
     scenario: Scenario
@@ -132,7 +132,7 @@ class Defect(NamedTuple):
 CUT_OFF = Scenario(uncommitted=True, left=Left(a=2, crashes=1, starts=1))
 RESTARTED = Scenario(uncommitted=True, left=Left(a=1, starts=1))
 IDLE = Scenario(query="idle", left=Left(a=1))
-# ttlsnap 0.1: no planned batch, and tables are moved away.
+# ttlsnap 0.1 planned no batch, and moved tables away.
 OLD_TTLSNAP = Scenario(
     kind="zip",
     query="idle",

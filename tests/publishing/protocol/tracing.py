@@ -1,4 +1,4 @@
-"""The steps that real runs of ttlsnap take: a local directory that writes down what is changed, and can be cut off."""
+"""The steps of real runs. A local directory records every change, and can kill the run before a step."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import LocalEngine, filesystem, recover, rollback
+from ttlsnap import LocalEngine, recover, rollback
 from ttlsnap import compact as run_compact
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import FENCE_MARK
 from ttlsnap.errors import TtlsnapError
-from ttlsnap.filesystem import FileInfo, LocalDirectory
+from ttlsnap.storage import open as opening
+from ttlsnap.storage.directory import FileInfo
+from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ...samples import COMPACTABLE, sample
@@ -27,50 +29,50 @@ _IN_RUN = re.compile(r"(?:_ttlsnap/)?runs/(?P<run>[^/]+)/(?P<part>[^/]+)")
 
 
 class CutOffError(BaseException):
-    """Raised by every change after the one at which a run was cut off: as if the process had been killed."""
+    """An error at every change after the cut, as if the process had been killed."""
 
 
 class Trace:
-    """The steps of one command, and the number of the step before which it is cut off."""
+    """The steps of one command, and the number of the step before which it is killed."""
 
     def __init__(self, cut_before: int | None = None) -> None:
         self.steps: list[str] = []
         self._cut_before = cut_before
 
     def add(self, step: str) -> None:
-        """Add a step that is about to be taken."""
+        """Add the next step, before the command takes it."""
         if len(self.steps) == self._cut_before:
             raise CutOffError(step)
         self.steps.append(step)
 
 
 def name_move(source: str, target: str) -> str:
-    """Name a renaming by the ends of it: in a run's staged files, in a run's backup, or in place."""
+    """Return the name of a rename by its ends: in a run's staged files, in a run's backup, or in place."""
     ends = [match["part"] if (match := _IN_RUN.match(path)) else "place" for path in (source, target)]
     return "stage" if ends == ["staged", "staged"] else " to ".join(ends)
 
 
 def words(steps: Sequence[str]) -> list[str]:
-    """Leave out repetitions, since the number of files does not matter, and looks before the first change."""
+    """Omit repetitions, because the number of files does not matter, and checks before the first change."""
     found = [step for step, _ in groupby(steps)]
     return found[1:] if found[:1] == ["look"] else found
 
 
 @contextmanager
 def traced(monkeypatch: pytest.MonkeyPatch, cut_before: int | None = None) -> Iterator[Trace]:
-    """Write down the steps of the command that runs in the block; it may be cut off."""
+    """Record the steps of the command that runs in the block, and kill it before a step if asked to."""
     trace = Trace(cut_before)
 
     class Traced(_Traced):
         steps = trace
 
     with monkeypatch.context() as patched:
-        patched.setattr(filesystem, "LocalDirectory", Traced)
+        patched.setattr(opening, "LocalDirectory", Traced)
         yield trace
 
 
 class Real:
-    """A copy of a sample checkpoint, and what commands do to it."""
+    """A copy of a sample checkpoint, on which real commands run."""
 
     @classmethod
     def of(cls, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Real:
@@ -81,7 +83,7 @@ class Real:
         self.path, self._field, self._patch = path, field, monkeypatch
 
     def copy(self, name: str) -> Real:
-        """Another checkpoint that is the same."""
+        """Return a copy of this checkpoint."""
         return Real(Path(shutil.copytree(self.path, self.path.parent / name)), self._field, self._patch)
 
     def run(self, command: str, cut_before: int | None = None) -> list[str]:
@@ -105,7 +107,7 @@ class Real:
 
 
 class _Traced(LocalDirectory):
-    """Notes the steps of the protocol; what one method does by another is one step."""
+    """A directory that records the steps of the protocol. Methods that call each other count as one step."""
 
     steps: Trace
     _depth = 0

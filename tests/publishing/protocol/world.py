@@ -1,4 +1,4 @@
-"""What a world consists of, and by what worlds differ: rules of the protocol, assumptions, and bounds."""
+"""The parts of a world, and the parameters of scenarios: rules of the protocol, assumptions, and bounds."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from .disk import Delta, Disk, Full, Journal, N, V, commits, delta, full, offset
 class Rules(NamedTuple):
     """The rules of the protocol. A planted defect is one of them switched off."""
 
-    planned_batch: bool = True  # a planned batch takes the fence's place; the fence is not just removed
-    atomic_plan: bool = True  # it takes that place in one step
-    fence_on_plan: bool = True  # rollback's fence takes the planned batch's place, so that this place is never free
-    tables_stay: bool = True  # superseded tables get a second name in the backup; they are not moved there
+    planned_batch: bool = True  # a planned batch replaces the fence, which is not just removed
+    atomic_plan: bool = True  # it replaces the fence in one step
+    fence_on_plan: bool = True  # rollback's fence replaces the planned batch, so that this place is never free
+    tables_stay: bool = True  # superseded tables get a second name in the backup, and are not moved there
     leftovers_aside: bool = True  # a snapshot of an uncommitted version is moved to the backup
     journal_first: bool = True  # the journal is written before the fence
     close_last: bool = True  # the journal is closed after the fence is gone
-    old_first: bool = True  # old files are in the backup before new ones come
+    old_first: bool = True  # old files are in the backup before new files come
     check: bool = True  # behind the fence everything is compared with the plan
-    check_files: bool = True  # not the logs alone, but also state files and temporary files
-    recheck: bool = True  # and once more when all files are in place
-    lease: bool = True  # a command on another host is refused while one is at work
+    check_files: bool = True  # this check includes state files and temporary files, not just logs
+    recheck: bool = True  # the comparison is repeated when all files are in place
+    lease: bool = True  # a command on another host is refused while one is running
     keep_backup: bool = True  # a backup that still holds a file is not removed with an undone run
-    prune_asks: bool = True  # history --prune, and the next run, leave a table alone that a version needs
+    prune_asks: bool = True  # history --prune, and the next run, keep a table that a version needs
     recognise: bool = True  # the journal records its batch's logs, so that a snapshot that hides a rerun is recognised
-    set_back_allowed: bool = True  # rollback is possible when the run's batch was set back
-    rollback_compares: bool = True  # rollback compares files with what the journal says, not just batch numbers
-    rollback_loads: bool = True  # rollback makes sure that the old state can be loaded with what is there today
-    spare_committed: bool = True  # rollback refuses when a later batch is committed
+    set_back_allowed: bool = True  # rollback is possible if the run's batch was set back
+    rollback_compares: bool = True  # rollback compares files with the journal, not just batch numbers
+    rollback_loads: bool = True  # rollback checks that Spark can load the old state with the files that exist now
+    spare_committed: bool = True  # rollback refuses if a later batch is committed
     take_plan_back: bool = True  # rollback removes the planned batch
-    begun_plan_stays: bool = True  # unless Spark has begun to run it
-    recover_compares: bool = True  # recover compares files with what the journal says
-    recover_rechecks: bool = True  # recover looks at logs, targets and temporary files again, as publishing does
+    begun_plan_stays: bool = True  # rollback keeps the planned batch if Spark has begun to run it
+    recover_compares: bool = True  # recover compares files with the journal
+    recover_rechecks: bool = True  # recover checks logs, targets and temporary files again, as publishing does
     uploads_awaited: bool = True  # recover waits while Spark's maintenance writes a file of the same name
-    unchecked_undone: bool = True  # recover undoes a run that was cut off before its first move
-    gone_on_undone: bool = True  # recover undoes a run when a batch was committed since; it does not finish it
-    finished_closed: bool = True  # recover closes a run whose moves and fence are all done, and never undoes it
+    unchecked_undone: bool = True  # recover undoes a run that was interrupted before its first move
+    gone_on_undone: bool = True  # recover undoes a run, and does not finish it, if a batch was committed since
+    finished_closed: bool = True  # recover closes a run with all moves done and no fence, and never undoes it
 
 
 class Assumptions(NamedTuple):
-    """What ttlsnap cannot make sure of by itself."""
+    """Assumptions that ttlsnap cannot check by itself."""
 
     stopped_is_true: bool = True  # nobody says --stopped while the query is alive
-    batches_end: bool = True  # a batch that was begun shows a sign of life within the time that makes logs old
-    uploads_end: bool = True  # so does Spark's maintenance: its upload of V ends within this time
-    starts_show: bool = True  # a query that began to start before the fence shows a file before the check behind it
-    seen_by_recheck: bool = False  # whatever of the three above is late ends before ttlsnap's last look at the files
+    batches_end: bool = True  # a batch in progress changes a file before the logs count as old
+    uploads_end: bool = True  # an upload of V by Spark's maintenance ends before the logs count as old
+    starts_show: bool = True  # a query that started before the fence has written a file before the check behind it
+    seen_by_recheck: bool = False  # if one of these three is late, it ends before ttlsnap's recheck
     warned: bool = True  # nobody starts a query while ttlsnap warns that a snapshot hides a batch
     fence_stays: bool = True  # nobody removes a fence by hand
 
@@ -55,7 +55,7 @@ class Left(NamedTuple):
     """How often each actor may still act. This bounds the exploration."""
 
     a: int = 0  # commands on one host
-    b: int = 0  # commands on another
+    b: int = 0  # commands on another host
     crashes: int = 0
     starts: int = 0
     set_backs: int = 0
@@ -66,11 +66,11 @@ class Left(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """Where an exploration starts, and who takes part in it."""
+    """The start of an exploration, and its actors."""
 
     kind: str = "snapshot"  # or "zip"
-    uncommitted: bool = False  # batch N+1 was begun and cut off; partition 0 had written its state
-    snapshotted: bool = True  # version V has a snapshot of Spark's (a zip it has anyway)
+    uncommitted: bool = False  # batch N+1 was interrupted after partition 0 had written its state
+    snapshotted: bool = True  # version V has a snapshot by Spark (it always has a zip)
     query: str = "stopped"  # or "idle": alive, with V in memory; or "slow": it runs batch N+1
     commands: tuple[str, ...] = ("compact", "recover", "undo", "rollback", "repair", "prune")
     left: Left = Left()
@@ -80,7 +80,7 @@ class Scenario(NamedTuple):
 
 
 class Process(NamedTuple):
-    """A command of ttlsnap's that runs: the step that comes next, and what it keeps in memory."""
+    """A running command of ttlsnap: its next step, and the content of its memory."""
 
     command: str
     step: str
@@ -90,9 +90,9 @@ class Process(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A query that runs: the step that comes next, its batch, and the flavours and tables it has in memory.
+    """A running query: its next step, its batch, and the flavours and tables in its memory.
 
-    ``is_rerun`` says that the batch is in the log already, so that starting it leaves no trace.
+    ``is_rerun`` says that the batch is already in the log, so that its start changes no file.
     """
 
     step: str
@@ -105,12 +105,12 @@ class Query(NamedTuple):
 
     @property
     def is_hidden(self) -> bool:
-        """Whether it has read the logs, but shows no trace yet."""
+        """Return whether the query has read the logs, but has not changed a file yet."""
         return self.is_rerun and self.step == "load"
 
 
 class World(NamedTuple):
-    """Everything at one moment.
+    """The state of all actors and files at one time.
 
     ``quiet``: the newest file of the logs is old. ``again``: batch N was set back, run again and committed.
     """
@@ -124,26 +124,26 @@ class World(NamedTuple):
     again: bool = False
 
     def process(self, host: str) -> Process | None:
-        """The command that runs on a host."""
+        """Return the command that runs on a host."""
         return self.a if host == "a" else self.b
 
     def with_process(self, host: str, process: Process | None) -> World:
-        """This world with another process on a host, or none."""
+        """Return this world with another process, or none, on a host."""
         return self._replace(a=process) if host == "a" else self._replace(b=process)
 
     def spend(self, budget: str) -> World:
-        """This world with one less of a budget."""
+        """Return this world with one unit of a budget spent."""
         return self._replace(left=self.left._replace(**{budget: getattr(self.left, budget) - 1}))
 
 
 def begin(scenario: Scenario) -> World:
-    """The world in which a scenario starts."""
+    """Return the world in which a scenario starts."""
     kind = scenario.kind
     disk = {"sink/0": "batch 0", f"sink/{N}": f"batch {N}"}
     files: dict[str, object] = {**disk, offsets(0): "batch 0", commits(0): "batch 0"}
     files |= {offsets(N): f"batch {N}", commits(N): f"batch {N}"}
     for partition in (0, 1):
-        # Partition 0 has RocksDB's tables: 1 is shared with the version before, 2 is of V alone.
+        # Partition 0 has RocksDB's tables. V shares table 1 with the version before, and table 2 belongs to V alone.
         older, newer = ((1,), (1, 2)) if kind == "zip" and partition == 0 else ((), ())
         files[full(partition, N, kind)] = Full("old", older)
         if kind == "snapshot":

@@ -1,0 +1,34 @@
+"""A user's mistake has exit code 2 and is never reported as damage (5)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ttlsnap.cli.app import run
+
+from ..samples import bytes_of, sample
+
+FAILS = "def fails(key, value):\n    raise ValueError('out of order')\n"
+
+
+def test_an_exception_in_a_transformer_has_exit_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "failing_rule.py").write_text(FAILS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    before = bytes_of(target)
+    assert run(["compact", str(target), "--transformer", "failing_rule:fails", "--engine", "local", "--stopped"]) == 2
+    error = capsys.readouterr().err
+    assert "ValueError: out of order" in error and "operator 0" in error
+    assert bytes_of(target) == before
+
+
+@pytest.mark.parametrize("name", ["nosuch.toml", ""])
+def test_a_missing_policy_has_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert run(["maintain", str(tmp_path / name)]) == 2
+    assert f"{tmp_path / name} " in capsys.readouterr().err
