@@ -88,6 +88,22 @@ def test_recover_succeeds_after_a_death_at_any_request(proxy: Proxy, bucket: str
     assert {"old", "new"} == set(ends)
 
 
+def test_an_answer_that_is_cut_off_four_times_is_asked_for_a_fifth_time(
+    proxy: Proxy, bucket: str, tmp_path: Path
+) -> None:
+    uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{bucket}/checkpoint")
+    files = open_directory(uri)
+    expected = [info.name for info in files.list("state/0/0")]
+    proxy.reset()
+    proxy.fault = lambda request: "half answer" if len(proxy.seen) <= 4 else None
+    assert [info.name for info in files.list("state/0/0")] == expected
+    assert len(proxy.seen) == 5
+    proxy.reset()
+    proxy.fault = lambda request: "half answer" if len(proxy.seen) <= 5 else None
+    with pytest.raises(StorageError, match="cannot list"):
+        files.list("state/0/0")
+
+
 @pytest.mark.parametrize("seed", range(10 if FULL else 1))
 def test_random_faults_do_not_change_the_result(proxy: Proxy, bucket: str, tmp_path: Path, seed: int) -> None:
     local = sample("agg-deltas-lz4-4.2", tmp_path)

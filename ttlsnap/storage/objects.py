@@ -48,6 +48,8 @@ _IN_MEMORY = 64 << 20
 # The addresses at which a client asks for the role of its machine, in AWS and elsewhere.
 _METADATA = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
 _CUT_OFF = "request or response body error"
+# Seconds before each further try when an answer was cut off.
+_PAUSES = (0, 0.1, 0.5, 2)
 
 Answer = TypeVar("Answer")
 
@@ -434,16 +436,18 @@ def _profile() -> Any:
 
 
 def _ask(question: Callable[..., Answer], *words: Any, **options: Any) -> Answer:
-    """Call ``question``, and again if the answer was incomplete, because the client itself does not repeat it then.
+    """Call ``question``, and up to four more times if an answer was cut off: the client itself does not repeat it then.
 
     Each question can be repeated safely.
     """
-    try:
-        return question(*words, **options)
-    except GenericError as error:
-        if _CUT_OFF not in str(error):
-            raise
-        return question(*words, **options)
+    for seconds in _PAUSES:
+        try:
+            return question(*words, **options)
+        except GenericError as error:
+            if _CUT_OFF not in str(error):
+                raise
+        time.sleep(seconds)
+    return question(*words, **options)
 
 
 def _piece(found: GetResult) -> tuple[ObjectMeta, bytes]:
