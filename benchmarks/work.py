@@ -20,7 +20,7 @@ from ttlsnap import clock_at, open_checkpoint, plan_compaction
 from ttlsnap.checkpoint.file_checksums import open_checked
 from ttlsnap.compaction.engine import Engine, run_tasks
 from ttlsnap.compaction.partition import compact_partition
-from ttlsnap.compaction.staged import settle
+from ttlsnap.compaction.staged import rename_staged
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
 from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.codecs import Compressor, decompress
@@ -54,14 +54,14 @@ def run_engine(engine: Engine, tasks: Sequence[PartitionTask]) -> list[Partition
 
 def run_serially(tasks: Sequence[PartitionTask]) -> list[PartitionResult]:
     """Run the same work in this thread."""
-    return [settle(task, result) for task in tasks for result in compact_partition(task)]
+    return [rename_staged(task, result) for task in tasks for result in compact_partition(task)]
 
 
 def run_in_threads(tasks: Sequence[PartitionTask], threads: int) -> list[PartitionResult]:
     """Run the same work in threads of this process, which the local engine does not do."""
     with ThreadPoolExecutor(threads) as pool:
         results = zip(tasks, pool.map(compact_partition, tasks), strict=True)
-        return [settle(task, result) for task, mine in results for result in mine]
+        return [rename_staged(task, result) for task, mine in results for result in mine]
 
 
 def count(tasks: Sequence[PartitionTask], results: Sequence[PartitionResult]) -> tuple[int, int, int]:

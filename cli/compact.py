@@ -29,7 +29,7 @@ from ttlsnap.cli.options import (
 from ttlsnap.cli.output import console, print_error, print_json, print_warning
 from ttlsnap.cli.places import look_in_current_folder, parse_archive
 from ttlsnap.cli.progress import TerminalListener
-from ttlsnap.cli.tables import compact_one, refuse
+from ttlsnap.cli.tables import compact_table, refuse
 from ttlsnap.errors import TtlsnapError, UsageError
 
 if TYPE_CHECKING:
@@ -452,7 +452,7 @@ class _Job:
             show_report(console(), report, tables=not listener.shown, target=name)
 
     def _compact_table(self, target: str) -> None:
-        report = compact_one(
+        report = compact_table(
             target,
             self.factories,
             key=self.key,

@@ -35,7 +35,7 @@ def history(
     from ttlsnap.delta import is_table
     from ttlsnap.publishing.cleanup import prune as remove
     from ttlsnap.publishing.history import history as read
-    from ttlsnap.publishing.journal import planned_batch
+    from ttlsnap.publishing.journal import find_planning_run
     from ttlsnap.storage.open import open_directory
 
     if is_table(open_directory(target)):
@@ -44,7 +44,7 @@ def history(
     pruned = remove(target) if prune else []
     entries = read(target)
     files = open_directory(target)
-    waiting = planned_batch(files, read_logs(files))
+    waiting = find_planning_run(files, read_logs(files))
     planned = waiting.fence_batch if waiting is not None else None
     if output_format is Format.JSON:
         runs: list[dict[str, Any]] = [entry.to_json() for entry in entries]

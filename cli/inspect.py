@@ -65,11 +65,11 @@ def inspect(
     from ttlsnap.storage.open import open_directory
 
     if is_table(open_directory(target)):
-        from ttlsnap.cli.tables import inspect_one, refuse
+        from ttlsnap.cli.tables import inspect_table, refuse
 
         given = {"--batch": batch is not None, "--operator": operator is not None, "--store": store, "--state": state}
         refuse(target, {**given, "--schema": schema}, "checkpoints")
-        inspect_one(target, entries=entries, age=age, timestamp=timestamp, now=now, output_format=output_format)
+        inspect_table(target, entries=entries, age=age, timestamp=timestamp, now=now, output_format=output_format)
         return
     if _list_checkpoints(target, output_format):
         return

@@ -53,7 +53,7 @@ class TerminalListener:
         if verbosity.verbose:
             _show_plan(plan)
         if self._progress is not None:
-            partitions = sum(len(store.partitions) for store in plan.stores if store.offered)
+            partitions = sum(len(store.partitions) for store in plan.stores if store.seen_states)
             self._progress.start()
             what = f"scanning {place(self._target)}" if self._target is not None else "scanning"
             self._task = self._progress.add_task(what, total=partitions, counts="starting")

@@ -30,7 +30,7 @@ def refuse(target: str, options: Mapping[str, Any], meant: str) -> None:
             raise UsageError(f"{name} is for {meant}, but {target} is not one")
 
 
-def compact_one(
+def compact_table(
     target: str,
     factories: Sequence[StateSnapshotTransformerFactory],
     *,
@@ -139,7 +139,7 @@ def _show(out: Console, report: TableReport, target: str | None) -> None:
     out.print("\n".join(lines))
 
 
-def inspect_one(
+def inspect_table(
     target: str, *, entries: int, age: bool, timestamp: str | None, now: str, output_format: Format
 ) -> None:
     """Print the facts of a table."""

@@ -9,7 +9,7 @@ import pytest
 
 from ttlsnap import LocalEngine, clock_at, compact, open_checkpoint, plan_compaction, rollback
 from ttlsnap.compaction.publish import publish
-from ttlsnap.compaction.staged import settle
+from ttlsnap.compaction.staged import rename_staged
 from ttlsnap.compaction.task import PartitionResult, PartitionTask, StoreTask
 from ttlsnap.publishing.journal import staged_path
 from ttlsnap.storage.open import open_directory
@@ -109,7 +109,7 @@ def rewrite_everything(target: Path) -> None:
                 staging_root=files.root,
                 staged_below=staging.below,
             )
-            results.append(settle(task, result))
+            results.append(rename_staged(task, result))
     publish(plan, results)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ttlsnap.contract.functions import NOT_WHOLE, digests, name_of
+from ttlsnap.contract.functions import INCOMPLETE, digests, name_of
 
 from .changes import ELSEWHERE, SEEN, UNKNOWN
 
@@ -297,9 +297,9 @@ def test_a_digest_depends_on_imported_modules(tmp_path: Path, statement: str, wh
 
 def test_a_digest_with_a_missing_import_is_marked_as_incomplete(tmp_path: Path) -> None:
     here = module(tmp_path, "def body(x):\n    import on_the_executors_only as it\n    return it.GAP\n")
-    assert digests(here.body)["body"].endswith(NOT_WHOLE)
+    assert digests(here.body)["body"].endswith(INCOMPLETE)
     there = module(tmp_path, "def body(x):\n    import pyarrow.flight, json\n    return json.dumps(x)\n")
-    assert not digests(there.body)["body"].endswith(NOT_WHOLE)
+    assert not digests(there.body)["body"].endswith(INCOMPLETE)
 
 
 def test_deeply_nested_constants_have_a_digest(tmp_path: Path) -> None:
@@ -455,12 +455,12 @@ def test_each_change_of_a_job_changes_the_digest(tmp_path: Path, title: str) -> 
     text, *both = SEEN[title]
     found = [project(tmp_path / str(n), text.replace("<>", one)) for n, one in enumerate([both[0], *both])]
     assert found[0] == found[1] != found[2]
-    assert not any(digest.endswith(NOT_WHOLE) for digest in found[0].values())
+    assert not any(digest.endswith(INCOMPLETE) for digest in found[0].values())
 
 
 @pytest.mark.parametrize("title", list(UNKNOWN))
 def test_a_digest_of_unavailable_code_is_marked_as_incomplete(tmp_path: Path, title: str) -> None:
-    assert project(tmp_path, UNKNOWN[title][0])["body"].endswith(NOT_WHOLE)
+    assert project(tmp_path, UNKNOWN[title][0])["body"].endswith(INCOMPLETE)
 
 
 USED = (
@@ -484,7 +484,7 @@ def test_a_digest_is_the_same_elsewhere(tmp_path: Path) -> None:
         run = subprocess.run([sys.executable, "-c", show], env=environment, check=True, capture_output=True, text=True)
         found.append(run.stdout)
     assert found[0] == found[1] == found[2]
-    assert NOT_WHOLE not in found[0]
+    assert INCOMPLETE not in found[0]
 
 
 @pytest.mark.parametrize("place", ["lib/python3/dist-packages", "site-packages"])
@@ -518,6 +518,6 @@ def test_a_digest_without_an_optional_library_is_marked_as_incomplete(tmp_path: 
     (folder / "a_fast_library.py").touch()
     sys.path.insert(0, str(folder))
     try:
-        assert absent == project(tmp_path, text)["body"] + NOT_WHOLE
+        assert absent == project(tmp_path, text)["body"] + INCOMPLETE
     finally:
         sys.path.remove(str(folder))

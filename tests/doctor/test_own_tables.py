@@ -117,13 +117,13 @@ def test_each_damaged_table_is_named(mixed: Checkpoint, tmp_path: Path) -> None:
 
 def test_each_table_is_read_once(mixed: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     provided: Counter[str] = Counter()
-    provide = LocalDirectory.provide
+    make_local = LocalDirectory.make_local
 
     def count(files: LocalDirectory, path: str, place: Path) -> None:
         provided[path] += 1
-        provide(files, path, place)
+        make_local(files, path, place)
 
-    monkeypatch.setattr(LocalDirectory, "provide", count)
+    monkeypatch.setattr(LocalDirectory, "make_local", count)
     assert doctor(mixed.path).code == 0
     assert {str(path.relative_to(mixed.path)) for path in _tables(mixed.path)} <= provided.keys()
     assert set(provided.values()) == {1}

@@ -17,7 +17,7 @@ from ttlsnap.compaction.engine import Done
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
 from ttlsnap.engines import automatic
 from ttlsnap.engines.automatic import AutoEngine
-from ttlsnap.engines.local import LocalEngine, work_on
+from ttlsnap.engines.local import LocalEngine, measure_work
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..samples import sample
@@ -39,7 +39,7 @@ class Elsewhere(LocalEngine):
         self.work = 0
 
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
-        self.work += work_on(tasks)
+        self.work += measure_work(tasks)
         return super().run(tasks, done, progress)
 
 

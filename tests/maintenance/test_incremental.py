@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ttlsnap import compact
-from ttlsnap.compaction.incremental import CURSOR, Incremental, Turns
+from ttlsnap.compaction.incremental import CURSOR, Incremental, Visits
 from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.errors import CorruptionError, TtlsnapError, UsageError
 from ttlsnap.operators.registry import Selection
@@ -150,22 +150,22 @@ def test_no_partition_is_visited_again_before_all_were_visited(
 ) -> None:
     # This holds for every number of entries, and for all limits of the runs.
     tasks: Any = [_Task(0, partition) for partition in range(partitions)]
-    turns: Counter[int] = Counter()
+    visits: Counter[int] = Counter()
     visited: Any = {}
     for most, entries in runs:
         limits = Incremental(most, max_entries=entries + 1)
-        found = Turns(tasks, [(Selection(), limits)], visited, at_once)
+        found = Visits(tasks, [(Selection(), limits)], visited, at_once)
         waves = found.waves()
         wave: Any = next(waves, None)
         while wave:
             assert len(wave) <= at_once
-            turns.update(task.partition for task in wave)
+            visits.update(task.partition for task in wave)
             try:
                 wave = waves.send([SimpleNamespace(entries=7)] * len(wave))  # type: ignore[list-item]
             except StopIteration:
                 break
         visited = found.visited(None)
-        counts = [turns[partition] for partition in range(partitions)]
+        counts = [visits[partition] for partition in range(partitions)]
         assert max(counts) - min(counts) <= 1
 
 
@@ -174,7 +174,7 @@ def test_two_policies_do_not_affect_each_others_turns() -> None:
     seen = []
     for operator in (0, 1, 0, 1, 0):
         tasks: Any = [_Task(operator, partition) for partition in range(2)]
-        found = Turns(tasks, [(Selection(), Incremental(1))], visited, 1)
+        found = Visits(tasks, [(Selection(), Incremental(1))], visited, 1)
         waves = found.waves()
         (task,) = next(waves)
         with pytest.raises(StopIteration):

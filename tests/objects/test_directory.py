@@ -114,7 +114,7 @@ def test_files_are_renamed_removed_and_brought_in(files: Directory, tmp_path: Pa
     assert [info.name for info in files.list("b")] == ["1"]
     outside = tmp_path / "outside"
     outside.write_bytes(b"brought")
-    files.bring(str(outside), "b/3")
+    files.move_in(str(outside), "b/3")
     assert (files.read("b/3", 10), outside.exists()) == (b"brought", False)
     put(files, "bb/1")
     files.remove_tree("b")

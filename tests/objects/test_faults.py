@@ -88,9 +88,7 @@ def test_recover_succeeds_after_a_death_at_any_request(proxy: Proxy, bucket: str
     assert {"old", "new"} == set(ends)
 
 
-def test_an_answer_that_is_cut_off_four_times_is_asked_for_a_fifth_time(
-    proxy: Proxy, bucket: str, tmp_path: Path
-) -> None:
+def test_a_list_succeeds_after_four_truncated_answers(proxy: Proxy, bucket: str, tmp_path: Path) -> None:
     uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{bucket}/checkpoint")
     files = open_directory(uri)
     expected = [info.name for info in files.list("state/0/0")]

@@ -8,7 +8,7 @@ from ttlsnap.check.comparison import Comparison
 from ttlsnap.check.findings import Place
 from ttlsnap.check.outcomes import FUNCTION_ADDED, FUNCTION_CHANGED, FUNCTION_REMOVED, FUNCTION_RENAMED
 from ttlsnap.contract import OperatorContract
-from ttlsnap.contract.functions import BODY, NAMES, NOT_WHOLE
+from ttlsnap.contract.functions import BODY, INCOMPLETE, NAMES
 
 
 def find_changed_parts(old: OperatorContract, new: OperatorContract) -> Mapping[tuple[str, str], Sequence[str]] | None:
@@ -42,7 +42,7 @@ def compare_functions(both: Comparison, place: Place, old: OperatorContract, new
     if old.functions is None or new.functions is None:
         both.cannot_compare("Python functions: one of the contracts does not describe them")
     for name, digests in {**(old.functions or {}), **(new.functions or {})}.items():
-        if any(digest.endswith(NOT_WHOLE) for digest in digests.values()):
+        if any(digest.endswith(INCOMPLETE) for digest in digests.values()):
             both.cannot_compare(
                 f"all of {name}: some code that it names or imports was not available when its contract was created"
             )

@@ -85,7 +85,7 @@ def _share_below(source: Directory, staging: LocalDirectory, path: str) -> bool:
 
 
 def _access_of_root(source: Directory) -> Access:
-    return source.reach("") or own_access(0o777 & ~umask())
+    return source.effective_access("") or own_access(0o777 & ~umask())
 
 
 def write_copy(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ttlsnap.compaction.staged import settle
+from ttlsnap.compaction.staged import rename_staged
 from ttlsnap.compaction.task import PartitionResult, PartitionResults, PartitionTask, Progress
 from ttlsnap.storage.directory import each
 from ttlsnap.storage.open import open_directory
@@ -39,4 +39,4 @@ def run_tasks(engine: Engine, tasks: Sequence[PartitionTask], done: Done, progre
     for first, *_ in results:
         first.raise_failure()
     pairs = [(task, result) for task, mine in zip(tasks, results, strict=True) for result in mine]
-    return each(open_directory(tasks[0].staging_root), lambda pair: settle(*pair), pairs) if pairs else []
+    return each(open_directory(tasks[0].staging_root), lambda pair: rename_staged(*pair), pairs) if pairs else []

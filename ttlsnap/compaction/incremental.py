@@ -22,10 +22,10 @@ from ttlsnap.storage.directory import OWN, Directory
 CURSOR = f"{OWN}/cursor.json"
 _MAX_BYTES = 64 << 20
 
-Turn = tuple[int, str, int]
+Visit = tuple[int, str, int]
 """An operator, the first of its linked stores, and a partition."""
 
-Visited = Mapping[Turn, str | None]
+Visited = Mapping[Visit, str | None]
 """The visited partitions, with the run of each visit; None if there was nothing to publish, and so to undo."""
 
 
@@ -59,7 +59,7 @@ Parts = Sequence[tuple[Selection, Incremental | None]]
 """Selections of states with their limits, None for no limit. The first selection that includes a state counts."""
 
 
-class Turns:
+class Visits:
     """The visits of a run: all ``tasks`` without a limit, and some of the others."""
 
     def __init__(
@@ -77,14 +77,14 @@ class Turns:
             found = next((n for n, (selection, _) in enumerate(parts) if _is_about(selection, task)), None)
             limited = found is not None and parts[found][1] is not None
             (self._parts[found][1] if limited and found is not None else self._always).append(task)
-        self._now: set[Turn] = set()
+        self._now: set[Visit] = set()
 
     def waves(self) -> Generator[list[PartitionTask], Sequence[PartitionResult], None]:
         """Yield tasks that can run at the same time. The caller sends their results before it gets the next tasks."""
         if self._always:
             yield self._always
         for part, tasks in self._parts:
-            left = [task for task in tasks if _turn(task) not in self._before]
+            left = [task for task in tasks if _visit(task) not in self._before]
             left = left or tasks  # all were visited, so the first is visited again
             started, partitions, entries = self._clock(), 0, 0
             while left and (not partitions or part.allows(partitions, entries, self._clock() - started)):
@@ -94,7 +94,7 @@ class Turns:
                     size = min(size, part.max_partitions - partitions)
                 wave, left = left[:size], left[size:]
                 results = yield wave
-                self._now |= {_turn(task) for task in wave}
+                self._now |= {_visit(task) for task in wave}
                 partitions += len(wave)
                 entries += sum(result.entries for result in results)
 
@@ -102,7 +102,7 @@ class Turns:
         """Return the partitions visited since all of them were visited last, including those of this ``run``."""
         found = dict(self._before)
         for _, tasks in self._parts:
-            mine = {_turn(task) for task in tasks}
+            mine = {_visit(task) for task in tasks}
             if mine <= self._before.keys():
                 found = {turn: by for turn, by in found.items() if turn not in mine}
         return found | dict.fromkeys(self._now, run)
@@ -110,7 +110,7 @@ class Turns:
     @property
     def counts(self) -> tuple[int, int, int]:
         """Numbers of partitions with a limit: visited in this run, all, and left before one is visited again."""
-        mine = {_turn(task) for _, tasks in self._parts for task in tasks}
+        mine = {_visit(task) for _, tasks in self._parts for task in tasks}
         return len(self._now & mine), len(mine), len(mine - self.visited(None).keys())
 
 
@@ -118,7 +118,7 @@ def _is_about(selection: Selection, task: PartitionTask) -> bool:
     return any(selection.includes(state) for store in task.stores for state in store.states)
 
 
-def _turn(task: PartitionTask) -> Turn:
+def _visit(task: PartitionTask) -> Visit:
     return task.operator, task.stores[0].name, task.partition
 
 
@@ -127,7 +127,7 @@ def read_visited(files: Directory) -> Visited:
     if files.stat(CURSOR) is None:
         return {}
     try:
-        visited = _turns(parse_json(files.read(CURSOR, _MAX_BYTES))["visited"])
+        visited = _visits(parse_json(files.read(CURSOR, _MAX_BYTES))["visited"])
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptionError(
             f"{files.root}/{CURSOR} does not say which partitions were visited ({error!r}). Remove it; the next run "
@@ -138,19 +138,19 @@ def read_visited(files: Directory) -> Visited:
     return {turn: run for turn, run in visited.items() if run in stand}
 
 
-def write_visited(files: Directory, turns: Turns, run: str | None) -> None:
+def write_visited(files: Directory, visits: Visits, run: str | None) -> None:
     """Record the partitions that ``run`` visited, which count if it is published; None if it has nothing to publish."""
-    visited = sorted(turns.visited(run).items())
+    visited = sorted(visits.visited(run).items())
     files.mkdirs(OWN)
     files.replace(CURSOR, json.dumps({"visited": [[*turn, run] for turn, run in visited]}).encode())
 
 
-def _turns(found: object) -> Visited:
+def _visits(found: object) -> Visited:
     if not isinstance(found, list):
         raise TypeError(f"{found!r} is not a list")
-    turns = [(operator, store, partition, run) for operator, store, partition, run in found]
-    if not all(isinstance(o, int) and isinstance(s, str) and isinstance(p, int) for o, s, p, _ in turns):
+    visits = [(operator, store, partition, run) for operator, store, partition, run in found]
+    if not all(isinstance(o, int) and isinstance(s, str) and isinstance(p, int) for o, s, p, _ in visits):
         raise ValueError("an item is not an operator, a store and a partition")
-    if not all(run is None or isinstance(run, str) for *_, run in turns):
+    if not all(run is None or isinstance(run, str) for *_, run in visits):
         raise ValueError("an item does not name a run")
-    return {(operator, store, partition): run for operator, store, partition, run in turns}
+    return {(operator, store, partition): run for operator, store, partition, run in visits}

@@ -94,9 +94,9 @@ class LinkedStores:
 
     def _write_down(self, outcome: Outcome) -> int:
         """Archive derived entries that are dropped and contain a fact of their own. Return their number."""
-        if self._archive is None or outcome.telling is None:
+        if self._archive is None or outcome.archived_place is None:
             return 0
-        (store, state), gone = outcome.telling, ~outcome.decisions[outcome.telling].kept
+        (store, state), gone = outcome.archived_place, ~outcome.decisions[outcome.archived_place].kept
         position = 0
         if not gone.any():
             return 0

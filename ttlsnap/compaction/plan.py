@@ -19,8 +19,8 @@ from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import FencedError, UsageError
 from ttlsnap.operators.links import Link, StateId
 from ttlsnap.operators.registry import AnyOf, Selection, TimerPolicy, behind_join, describe, left_untouched, links_of
+from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
 from ttlsnap.publishing.runs import new_run_id
-from ttlsnap.publishing.shadows import refuse_shadows
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineage_of, lineages_of, open_state_store
 from ttlsnap.stores.protocols import RewriteChoice, StateStore
@@ -65,14 +65,14 @@ class StorePlan:
     follows: bool = False
 
     @property
-    def offered(self) -> tuple[StateDescriptor, ...]:
+    def seen_states(self) -> tuple[StateDescriptor, ...]:
         """The states that a transformer sees."""
         return tuple(p.state for p in self.states if p.left_alone is None and p.state.role == "primary")
 
     @property
     def touched(self) -> bool:
         """Whether anything in the store may change."""
-        return self.follows or bool(self.offered)
+        return self.follows or bool(self.seen_states)
 
     @property
     def size(self) -> int:
@@ -147,7 +147,7 @@ class Plan:
     def groups(self) -> Iterator[list[StorePlan]]:
         """The stores to process, each with its linked stores."""
         for store in self.stores:
-            if store.offered:
+            if store.seen_states:
                 linked = {name for link in store.links for name, _ in link.places}
                 mine = [s for s in self.stores if s.operator == store.operator and s.follows and s.store in linked]
                 yield [store, *mine]
@@ -155,7 +155,7 @@ class Plan:
 
 def _store_task(store: StorePlan, number: int) -> StoreTask:
     partition = store.partitions[number]
-    states = tuple(replace(state, partition=partition.partition) for state in store.offered)
+    states = tuple(replace(state, partition=partition.partition) for state in store.seen_states)
     return StoreTask(store.store, states, partition.lineage)
 
 
@@ -177,7 +177,7 @@ def plan_compaction(
             f"{checkpoint.target} is fenced: a run was interrupted while it published. Run: ttlsnap recover "
             f"{checkpoint.target}"
         )
-    refuse_shadows(checkpoint.files, checkpoint.logs)
+    refuse_hidden_batches(checkpoint.files, checkpoint.logs)
     listing = list_activity(checkpoint.files)
     state_store = open_state_store(checkpoint)
     for factory in factories:
@@ -254,15 +254,15 @@ def _reasons(
     states: Sequence[StateDescriptor], factories: Sequence[StateSnapshotTransformerFactory], clock: Clock
 ) -> list[str | None]:
     """Return why each state stays unchanged; None if at least one factory processes it."""
-    offered = [(i, state) for i, state in enumerate(states) if left_untouched(state) is None]
+    seen_states = [(i, state) for i, state in enumerate(states) if left_untouched(state) is None]
     reasons: list[str | None] = [left_untouched(state) for state in states]
     told: list[Sequence[str | None]] = [
-        factory.plan([state for _, state in offered], clock)
+        factory.plan([state for _, state in seen_states], clock)
         if isinstance(factory, PlansStates)
-        else [None] * len(offered)
+        else [None] * len(seen_states)
         for factory in factories
     ]
-    for number, (i, state) in enumerate(offered):
+    for number, (i, state) in enumerate(seen_states):
         probe = replace(state, partition=None)
         if any(create(factory, probe, clock.of(state.operator)) is not None for factory in factories):
             continue

@@ -47,7 +47,7 @@ def publish(plan: Plan, results: Sequence[PartitionResult], *, planned_batch: bo
         *tables,
         *sorted(find_existing(files, [name for path in tables for name in layout.all_checksums(path)])),
     ]
-    each(files, lambda path: files.preserve(path, journals.backup_path(plan.run, path)), superseded)
+    each(files, lambda path: files.keep_copy(path, journals.backup_path(plan.run, path)), superseded)
     is_next = checkpoint.logs.offsets[-1] == checkpoint.batch.id
     times = {path: info.mtime_ns for path, info in stat_files(files, [file.path for file in staged]).items()}
     journal = Journal(

@@ -47,8 +47,8 @@ from ttlsnap.publishing.cleanup import (
 )
 from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
 from ttlsnap.publishing.liveness import refuse_if_running
-from ttlsnap.publishing.preflight import refuse_foreign
-from ttlsnap.publishing.runs import refuse_if_cut_off
+from ttlsnap.publishing.preflight import require_ownership
+from ttlsnap.publishing.runs import refuse_if_interrupted
 from ttlsnap.storage.access import own_access, read_access
 from ttlsnap.storage.directory import OWN, Directory
 from ttlsnap.storage.local import LocalDirectory
@@ -81,7 +81,7 @@ def compact(
         archive.check(make=not options.dry_run, source=files)
     only_read = options.output is not None
     with nullcontext() if options.dry_run else files.lock(shared=only_read):
-        refuse_if_cut_off(files)
+        refuse_if_interrupted(files)
         checkpoint = replace(open_checkpoint(for_reading(files), schemas=options.schemas), files=files)
         clock = clock_at(options.now, checkpoint.batch)
         plan = plan_compaction(checkpoint, transformers, clock, options.selection, options.timers)
@@ -102,7 +102,7 @@ def compact(
 
 def _in_place(run: Runner, files: Directory) -> CompactionReport:
     plan = run.plan
-    refuse_foreign(files, new_files(plan))
+    require_ownership(files, new_files(plan))
     discard_leftovers(files)
     warnings = [*warn_of_only_copies(files), *_deliver_waiting(files, run)]
     if run.options.scratch is not None:
@@ -172,7 +172,7 @@ def _to_copy(run: Runner, files: Directory, destination: LocalDirectory) -> Comp
             discard_copy(staging)
             return replace(report, published=False, output=None)
         write_copy(run.plan, results, staging, destination.root, json.dumps(report.to_json(), indent=1).encode())
-        refuse_if_cut_off(files)  # the lock may not keep out other machines
+        refuse_if_interrupted(files)  # the lock may not keep out other machines
         check_unchanged(run.plan)
         given = share_copy(files, staging)
         finish_copy(staging, destination)

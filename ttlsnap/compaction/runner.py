@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from ttlsnap.checkpoint import layout
 from ttlsnap.compaction.drop_limit import refuse_excess
 from ttlsnap.compaction.engine import Engine, run_tasks
-from ttlsnap.compaction.incremental import Turns, read_visited, write_visited
+from ttlsnap.compaction.incremental import Visits, read_visited, write_visited
 from ttlsnap.compaction.listener import Listener
 from ttlsnap.compaction.options import CompactOptions
 from ttlsnap.compaction.plan import Plan
@@ -42,7 +42,7 @@ class Runner:
         self.plan, self.options, self.listener, self.expired_to = plan, options, listener, expired_to
         self._engine, self._started = engine, started
         self._visited = read_visited(plan.checkpoint.files) if options.visits_some_partitions else {}
-        self._turns: Turns | None = None
+        self._visits: Visits | None = None
 
     def partitions(self, staging_root: str, below: str | None, scratch: str | None) -> list[PartitionResult]:
         """Run every partition. Raise the first failure. New files are staged ``below`` a folder of ``staging_root``.
@@ -66,8 +66,8 @@ class Runner:
         return run_tasks(self._engine, tasks, self.listener.partition_done, self.listener.progress)
 
     def _run_in_turns(self, tasks: Sequence[PartitionTask]) -> list[PartitionResult]:
-        self._turns = Turns(tasks, self.options.parts, self._visited, len(os.sched_getaffinity(0)))
-        waves, found = self._turns.waves(), []
+        self._visits = Visits(tasks, self.options.parts, self._visited, len(os.sched_getaffinity(0)))
+        waves, found = self._visits.waves(), []
         with contextlib.suppress(StopIteration):
             wave = next(waves)
             while True:
@@ -78,8 +78,8 @@ class Runner:
 
     def note_visited(self, run: str | None) -> None:
         """Record the visited partitions, which count if ``run`` is published; None if it has nothing to publish."""
-        if self._turns is not None:
-            write_visited(self.plan.checkpoint.files, self._turns, run)
+        if self._visits is not None:
+            write_visited(self.plan.checkpoint.files, self._visits, run)
 
     @property
     def seconds(self) -> float:
@@ -113,7 +113,7 @@ class Runner:
             backup=backup if changed and output is None and not dry_run else None,
             seconds=self.seconds,
             warnings=tuple(_cautions(plan)),
-            visited=self._turns.counts if self._turns else None,
+            visited=self._visits.counts if self._visits else None,
             expired_to=self.expired_to.name if self.expired_to is not None else None,
         )
 

@@ -11,7 +11,7 @@ from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.protocols import StagedFile, Staging
 
 
-def settle(task: PartitionTask, result: PartitionResult) -> PartitionResult:
+def rename_staged(task: PartitionTask, result: PartitionResult) -> PartitionResult:
     """Give a task's staged files their final names. Raise StorageError if they are not what the task left."""
     if task.staged_below is None:
         return result

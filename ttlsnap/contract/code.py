@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-UNSEEN = object()
+UNAVAILABLE = object()
 """The value of a name in code if it was not available."""
 DYNAMIC = (__import__, importlib.import_module, eval, exec, globals)
 """Functions through which code can reach names that its text does not show."""
@@ -138,11 +138,11 @@ def _globals(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         yield from ((name, there[name]) for name in code.co_names if name in there)
         loaded = {step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"}
         for name in sorted(loaded - there.keys()):
-            value = getattr(builtins, name, UNSEEN)
-            if value is UNSEEN or value in DYNAMIC:
-                yield name, UNSEEN
+            value = getattr(builtins, name, UNAVAILABLE)
+            if value is UNAVAILABLE or value in DYNAMIC:
+                yield name, UNAVAILABLE
         if "import_module" in code.co_names:
-            yield "import_module", UNSEEN
+            yield "import_module", UNAVAILABLE
 
 
 def closure(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
@@ -151,18 +151,18 @@ def closure(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         try:
             yield name, cell.cell_contents
         except ValueError:  # not filled yet
-            yield name, UNSEEN
+            yield name, UNAVAILABLE
 
 
 def _imports(function: types.FunctionType, tree: Tree | None, is_library: _Library) -> Iterator[tuple[str, Any]]:
-    """Yield what code imports from the user's own modules when it runs; ``UNSEEN`` for a failed import.
+    """Yield what code imports from the user's own modules when it runs; ``UNAVAILABLE`` for a failed import.
 
-    Without a tree, yield one ``UNSEEN`` if the code has any import.
+    Without a tree, yield one ``UNAVAILABLE`` if the code has any import.
     """
     if tree is None:
         steps = (step.opname for code in _codes(function.__code__) for step in dis.get_instructions(code))
         if "IMPORT_NAME" in steps:
-            yield "import", UNSEEN
+            yield "import", UNAVAILABLE
         return
     for node in ast.walk(tree):
         for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
@@ -176,7 +176,7 @@ def _imports(function: types.FunctionType, tree: Tree | None, is_library: _Libra
                     module, top = importlib.import_module(alias.name), alias.name.partition(".")[0]
                     yield (alias.asname, module) if alias.asname else (top, sys.modules[top])
             except (Exception, SystemExit):  # a module of the user's own may raise anything
-                yield alias.name, UNSEEN
+                yield alias.name, UNAVAILABLE
 
 
 def _from(module: str, name: str) -> Any:
@@ -209,7 +209,7 @@ def _attribute(value: Any, path: Iterable[str], is_library: _Library) -> Any:
     for name in path:
         if not _is_own(value, is_library):
             break
-        value = vars(value).get(name, vars(value).get("__getattr__", UNSEEN))
+        value = vars(value).get(name, vars(value).get("__getattr__", UNAVAILABLE))
     return value
 
 

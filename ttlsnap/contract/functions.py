@@ -20,12 +20,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
-from ttlsnap.contract.code import DYNAMIC, UNSEEN, closure, constant, find_names, text_of, tree_of
+from ttlsnap.contract.code import DYNAMIC, UNAVAILABLE, closure, constant, find_names, text_of, tree_of
 from ttlsnap.contract.declared import Declared
 from ttlsnap.contract.parts import Part, digest_of
 
 BODY, ATTRIBUTES, NAMES, BASES = "body", "attributes", "names", "bases"
-NOT_WHOLE = "?"
+INCOMPLETE = "?"
 """The end of a digest that is not complete: the code names, imports or holds something that was not available."""
 _FRAMES = ("builtins", "abc", "typing", "collections", "pyspark", "ttlsnap")
 _PLAIN = (str, bytes, bool, int, float, complex, type(None))
@@ -38,7 +38,7 @@ _DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 _DYNAMIC = frozenset(map(id, DYNAMIC))
 # Attributes that Python and libraries generate for a class or a module in each process. Facts in them that count are
 # read elsewhere.
-_NOTED = frozenset(
+_GENERATED = frozenset(
     {
         *("__module__", "__qualname__", "__name__", "__doc__", "__dict__", "__weakref__", "__abstractmethods__"),
         *("_abc_impl", "__slotnames__", "__signature__", "__firstlineno__", "__static_attributes__"),
@@ -71,7 +71,7 @@ def digests(subject: Any, declared: Declared | None = None) -> dict[str, str]:
         if not _is_library(ancestor.__module__, own):
             for name, member in list(vars(ancestor).items()):
                 made = (name == "__init__" and kind is not subject) or (name == "init" and declared is not None)
-                if name not in _NOTED and not made:
+                if name not in _GENERATED and not made:
                     found[name] = _Walk(own).digest(member)
     if bases := _bases(kind, own):
         found[BASES] = _Walk(own).digest(bases)
@@ -124,15 +124,15 @@ class _Walk:
                 self._unseen = True
             parts.append(Part("", []) if len(parts) > _MOST else self._part(value))
         self._settle(parts)
-        return f"{digest_of(parts)}{NOT_WHOLE if self._unseen else ''}"
+        return f"{digest_of(parts)}{INCOMPLETE if self._unseen else ''}"
 
     def _part(self, value: Any) -> Part:
         kind = type(value)
         found = list(self._within(value))
-        self._unseen |= any(inner is UNSEEN for _, inner in found)
+        self._unseen |= any(inner is UNAVAILABLE for _, inner in found)
         # The name of a class of the user's own does not count.
         label = _full_name(kind) if self._is_library(kind) else "own"
-        inner = [(name, self._target(inner)) for name, inner in found if inner is not UNSEEN]
+        inner = [(name, self._target(inner)) for name, inner in found if inner is not UNAVAILABLE]
         return Part(label, inner, not issubclass(kind, set | frozenset))
 
     def _target(self, value: Any) -> int | str:
@@ -169,7 +169,7 @@ class _Walk:
         if not self._is_library(kind):
             yield "class", kind
         if id(value) in _DYNAMIC:
-            yield "named", UNSEEN
+            yield "named", UNAVAILABLE
         elif issubclass(kind, type):
             yield from self._of_class(value)
         elif kind is types.FunctionType:
@@ -200,7 +200,7 @@ class _Walk:
             yield "name", _full_name(kind)
         elif not (self._only_attributes and kind is type(self._values[0])):
             yield from (("base", base) for base in kind.__bases__)
-            members = [(name, member) for name, member in vars(kind).items() if name not in _NOTED]
+            members = [(name, member) for name, member in vars(kind).items() if name not in _GENERATED]
             # The order of functions changes nothing.
             yield from sorted(members, key=lambda pair: pair[0] if type(pair[1]) is types.FunctionType else "")
 
@@ -209,7 +209,7 @@ class _Walk:
             yield "name", module.__name__
         else:
             self._roots |= _roots(vars(module))
-            yield from _by_name((name, value) for name, value in vars(module).items() if name not in _NOTED)
+            yield from _by_name((name, value) for name, value in vars(module).items() if name not in _GENERATED)
 
     def _of_function(self, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         """Yield the source of a function, and everything that it names.
@@ -238,7 +238,7 @@ class _Walk:
             made = reduce(value) if reduce else value.__reduce_ex__(4)
             name, parts = (made, ()) if isinstance(made, str) else ("", tuple(made))
         except Exception:  # any class may raise here: the object cannot be pickled
-            yield "state", UNSEEN
+            yield "state", UNAVAILABLE
             name, parts = "", (None, None, getattr(value, "__dict__", None))
         if name and "__wrapped__" in getattr(value, "__dict__", {}):  # a function with functools.lru_cache
             parts = None, None, vars(value)

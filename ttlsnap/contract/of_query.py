@@ -47,7 +47,7 @@ Build = Callable[..., Any]
 Ttls = Mapping[str, int | None]
 """The TTLs of state variables in milliseconds by the variables' names, None for a variable without a TTL."""
 
-_FEW = "2"  # partitions of the run without data: enough to recognize an operator that always has one
+_DRY_PARTITIONS = "2"  # partitions of the run without data: enough to recognize an operator that always has one
 _UNENDING = re.compile("transformWithState|flatMapGroupsWithState|applyInPandasWithState")
 _TIMEOUT_S = 300
 
@@ -325,7 +325,7 @@ def _contract(spark: SparkSession, query: Started, recording: Recording, folder:
     planned = stateful_operators(plan)
     mode = query.output_mode or "append"
     wanted = spark.conf.get(PARTITIONS)
-    few = wanted if wanted == "1" else _FEW
+    few = wanted if wanted == "1" else _DRY_PARTITIONS
     checkpoint = folder / "checkpoint"
     with _settings(spark, {PARTITIONS: few}):
         _run_once(query.frame, mode, checkpoint, any(_UNENDING.search(name) for p in planned for name in p.names))

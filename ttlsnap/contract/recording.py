@@ -46,7 +46,7 @@ class Started:
 
 
 @dataclass(frozen=True)
-class Given:
+class StatefulFunction:
     """A function or a processor of a stateful operator, and the TTLs of its state variables in milliseconds."""
 
     name: str
@@ -62,7 +62,7 @@ class Recording:
     has the digests of all other functions by their names in plans.
     """
 
-    stateful: list[Given] = field(default_factory=list)
+    stateful: list[StatefulFunction] = field(default_factory=list)
     others: dict[str, dict[str, str]] = field(default_factory=dict)
     started: list[Started] = field(default_factory=list)
 
@@ -80,7 +80,7 @@ class Recording:
     def note(self, subject: Any) -> str:
         """Record the function of a stateful operator, and return its tag."""
         found = read_declaration(subject)
-        self.stateful.append(Given(name_of(subject), digests(subject, found), found.ttls if found else {}))
+        self.stateful.append(StatefulFunction(name_of(subject), digests(subject, found), found.ttls if found else {}))
         return tag(len(self.stateful) - 1)
 
 

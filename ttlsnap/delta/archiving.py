@@ -148,7 +148,7 @@ def _deliver_one(files: LocalDirectory, run: str, places: AllowedPlaces, spark: 
     files.remove_tree(layout.run_directory(run))
 
 
-def begin_to_take_back(files: LocalDirectory, run: str, version: int, target: str) -> None:
+def record_take_back(files: LocalDirectory, run: str, version: int, target: str) -> None:
     """Record that ``run``, whose rows ``target`` received, will be rolled back; ``version`` is the newest one."""
     files.mkdirs(layout.run_directory(run))
     _write_note(files, _rollback_of(run), _Note(version, target))
@@ -157,7 +157,7 @@ def begin_to_take_back(files: LocalDirectory, run: str, version: int, target: st
 def take_back(files: LocalDirectory, run: str, target: str, places: AllowedPlaces) -> None:
     """Remove the rows of a rolled back run from its archive.
 
-    Raise PlaceNotNamedError if ``places`` do not allow that; the record of ``begin_to_take_back`` then stays.
+    Raise PlaceNotNamedError if ``places`` do not allow that; the record of ``record_take_back`` then stays.
     """
     if find_receiver(target) is not None:
         found = places.find(target, run, "take back")

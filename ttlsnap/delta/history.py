@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.clock import MICROS, iso
-from ttlsnap.delta.archiving import begin_to_take_back, take_back
+from ttlsnap.delta.archiving import record_take_back, take_back
 from ttlsnap.delta.committing import (
     ConflictError,
     changes_rows,
@@ -165,7 +165,7 @@ def rollback_table(
         if archive is not None:
             if last.dropped:
                 require_receiver(archive, last.run, places)
-            begin_to_take_back(files, last.run, table.version, archive)
+            record_take_back(files, last.run, table.version, archive)
         _restore(spark, files, first - 1, words, table.version)
         if archive is not None:
             try:

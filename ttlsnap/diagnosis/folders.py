@@ -79,7 +79,7 @@ def leftovers(checkpoint: Checkpoint, found: LogFindings) -> Iterator[Leftovers]
         }
         extra = [partition for partition in lying if partition not in partitions]
         yield from _snapshots_to_come(checkpoint, operator, lying, found)
-        yield from _given_up(checkpoint, operator, lying, extra)
+        yield from _find_abandoned(checkpoint, operator, lying, extra)
         yield from _strays(checkpoint, operator, lying, extra, _unchanged_since(checkpoint, found))
 
 
@@ -88,7 +88,7 @@ def _snapshots_to_come(
 ) -> Iterator[Leftovers]:
     """Yield snapshots of a version whose batch never started."""
     begun = max(found.logs.offsets[-1] if found.logs.offsets else 0, found.logs.commits[-1]) + 1
-    hidden = {path for shadow in found.shadows for path in shadow.files}
+    hidden = {path for hidden in found.hidden_batches for path in hidden.files}
     stale = [
         path
         for files in lying.values()
@@ -104,7 +104,7 @@ def _snapshots_to_come(
         yield Leftovers(code, words, stale[0], stale)
 
 
-def _given_up(checkpoint: Checkpoint, operator: Operator, lying: Lying, extra: list[int]) -> Iterator[Leftovers]:
+def _find_abandoned(checkpoint: Checkpoint, operator: Operator, lying: Lying, extra: list[int]) -> Iterator[Leftovers]:
     """Yield the files of an abandoned repartition to more partitions after which the query has continued."""
     for partition in extra:
         first = _began_whole(lying[partition])

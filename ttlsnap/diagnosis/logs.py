@@ -17,8 +17,8 @@ from ttlsnap.diagnosis.problems import Problem, Severity, problem
 from ttlsnap.diagnosis.sources import examine_file_logs
 from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError
 from ttlsnap.publishing.backups import held_tables
-from ttlsnap.publishing.journal import planned_batch, read_journals
-from ttlsnap.publishing.shadows import Shadow, find_shadows
+from ttlsnap.publishing.hidden_batches import HiddenBatch, find_hidden_batches
+from ttlsnap.publishing.journal import find_planning_run, read_journals
 from ttlsnap.storage.directory import Directory
 
 
@@ -28,7 +28,8 @@ class LogFindings:
 
     ``unfinished``: the last batch is a repartition that was not committed. ``skipped`` are batches that the user let a
     repartition skip: they are committed and have no state. ``file_logs`` has the positions of file sources in their own
-    logs, from the newest readable offsets. ``shadows`` are snapshots of ttlsnap that hide a newer result of a batch.
+    logs, from the newest readable offsets. ``hidden_batches`` are snapshots
+    of ttlsnap that hide a newer result of a batch.
     """
 
     logs: Logs
@@ -37,7 +38,7 @@ class LogFindings:
     unfinished: bool = False
     skipped: set[int] = field(default_factory=set)
     file_logs: dict[int, int] = field(default_factory=dict)
-    shadows: list[Shadow] = field(default_factory=list)
+    hidden_batches: list[HiddenBatch] = field(default_factory=list)
 
     @property
     def uncommitted(self) -> list[int]:
@@ -87,11 +88,11 @@ def _own_runs(files: Directory, found: LogFindings) -> None:
     except CorruptionError as error:
         found.problems.append(problem(files.root, "damaged-log", layout.RUNS, error))
         return
-    found.shadows = find_shadows(files, found.logs)
-    for shadow in found.shadows:
-        where = next(iter(shadow.files), shadow.planned or layout.RUNS)
+    found.hidden_batches = find_hidden_batches(files, found.logs)
+    for hidden in found.hidden_batches:
+        where = next(iter(hidden.files), hidden.planned or layout.RUNS)
         found.problems.append(
-            problem(files.root, "hidden-batch", where, shadow.describe(files.root), advice=shadow.advise(files.root))
+            problem(files.root, "hidden-batch", where, hidden.describe(files.root), advice=hidden.advise(files.root))
         )
     for held in held_tables(files, [info.name for info in files.list(layout.RUNS) if layout.is_run(info.name)]):
         words = (
@@ -147,7 +148,7 @@ def _uncommitted(files: Directory, found: LogFindings) -> None:
         found.unfinished = True
         words = f"batch {last} is an unfinished repartition from {then} to {count} partitions; Spark refuses to start"
         found.problems.append(problem(files.root, "unfinished-repartition", path, words, count=count))
-    elif len(found.uncommitted) == 1 and (planned := planned_batch(files, found.logs)) is not None:
+    elif len(found.uncommitted) == 1 and (planned := find_planning_run(files, found.logs)) is not None:
         words = f"batch {last} was planned by ttlsnap run {planned.run}, without data"
         found.problems.append(problem(files.root, "planned-batch", path, words))
     elif len(found.uncommitted) == 1:

@@ -231,10 +231,10 @@ def scan_version(
                 progress(len(batch), 0)
                 for link, work in works:
                     if state is not None and state.place in link.places:
-                        with _told_as("broken-links"):
+                        with _raise_as("broken-links"):
                             work.look(state.place, batch.keys, batch.values)
         for _, work in works:
-            with _told_as("broken-links"):
+            with _raise_as("broken-links"):
                 work.resolve({}, _fetch_nothing)
     return entries
 
@@ -246,7 +246,7 @@ def _code_of(error: TtlsnapError) -> str:
 
 
 @contextlib.contextmanager
-def _told_as(code: str) -> Iterator[None]:
+def _raise_as(code: str) -> Iterator[None]:
     try:
         yield
     except CorruptionError as error:
@@ -255,7 +255,7 @@ def _told_as(code: str) -> Iterator[None]:
 
 def _check_rows(state: StateDescriptor, keys: Rows, values: Rows) -> None:
     """Raise CorruptionError unless every field of every row can be decoded."""
-    with _told_as("row-does-not-fit-schema"):
+    with _raise_as("row-does-not-fit-schema"):
         for side, rows, schema in (("key", keys, state.key_schema), ("value", values, state.value_schema)):
             try:
                 check_rows(rows, schema)

@@ -26,6 +26,7 @@ from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError, Unsuppor
 from ttlsnap.publishing.backups import HeldTable, held_tables
 from ttlsnap.publishing.cleanup import discard_leftovers, discard_unless_open
 from ttlsnap.publishing.fence import fence_file
+from ttlsnap.publishing.hidden_batches import find_hidden_batches
 from ttlsnap.publishing.journal import (
     FileFacts,
     Journal,
@@ -38,8 +39,7 @@ from ttlsnap.publishing.journal import (
 )
 from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.publishing.moves import plan_backup
-from ttlsnap.publishing.runs import new_run_id, refuse_if_cut_off
-from ttlsnap.publishing.shadows import find_shadows
+from ttlsnap.publishing.runs import new_run_id, refuse_if_interrupted
 from ttlsnap.publishing.swap import refuse_if_changed, swap
 from ttlsnap.storage.directory import Directory
 
@@ -82,7 +82,7 @@ def repair(
     Return the name of the run, or None if ``confirm`` said no. Raise RefusedError if committed batches would be given
     up and there is no ``confirm``.
     """
-    refuse_if_cut_off(files)
+    refuse_if_interrupted(files)
     there = {problem.code: problem for problem in found.problems}
     for name in names:
         if name not in there:
@@ -204,7 +204,7 @@ class _Moves:
         for held in tables:
             staged = staged_path(self.run, held.path)
             if held.path not in self._new:
-                self.files.preserve(backup_path(held.run, held.path), staged)
+                self.files.keep_copy(backup_path(held.run, held.path), staged)
                 self._new[held.path] = Move(staged, held.path)
 
     @property
@@ -251,8 +251,8 @@ def _set_leftovers_aside(moves: _Moves, code: str) -> None:
 
 def _uncover(moves: _Moves, logs: Logs) -> None:
     """Move snapshots of earlier runs that hide a newer result of a batch to the backup."""
-    for shadow in find_shadows(moves.files, logs):
-        for path in (*shadow.files, *([shadow.planned] if shadow.planned else ())):
+    for hidden in find_hidden_batches(moves.files, logs):
+        for path in (*hidden.files, *([hidden.planned] if hidden.planned else ())):
             moves.aside(path)
 
 

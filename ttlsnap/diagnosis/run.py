@@ -166,7 +166,9 @@ def _tasks(checkpoint: Checkpoint, logs: LogFindings, problems: list[Problem], s
     tasks = []
     state_store = open_state_store(checkpoint)
     if isinstance(state_store, RocksDbStore):
-        state_store = replace(state_store, before_4_2=False)  # it does not matter here which Spark can read new files
+        state_store = replace(
+            state_store, written_before_4_2=False
+        )  # it does not matter here which Spark can read new files
     for operator in checkpoint.operators:
         stores = tuple(store.name for store in operator.stores)
         described = [state for store in operator.stores for state in states_of(checkpoint, operator, store)]

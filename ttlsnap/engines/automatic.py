@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ttlsnap.compaction.engine import Done, Engine
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
-from ttlsnap.engines.local import LocalEngine, work_on
+from ttlsnap.engines.local import LocalEngine, measure_work
 from ttlsnap.engines.spark import SparkEngine
 
 LARGE = 16 << 30
@@ -37,7 +37,7 @@ class AutoEngine:
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
         """See ``Engine.run``."""
         wants_spark = self._what_asks_for_spark()
-        is_large = work_on(tasks) >= LARGE
+        is_large = measure_work(tasks) >= LARGE
         engine = self._spark if wants_spark or is_large else self._local
         self.name = engine.name
         self.reason = wants_spark or ("the state is large" if is_large else "the state is not large")

@@ -48,7 +48,7 @@ class LocalEngine:
 
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
         """See ``Engine.run``."""
-        workers = self.parallelism or useful_processes(work_on(tasks))
+        workers = self.parallelism or useful_processes(measure_work(tasks))
         if self.parallelism is None and workers == 1 and _wait_for_a_network(tasks):
             return _in_threads(tasks, done, progress)
         return spread(compact_partition, tasks, workers, done, progress)
@@ -95,7 +95,7 @@ class SharedLocalEngine:
             progress(entries, dropped)
 
         with self._counting:
-            self._asked += work_on(tasks)
+            self._asked += measure_work(tasks)
             worth_it = self._processes > 1 and useful_processes(self._asked) > 1
         if not (self._bounded or worth_it or self._pool) and _wait_for_a_network(tasks):
             return _in_threads(tasks, done, unless_stopped)
@@ -185,7 +185,7 @@ def _died() -> TtlsnapError:
     return TtlsnapError("a worker process died (out of memory?); nothing was published. Try a smaller --parallelism")
 
 
-def work_on(tasks: Sequence[PartitionTask]) -> int:
+def measure_work(tasks: Sequence[PartitionTask]) -> int:
     """Return how much work the tasks are, as bytes of HDFS-backed state files."""
     return sum(task.size * task.state_store.relative_cost for task in tasks)
 

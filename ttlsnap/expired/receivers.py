@@ -94,7 +94,7 @@ class Folder:
             hidden = f".{name}{SCRATCH}"  # Spark ignores names that begin with a dot
             with files.open(path) as old, self._folder.writer(hidden) as new:
                 shutil.copyfileobj(old, new, _PIECE)
-            self._folder.set_access(hidden, files.reach(path) or own_access(0o666 & ~umask()))
+            self._folder.set_access(hidden, files.effective_access(path) or own_access(0o666 & ~umask()))
             if self._folder.stat(name) is not None and not self._are_same(hidden, name):
                 self._folder.remove(hidden)
                 raise StorageError(
@@ -143,7 +143,7 @@ class Table:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
-        with self._told(), _MAKING:
+        with self._translate_errors(), _MAKING:
             found = self._found()
             if found is None and self._folder.list(""):
                 raise UsageError(f"{self._folder.root} contains files, and is not a Delta table")
@@ -153,7 +153,7 @@ class Table:
             if found is None:
                 _make_folder(self._folder, source)
                 try:
-                    with _shared_as(self._folder, access_of_new(self._folder, "new")):
+                    with _write_privately(self._folder, access_of_new(self._folder, "new")):
                         found = DeltaTable.create(
                             self._folder.root, SCHEMA, mode="ignore", storage_options=self._options
                         )
@@ -172,7 +172,7 @@ class Table:
         self.check(make=True, source=files)
         if not paths:
             return
-        with self._told(), _shared_as(self._folder, files.reach(paths[0])):
+        with self._translate_errors(), _write_privately(self._folder, files.effective_access(paths[0])):
             found = self._found()
             assert found is not None
             if found.transaction_version(_application(run)) is not None:
@@ -182,7 +182,7 @@ class Table:
             write_deltalake(found, rows, mode="append", commit_properties=once)
 
     def require(self) -> None:
-        with self._told():
+        with self._translate_errors():
             _require_there(self._folder, self.name)
             found = self._found()
             if found is not None and found.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
@@ -192,10 +192,10 @@ class Table:
                 )
 
     def take_back(self, run: str) -> None:
-        with self._told():
+        with self._translate_errors():
             found = self._found()
             if found is not None:
-                with _shared_as(self._folder, access_of_new(self._folder, f"new{SUFFIX}")):
+                with _write_privately(self._folder, access_of_new(self._folder, f"new{SUFFIX}")):
                     found.delete(f"run = '{run}'")
 
     def _found(self) -> DeltaTable | None:
@@ -205,7 +205,7 @@ class Table:
         return DeltaTable(self._folder.root, storage_options=self._options) if there else None
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Turn the errors of the library into errors of ttlsnap."""
         try:
             yield
@@ -328,14 +328,14 @@ def _make_folder(folder: Directory, source: Directory | None) -> None:
         return
     missing = [above for above in (Path(folder.root), *Path(folder.root).parents) if not above.exists()]
     folder.mkdirs("")
-    access = source.reach("") if source is not None else None
+    access = source.effective_access("") if source is not None else None
     if access is not None:
         for made in missing:
             LocalDirectory(str(made)).set_access("", access)
 
 
 @contextlib.contextmanager
-def _shared_as(folder: Directory, access: Access | None) -> Iterator[None]:
+def _write_privately(folder: Directory, access: Access | None) -> Iterator[None]:
     """Let another library write files in a folder; only this user can read them until they have their ``access``."""
     if access is None or not isinstance(folder, LocalDirectory):
         yield

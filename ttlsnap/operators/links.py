@@ -71,12 +71,12 @@ class Decisions:
 class Outcome:
     """The decisions on all entries of a link. ``unmatched`` is the number of dropped rows that had not matched yet.
 
-    ``telling`` is the place of derived entries that contain a fact of their own.
+    ``archived_place`` is the place of derived entries that contain a fact of their own.
     """
 
     decisions: Mapping[StateId, Decisions]
     unmatched: int = 0
-    telling: StateId | None = None
+    archived_place: StateId | None = None
 
 
 Fetch = Callable[[StateId, Mask], Rows]

@@ -44,8 +44,9 @@ class TimersOfKeys:
             had[at] = True
             has[at[decided[place].kept] if place in decided else at] = True
         gone = had & ~has
-        telling = timers.by_key.place if timers.variables else None
-        return Outcome({place: Decisions.drop(gone[codes[place]]) for place in self._moments}, telling=telling)
+        archived = timers.by_key.place if timers.variables else None
+        decisions = {place: Decisions.drop(gone[codes[place]]) for place in self._moments}
+        return Outcome(decisions, archived_place=archived)
 
     def _check(self, codes: Mapping[StateId, Int64s]) -> None:
         """Raise CorruptionError unless every timer exists once by its key, and once by its time."""

@@ -67,7 +67,7 @@ def _deliver_one(files: Directory, run: str, places: AllowedPlaces) -> None:
             files.remove_tree(folder_of(run))
 
 
-def begin_to_take_back(files: Directory, run: str, by: str, places: AllowedPlaces) -> None:
+def record_take_back(files: Directory, run: str, by: str, places: AllowedPlaces) -> None:
     """Record that the rollback ``by`` is about to undo ``run``.
 
     Raise RefusedError if the dropped entries could not be removed from a place that is allowed.
@@ -84,7 +84,7 @@ def begin_to_take_back(files: Directory, run: str, by: str, places: AllowedPlace
 def take_back(files: Directory, run: str, places: AllowedPlaces) -> None:
     """Remove the entries of a rolled back run from its archive.
 
-    Raise PlaceNotNamedError if ``places`` do not allow that; the record of ``begin_to_take_back`` then stays.
+    Raise PlaceNotNamedError if ``places`` do not allow that; the record of ``record_take_back`` then stays.
     """
     target = place_to_take_back_from(files, run)
     if target is not None:

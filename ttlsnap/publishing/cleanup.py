@@ -19,7 +19,7 @@ from ttlsnap.publishing.journal import (
     scratch_path,
     staged_path,
 )
-from ttlsnap.publishing.runs import open_existing, refuse_if_cut_off
+from ttlsnap.publishing.runs import open_existing, refuse_if_interrupted
 from ttlsnap.storage.directory import OWN, SCRATCH, Directory, each
 
 
@@ -30,7 +30,7 @@ def prune(target: str) -> list[str]:
     """
     files = open_existing(target)
     with files.lock():
-        refuse_if_cut_off(files)
+        refuse_if_interrupted(files)
         for held in held_tables(files, _ended(files)):
             raise RefusedError(
                 f"{files.root}/{held.path} is missing, but {held.needed_by} needs it. The only copy is in the backup "

@@ -45,7 +45,7 @@ def raise_fence(files: Directory, journal: Journal) -> bool:
     return files.create(journal.fence, data)
 
 
-def open_again(files: Directory, journal: Journal) -> None:
+def replace_fence(files: Directory, journal: Journal) -> None:
     """Replace the run's fence with its planned batch in one step; without a planned batch, remove the fence."""
     if journal.planned is None:
         lower_fence(files, journal)
@@ -53,7 +53,7 @@ def open_again(files: Directory, journal: Journal) -> None:
         files.replace(journal.fence, journal.planned.encode())
 
 
-def take_fence_back(files: Directory, journal: Journal) -> None:
+def undo_fence(files: Directory, journal: Journal) -> None:
     """Remove the fence of an undone run, or restore the planned batch that it replaced."""
     if journal.replaces is None:
         lower_fence(files, journal)

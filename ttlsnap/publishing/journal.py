@@ -168,7 +168,7 @@ def facts_of(files: Directory, paths: Iterable[str]) -> tuple[FileFacts, ...]:
     return tuple(FileFacts(path, info.size, info.mtime_ns, digest_of(files, path)) for path, info in there)
 
 
-def planned_batch(files: Directory, logs: Logs) -> Journal | None:
+def find_planning_run(files: Directory, logs: Logs) -> Journal | None:
     """Return the run that planned the newest batch, if the batch is still as planned, and not committed."""
     if not logs.offsets or (logs.commits and logs.offsets[-1] <= logs.commits[-1]):
         return None

@@ -18,7 +18,7 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.listing import is_temporary, list_activity
 from ttlsnap.checkpoint.logs import Logs, read_logs
 from ttlsnap.errors import BusyError
-from ttlsnap.publishing.journal import planned_batch
+from ttlsnap.publishing.journal import find_planning_run
 from ttlsnap.storage.directory import Directory
 
 YOUNGEST_S = 60.0
@@ -49,7 +49,7 @@ def refuse_if_running(
     if stopped:
         return
     logs = read_logs(files)
-    by = planned_batch(files, logs)
+    by = find_planning_run(files, logs)
     planned = by.fence_batch if by is not None else None
     now_ns = time.time_ns() if only_read else files.now_ns()
     newest_ns = max((info.mtime_ns for path, info in list_activity(files).items() if _shows_work(path)), default=0)

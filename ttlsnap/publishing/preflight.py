@@ -38,7 +38,7 @@ def refuse_immovable(files: Directory, paths: Sequence[str]) -> None:
         )
 
 
-def refuse_foreign(files: Directory, paths: Sequence[str]) -> None:
+def require_ownership(files: Directory, paths: Sequence[str]) -> None:
     """Raise RefusedError if this user cannot give new files at ``paths`` the owner and group of the old ones.
 
     A file in ttlsnap's own folder is used to try it, because only the file system knows what a user may do.

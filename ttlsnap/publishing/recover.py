@@ -20,14 +20,14 @@ from ttlsnap.expired.receivers import ExpiredCallback
 from ttlsnap.interrupts import defer_signals
 from ttlsnap.publishing.archives import allowed_places, deliver_all, is_unsettled
 from ttlsnap.publishing.cleanup import discard_files, discard_leftovers, warn_of_only_copies
-from ttlsnap.publishing.fence import has_fence, has_its_batch, has_planned, raise_fence, take_fence_back
+from ttlsnap.publishing.fence import has_fence, has_its_batch, has_planned, raise_fence, undo_fence
 from ttlsnap.publishing.journal import (
     Journal,
     close_journal,
     read_journals,
 )
 from ttlsnap.publishing.moves import complete_halves, find_existing, find_rewritten, is_done, refuse_unclear
-from ttlsnap.publishing.preflight import refuse_foreign
+from ttlsnap.publishing.preflight import require_ownership
 from ttlsnap.publishing.runs import open_existing
 from ttlsnap.publishing.swap import close_undone, finish, undo
 from ttlsnap.storage.directory import OWN, Directory, each
@@ -87,7 +87,7 @@ def _recover(files: Directory, prefer_undo: bool, places: AllowedPlaces) -> Reco
         outcome: Outcome = "nothing"
     else:
         if journal.planned is not None:
-            refuse_foreign(files, [journal.fence])  # the planned batch takes its place
+            require_ownership(files, [journal.fence])  # the planned batch takes its place
         foreign = find_rewritten(files, journal) if prefer_undo else []
         outcome = _settle(files, journal, prefer_undo)
         if outcome == "undone" and not foreign:
@@ -123,7 +123,7 @@ def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
     refuse_unclear(files, journal)
     if not any(done):
         # No file has moved, and the run may not have known yet whether the query is stopped. So it is not finished.
-        take_fence_back(files, journal)
+        undo_fence(files, journal)
         close_undone(files, journal)
         return "undone"
     if not has_fence(files, journal):
@@ -143,7 +143,7 @@ def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
         return "finished"
     if can_undo:
         undo(files, journal)
-        take_fence_back(files, journal)
+        undo_fence(files, journal)
         close_undone(files, journal)
         return "undone"
     raise CorruptionError(

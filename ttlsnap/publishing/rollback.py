@@ -19,7 +19,7 @@ from ttlsnap.errors import (
 )
 from ttlsnap.expired.places import Confirm
 from ttlsnap.expired.receivers import ExpiredCallback
-from ttlsnap.publishing.archives import allowed_places, begin_to_take_back, take_back_if_allowed
+from ttlsnap.publishing.archives import allowed_places, record_take_back, take_back_if_allowed
 from ttlsnap.publishing.fence import fence_file, has_its_batch
 from ttlsnap.publishing.journal import (
     FileFacts,
@@ -27,13 +27,13 @@ from ttlsnap.publishing.journal import (
     Move,
     backup_path,
     facts_of,
+    find_planning_run,
     next_number,
-    planned_batch,
     read_journals,
 )
 from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.publishing.moves import find_existing, find_rewritten, plan_backup, stat_files
-from ttlsnap.publishing.runs import new_run_id, open_existing, refuse_if_cut_off
+from ttlsnap.publishing.runs import new_run_id, open_existing, refuse_if_interrupted
 from ttlsnap.publishing.swap import refuse_if_changed, swap
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.stores.open import lineages_of, open_state_store
@@ -73,14 +73,14 @@ def rollback(
     files = open_existing(target)
     places = allowed_places(target, expired_to, confirm)
     with files.lock():
-        refuse_if_cut_off(files)
+        refuse_if_interrupted(files)
         last = next((j for j in reversed(read_journals(files)) if j.status == "done"), None)
         if last is None or last.kind == "rollback":
             raise RefusedError(f"{files.root}: there is no run to roll back")
         before = list_activity(files)
         logs = read_logs(files)
         committed = _refuse_moved_on(files, last, logs)
-        planned = planned_batch(files, logs)
+        planned = find_planning_run(files, logs)
         kept = [move for move in last.aside if not _is_withdrawn(move.source, last.batch, committed)]
         lost = [path for path in last.preserved if files.stat(path) is None]
         backup = [*(move.target for move in kept), *(backup_path(last.run, path) for path in lost)]
@@ -91,7 +91,7 @@ def rollback(
         refuse_if_running(files, query_id(files), stopped=stopped)
         run = new_run_id()
         back = [*(Move(m.target, m.source) for m in kept), *(Move(backup_path(last.run, p), p) for p in lost)]
-        moves = _back(files, last, run, back)
+        moves = _plan_moves(files, last, run, back)
         # A planned batch that Spark has begun to run stays and is run again. The sink may already have its number.
         is_ours = planned is not None and planned.run == last.run and not _has_state_of(before, last.batch + 1)
         times = stat_files(files, [move.source for move in back])
@@ -108,7 +108,7 @@ def rollback(
             replaces=last.planned if is_ours else None,
             published=tuple(FileFacts(m.target, times[m.source].size, times[m.source].mtime_ns) for m in back),
         )
-        begin_to_take_back(files, last.run, run, places)
+        record_take_back(files, last.run, run, places)
 
         def recheck() -> None:
             refuse_if_changed(files, journal, before, only_signs=True)
@@ -176,7 +176,7 @@ def _is_withdrawn(path: str, batch: int, committed: int) -> bool:
     return committed < batch and layout.is_newer_snapshot(layout.strip_checksum(path), committed + 1)
 
 
-def _back(files: Directory, last: Journal, run: str, back: Sequence[Move]) -> list[Move]:
+def _plan_moves(files: Directory, last: Journal, run: str, back: Sequence[Move]) -> list[Move]:
     """Return the moves of the files in the way to the rollback's own backup, and of the old files ``back``.
 
     The files in the way are those that the run published, and snapshots of a batch that was started since and not

@@ -18,7 +18,7 @@ from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import open_directory
 
 
-def refuse_if_cut_off(files: Directory) -> None:
+def refuse_if_interrupted(files: Directory) -> None:
     """Raise FencedError if an earlier run needs ``recover``."""
     if any(j.status == "open" for j in read_journals(files)) or read_logs(files).fence is not None:
         raise FencedError(f"{files.root}: a run was interrupted while it published. Run: ttlsnap recover {files.root}")

@@ -30,7 +30,7 @@ from ttlsnap.checkpoint.listing import Listing, difference, is_temporary, list_a
 from ttlsnap.errors import BusyError, RefusedError, StorageError
 from ttlsnap.interrupts import defer_signals, raise_received
 from ttlsnap.publishing import journal as journals
-from ttlsnap.publishing.fence import open_again, raise_fence, require_place_for_fence, take_fence_back
+from ttlsnap.publishing.fence import raise_fence, replace_fence, require_place_for_fence, undo_fence
 from ttlsnap.publishing.journal import (
     Journal,
     Move,
@@ -96,7 +96,7 @@ def swap(
             raise StorageError(f"{error}\n{undone} checkpoint is as it was before") from error
         raise
     try:
-        open_again(files, journal)
+        replace_fence(files, journal)
         return close_journal(files, journal, "done")
     except BaseException as error:
         raise StorageError(
@@ -140,7 +140,7 @@ def finish(files: Directory, journal: Journal) -> None:
     except BusyError as error:
         _give_up(files, journal, error, begun=True)
         raise BusyError(f"{error}. Run {journal.run} was undone, so the checkpoint is as it was before") from error
-    open_again(files, journal)
+    replace_fence(files, journal)
     close_journal(files, journal, "done")
 
 
@@ -199,7 +199,7 @@ def _give_up(files: Directory, journal: Journal, error: BaseException, begun: bo
         if begun:
             complete_halves(files, journal)
             undo(files, journal)
-        take_fence_back(files, journal)
+        undo_fence(files, journal)
         close_undone(files, journal)
     except BaseException as second:
         raise StorageError(

@@ -83,8 +83,8 @@ def read_access(path: str | Path) -> Access:
 def write_access(path: str, access: Access) -> bool:
     """Set the access of a local file or folder. Return what ``Directory.set_access`` returns."""
     now, mode = read_access(path), access.mode
-    given = (now.owner, now.group) == (access.owner, access.group) or _give(path, access.owner, access.group)
-    if not given and now.group != access.group and not _give(path, -1, access.group):
+    given = (now.owner, now.group) == (access.owner, access.group) or _try_chown(path, access.owner, access.group)
+    if not given and now.group != access.group and not _try_chown(path, -1, access.group):
         mode = without_group(mode)
     if now.mode != mode:
         Path(path).chmod(mode)
@@ -102,7 +102,7 @@ def umask() -> int:
     return int(words[words.index("Umask:") + 1], 8)
 
 
-def _give(path: str, owner: int | str, group: int | str) -> bool:
+def _try_chown(path: str, owner: int | str, group: int | str) -> bool:
     """Set owner and group. Return False if this user may not, or for names, which belong to another file system."""
     if isinstance(owner, str) or isinstance(group, str):
         return False

@@ -93,7 +93,7 @@ class HdfsDirectory:
             except FileNotFoundError:
                 return None
 
-    def reach(self, path: str) -> Access | None:
+    def effective_access(self, path: str) -> Access | None:
         found = self.access(path)
         with _errors("look at", self, path):
             above = [str(folder) for folder in PurePosixPath(self._locate(path)).parents]
@@ -104,14 +104,14 @@ class HdfsDirectory:
         with _errors("set the owner and mode of", self, path):
             full = self._locate(path)
             now, mode = _access(self._client.get_file_info(full)), access.mode
-            given = (now.owner, now.group) == (access.owner, access.group) or self._give(full, access)
+            given = (now.owner, now.group) == (access.owner, access.group) or self._try_chown(full, access)
             if not given and now.group != access.group:
                 mode = without_group(mode)
             if now.mode != mode:
                 self._client.set_permission(full, mode)
         return given
 
-    def _give(self, full: str, access: Access) -> bool:
+    def _try_chown(self, full: str, access: Access) -> bool:
         """Set owner and group. Return False if this user may not: only the superuser may.
 
         Also return False for numbers, which belong to a local file system.
@@ -147,7 +147,7 @@ class HdfsDirectory:
                 return reader.read()
         raise StorageError(f"{self.root}/{path} is longer than {limit} bytes, but such a file is never that long")
 
-    def provide(self, path: str, place: Path) -> None:
+    def make_local(self, path: str, place: Path) -> None:
         """Copy the file to a local path, to read it there."""
         with self.open(path) as source, place.open("wb") as file:
             shutil.copyfileobj(source, file, _PIECE)
@@ -200,12 +200,12 @@ class HdfsDirectory:
     def complete_rename(self, source: str, target: str) -> None:
         """Do nothing: a rename is one step."""
 
-    def preserve(self, source: str, target: str) -> None:
+    def keep_copy(self, source: str, target: str) -> None:
         """Copy a file that never changes. HDFS has no hard links."""
         with self.open(source) as old:
             self._upload(old, target)
 
-    def bring(self, source: str, path: str) -> None:
+    def move_in(self, source: str, path: str) -> None:
         """Move a local file here."""
         place = Path(source)
         with place.open("rb") as file:
@@ -327,11 +327,11 @@ class _Lock:
     """The lock file, held open."""
 
     def __init__(self, files: HdfsDirectory, client: Client, writer: FileWriter) -> None:
-        self._files, self._client, self._writer, self._seen = files, client, writer, _awake_or_not()
+        self._files, self._client, self._writer, self._seen = files, client, writer, _boot_seconds()
 
     def require(self) -> None:
         """Raise BusyError if the lock has expired, and may be held by another process."""
-        asked = _awake_or_not()
+        asked = _boot_seconds()
         if asked - self._seen < _HELD_S:
             return
         try:
@@ -409,7 +409,7 @@ def _connect(host: str) -> Client:
         ) from error
 
 
-def _awake_or_not() -> float:
+def _boot_seconds() -> float:
     """Return a number of seconds that also grows while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 

@@ -118,7 +118,7 @@ class LocalDirectory:
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
-    def reach(self, path: str) -> Access | None:
+    def effective_access(self, path: str) -> Access | None:
         found = self.access(path)
         with _errors("look at", self, path):
             above = Path(self.real_path(path)).parents
@@ -138,7 +138,7 @@ class LocalDirectory:
             folder = Path(self.locate(path))
             return _mount(next(above for above in (folder, *folder.parents) if above.is_dir()))
 
-    def _follow(self, path: str, access: Access | None) -> None:
+    def _apply_access(self, path: str, access: Access | None) -> None:
         """Give a new file or folder its access, as far as this user may."""
         if access is not None:
             self.set_access(path, access)
@@ -160,7 +160,7 @@ class LocalDirectory:
             raise StorageError(f"{self.root}/{path} is longer than {limit} bytes, but such a file is never that long")
         return data
 
-    def provide(self, path: str, place: Path) -> None:
+    def make_local(self, path: str, place: Path) -> None:
         """Make a symbolic link to the file at a local path, to read it there."""
         place.symlink_to(self.locate(path))
 
@@ -170,7 +170,7 @@ class LocalDirectory:
         scratch = scratch_for(self, path)
         try:
             self._write_synced(scratch, data)
-            self._follow(scratch, access_of_new(self, path))
+            self._apply_access(scratch, access_of_new(self, path))
             made = self._link(scratch, path)
         finally:
             self._discard(scratch)
@@ -206,7 +206,7 @@ class LocalDirectory:
             except FileExistsError:
                 return False
             with os.fdopen(descriptor, "wb") as file:
-                self._follow(path, access)
+                self._apply_access(path, access)
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -217,7 +217,7 @@ class LocalDirectory:
         scratch = scratch_for(self, path)
         try:
             self._write_synced(scratch, data)
-            self._follow(scratch, access_of_new(self, path))
+            self._apply_access(scratch, access_of_new(self, path))
             self.rename(scratch, path)
         except BaseException:
             self._discard(scratch)
@@ -250,16 +250,16 @@ class LocalDirectory:
     def complete_rename(self, source: str, target: str) -> None:
         """Do nothing: a rename is one step."""
 
-    def preserve(self, source: str, target: str) -> None:
+    def keep_copy(self, source: str, target: str) -> None:
         """Make a hard link to a file that never changes, or else a copy. It remains when the file is removed."""
         self.mkdirs(target.rpartition("/")[0])
         if self._link(source, target) is None:
             with self.open(source) as old, self.writer(target) as new:
                 shutil.copyfileobj(old, new, _PIECE)
-            self._follow(target, self.access(source))
+            self._apply_access(target, self.access(source))
         self.sync(target.rpartition("/")[0])
 
-    def bring(self, source: str, path: str) -> None:
+    def move_in(self, source: str, path: str) -> None:
         """Move a local file from outside to ``path``. It is synced, and only its owner may use it."""
         self._require_lease()
         with _errors("write", self, path):
@@ -307,7 +307,7 @@ class LocalDirectory:
             access = access_of_new_folder(self, path)
             with contextlib.suppress(FileExistsError):
                 folder.mkdir(PRIVATE_FOLDER)
-                self._follow(path, access)
+                self._apply_access(path, access)
         _sync_directory(folder.parent)
 
     def sync(self, path: str) -> None:

@@ -47,8 +47,8 @@ _PIECE = 8 << 20
 _IN_MEMORY = 64 << 20
 # The addresses at which a client asks for the role of its machine, in AWS and elsewhere.
 _METADATA = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
-_CUT_OFF = "request or response body error"
-# Seconds before each further try when an answer was cut off.
+_TRUNCATED = "request or response body error"
+# Seconds before each further try after a truncated answer.
 _PAUSES = (0, 0.1, 0.5, 2)
 
 Answer = TypeVar("Answer")
@@ -109,7 +109,7 @@ class ObjectDirectory:
     def access(self, path: str) -> Access | None:
         return None
 
-    def reach(self, path: str) -> Access | None:
+    def effective_access(self, path: str) -> Access | None:
         return None
 
     def set_access(self, path: str, access: Access) -> bool:
@@ -141,7 +141,7 @@ class ObjectDirectory:
             return found
         raise StorageError(f"{self.root}/{path} is longer than {limit} bytes, but such a file is never that long")
 
-    def provide(self, path: str, place: Path) -> None:
+    def make_local(self, path: str, place: Path) -> None:
         """Copy the object to a local path, to read it there."""
         with self.open(path) as source, place.open("wb") as file:
             shutil.copyfileobj(source, file, _PIECE)
@@ -209,13 +209,13 @@ class ObjectDirectory:
                     return False
         return True
 
-    def preserve(self, source: str, target: str) -> None:
+    def keep_copy(self, source: str, target: str) -> None:
         """Copy an object that never changes, within the store."""
         self._require_lease()
         with _errors("copy", self, source):
             _ask(obstore.copy, self._store, self._key(source), self._key(target))
 
-    def bring(self, source: str, path: str) -> None:
+    def move_in(self, source: str, path: str) -> None:
         """Move a local file here."""
         place = Path(source)
         with _errors("write", self, path):
@@ -436,7 +436,7 @@ def _profile() -> Any:
 
 
 def _ask(question: Callable[..., Answer], *words: Any, **options: Any) -> Answer:
-    """Call ``question``, and up to four more times if an answer was cut off: the client itself does not repeat it then.
+    """Call ``question``, and up to four more times after truncated answers, which the client does not repeat.
 
     Each question can be repeated safely.
     """
@@ -444,7 +444,7 @@ def _ask(question: Callable[..., Answer], *words: Any, **options: Any) -> Answer
         try:
             return question(*words, **options)
         except GenericError as error:
-            if _CUT_OFF not in str(error):
+            if _TRUNCATED not in str(error):
                 raise
         time.sleep(seconds)
     return question(*words, **options)

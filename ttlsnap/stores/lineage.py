@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ttlsnap.errors import CorruptionError
 
-Names = tuple[str, str]
+Extensions = tuple[str, str]
 """The extensions of a store's snapshots and of its deltas."""
 
 
@@ -52,7 +52,7 @@ class Lineage:
         return sum(file.size for file in self.files)
 
 
-def base_of(folder: str, version: int, snapshots: Collection[int], deltas: Collection[int], names: Names) -> int:
+def base_of(folder: str, version: int, snapshots: Collection[int], deltas: Collection[int], names: Extensions) -> int:
     """Return the version of the newest snapshot not after ``version``, or 0 if there is none.
 
     Raises CorruptionError if a delta after it is missing. ``names`` are the extensions of the files.

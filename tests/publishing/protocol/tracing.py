@@ -130,13 +130,13 @@ class _Traced(LocalDirectory):
         with self._step(name_move(source, target)):
             super().rename(source, target)
 
-    def bring(self, source: str, path: str) -> None:
+    def move_in(self, source: str, path: str) -> None:
         with self._step(_written(path)):
-            super().bring(source, path)
+            super().move_in(source, path)
 
-    def preserve(self, source: str, target: str) -> None:
+    def keep_copy(self, source: str, target: str) -> None:
         with self._step("preserve"):
-            super().preserve(source, target)
+            super().keep_copy(source, target)
 
     def create(self, path: str, data: bytes) -> bool:
         with self._step(_log(path, data)):

@@ -20,7 +20,7 @@ from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
 from ttlsnap.errors import CorruptionError
 from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.codecs import decompress
-from ttlsnap.stores.hdfs.form import HdfsForm
+from ttlsnap.stores.hdfs.format import HdfsFormat
 from ttlsnap.stores.hdfs.key_index import KeyIndex
 from ttlsnap.stores.hdfs.records import DELETED, Records, read_records
 from ttlsnap.stores.lineage import Lineage, StateFile
@@ -47,7 +47,7 @@ class HdfsBatch:
         return len(self.keys)
 
 
-def read_entries(files: Directory, lineage: Lineage, form: HdfsForm) -> Iterator[HdfsBatch]:
+def read_entries(files: Directory, lineage: Lineage, form: HdfsFormat) -> Iterator[HdfsBatch]:
     """Yield every live entry of the lineage's version once, in batches, in no particular order.
 
     Raises CorruptionError for a file that is missing, truncated or damaged.
@@ -63,7 +63,7 @@ def read_entries(files: Directory, lineage: Lineage, form: HdfsForm) -> Iterator
 class _Deltas:
     """Writes of the deltas after the snapshot; ``written`` has each key that they put or deleted."""
 
-    def __init__(self, files: Directory, deltas: tuple[StateFile, ...], form: HdfsForm) -> None:
+    def __init__(self, files: Directory, deltas: tuple[StateFile, ...], form: HdfsFormat) -> None:
         self._files, self._deltas, self._form = files, deltas, form
         self._kept: dict[int, list[HdfsBatch]] = {}
         chunks: list[pa.LargeBinaryArray] = []
@@ -96,7 +96,7 @@ class _Deltas:
                 yield _take(batch, is_last & (batch.records.value_size != DELETED))
 
 
-def read_file(files: Directory, file: StateFile, form: HdfsForm) -> Iterator[HdfsBatch]:
+def read_file(files: Directory, file: StateFile, form: HdfsFormat) -> Iterator[HdfsBatch]:
     """Yield all records of one file, including deletes.
 
     Raises CorruptionError for a file that is missing, truncated or damaged.
@@ -112,7 +112,7 @@ def read_file(files: Directory, file: StateFile, form: HdfsForm) -> Iterator[Hdf
             yield _batch(records, form, where)
 
 
-def _batch(records: Records, form: HdfsForm, where: str) -> HdfsBatch:
+def _batch(records: Records, form: HdfsFormat, where: str) -> HdfsBatch:
     key_start, key_size = records.key_start, records.key_size
     value_start, value_size = records.value_start, records.value_size
     if form.row_checksums:

@@ -14,7 +14,7 @@ from ttlsnap.errors import CorruptionError, TtlsnapError, UnsupportedError
 from ttlsnap.storage.directory import Directory, scratch_name
 from ttlsnap.stores.codecs import decompress
 from ttlsnap.stores.hdfs.entries import HdfsBatch, read_entries, read_file
-from ttlsnap.stores.hdfs.form import HdfsForm
+from ttlsnap.stores.hdfs.format import HdfsFormat
 from ttlsnap.stores.hdfs.records import DELETED, read_records
 from ttlsnap.stores.hdfs.snapshot_writer import CountingSink, SnapshotWriter
 from ttlsnap.stores.lineage import Lineage
@@ -29,7 +29,7 @@ _LARGE_BLOCK = 31 << 20  # bytes, just below glibc's maximum for its mmap thresh
 class HdfsPartition:
     """See ``StoredPartition``."""
 
-    def __init__(self, store: HdfsForm, files: Directory, lineage: Lineage, keep_in_memory: bool) -> None:
+    def __init__(self, store: HdfsFormat, files: Directory, lineage: Lineage, keep_in_memory: bool) -> None:
         self._store, self._files, self._lineage = store, files, lineage
         self._keep_in_memory = keep_in_memory
         self._kept: list[HdfsBatch] | None = None
@@ -77,7 +77,7 @@ class HdfsWriter:
     does so with speculation.
     """
 
-    def __init__(self, store: HdfsForm, target: str, staging: Staging | None) -> None:
+    def __init__(self, store: HdfsFormat, target: str, staging: Staging | None) -> None:
         self._store, self._target, self._staging = store, target, staging
         self._path = "" if staging is None else scratch_name(staging.place(target))
         self._file = contextlib.ExitStack()
@@ -115,12 +115,12 @@ class HdfsWriter:
         self._file.close()
         if self._staging is None:
             return Written((), self._sink.size)
-        self._recount(self._staging.files, digest)
+        self._verify_all(self._staging.files, digest)
         self._finished = True
         staged = StagedFile(self._path, self._target, self._sink.size, self._sink.digest)
         return Written((staged,), self._sink.size)
 
-    def _recount(self, files: Directory, digest: str) -> None:
+    def _verify_all(self, files: Directory, digest: str) -> None:
         """Read the staged file back from disk; raise CorruptionError unless every entry and byte is as written."""
         found = xxhash.xxh3_128()
         where = f"{files.root}/{self._path}"
@@ -141,7 +141,7 @@ class HdfsWriter:
 
 
 def damaged_files(
-    store: HdfsForm, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look
+    store: HdfsFormat, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look
 ) -> Iterator[tuple[str, TtlsnapError]]:
     """See ``StateStore.damaged``."""
     for file in lineage.files:

@@ -7,7 +7,7 @@ import xxhash
 
 from ttlsnap.stores.codecs import Compressor, Sink
 from ttlsnap.stores.hdfs.entries import HdfsBatch
-from ttlsnap.stores.hdfs.form import HdfsForm
+from ttlsnap.stores.hdfs.format import HdfsFormat
 from ttlsnap.stores.hdfs.records import END
 from ttlsnap.stores.row_checksums import CHECKSUM_SIZE, row_checksums
 from ttlsnap.unsaferow.gather import gather_ragged, interleave
@@ -36,7 +36,7 @@ class CountingSink:
 class SnapshotWriter:
     """Writer of one snapshot file to ``sink``; ``entries`` is the number of entries written."""
 
-    def __init__(self, sink: Sink, form: HdfsForm) -> None:
+    def __init__(self, sink: Sink, form: HdfsFormat) -> None:
         self._form = form
         self._stream = Compressor(sink, form.codec)
         self._digest = xxhash.xxh3_128()

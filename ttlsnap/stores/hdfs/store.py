@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ttlsnap.stores.hdfs.form import HdfsForm
+from ttlsnap.stores.hdfs.format import HdfsFormat
 
 if TYPE_CHECKING:
     from ttlsnap.errors import TtlsnapError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class HdfsStore(HdfsForm):
+class HdfsStore(HdfsFormat):
     """See ``StateStore``."""
 
     relative_cost: ClassVar[int] = 1

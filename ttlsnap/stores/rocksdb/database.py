@@ -152,7 +152,7 @@ def assemble(
     metadata = extract(files, path, folder, home)
     for name, file in metadata.tables.items():
         there, place = lying[file.path] if lying else (files, file.path)
-        there.provide(place, folder / name)
+        there.make_local(place, folder / name)
         check_footer(folder / name, f"{there.root}/{place}")
     keep_harmless_options(folder, delimiter, f"{files.root}/{path}")
     return metadata

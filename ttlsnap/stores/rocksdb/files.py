@@ -30,11 +30,11 @@ SPARK_4_0 = "4.0"
 
 
 def find_lineage(
-    files: Directory, directory: str, version: int, unique_id: str | None, codec: str, before_4_2: bool
+    files: Directory, directory: str, version: int, unique_id: str | None, codec: str, written_before_4_2: bool
 ) -> Lineage:
     """Return the files of ``version`` in a partition's folder; stray files are ignored.
 
-    ``codec`` is the codec of the changelogs; ``before_4_2`` says that Spark 4.2 did not write them.
+    ``codec`` is the codec of the changelogs; ``written_before_4_2`` says that Spark 4.2 did not write them.
 
     Raises CorruptionError if a file that the version needs is missing or has an unexpected size. Raises
     UnsupportedError if it is unknown which version of Spark could read a new snapshot.
@@ -77,7 +77,7 @@ def find_lineage(
         new_snapshot=path_of((version, unique_id), "zip"),
         shared=_shared(files, path_of(base, "zip"), base[0], metadata) if base and metadata else (),
         entries=metadata.entries if metadata and len(names) == 1 else None,
-        only_for=_only_for(files, metadata, last, unique_id is not None) if last and before_4_2 else None,
+        only_for=_only_for(files, metadata, last, unique_id is not None) if last and written_before_4_2 else None,
     )
 
 

@@ -22,14 +22,14 @@ from ttlsnap.stores.rocksdb.database import (
     settings_of,
     storage_errors,
 )
-from ttlsnap.stores.rocksdb.form import RocksDbForm
+from ttlsnap.stores.rocksdb.format import RocksDbFormat
 from ttlsnap.stores.rocksdb.partition import _UNPACKED, scratch_folder
 from ttlsnap.stores.rocksdb.writer import WritablePartition
 
 
 @contextlib.contextmanager
 def open_partition(
-    store: RocksDbForm, files: Directory, lineage: Lineage, scratch: str | None, keep_in_memory: bool
+    store: RocksDbFormat, files: Directory, lineage: Lineage, scratch: str | None, keep_in_memory: bool
 ) -> Iterator[WritablePartition]:
     """Assemble a partition's database in its own folder below ``scratch``, which is removed when the block ends."""
     where = f"{files.root}/{lineage.new_snapshot.rpartition('/')[0]}, version {lineage.version}"

@@ -41,7 +41,7 @@ from ttlsnap.stores.rocksdb.database import (
     rocksdb_errors,
     scan,
 )
-from ttlsnap.stores.rocksdb.form import RocksDbForm
+from ttlsnap.stores.rocksdb.format import RocksDbFormat
 from ttlsnap.stores.rocksdb.lists import SIZE, split
 from ttlsnap.stores.row_checksums import row_checksums
 from ttlsnap.unsaferow.gather import Int64s, read_at
@@ -99,7 +99,7 @@ class RocksDbPartition:
 
     def __init__(
         self,
-        store: RocksDbForm,
+        store: RocksDbFormat,
         files: Directory,
         lineage: Lineage,
         folder: Path,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ttlsnap.errors import TtlsnapError
-from ttlsnap.stores.rocksdb.form import RocksDbForm
+from ttlsnap.stores.rocksdb.format import RocksDbFormat
 
 if TYPE_CHECKING:
     from ttlsnap.storage.directory import Directory
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RocksDbStore(RocksDbForm):
+class RocksDbStore(RocksDbFormat):
     """See ``StateStore``."""
 
     relative_cost: ClassVar[int] = 4
@@ -26,7 +26,7 @@ class RocksDbStore(RocksDbForm):
         """See ``StateStore.find``."""
         from ttlsnap.stores.rocksdb.files import find_lineage
 
-        return find_lineage(files, directory, version, unique_id, self.codec, self.before_4_2)
+        return find_lineage(files, directory, version, unique_id, self.codec, self.written_before_4_2)
 
     @contextlib.contextmanager
     def open(

@@ -30,7 +30,7 @@ from ttlsnap.stores.rocksdb.database import (
     storage_errors,
 )
 from ttlsnap.stores.rocksdb.footers import check_footer
-from ttlsnap.stores.rocksdb.form import RocksDbForm
+from ttlsnap.stores.rocksdb.format import RocksDbFormat
 from ttlsnap.stores.rocksdb.manifest import keep_tables
 from ttlsnap.stores.rocksdb.partition import scratch_folder, verify_keys
 
@@ -38,7 +38,7 @@ _NEVER = 1 << 62  # versions of a key before RocksDB seeks the next key, which w
 
 
 def damaged_files(
-    store: RocksDbForm, files: Directory, lineage: Lineage, wanted: Collection[str], scratch: str | None
+    store: RocksDbFormat, files: Directory, lineage: Lineage, wanted: Collection[str], scratch: str | None
 ) -> Iterator[tuple[str, TtlsnapError]]:
     """See ``StateStore.damaged``."""
     for delta in lineage.deltas:
@@ -74,7 +74,7 @@ def _check(files: Directory, path: str) -> None:
     open_checked(files, path).close()
 
 
-def _read_changelog(store: RocksDbForm, files: Directory, path: str) -> None:
+def _read_changelog(store: RocksDbFormat, files: Directory, path: str) -> None:
     for changes in changelog.read_changes(files, path, store.codec):
         if store.row_checksums:
             verify_keys(changes, store.delimiter, f"{files.root}/{path}")
@@ -90,7 +90,7 @@ class _Snapshot:
     names: Mapping[str, str]
 
     @classmethod
-    def unpack(cls, store: RocksDbForm, files: Directory, path: str, folder: Path) -> _Snapshot:
+    def unpack(cls, store: RocksDbFormat, files: Directory, path: str, folder: Path) -> _Snapshot:
         folder.mkdir()
         metadata = extract(files, path, folder)
         keep_harmless_options(folder, store.delimiter, f"{files.root}/{path}")
@@ -132,7 +132,7 @@ def _read_tables(snapshot: _Snapshot, tables: Sequence[str], where: str) -> None
             folder, {_number(name) for name in snapshot.names.values()}, {_number(name) for name in names}, where
         )
         for table, name in zip(tables, names, strict=True):
-            snapshot.files.provide(table, folder / name)
+            snapshot.files.make_local(table, folder / name)
             check_footer(folder / name, f"{snapshot.files.root}/{table}")
         with rocksdb_errors(where):
             settings = settings_of(folder)

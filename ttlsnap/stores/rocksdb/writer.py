@@ -237,7 +237,7 @@ class RocksDbWriter:
             local = live_tables(new)
         written = self._stage(folder, local, {})
         if self._staging is not None:
-            self._recount(written)
+            self._verify_all(written)
         return written
 
     def _finish_patch(self) -> Written:
@@ -249,7 +249,7 @@ class RocksDbWriter:
         partition.base.close()
         written = self._stage(partition.folder / "source", local, partition.metadata.tables)
         if self._staging is not None:
-            self._look_up(written)
+            self._verify_changes(written)
         return written
 
     def _stage(self, folder: Path, local: list[str], shared: dict[str, archive.SharedFile]) -> Written:
@@ -305,7 +305,7 @@ class RocksDbWriter:
                 document["numInternalKeys"] = internal
         return document
 
-    def _recount(self, written: Written) -> None:
+    def _verify_all(self, written: Written) -> None:
         """Open the staged files alone and read them; raise CorruptionError unless every byte is as written."""
         with self._reopened(written) as (new, where):
             count, digests = 0, (xxhash.xxh3_128(), xxhash.xxh3_128())
@@ -319,7 +319,7 @@ class RocksDbWriter:
                     "published. Check the disk and the memory of this machine"
                 )
 
-    def _look_up(self, written: Written) -> None:
+    def _verify_changes(self, written: Written) -> None:
         """Open the staged files and look up every change; raise CorruptionError if one is missing."""
         with self._reopened(written) as (new, where):
             for keys, values in self._changes.read():
@@ -433,7 +433,7 @@ def _move(source: Path, staging: Staging, target: str) -> StagedFile:
     path = scratch_name(staging.place(target))
     size, digest = source.stat().st_size, _digest_of(source)
     staging.files.mkdirs(path.rpartition("/")[0])
-    staging.files.bring(str(source), path)
+    staging.files.move_in(str(source), path)
     return StagedFile(path, target, size, digest)
 
 

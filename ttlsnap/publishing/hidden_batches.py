@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.errors import RefusedError
-from ttlsnap.publishing.journal import Journal, is_same, planned_batch, recent_journals
+from ttlsnap.publishing.journal import Journal, find_planning_run, is_same, recent_journals
 from ttlsnap.storage.directory import Directory, each
 
 
 @dataclass(frozen=True)
-class Shadow:
+class HiddenBatch:
     """The files of a run that hide another result of its batch; ``ran_again``: that result exists already.
 
     ``planned`` is the batch that the run planned, if it is still in the log. ``can_roll_back``: ``rollback`` can undo
@@ -47,22 +47,22 @@ class Shadow:
         return f"Run: ttlsnap rollback {root}"
 
 
-def find_shadows(files: Directory, logs: Logs) -> list[Shadow]:
+def find_hidden_batches(files: Directory, logs: Logs) -> list[HiddenBatch]:
     """Return the runs whose batch was set back or ran again, and whose files are still in place, newest first."""
     journals = list(recent_journals(files, logs))
     undone = {journal.undoes for journal in journals if journal.status == "done"}
     last = next((journal.run for journal in journals if journal.status == "done"), None)
     done = [j for j in journals if j.status == "done" and j.kind == "compact" and j.run not in undone]
-    return [shadow for j in done if (shadow := _shadow(files, logs, j, is_last=j.run == last)) is not None]
+    return [hidden for j in done if (hidden := _hidden_batch(files, logs, j, is_last=j.run == last)) is not None]
 
 
-def refuse_shadows(files: Directory, logs: Logs) -> None:
+def refuse_hidden_batches(files: Directory, logs: Logs) -> None:
     """Raise RefusedError if a snapshot of an earlier run hides another result of its batch."""
-    for shadow in find_shadows(files, logs):
-        raise RefusedError(f"{shadow.describe(files.root)}. Nothing was changed. {shadow.advise(files.root)}")
+    for hidden in find_hidden_batches(files, logs):
+        raise RefusedError(f"{hidden.describe(files.root)}. Nothing was changed. {hidden.advise(files.root)}")
 
 
-def _shadow(files: Directory, logs: Logs, journal: Journal, *, is_last: bool) -> Shadow | None:
+def _hidden_batch(files: Directory, logs: Logs, journal: Journal, *, is_last: bool) -> HiddenBatch | None:
     committed = logs.commits[-1] if logs.commits else -1
     offsets = next((facts for facts in journal.logs if facts.path == layout.offset_file(journal.batch)), None)
     if offsets is None:
@@ -76,9 +76,9 @@ def _shadow(files: Directory, logs: Logs, journal: Journal, *, is_last: bool) ->
     published = [facts for facts in journal.published if layout.is_newer_snapshot(facts.path, journal.batch)]
     infos = each(files, files.stat, [facts.path for facts in published])
     there = tuple(facts.path for facts, found in zip(published, infos, strict=True) if is_same(files, facts, found))
-    planned = planned_batch(files, logs)
+    planned = find_planning_run(files, logs)
     in_log = planned.fence if planned is not None and planned.run == journal.run else None
     if not there and in_log is None:
         return None
     can_roll_back = is_last and None not in each(files, files.stat, [move.target for move in journal.aside])
-    return Shadow(journal.run, journal.batch, ran_again, there, in_log, can_roll_back)
+    return HiddenBatch(journal.run, journal.batch, ran_again, there, in_log, can_roll_back)

@@ -10,7 +10,7 @@ from ttlsnap.stores.codec_names import codec_name
 
 
 @dataclass(frozen=True)
-class HdfsForm:
+class HdfsFormat:
     """The compression codec, and the setting for row checksums."""
 
     codec: str

@@ -19,7 +19,7 @@ _FORMAT_VERSIONS = ("3", "4", "5", "6")
 
 
 @dataclass(frozen=True)
-class RocksDbForm:
+class RocksDbFormat:
     """Format of the files, as far as the checkpoint pins it.
 
     ``codec`` is the codec of the changelogs. ``delimiter`` separates values that were merged into one.
@@ -30,7 +30,7 @@ class RocksDbForm:
     row_checksums: bool
     delimiter: bytes
     format_version: int
-    before_4_2: bool = False
+    written_before_4_2: bool = False
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> Self:
@@ -38,7 +38,7 @@ class RocksDbForm:
         conf, where = checkpoint.batch.conf, f"{checkpoint.target}/{layout.offset_file(checkpoint.batch.id)}"
         # Before Spark 4.2 the delimiter was always a comma.
         merge_operator = conf.get(f"{_CONF}rocksdb.mergeOperatorVersion", "1")
-        before_4_2 = f"{_CONF}rocksdb.mergeOperatorVersion" not in conf
+        written_before_4_2 = f"{_CONF}rocksdb.mergeOperatorVersion" not in conf
         format_version = conf.get(f"{_CONF}rocksdb.formatVersion", "5")
         if merge_operator not in _DELIMITERS:
             raise UnsupportedError(f"{where}: merge operator version {merge_operator!r} is unknown (known: 1, 2)")
@@ -50,5 +50,5 @@ class RocksDbForm:
             row_checksums=checkpoint.row_checksums,
             delimiter=_DELIMITERS[merge_operator],
             format_version=int(format_version),
-            before_4_2=before_4_2,
+            written_before_4_2=written_before_4_2,
         )
