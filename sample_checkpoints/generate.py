@@ -111,7 +111,7 @@ class Sample:
     """One checkpoint: its special feature, and how Spark writes it."""
 
     name: str
-    odd: str
+    property: str
     query: Query
     events: Callable[[int], Batches] = few
     version: str = "4.2"
@@ -126,7 +126,7 @@ _OFFSETS_V2 = (("spark.sql.streaming.offsetLog.formatVersion", "2"),)
 SAMPLES = (
     Sample(
         "agg-deltas-lz4-4.2",
-        "nothing: the plain case, which the demo compacts. `max(at)` per user over 30 days, with a watermark",
+        "nothing: the plain case, which the demo compacts: `max(at)` per user over 30 days, with a watermark",
         Query("agg_update_watermark"),
         events=visits,
     ),
@@ -139,23 +139,23 @@ SAMPLES = (
     ),
     Sample(
         "dedup-watermark-4.2",
-        "`dropDuplicates` with the time in the key; values hold nothing; deletes by the watermark",
+        "`dropDuplicates` with the time in the key; values are empty; the watermark deletes entries",
         Query("dedup", delay_s=4 * DAY),
     ),
     Sample(
         "dedup-within-4.2",
-        "`dropDuplicatesWithinWatermark`: Spark stores the moment of expiry itself, in microseconds",
+        "`dropDuplicatesWithinWatermark`: Spark stores the expiry time, in microseconds",
         Query("dedup_within", delay_s=4 * DAY),
     ),
     Sample(
         "window-append-snappy-4.0",
-        "snappy; windows in the key, evicted once closed",
+        "snappy; windows in the key; Spark removes closed windows",
         Query("agg_append", codec="snappy", delay_s=4 * DAY, window_s=DAY),
         version="4.0",
     ),
     Sample(
         "agg-rowchecksum-deletes-4.2",
-        "row checksums, also before the keys of deletes; a delta that puts a key and deletes it again",
+        "row checksums, also for deleted keys; a delta that writes a key and deletes it again",
         Query("agg_append", row_checksum=True, delay_s=2 * HOUR),
         events=closing_windows,
     ),
@@ -167,26 +167,26 @@ SAMPLES = (
     ),
     Sample(
         "uncommitted-batch-4.2",
-        "the last batch was begun and never committed: its offsets and its state files are there",
+        "the last batch was started and not committed: its offsets and state files exist",
         Query(),
         uncommitted=True,
     ),
     Sample("lzf-both-4.2", "lzf; a snapshot and deltas after it", Query(codec="lzf"), layout="both"),
     Sample(
         "offsets-v2-4.2",
-        "offset log of version 2: numbered sources, and no number of partitions among the pinned settings",
+        "offset log of version 2: sources have ids, and the pinned settings have no number of partitions",
         Query(conf=_OFFSETS_V2),
     ),
     Sample(
         "rocksdb-4.2",
-        "the RocksDB state store: a zip of each version, which share their SST files",
+        "the RocksDB state store: one zip for each version; the zips share SST files",
         Query(provider="rocksdb"),
         events=fewer,
         layout="snapshot",
     ),
     Sample(
         "rocksdb-3.2",
-        "RocksDB as Spark first had it: options that name an executor's folders, no counts of internal keys",
+        "the first release with RocksDB: the options name folders of an executor, and internal keys are not counted",
         Query(provider="rocksdb"),
         events=fewer,
         version="3.2",
@@ -194,14 +194,14 @@ SAMPLES = (
     ),
     Sample(
         "rocksdb-changelog-3.5",
-        "RocksDB with changelogs and no zip at all; Spark 3.5 knows no column families",
+        "RocksDB with changelogs and without a zip; Spark 3.5 has no column families",
         Query(provider="rocksdb", changelog=True),
         events=fewer,
         version="3.5",
     ),
     Sample(
         "rocksdb-ids-4.2",
-        "checkpoint format 2: state files with ids, which the commit log and the changelogs name; row checksums",
+        "checkpoint format 2: state files have ids, which the commit log and the changelogs contain; row checksums",
         Query("dedup_plain", provider="rocksdb", changelog=True, checkpoint_format=2, row_checksum=True),
         events=fewer,
         layout="both",
@@ -215,14 +215,14 @@ SAMPLES = (
     ),
     Sample(
         "lists-4.2",
-        "transformWithState: a list with a TTL, with its index, first moments and counts, and one without",
+        "transformWithState: a list with a TTL (with its index, earliest expiry times and counts), and a list without",
         Query("lists", provider="rocksdb", partitions=1),
         events=returning_twice,
         layout="snapshot",
     ),
     Sample(
         "alarms-4.2",
-        "transformWithState: a value, a list, a map, and timers in event time; row checksums",
+        "transformWithState: a value, a list, a map and event-time timers; row checksums",
         Query("alarms", provider="rocksdb", partitions=1, delay_s=20 * DAY, row_checksum=True),
         events=returning_twice,
         layout="snapshot",
@@ -237,7 +237,7 @@ SAMPLES = (
     Sample("join-4.2", "a stream-stream join: four linked stores", Query("join", delay_s=4 * DAY)),
     Sample(
         "dedup-columns-3.1",
-        "`dropDuplicates`: the schema says that a value has all columns, and a value holds nothing (before 3.2.2)",
+        "`dropDuplicates`: the schema gives values all columns, but values are empty (before 3.2.2)",
         Query("dedup", delay_s=4 * DAY),
         version="3.1",
     ),
@@ -251,7 +251,7 @@ SAMPLES = (
     ),
     Sample(
         "agg-namesake-3.1",
-        "an aggregation whose key is called `max`, as one of its buffers: its values have all columns of its key",
+        "an aggregation whose key and one buffer are both called `max`; its values contain all key columns",
         Query("agg_namesake"),
         version="3.1",
     ),
@@ -271,7 +271,7 @@ SAMPLES = (
     ),
     Sample(
         "groups-format1-3.1",
-        "the same with state of format 1: the schema says that its timeout is an `int`, and it is a `bigint`",
+        "the same with state format 1: the schema calls the timeout an `int`, but it is a `bigint`",
         Query("groups_scala", delay_s=20 * DAY, conf=_GROUPS_FORMAT_1),
         events=returning,
         version="3.1",
@@ -285,7 +285,7 @@ SAMPLES = (
     ),
     Sample(
         "sessions-rocksdb-3.2",
-        "session windows in RocksDB; no file says how many columns the keys' prefix has (before 4.0)",
+        "session windows in RocksDB; no file contains the number of prefix columns of the key (before 4.0)",
         Query("sessions", provider="rocksdb", partitions=1, delay_s=20 * DAY),
         events=fewer,
         version="3.2",
@@ -345,8 +345,8 @@ def readme() -> None:
     """Replace the table of samples in the README. The text above the table stays."""
     page = HERE / "README.md"
     words = page.read_text().partition("| checkpoint |")[0]
-    rows = [f"| `{sample.name}` | {sample.odd} |" for sample in SAMPLES]
-    page.write_text("\n".join([words + "| checkpoint | what is odd about it |", "| --- | --- |", *rows, ""]))
+    rows = [f"| `{sample.name}` | {sample.property} |" for sample in SAMPLES]
+    page.write_text("\n".join([words + "| checkpoint | what is special |", "| --- | --- |", *rows, ""]))
 
 
 if __name__ == "__main__":
