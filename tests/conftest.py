@@ -72,14 +72,15 @@ def delta_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(autouse=True)
-def no_active_session(request: pytest.FixtureRequest) -> None:
-    """Activate the session of ``spark`` only for tests that use it, so that the engine does not depend on the order."""
-    sql = sys.modules.get("pyspark.sql")
-    if "spark" in request.fixturenames:
+def hidden_session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the session of ``spark`` from tests that do not use it, so that the engine does not depend on the order."""
+    parameters = getattr(getattr(request.node, "callspec", None), "params", {})
+    if "spark" in request.fixturenames or parameters.get("engine") == "spark":
         session = request.getfixturevalue("spark")
         type(session)._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
-    elif sql is not None and (session := sql.SparkSession.getActiveSession()) is not None:
-        type(session)._get_j_spark_session_class(session._jvm).clearActiveSession()
+    elif (sql := sys.modules.get("pyspark.sql")) is not None:
+        monkeypatch.setattr(sql.SparkSession, "_instantiatedSession", None)
+        monkeypatch.setattr(sys.modules["pyspark"].SparkContext, "_active_spark_context", None)
 
 
 @pytest.fixture(scope="session")

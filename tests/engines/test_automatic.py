@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from ttlsnap import compact
 from ttlsnap.cli.app import run
 from ttlsnap.compaction.engine import Done
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
+from ttlsnap.contract.of_query import contract_of_query
 from ttlsnap.engines import automatic
 from ttlsnap.engines.automatic import AutoEngine
 from ttlsnap.engines.local import LocalEngine, measure_work
@@ -23,7 +25,7 @@ from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 from ..samples import sample
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 NAME = "agg-deltas-lz4-4.2"
 WEEK = TtlTransformerFactory(StateTtlConfig(7 * 86_400_000_000), "value.max")
@@ -69,6 +71,23 @@ def test_an_active_session_selects_spark(tmp_path: Path, spark: SparkSession) ->
     assert spark.getActiveSession() is not None
     report = compact(str(sample(NAME, tmp_path)), [WEEK], dry_run=True)
     assert (report.engine, report.engine_reason) == ("spark", "a Spark session is active")
+
+
+def test_a_thread_without_an_active_session_uses_the_application_and_does_not_stop_it(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        # Each thread has its own active session.
+        assert pool.submit(spark.getActiveSession).result() is None
+        report = pool.submit(compact, str(sample(NAME, tmp_path)), [WEEK], dry_run=True).result()
+        contract = pool.submit(contract_of_query, _counts, "user string", output_mode="update").result()
+    assert (report.engine, report.engine_reason) == ("spark", "a Spark session is active")
+    assert contract.operators
+    assert spark.range(3).count() == 3
+
+
+def _counts(rows: DataFrame) -> DataFrame:
+    return rows.groupBy("user").count()
 
 
 def test_a_master_selects_spark(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from ttlsnap.contract.model import (
 from ttlsnap.contract.of_checkpoint import contract_of_checkpoint
 from ttlsnap.contract.plan import SOURCE, PlannedOperator, sources, stateful_operators
 from ttlsnap.contract.recording import Empty, Recording, Started, intercept_queries, record_functions, tag
-from ttlsnap.engines.launch import build_session, first_lines, launch_session, set_temporarily
+from ttlsnap.engines.launch import build_session, find_session, first_lines, launch_session, set_temporarily
 from ttlsnap.errors import NotACheckpointError, TtlsnapError, UsageError
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ def contract_of_script(
 
     Raise UsageError if the script fails, or does not start exactly one such query.
     """
+    if not Path(script).is_file():
+        raise UsageError(f"the script {script} does not exist")
     with _session(session, conf or {}) as spark, tempfile.TemporaryDirectory(prefix="ttlsnap-") as folder:
         empty = _empty_sources(spark, Path(folder))
         with record_functions() as recording, intercept_queries(recording, schemas or {}, empty):
@@ -167,9 +169,7 @@ def _joined_stores(old: Sequence[StoreContract], new: Sequence[StoreContract]) -
 @contextlib.contextmanager
 def _session(session: SparkSession | None, conf: Mapping[str, str]) -> Iterator[SparkSession]:
     """Provide a session with these settings. Restore the settings of a session that existed before."""
-    from pyspark.sql import SparkSession
-
-    session = session or SparkSession.getActiveSession()
+    session = find_session(session)
     if session is not None:
         with _settings(session, conf):
             yield session
@@ -279,8 +279,6 @@ def _last_place(error: BaseException) -> str:
 
 
 def _run(script: str, arguments: Sequence[str]) -> None:
-    if not Path(script).is_file():
-        raise UsageError(f"the script {script} does not exist")
     saved, path = sys.argv, list(sys.path)
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(Path(script).resolve().parent))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ttlsnap.engines.launch import SessionSource, build_session, launch_session, resolve_session
+from ttlsnap.engines.launch import SessionSource, build_session, find_session, launch_session
 from ttlsnap.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,9 +34,7 @@ def delta_session(
     ``jars`` has the paths of Delta's jars, separated by commas. Without them, Delta's own helper lets Spark download
     them from Maven. Raise UsageError for a session without Delta, and for one that does not start, with the reason.
     """
-    from pyspark.sql import SparkSession
-
-    found = resolve_session(session) or SparkSession.getActiveSession()
+    found = find_session(session)
     if found is not None:
         if EXTENSION not in str(found.conf.get("spark.sql.extensions", "")):
             raise UsageError(

@@ -6,11 +6,11 @@ Starting Spark takes longer than the whole work on most states. ``docs/performan
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 
 from ttlsnap.compaction.engine import Done, Engine
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
+from ttlsnap.engines.launch import find_session
 from ttlsnap.engines.local import LocalEngine, measure_work
 from ttlsnap.engines.spark import SparkEngine
 
@@ -49,10 +49,4 @@ class AutoEngine:
         submitted = next((name for name in _SUBMITTED if name in os.environ), None)
         if submitted is not None:
             return f"{submitted} is set, as by spark-submit"
-        return "a Spark session is active" if _has_active_session() else None
-
-
-def _has_active_session() -> bool:
-    # Importing Spark takes half a second. If it is not imported, there is no session.
-    sql = sys.modules.get("pyspark.sql")
-    return sql is not None and sql.SparkSession.getActiveSession() is not None
+        return "a Spark session is active" if find_session() is not None else None

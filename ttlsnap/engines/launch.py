@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, Union
+from typing import TYPE_CHECKING, TextIO, Union, cast
 
 from ttlsnap.errors import TtlsnapError
 
@@ -82,9 +82,27 @@ def build_session() -> SparkSession.Builder:
     return SparkSession.builder.appName("ttlsnap").config("spark.ui.enabled", "false")
 
 
-def resolve_session(source: SessionSource) -> SparkSession | None:
-    """Return the session of a source; None if it has none."""
-    return source() if callable(source) else source
+def find_session(source: SessionSource = None) -> SparkSession | None:
+    """Return the session of ``source``, or else the one that this process runs; None if there is none.
+
+    The active session depends on the thread. Without one, an application of the user must still be found: a builder
+    would return its session as if it had started it, and stopping that session would stop the application.
+    """
+    if source is not None:
+        return source() if callable(source) else source
+    # Importing Spark takes half a second. If it is not imported, there is no session.
+    classic = getattr(sys.modules.get("pyspark.sql"), "SparkSession", None)
+    if classic is None:
+        return None
+    if (active := classic.getActiveSession()) is not None:
+        return cast("SparkSession", active)
+    # Connect is imported only if something uses it. Its default session is like a classic application's session.
+    connect = getattr(sys.modules.get("pyspark.sql.connect.session"), "SparkSession", None)
+    if (default := getattr(connect, "_default_session", None)) is not None:
+        return cast("SparkSession", default)
+    context = sys.modules["pyspark"].SparkContext._active_spark_context
+    # A session of a context is its default session, if it has one.
+    return None if context is None else cast("SparkSession", classic(context))
 
 
 @contextlib.contextmanager

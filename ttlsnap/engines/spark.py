@@ -20,7 +20,7 @@ import pyarrow as pa
 from ttlsnap.compaction.engine import Done
 from ttlsnap.compaction.partition import compact_partition
 from ttlsnap.compaction.task import PartitionResult, PartitionResults, PartitionTask, Progress
-from ttlsnap.engines.launch import SessionSource, build_session, first_lines, launch_session, resolve_session
+from ttlsnap.engines.launch import SessionSource, build_session, find_session, first_lines, launch_session
 from ttlsnap.engines.progress import listener, sender
 from ttlsnap.errors import TtlsnapError
 
@@ -73,9 +73,7 @@ class SparkEngine:
     @contextlib.contextmanager
     def _running(self) -> Iterator[SparkSession]:
         """Yield a session; stop it if it was started here."""
-        from pyspark.sql import SparkSession
-
-        session = resolve_session(self._session) or SparkSession.getActiveSession()
+        session = find_session(self._session)
         if session is not None:
             yield session
             return
