@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from ttlsnap.cli.help import Command
 from ttlsnap.cli.output import is_special, write_whole
 
 if TYPE_CHECKING:
@@ -18,24 +19,34 @@ if TYPE_CHECKING:
     from ttlsnap.check.findings import CheckReport, Verdict
     from ttlsnap.check.ignores import Ignore
 
-EXAMPLES = """[bold]Examples[/bold]
+EXAMPLES = """
+Examples:
+  # compare the committed contract with that of the changed query
+  ttlsnap check state.json new.json
 
-ttlsnap check state.json new.json                 the committed contract, and that of the changed query
+  # compare the production checkpoint with the changed query
+  ttlsnap check ck new.json
 
-ttlsnap check ck new.json                         the production checkpoint, and the changed query
+  # a column was renamed
+  ttlsnap check state.json new.json --renamed cnt=visits
 
-ttlsnap check state.json new.json --renamed cnt=visits      a column was renamed
+  # pass if a setting or a migration makes it work
+  ttlsnap check state.json new.json --fail-on incompatible
 
-ttlsnap check state.json new.json --fail-on incompatible    pass if a setting or a migration makes it work
+  # accept one finding in one place
+  ttlsnap check state.json new.json --ignore value-added:0.default
 
-ttlsnap check state.json new.json --ignore value-added:0.default     accept this finding in this place
+  # write reports for CI
+  ttlsnap check ck new.json --format github --report junit=check.xml
 
-ttlsnap check state.json new.json --format github --report junit=check.xml --report sarif=check.sarif
+Exit codes:
+  0  compatible as it is, or as far as --fail-on asks
+  1  findings
+  2  wrong usage
+  3  undecided: the contracts do not record enough
+  5  damage or a storage error
 
-[bold]Exit codes[/bold]
-
-0 compatible as it is (or passes --fail-on); 1 findings; 2 wrong usage; 3 undecided: the contracts do not record enough;
-5 damage or a storage error. docs/checks.md explains each finding, and docs/check.md the use in CI.
+docs/checks.md explains each finding, and docs/check.md the use in CI.
 """
 
 
@@ -66,12 +77,16 @@ class FailOn(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    app.command("check", epilog=EXAMPLES)(check)
+    app.command("check", cls=Command, epilog=EXAMPLES)(check)
 
 
 def check(
-    old: Annotated[str, typer.Argument(help="The existing state: a checkpoint, a Delta table, or a contract file.")],
-    new: Annotated[str, typer.Argument(help="The new query: a contract file, a checkpoint, or a Delta table.")],
+    old: Annotated[
+        str, typer.Argument(metavar="OLD", help="The existing state: a checkpoint, a Delta table, or a contract file.")
+    ],
+    new: Annotated[
+        str, typer.Argument(metavar="NEW", help="The new query: a contract file, a checkpoint, or a Delta table.")
+    ],
     direction: Annotated[
         Direction,
         typer.Option(
@@ -85,7 +100,7 @@ def check(
         typer.Option("--renamed", metavar="OLD=NEW", help="A column that was renamed. Can be repeated."),
     ] = None,
     output_format: Annotated[
-        CheckFormat, typer.Option("--format", help="The format of the output.")
+        CheckFormat, typer.Option("--format", metavar="FORMAT", help="text, json, junit, sarif or github.")
     ] = CheckFormat.TEXT,
     reports: Annotated[
         Optional[list[str]],  # noqa: UP045
@@ -97,7 +112,12 @@ def check(
     ] = None,
     fail_on: Annotated[
         FailOn,
-        typer.Option("--fail-on", help="Pass with findings that are milder than this. Unknown findings always fail."),
+        typer.Option(
+            "--fail-on",
+            metavar="VERDICT",
+            help="Fail from this verdict on: reconfiguration, after_migration or incompatible. Milder findings pass. "
+            "Unknown ones always fail.",
+        ),
     ] = FailOn.RECONFIGURATION,
     strict: Annotated[
         bool, typer.Option("--strict", help="Also fail if something could not be compared (exit code 3).")
@@ -122,8 +142,8 @@ def check(
     """Check whether the new version of a query can restore from the state of the old one.
 
     OLD and NEW are checkpoints, Delta tables, or contracts that `ttlsnap contract` wrote. check needs no JVM. Each
-    finding says where it is, what Spark does about it, and what to do. check also lists what it could not compare; that
-    passes unless you use --strict. A checkpoint, for example, does not record windows, aggregates and functions.
+    finding says where it is, what Spark does about it, and what to do. check also lists what it could not compare: a
+    checkpoint, for example, does not record windows, aggregates and functions. With --strict, this fails.
     """
     from ttlsnap.check import check as compare
     from ttlsnap.check.findings import Verdict

@@ -9,9 +9,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
-from typer.core import TyperCommand
 
 from ttlsnap.cli.compact_report import show_report
+from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import (
     RUN,
     EngineName,
@@ -39,21 +39,28 @@ if TYPE_CHECKING:
     from ttlsnap.delta.run import Erase
     from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
-EXAMPLES = """[bold]Examples[/bold]
+EXAMPLES = """
+Examples:
+  # show what would be dropped
+  ttlsnap compact ck --ttl 7d --timestamp value.max --dry-run
 
-ttlsnap compact ck --ttl 7d --timestamp value.max --dry-run      show what would be dropped
+  # drop it
+  ttlsnap compact ck --ttl 7d --timestamp value.max
 
-ttlsnap compact ck --ttl 7d --timestamp value.max                drop it
+  # drop what Spark itself considers expired
+  ttlsnap compact ck
 
-ttlsnap compact ck                                               drop what Spark itself considers expired
+  # write a new checkpoint, and leave the old one as it is
+  ttlsnap compact ck --ttl 7d --timestamp value.max --output new
 
-ttlsnap compact ck --ttl 7d --timestamp value.max --output new   write a new checkpoint; the old one stays as it is
+  # apply your own rule
+  ttlsnap compact ck --transformer mymodule:keep_vip
 
-ttlsnap compact ck --transformer mymodule:keep_vip               apply your own rule
+  # a Delta state table; the stream that writes it may keep running
+  ttlsnap compact tables/users --key user_id --timestamp seen --ttl 30d
 
-ttlsnap compact tables/sessions --key user_id --timestamp last_seen --ttl 30d      a Delta state table
-
-Stop the query first. (The stream that writes a Delta table may keep running.) Undo with: ttlsnap rollback ck
+  # undo the last run
+  ttlsnap rollback ck
 """
 
 _DROP = "What is dropped"
@@ -84,7 +91,7 @@ class TimeName(StrEnum):
     PROCESSING = "processing"
 
 
-class _OrderedOptions(TyperCommand):
+class _OrderedOptions(Command):
     """A command that binds each ``--set`` to the ``--transformer`` before it; click's lists would lose that order."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -109,8 +116,9 @@ def compact(
     targets: Annotated[
         list[str],
         typer.Argument(
-            metavar="TARGET...",
-            help="Checkpoints or Delta tables: a local path, or for checkpoints a URI (file, s3, gs, abfss, hdfs).",
+            metavar="TARGET",
+            help="A checkpoint, as a local path or a URI (file, s3, gs, abfss, hdfs), or a Delta table, as a local "
+            "path. There can be several.",
             show_default=False,
         ),
     ],
@@ -139,8 +147,8 @@ def compact(
         typer.Option(
             "--old-ttl",
             metavar="DURATION",
-            help="Subtract this from the moment of expiry that Spark stores, so that --ttl counts from the moment of "
-            "writing.",
+            help="The TTL that the query had. Spark stores only when an entry expires; this shows when it was written, "
+            "and --ttl counts from then.",
             rich_help_panel=_DROP,
         ),
     ] = None,
@@ -186,7 +194,7 @@ def compact(
             "--expired-to",
             metavar="PLACE",
             help="Archive dropped entries: FOLDER writes Parquet, delta:PATH appends to a Delta table, and "
-            "MODULE:FUNCTION is called with the key and value of each.",
+            "MODULE:FUNCTION is called with each key and value.",
             rich_help_panel=_DROP,
         ),
     ] = None,
@@ -221,8 +229,8 @@ def compact(
         bool,
         typer.Option(
             "--no-planned-batch",
-            help="Do not plan the batch that stops a query which is still running. Dangerous: such a query then "
-            "damages the state.",
+            help="Omit the planned batch, which stops a query that is still running. Dangerous: such a query would "
+            "damage the state.",
             rich_help_panel=_PUBLISH,
         ),
     ] = False,
@@ -230,8 +238,8 @@ def compact(
         EngineName,
         typer.Option(
             "--engine",
-            help="Run on Spark, or locally: on workers on this machine, without a JVM. auto uses Spark if --master is "
-            "given, under spark-submit, or if the state is larger than 16 GiB.",
+            help="spark: run on Spark. local: run in processes on this machine, without a JVM. auto: use Spark if "
+            "--master is given, under spark-submit, or if the state is larger than 16 GiB.",
             rich_help_panel=RUN,
         ),
     ] = EngineName.AUTO,
@@ -242,7 +250,7 @@ def compact(
             "--parallelism",
             metavar="N",
             min=1,
-            help="How many partitions to work on at a time. Default: the number of cores.",
+            help="How many partitions to process at the same time. Default: the number of cores.",
             rich_help_panel=RUN,
         ),
     ] = None,
@@ -250,8 +258,8 @@ def compact(
         RewriteName,
         typer.Option(
             "--rewrite",
-            help="RocksDB: write the whole partition (full), or only the changes over the existing files (tombstones). "
-            "auto decides by how much changes.",
+            help="RocksDB: full writes the whole partition. tombstones writes only the changes, and keeps the existing "
+            "files. auto decides by how much changes.",
             rich_help_panel=_OPERATORS,
         ),
     ] = RewriteName.AUTO,
@@ -260,8 +268,7 @@ def compact(
         typer.Option(
             "--scratch",
             metavar="DIR",
-            help="RocksDB: a local folder for the work. Default: beside the new files; in a dry run, the temporary "
-            "folder.",
+            help="RocksDB: a local folder for temporary files. Default: beside the new files; in a dry run, TMPDIR.",
             rich_help_panel=_OPERATORS,
         ),
     ] = None,
@@ -277,7 +284,8 @@ def compact(
         TimerPolicyName,
         typer.Option(
             "--timers",
-            help="transformWithState: keep the timers of a key, or drop them with the last of its state (follow).",
+            help="transformWithState: keep leaves all timers. follow drops the timers of a key when all of its state "
+            "is dropped.",
             rich_help_panel=_OPERATORS,
         ),
     ] = TimerPolicyName.KEEP,
@@ -286,7 +294,7 @@ def compact(
         typer.Option(
             "--key",
             metavar="COLUMN",
-            help="A column of the table's key. Repeat the option for several. The table remembers them.",
+            help="A column of the table's key. Can be repeated. Needed only once: the table remembers its key.",
             rich_help_panel=_TABLES,
         ),
     ] = None,
@@ -297,7 +305,7 @@ def compact(
             "--max-files",
             metavar="N",
             min=1,
-            help="How many files one commit may change. The files that were written least recently come first.",
+            help="The most files that one commit changes. The oldest files come first.",
             rich_help_panel=_TABLES,
         ),
     ] = None,
@@ -306,7 +314,7 @@ def compact(
         typer.Option(
             "--max-bytes",
             metavar="SIZE",
-            help="How many bytes one commit may change: 512MiB or 2GB.",
+            help="The most bytes of files that one commit changes: 512MiB or 2GB.",
             rich_help_panel=_TABLES,
         ),
     ] = None,
@@ -314,7 +322,7 @@ def compact(
         bool,
         typer.Option(
             "--erase",
-            help="Afterwards purge deletion vectors, and VACUUM the files that are old enough.",
+            help="Also erase the dropped rows from storage: purge deletion vectors, and VACUUM old files.",
             rich_help_panel=_TABLES,
         ),
     ] = False,
@@ -323,18 +331,18 @@ def compact(
         typer.Option(
             "--retention",
             metavar="DURATION",
-            help="With --erase: how long to keep old files. A time shorter than the table's own needs --yes, and makes "
-            "rollback impossible.",
+            help="With --erase: how long to keep old files. If this is shorter than the table's own retention, it "
+            "needs --yes, and no rollback is possible.",
             rich_help_panel=_TABLES,
         ),
     ] = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Scan the whole state of a checkpoint, or a Delta table, drop what has expired, and publish the result.
+    """Drop the expired entries from the state of checkpoints or Delta tables, and publish the result.
 
-    Stop the query first. The run ends with a planned batch without data, with which the query restarts. The replaced
-    files are kept until the next run, and [bold]ttlsnap rollback[/bold] restores them. What ttlsnap does not
-    understand, it refuses, and changes nothing.
+    Stop the query first. ttlsnap scans the whole state and replaces its files. It keeps the old files until the next
+    run, and [bold]ttlsnap rollback[/bold] restores them. At the end it plans a batch without data, with which the query
+    restarts. If ttlsnap does not understand something in the checkpoint, it refuses and changes nothing.
     """
     from ttlsnap.compaction.options import CompactOptions
     from ttlsnap.delta.planning import Limits

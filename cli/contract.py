@@ -10,29 +10,35 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from ttlsnap.cli.help import Command
 from ttlsnap.cli.output import print_json, write_whole
 
 if TYPE_CHECKING:
     from ttlsnap.contract import Contract, TableContract
 
-EXAMPLES = """[bold]Examples[/bold]
+EXAMPLES = """
+Examples:
+  # describe the state of a checkpoint, without a JVM
+  ttlsnap contract ck > state.json
 
-ttlsnap contract ck > state.json                                        from a checkpoint, without a JVM
+  # describe the state of a query, without data
+  ttlsnap contract jobs.sessions:build --schema events.ddl
 
-ttlsnap contract jobs.sessions:build --schema events.ddl                from the query itself, without data
+  # the same for a script
+  ttlsnap contract --script jobs/sessions.py
 
-ttlsnap contract --script jobs/sessions.py --conf spark.sql.shuffle.partitions=64
+  # combine a checkpoint with its query, which knows more
+  ttlsnap contract ck --with jobs.sessions:build --schema events.ddl
 
-ttlsnap contract ck --with jobs.sessions:build --schema events.ddl      from the checkpoint and its query
-
-ttlsnap contract tables/sessions --key user_id                          from a Delta state table
+  # a Delta state table
+  ttlsnap contract tables/sessions --key user_id
 """
 _MAX_DDL_BYTES = 1 << 20
 _PROPERTY = re.compile(r"([^\s=:]+)[\s=:]\s*(.+)")
 
 
 def register(app: typer.Typer) -> None:
-    app.command("contract", epilog=EXAMPLES)(contract)
+    app.command("contract", cls=Command, epilog=EXAMPLES)(contract)
 
 
 def contract(
@@ -55,7 +61,7 @@ def contract(
         typer.Option(
             "--with",
             metavar="MODULE:FUNCTION",
-            help="The query of the checkpoint. It adds what the checkpoint does not record.",
+            help="The query that wrote the checkpoint. It adds what the checkpoint does not record.",
         ),
     ] = None,
     schema: Annotated[
@@ -63,12 +69,13 @@ def contract(
         typer.Option(
             "--schema",
             metavar="[NAME=]FILE|DDL",
-            help="The schema of a source, as DDL or a file with DDL. NAME= for each of several sources.",
+            help="The schema of a source, as DDL or a file with DDL. If there are several sources, repeat the option, "
+            "each with NAME=.",
         ),
     ] = None,
     conf: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--conf", metavar="NAME=VALUE", help="A setting of the query's session. Can be repeated."),
+        typer.Option("--conf", metavar="NAME=VALUE", help="A setting of the query's Spark session. Can be repeated."),
     ] = None,
     properties_file: Annotated[
         Optional[Path],  # noqa: UP045
@@ -84,7 +91,11 @@ def contract(
     ] = None,
     batch: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--batch", metavar="N", help="An older batch of the checkpoint that is still retained."),
+        typer.Option(
+            "--batch",
+            metavar="N",
+            help="Describe the state after this batch of the checkpoint, which must still be retained.",
+        ),
     ] = None,
     key: Annotated[
         Optional[list[str]],  # noqa: UP045
@@ -95,9 +106,10 @@ def contract(
         typer.Option("--output", "-o", metavar="FILE", help="Write the contract to this file instead of stdout."),
     ] = None,
 ) -> None:
-    """Print the state contract of a query: a description of its state. Commit it beside the code, and compare it later.
+    """Print the state contract of a query: a description of its state that `ttlsnap check` compares.
 
-    A checkpoint is read without a JVM. A function or a script is executed, on empty sources. See docs/contract.md.
+    Commit it beside the code. ttlsnap reads a checkpoint without a JVM. It executes a function or a script, on empty
+    sources. docs/contract.md explains more.
     """
     from ttlsnap.contract import contract_of_checkpoint, contract_of_table
     from ttlsnap.delta import is_table

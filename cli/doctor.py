@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ttlsnap.cli.options import Format, FormatOption, StoppedOption, Target
+from ttlsnap.cli.help import Command
+from ttlsnap.cli.options import Checkpoint, Format, FormatOption, StoppedOption
 from ttlsnap.cli.output import console, number, print_json, table
 
 if TYPE_CHECKING:
@@ -19,36 +20,50 @@ if TYPE_CHECKING:
     from ttlsnap.cli.progress import ReadingProgress
     from ttlsnap.diagnosis import DoctorReport, GoingBack, Problem, VersionReport
 
-EXAMPLES = """[bold]Examples[/bold]
+EXAMPLES = """
+Examples:
+  # show what is damaged, which versions can be restored, and what to do
+  ttlsnap doctor ck
 
-ttlsnap doctor ck                              what is damaged, which versions can be restored, what to do
+  # repair this problem; ttlsnap rollback undoes the repair
+  ttlsnap doctor ck --fix moved-schema-paths
 
-ttlsnap doctor ck --fix moved-schema-paths     repair this problem; ttlsnap rollback undoes it
-
-[bold]Exit codes[/bold]: 0 no problem; 1 a problem, such as damage; 2 wrong usage, or not a checkpoint; 3 an unknown
-format or version, and nothing worse; 4 --fix was refused; 5 a storage error kept doctor from reading.
+Exit codes:
+  0  no problem
+  1  a problem, such as damage
+  2  wrong usage, or not a checkpoint
+  3  an unknown format or version, and nothing worse
+  4  --fix was refused
+  5  a storage error prevented doctor from reading
 """
 
 
 def register(app: typer.Typer) -> None:
-    app.command("doctor", epilog=EXAMPLES)(doctor)
+    app.command("doctor", cls=Command, epilog=EXAMPLES)(doctor)
 
 
 def doctor(
-    target: Target,
+    target: Checkpoint,
     fix: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
-            "--fix", metavar="NAME", help="Repair the problem with this name, and keep a backup. Can be repeated."
+            "--fix",
+            metavar="NAME",
+            help="Repair the problem that the report calls by this name, and keep a backup. Can be repeated.",
         ),
     ] = None,
     parallelism: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--parallelism", metavar="N", min=1, help="How many processes read. Default: as many as pay off."),
+        typer.Option(
+            "--parallelism",
+            metavar="N",
+            min=1,
+            help="How many processes read. Default: depends on the size of the state.",
+        ),
     ] = None,
     scratch: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--scratch", metavar="DIR", help="RocksDB: a local folder for the work. Default: TMPDIR."),
+        typer.Option("--scratch", metavar="DIR", help="RocksDB: a local folder for temporary files. Default: TMPDIR."),
     ] = None,
     stopped: StoppedOption = False,
     yes: Annotated[

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Format, FormatOption, Target
 from ttlsnap.cli.output import MISSING, console, number, print_json, say, table
 from ttlsnap.cli.tabular import TextTable
@@ -19,14 +20,16 @@ _SPARE = ("rule", "backup", "rewritten", "of", "batch", "version", "kind")
 
 
 def register(app: typer.Typer) -> None:
-    app.command("history")(history)
+    app.command("history", cls=Command)(history)
 
 
 def history(
     target: Target,
     prune: Annotated[
         bool,
-        typer.Option("--prune", help="Remove the backups. Runs that replaced files can then no longer be rolled back."),
+        typer.Option(
+            "--prune", help="Remove the backups. The runs that they belong to can then no longer be rolled back."
+        ),
     ] = False,
     output_format: FormatOption = Format.TEXT,
 ) -> None:

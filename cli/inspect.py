@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import (
     Format,
     FormatOption,
@@ -22,20 +23,27 @@ if TYPE_CHECKING:
     pass
 from ttlsnap.cli.inspection import show_inspection
 
-EXAMPLES = """[bold]Examples[/bold]
+EXAMPLES = """
+Examples:
+  # show operators, states, and the fields for --timestamp
+  ttlsnap inspect ck
 
-ttlsnap inspect ck                             show operators, states, and the fields for --timestamp
+  # count the entries by age
+  ttlsnap inspect ck --age --timestamp value.max
 
-ttlsnap inspect ck --age --timestamp value.max   count the entries by age
+  # show 5 entries of each state
+  ttlsnap inspect ck --entries 5 --format json
 
-ttlsnap inspect ck --entries 5 --format json   show 5 entries of each state
+  # a Delta state table
+  ttlsnap inspect tables/sessions --age --timestamp last_seen
 
-ttlsnap inspect tables/sessions --age --timestamp last_seen      a Delta state table
+  # list the checkpoints in a folder
+  ttlsnap inspect checkpoints
 """
 
 
 def register(app: typer.Typer) -> None:
-    app.command("inspect", epilog=EXAMPLES)(inspect)
+    app.command("inspect", cls=Command, epilog=EXAMPLES)(inspect)
 
 
 def inspect(
@@ -44,11 +52,19 @@ def inspect(
     age: Annotated[bool, typer.Option("--age", help="Count all entries, grouped by age.")] = False,
     timestamp: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--timestamp", metavar="FIELD", help="The field for --age. Default: what Spark stores."),
+        typer.Option(
+            "--timestamp",
+            metavar="FIELD",
+            help="The field for --age. Default: the time that Spark stores for the operator.",
+        ),
     ] = None,
     batch: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--batch", metavar="N", help="An older batch that is still retained."),
+        typer.Option(
+            "--batch",
+            metavar="N",
+            help="Show the state after this batch, which must still be retained. Default: the last committed batch.",
+        ),
     ] = None,
     now: NowOption = "checkpoint",
     operator: OperatorOption = None,
@@ -59,7 +75,8 @@ def inspect(
 ) -> None:
     """Show the state in a checkpoint or a Delta table: operators, stores, schemas, sizes, entries, age.
 
-    inspect needs no JVM. Without --entries and --age it opens no state file, so it answers at once.
+    inspect needs no JVM. Without --entries and --age it opens no state file, so it answers at once. For a folder that
+    contains checkpoints, it lists them.
     """
     from ttlsnap.delta import is_table
     from ttlsnap.storage.open import open_directory

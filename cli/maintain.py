@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 from rich.text import Text
 
+from ttlsnap.cli.help import Command
 from ttlsnap.cli.maintenance_log import Log, LogFormat
 from ttlsnap.cli.options import EngineName, Format, FormatOption, JarsOption, MasterOption
 from ttlsnap.cli.output import MISSING, console, number, place, print_json, size, table, write_whole
@@ -21,25 +22,29 @@ if TYPE_CHECKING:
 
     from ttlsnap.maintenance.runs import TargetResult
 
-EXAMPLES = """[bold]Examples[/bold]
+EXAMPLES = """
+Examples:
+  # show what would be done, and change nothing
+  ttlsnap maintain policy.toml --plan
 
-ttlsnap maintain policy.toml --plan      show what would be done, and change nothing
+  # do it
+  ttlsnap maintain policy.toml
 
-ttlsnap maintain policy.toml             do it
+  # write the plan to a file for review
+  ttlsnap maintain policy.toml --plan-out plan.json
 
-ttlsnap maintain policy.toml --plan-out plan.json     write the plan to a file for review
+  # do what the reviewed plan says
+  ttlsnap maintain policy.toml --apply plan.json
 
-ttlsnap maintain policy.toml --apply plan.json     do what the reviewed plan says
+A policy:
+  [[target]]
+  path = "checkpoints/*"    # relative to the folder of the policy
+  [[target.rule]]
+  ttl = "7d"
+  timestamp = "value.last_seen"
 
-A policy; paths are relative to its folder:
-
-    \\[\\[target]]
-    path = "checkpoints/*"
-    \\[\\[target.rule]]
-    ttl = "7d"
-    timestamp = "value.last_seen"
-
-docs/maintenance.md explains all keys. For editors: ttlsnap/maintenance/policy.schema.json.
+docs/maintenance.md explains all keys. Editors can check a policy with the
+JSON schema ttlsnap/maintenance/policy.schema.json.
 """
 
 
@@ -47,7 +52,7 @@ _STYLES = {"failed": "red", "refused": "yellow", "undecided": "yellow", "stopped
 
 
 def register(app: typer.Typer) -> None:
-    app.command("maintain", epilog=EXAMPLES)(maintain)
+    app.command("maintain", cls=Command, epilog=EXAMPLES)(maintain)
 
 
 def maintain(
@@ -61,14 +66,16 @@ def maintain(
     ] = None,
     apply: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--apply", metavar="FILE", help="Do what this plan of POLICY says, and nothing else."),
+        typer.Option(
+            "--apply", metavar="FILE", help="Carry out a plan that --plan-out wrote for this policy, and nothing else."
+        ),
     ] = None,
     engine: Annotated[
         Optional[EngineName],  # noqa: UP045
         typer.Option(
             "--engine",
-            help="Run on Spark, or locally: on workers on this machine, without a JVM. Default: that of the policy, "
-            "or auto.",
+            help="spark: run on Spark. local: run in processes on this machine, without a JVM. Default: that of the "
+            "policy, or auto.",
         ),
     ] = None,
     master: MasterOption = None,
@@ -78,7 +85,7 @@ def maintain(
             "--parallelism",
             metavar="N",
             min=1,
-            help="How many partitions to work on at a time, over all targets. Default: the number of cores.",
+            help="How many partitions of all targets to process at the same time. Default: the number of cores.",
         ),
     ] = None,
     jars: JarsOption = None,
@@ -96,8 +103,8 @@ def maintain(
 ) -> None:
     """Compact every checkpoint and Delta table that a policy names, each by its rules.
 
-    A target that fails does not stop the others. The exit code is the highest one. The policy says what to do if a
-    query is running, if a run was interrupted, and if a checkpoint is damaged or unknown.
+    A target that fails does not stop the others. The exit code is the highest of all targets. The policy says what to
+    do if a query is running, if a run was interrupted, and if a checkpoint is damaged or unknown.
     """
     from ttlsnap.maintenance.metrics import metrics as measured
     from ttlsnap.maintenance.plans import read_plan, write_plan

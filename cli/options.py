@@ -27,7 +27,18 @@ STATES = "Which states"
 RUN = "How it runs"
 
 Target = Annotated[
-    str, typer.Argument(help="A checkpoint: a local path, or a URI (file, s3, gs, abfss, hdfs).", show_default=False)
+    str,
+    typer.Argument(
+        metavar="TARGET",
+        help="A checkpoint, as a local path or a URI (file, s3, gs, abfss, hdfs), or a Delta table, as a local path.",
+        show_default=False,
+    ),
+]
+Checkpoint = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET", help="A checkpoint: a local path, or a URI (file, s3, gs, abfss, hdfs).", show_default=False
+    ),
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="Print a table for people, or one JSON document.")]
 OperatorOption = Annotated[
@@ -47,8 +58,8 @@ SchemaOption = Annotated[
     typer.Option(
         "--schema",
         metavar="OP.STORE='KEY | VALUE'",
-        help="The schemas of a store whose checkpoint records none (Spark before 3.1): "
-        "0.default='user STRING | count BIGINT, last TIMESTAMP'. ttlsnap checks them against the bytes.",
+        help="The schemas of a store, for checkpoints that record none (Spark before 3.1): "
+        "0.default='user STRING | count BIGINT, last TIMESTAMP'. ttlsnap compares them with the stored bytes.",
         rich_help_panel=STATES,
     ),
 ]
@@ -57,8 +68,8 @@ NowOption = Annotated[
     typer.Option(
         "--now",
         metavar="TIME",
-        help="The current time: 'checkpoint' (the watermark of the last committed batch for event time, its timestamp "
-        "for processing time), 'wall', or ISO 8601.",
+        help="The current time. checkpoint: for event time the watermark of the last committed batch, for processing "
+        "time the timestamp of that batch. wall: this machine's clock. Or a time in ISO 8601.",
     ),
 ]
 MasterOption = Annotated[
@@ -84,6 +95,7 @@ StoppedOption = Annotated[
     typer.Option(
         "--stopped",
         envvar="TTLSNAP_STOPPED",
-        help="State that the query is stopped. Otherwise ttlsnap refuses a checkpoint whose logs changed recently.",
+        help="Confirm that the query is stopped. Without this, ttlsnap refuses a checkpoint whose logs changed "
+        "recently.",
     ),
 ]

@@ -17,9 +17,8 @@ ArchiveOption = Annotated[
     typer.Option(
         "--expired-to",
         metavar="PLACE",
-        help="The archive that earlier runs on this target used. Entries that wait for it are archived there, and "
-        "entries of a run that is rolled back are removed from it. Other archives that the target names are not "
-        "touched.",
+        help="The archive that earlier runs on this target used. Their entries that are not there yet are added, and "
+        "those of a run that is undone are removed. ttlsnap changes no other archive.",
     ),
 ]
 

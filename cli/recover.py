@@ -7,25 +7,26 @@ from typing import Annotated
 
 import typer
 
-from ttlsnap.cli.options import Format, FormatOption, Target
+from ttlsnap.cli.help import Command
+from ttlsnap.cli.options import Checkpoint, Format, FormatOption
 from ttlsnap.cli.output import print_json, say
 from ttlsnap.cli.places import ArchiveOption, confirm_on_terminal, parse_archive
 
 
 def register(app: typer.Typer) -> None:
-    app.command("recover")(recover)
+    app.command("recover", cls=Command)(recover)
 
 
 def recover(
-    target: Target,
-    undo: Annotated[bool, typer.Option("--undo", help="Undo the run instead of finishing it.")] = False,
+    target: Checkpoint,
+    undo: Annotated[bool, typer.Option("--undo", help="Undo the run, even if it could be finished.")] = False,
     expired_to: ArchiveOption = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Finish or undo a run that was interrupted while it published.
 
-    Such a checkpoint is fenced: Spark refuses to start on it, and its error quotes this command. If no
-    file was moved yet, or a file is missing, ttlsnap undoes the run. Otherwise it finishes the run.
+    Such a run leaves a fence in the checkpoint: Spark refuses to start, and its error contains this command. If no file
+    was moved yet, or a file is missing, ttlsnap undoes the run. Otherwise it finishes the run.
     """
     from ttlsnap.publishing.recover import recover as run
 

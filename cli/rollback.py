@@ -6,13 +6,14 @@ from dataclasses import asdict
 
 import typer
 
+from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Format, FormatOption, JarsOption, StoppedOption, Target
 from ttlsnap.cli.output import print_json, say
 from ttlsnap.cli.places import ArchiveOption, confirm_on_terminal, parse_archive
 
 
 def register(app: typer.Typer) -> None:
-    app.command("rollback")(rollback)
+    app.command("rollback", cls=Command)(rollback)
 
 
 def rollback(
@@ -22,9 +23,10 @@ def rollback(
     jars: JarsOption = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Restore what the last run replaced, byte for byte, as long as no newer batch is committed.
+    """Undo the last run: restore the files that it replaced, byte for byte.
 
-    For a Delta table: restore the version before the run, as long as nobody has written to the table since.
+    ttlsnap refuses this after the query has committed a newer batch. For a Delta table, it restores the version before
+    the run, and refuses this if anybody has written to the table since.
     """
     from ttlsnap.delta import is_table
     from ttlsnap.publishing.rollback import rollback as run

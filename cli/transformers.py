@@ -6,12 +6,13 @@ from dataclasses import asdict
 
 import typer
 
+from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Format, FormatOption
 from ttlsnap.cli.output import console, print_json, table
 
 
 def register(app: typer.Typer) -> None:
-    app.command("transformers")(transformers)
+    app.command("transformers", cls=Command)(transformers)
 
 
 def transformers(output_format: FormatOption = Format.TEXT) -> None:

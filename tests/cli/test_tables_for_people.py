@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.main import get_command
 
 from ttlsnap import CompactionReport, LocalEngine, compact
-from ttlsnap.cli.app import run
+from ttlsnap.cli.app import app, run
 from ttlsnap.cli.compact_report import fit_table, show_counts
 from ttlsnap.cli.output import share
 from ttlsnap.cli.tabular import TextTable
@@ -123,3 +124,18 @@ def test_the_value_of_an_argument_is_not_a_flag(capsys: pytest.CaptureFixture[st
 def test_the_version_has_a_short_flag(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([flag]) == 0
     assert capsys.readouterr().out.startswith("ttlsnap 0.")
+
+
+@pytest.mark.parametrize("command", [command.name for command in app.registered_commands])
+def test_help_keeps_examples_and_words_whole(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run([command, "--help"]) == 0
+    lines = [line.strip(" │") for line in capsys.readouterr().out.splitlines()]
+    declared = get_command(app).commands[command]  # type: ignore[attr-defined]
+    for line in (declared.epilog or "").splitlines():
+        assert line.strip() in lines
+    shown = set(" ".join(lines).split())
+    for parameter in declared.params:
+        assert set(parameter.help.split()) <= shown, parameter.name

@@ -1,0 +1,33 @@
+"""The help of commands."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+from typer.core import TyperCommand
+
+
+class Command(TyperCommand):
+    """A command whose help keeps the lines of its epilog, which are examples, and wraps those of its description."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        paragraphs = inspect.cleandoc(self.help or "").split("\n\n")
+        self.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        # Some versions of Typer join the lines of an epilog, and others do not.
+        epilog, self.epilog = self.epilog, None
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self.epilog = epilog
+        if epilog is not None:
+            text = Text(epilog.strip())
+            text.highlight_regex(r"(?m)^[A-Z][^:\n]*:", "bold")
+            text.highlight_regex(r"(?m)^ +#.*$", "dim")
+            Console(highlight=False).print(Padding(text, (0, 1, 1, 1)))
