@@ -1,4 +1,4 @@
-"""A checkpoint with every kind of file that publishing sets aside, and processes for commands on its copies."""
+"""A checkpoint with every kind of file that publishing moves to the backup; processes run commands on its copies."""
 
 from __future__ import annotations
 

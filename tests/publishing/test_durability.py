@@ -53,7 +53,7 @@ def folder(path: str) -> str:
     return str(Path(path).parent)
 
 
-def is_set_aside(call: Call) -> bool:
+def is_moved_to_backup(call: Call) -> bool:
     return call.name == "rename" and call.path.startswith("state/")
 
 
@@ -90,7 +90,7 @@ def test_a_compaction_relies_only_on_synced_changes(workshop: Workshop, rich: Ch
     first_in_place = next(n for n, call in enumerate(calls) if is_put_in_place(call))
     fenced = next(n for n, call in enumerate(calls) if is_fence("link")(call))
     walk(calls, (is_fence("link"), ("state", RUNS)), (is_fence("unlink"), ("state", RUNS)))
-    walk(calls[: first_in_place + 1], (is_set_aside, ("offsets", JOURNAL)), (is_put_in_place, ("state", BACKUP)))
+    walk(calls[: first_in_place + 1], (is_moved_to_backup, ("offsets", JOURNAL)), (is_put_in_place, ("state", BACKUP)))
     walk(calls[fenced:], (is_closed, ("offsets", "state", BACKUP)))
 
 
@@ -105,7 +105,7 @@ def test_a_recovery_relies_only_on_synced_changes(
     workshop: Workshop, rich: Checkpoint, options: tuple[str, ...]
 ) -> None:
     step = workshop.step("compact", rich.path, compact)
-    half = [call for call in step.calls if is_set_aside(call)][5]
+    half = [call for call in step.calls if is_moved_to_backup(call)][5]
     start, _ = workshop.cut(step, Point(half, KILL))
     calls = workshop.step("recover", start, lambda path: ["recover", str(path), *options]).calls
     walk(calls, (is_fence("unlink"), ("state", STAGED, BACKUP)), (is_closed, ("offsets", "state")))

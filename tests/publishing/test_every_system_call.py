@@ -23,7 +23,7 @@ FAULTS = [kills, errors] if FULL else [kills]
 
 @pytest.fixture(scope="module")
 def compaction(workshop: Workshop, rich: Checkpoint) -> Step:
-    """Return the first compaction of a checkpoint that has many files to set aside."""
+    """Return the first compaction of a checkpoint that has many files to move to the backup."""
     step = workshop.step("compact", rich.path, compact)
     assert step.old != step.new
     assert [call.path for call in renames(step)].count("state/0/1/.3.snapshot.crc.crc") == 1

@@ -31,7 +31,7 @@ def compaction(commands: Commands, rich: Checkpoint, tmp_path_factory: pytest.Te
 
 @pytest.fixture(scope="module")
 def half(commands: Commands, compaction: Step, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a checkpoint whose compaction was killed after it set aside all old files and published one of two."""
+    """Return a checkpoint whose compaction was killed: all old files are in the backup, one new file is in place."""
     (last,) = (c for c in compaction.calls if c.name == "rename" and c.path.endswith("staged/state/0/1/3.snapshot"))
     workshop = Workshop(commands, tmp_path_factory.mktemp("half"))
     return workshop.cut(compaction, Point(last, KILL))[0]

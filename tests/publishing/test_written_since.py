@@ -116,7 +116,7 @@ def test_a_run_is_undone_if_a_published_snapshot_is_overwritten_at_once(
     assert tree(checkpoint) == old
 
 
-def test_a_leftover_snapshot_is_set_aside_in_all_partitions(judge: Judge, tmp_path: Path) -> None:
+def test_a_leftover_snapshot_moves_to_the_backup_in_all_partitions(judge: Judge, tmp_path: Path) -> None:
     # This includes partitions without dropped entries: the batch runs again on another state, and writes only deltas.
     written = judge.write(Query("windows_of_windows", delay_s=7200), EVENTS, layout="deltas", uncommitted=MORE[0])
     settled(written.path)

@@ -84,23 +84,23 @@ class Cursor:
 
     def bytes(self) -> tuple[Bytes, Cursor]:
         """Read one byte of each value."""
-        behind = self.skipped(1)
-        return self.data[self.at], behind
+        after = self.skipped(1)
+        return self.data[self.at], after
 
     def branches(self) -> tuple[Mask | None, Cursor]:
         """Read the union byte of each value, and return where it means null (None: nowhere).
 
         Raises CorruptionError if the byte means neither null nor a value.
         """
-        branch, behind = self.bytes()
+        branch, after = self.bytes()
         nulls: Mask = branch != VALUE
         if not nulls.any():
-            return None, behind
+            return None, after
         bad = nulls & (branch != NULL)
         if bad.any():
             i = first(bad)
             self.trail.fail(i, f"the byte {branch[i]:02x} is neither null nor a value")
-        return nulls, behind
+        return nulls, after
 
     def longs(self) -> tuple[Int64s, Cursor]:
         """Read one varint of each value."""
@@ -116,8 +116,8 @@ class Cursor:
         long = size == 0
         if long.any():
             self._longest(np.flatnonzero(long), word, size)
-        behind = self.at + size
-        short = behind > self.end
+        after = self.at + size
+        short = after > self.end
         if short.any():
             self.trail.fail(first(short), "it is truncated within a number")
         wasteful = word < LEAST[size]
@@ -127,7 +127,7 @@ class Cursor:
         sign = word & np.uint64(1)
         word >>= np.uint64(1)
         word ^= -sign
-        return word.view(np.int64), self.moved(behind)
+        return word.view(np.int64), self.moved(after)
 
     def _longest(self, which: Int64s, word: np.ndarray[tuple[int], np.dtype[np.uint64]], size: Int64s) -> None:
         """Complete the numbers of 9 and 10 bytes in ``word``, which has their first 8 bytes, and set their ``size``."""
@@ -143,11 +143,11 @@ class Cursor:
 
     def ints(self) -> tuple[Int64s, Cursor]:
         """Read one varint of each value; raises CorruptionError if it has more than 32 bits."""
-        numbers, behind = self.longs()
+        numbers, after = self.longs()
         bad = (numbers > _LARGEST_INT) | (numbers < -_LARGEST_INT - 1)
         if bad.any():
             self.trail.fail(first(bad), f"{numbers[first(bad)]} is no 32-bit number")
-        return numbers, behind
+        return numbers, after
 
     def pieces(self) -> tuple[Rows, Cursor]:
         """Read a length of each value and as many bytes."""
@@ -163,13 +163,13 @@ class Cursor:
 
         Raises CorruptionError if an entry has no room for so many elements.
         """
-        counts, behind = self.longs()
-        left = behind.end - behind.at
+        counts, after = self.longs()
+        left = after.end - after.at
         bad = (counts < 0) | (counts > left // least_size)
         if bad.any():
             i = first(bad)
             self.trail.fail(i, f"{counts[i]} elements, where {left[i]} bytes are left")
-        return counts, behind
+        return counts, after
 
     def closed(self, counts: Int64s) -> Cursor:
         """Return the cursor after the end byte of each array or map that has elements; an empty one has no end byte.
@@ -177,11 +177,11 @@ class Cursor:
         Raises CorruptionError if the end byte is missing.
         """
         some = counts > 0
-        behind = self.skipped(some.astype(np.int64))
+        after = self.skipped(some.astype(np.int64))
         bad = some & (read_at(self.data, self.at, "u1") != 0)
         if bad.any():
             self.trail.fail(first(bad), "an array or a map does not end where it should")
-        return behind
+        return after
 
 
 def _close_ranks(word: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> None:

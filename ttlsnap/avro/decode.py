@@ -37,11 +37,11 @@ def decode(rows: Rows, schema: T.StructType, trail: Trail | None = None) -> pa.S
 
     ``trail`` leads from these rows to the rows that an error names.
     """
-    structs, behind = _structs(Cursor.of(rows, trail), schema)
-    left = behind.end - behind.at
+    structs, after = _structs(Cursor.of(rows, trail), schema)
+    left = after.end - after.at
     if left.any():
         i = first(left != 0)
-        behind.trail.fail(i, f"{left[i]} bytes follow its last field")
+        after.trail.fail(i, f"{left[i]} bytes follow its last field")
     return structs
 
 
@@ -51,8 +51,8 @@ def _structs(cursor: Cursor, struct: T.StructType) -> tuple[pa.StructArray, Curs
         here = Cursor(cursor.data, cursor.at, cursor.end, trail.step(field.name))
         column, cursor = _union(here, field.type)
         columns.append(column)
-    behind = Cursor(cursor.data, cursor.at, cursor.end, trail)
-    return pa.Array.from_buffers(arrow_type(struct), len(cursor), [None], children=columns), behind
+    after = Cursor(cursor.data, cursor.at, cursor.end, trail)
+    return pa.Array.from_buffers(arrow_type(struct), len(cursor), [None], children=columns), after
 
 
 def _slots(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
@@ -68,9 +68,9 @@ def _union(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
     if nulls is None:
         return _values(cursor, data_type)
     live = np.flatnonzero(~nulls)
-    column, behind = _values(cursor.take(live), data_type)
+    column, after = _values(cursor.take(live), data_type)
     to = cursor.at.copy()
-    to[live] = behind.at
+    to[live] = after.at
     return spread(column, nulls), cursor.moved(to)
 
 
@@ -79,28 +79,28 @@ def _values(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
     data_type = T.physical(data_type)
     if types.is_varint(data_type):
         is_int = isinstance(data_type, types.INT_LIKE)
-        numbers, behind = cursor.ints() if is_int else cursor.longs()
+        numbers, after = cursor.ints() if is_int else cursor.longs()
         raw = numbers.astype(np.int32) if is_int else numbers
-        return values.from_numpy(raw, data_type, cursor.trail), behind
+        return values.from_numpy(raw, data_type, cursor.trail), after
     match data_type:
         case T.BooleanType():
-            flags, behind = cursor.bytes()
+            flags, after = cursor.bytes()
             if bool((flags > 1).any()):
                 i = first(flags > 1)
                 cursor.trail.fail(i, f"the byte {flags[i]:02x} is neither true nor false")
-            return values.from_numpy(flags, data_type, cursor.trail), behind
+            return values.from_numpy(flags, data_type, cursor.trail), after
         case T.FloatType() | T.DoubleType():
             dtype = values.dtype_of(data_type)
-            behind = cursor.skipped(np.dtype(dtype).itemsize)
-            return values.from_numpy(read_at(cursor.data, cursor.at, dtype), data_type, cursor.trail), behind
+            after = cursor.skipped(np.dtype(dtype).itemsize)
+            return values.from_numpy(read_at(cursor.data, cursor.at, dtype), data_type, cursor.trail), after
         case T.DecimalType():
             return _decimals(cursor, data_type)
         case T.StringType():
-            pieces, behind = cursor.pieces()
-            return values.text(pieces, cursor.trail), behind
+            pieces, after = cursor.pieces()
+            return values.text(pieces, cursor.trail), after
         case T.BinaryType():
-            pieces, behind = cursor.pieces()
-            return pieces.to_arrow(), behind
+            pieces, after = cursor.pieces()
+            return pieces.to_arrow(), after
         case T.StructType():
             return _structs(cursor, data_type)
         case T.ArrayType():
@@ -113,7 +113,7 @@ def _values(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
 def _decimals(cursor: Cursor, data_type: T.DecimalType) -> tuple[pa.Array, Cursor]:
     """Decode big-endian decimals: read one or two words of each, and shift out the bytes that are not its own."""
     size = types.decimal_size(data_type.precision)
-    behind = cursor.skipped(size)
+    after = cursor.skipped(size)
     halves = np.empty((len(cursor), 2), np.int64)
     if size <= 8:
         halves[:, 0] = read_at(cursor.data, cursor.at, ">i8") >> (64 - 8 * size)
@@ -123,22 +123,22 @@ def _decimals(cursor: Cursor, data_type: T.DecimalType) -> tuple[pa.Array, Curso
         halves[:, 1] = read_at(cursor.data, cursor.at, ">i8") >> (128 - 8 * size)
     check_digits(halves, data_type.precision, cursor.trail)
     buffers: list[Any] = [None, pa.py_buffer(halves)]
-    return pa.Array.from_buffers(arrow_type(data_type), len(cursor), buffers), behind
+    return pa.Array.from_buffers(arrow_type(data_type), len(cursor), buffers), after
 
 
 def _arrays(cursor: Cursor, data_type: T.ArrayType) -> tuple[pa.LargeListArray, Cursor]:
     _refuse_void(data_type, data_type.element, cursor)
-    counts, behind = cursor.counts(types.fixed_size(data_type.element) or 1)
-    inside, behind = walk.elements(behind, counts, data_type.element)
+    counts, after = cursor.counts(types.fixed_size(data_type.element) or 1)
+    inside, after = walk.elements(after, counts, data_type.element)
     elements, _ = _slots(inside.named("element"), data_type.element)
     array = pa.Array.from_buffers(arrow_type(data_type), len(cursor), [None, _offsets(counts)], children=[elements])
-    return array, behind.closed(counts)
+    return array, after.closed(counts)
 
 
 def _maps(cursor: Cursor, data_type: T.MapType) -> tuple[pa.MapArray, Cursor]:
     _refuse_void(data_type, data_type.value, cursor)
-    counts, behind = cursor.counts(1)
-    inside, behind = walk.entries(behind, counts, data_type.value)
+    counts, after = cursor.counts(1)
+    inside, after = walk.entries(after, counts, data_type.value)
     pieces, keyed = inside.named("key").pieces()
     if len(pieces) > 2**31 - 1:
         raise UnsupportedError(f"{len(pieces)} map entries in one batch, Arrow maps hold 2^31 - 1")
@@ -149,7 +149,7 @@ def _maps(cursor: Cursor, data_type: T.MapType) -> tuple[pa.MapArray, Cursor]:
         pa.struct([target.key_field, target.item_field]), len(keys), [None], children=[keys, items]
     )
     array = pa.Array.from_buffers(target, len(cursor), [None, _offsets(counts, np.int32)], children=[entries])
-    return array, behind.closed(counts)
+    return array, after.closed(counts)
 
 
 def _offsets(counts: Int64s, dtype: npt.DTypeLike = np.int64) -> pa.Buffer:

@@ -69,8 +69,8 @@ def decode_keys(raw: Rows, layout: KeyLayout) -> pa.StructArray:
         return decode(_of_schema(raw, layout), layout.schema)
     prefix, rest = split_prefix(raw)
     before = _moments(prefix) if layout.ordered else decode(prefix, layout.prefix).flatten()
-    behind = decode(_of_schema(rest, layout), layout.rest).flatten()
-    return pa.Array.from_buffers(arrow_type(layout.schema), len(raw), [None], children=[*before, *behind])
+    after = decode(_of_schema(rest, layout), layout.rest).flatten()
+    return pa.Array.from_buffers(arrow_type(layout.schema), len(raw), [None], children=[*before, *after])
 
 
 def encode_keys(keys: pa.StructArray, layout: KeyLayout) -> Rows:
@@ -83,12 +83,12 @@ def encode_keys(keys: pa.StructArray, layout: KeyLayout) -> Rows:
         raise UsageError(f"keys of {keys.type} are no {layout.schema.simple_string}")
     columns = [keys.field(i) for i in range(len(layout.schema))]
     before = _struct(layout.prefix, columns[: layout.prefix_columns], n)
-    behind = _struct(layout.rest, columns[layout.prefix_columns :], n)
+    after = _struct(layout.rest, columns[layout.prefix_columns :], n)
     prefix = _ordered(before.field(0)) if layout.ordered else encode(before, layout.prefix)
     sizes = np.zeros(n, [("size", "<i4"), ("version", "u1")])
     sizes["size"], sizes["version"] = prefix.size + 1, VERSION
     framing = pieces.fixed(sizes.view(np.uint8).reshape(n, sizes.itemsize), None, union=False)
-    return pieces.side_by_side([framing, prefix, head, *columns_of(behind, layout.rest)], n)
+    return pieces.side_by_side([framing, prefix, head, *columns_of(after, layout.rest)], n)
 
 
 def split_prefix(raw: Rows) -> tuple[Rows, Rows]:

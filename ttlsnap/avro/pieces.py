@@ -75,13 +75,13 @@ def fixed(content: npt.NDArray[np.uint8], nulls: Mask | None, union: bool) -> Ro
     n, size = content.shape
     if not union:
         return matrix(content, np.full(n, size, np.int64))
-    behind = np.empty((n, size + 1), np.uint8)
-    behind[:, 0] = VALUE
-    behind[:, 1:] = content
+    unions = np.empty((n, size + 1), np.uint8)
+    unions[:, 0] = VALUE
+    unions[:, 1:] = content
     if nulls is None:
-        return matrix(behind, np.full(n, size + 1, np.int64))
-    behind[nulls, 0] = 0
-    return matrix(behind, np.where(nulls, 1, size + 1))
+        return matrix(unions, np.full(n, size + 1, np.int64))
+    unions[nulls, 0] = 0
+    return matrix(unions, np.where(nulls, 1, size + 1))
 
 
 def numbers(values: Int64s, nulls: Mask | None, union: bool) -> Rows:

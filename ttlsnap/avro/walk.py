@@ -118,12 +118,12 @@ def _numbers(cursor: Cursor, counts: Int64s) -> tuple[Cursor, Cursor]:
     short = mine + counts > len(lasts)
     if short.any():
         cursor.trail.fail(first(short), f"{counts[first(short)]} numbers are truncated")
-    behind = cursor.at.copy()
-    behind[some] = lasts[(mine + counts - 1)[some]] + 1  # maybe after the entry's end: then reading them fails
+    after = cursor.at.copy()
+    after[some] = lasts[(mine + counts - 1)[some]] + 1  # maybe after the entry's end: then reading them fails
     starts = np.empty(int(counts.sum()), np.int64)
     starts[1:] = lasts[expand_ranges(mine, counts)[:-1]] + 1
     starts[offsets_of(counts)[:-1][some]] = cursor.at[some]
-    return _inside(cursor, counts, starts), cursor.moved(behind)
+    return _inside(cursor, counts, starts), cursor.moved(after)
 
 
 def _walk(cursor: Cursor, counts: Int64s, skip_one: Skip, step: Step) -> tuple[Cursor, Cursor]:
@@ -147,9 +147,9 @@ def _walk(cursor: Cursor, counts: Int64s, skip_one: Skip, step: Step) -> tuple[C
             here.trail.fail(i, "its elements are truncated or damaged")
         starts[slots[i] + done : slots[i] - fewer[i]] = np.array(places[:-1], np.int64) + base
         to[i] = base + places[-1]
-    behind = np.empty_like(to)
-    behind[order] = to
-    return _inside(cursor, counts, starts), cursor.moved(behind)
+    after = np.empty_like(to)
+    after[order] = to
+    return _inside(cursor, counts, starts), cursor.moved(after)
 
 
 def _places(view: memoryview, count: int, step: Step) -> list[int] | None:

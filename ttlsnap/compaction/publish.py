@@ -40,8 +40,8 @@ def publish(plan: Plan, results: Sequence[PartitionResult], *, planned_batch: bo
     kind = "zip" if checkpoint.provider == "rocksdb" else "snapshot"
     outliving = [path for path in plan.listing if layout.is_newer_snapshot(path, checkpoint.version, kind)]
     fence = fence_file(checkpoint.logs)
-    aside = plan_backup(files, plan.run, [*(file.target for file in staged), *outliving])
-    aside += plan_checksum_backup(files, plan.run, fence)
+    to_backup = plan_backup(files, plan.run, [*(file.target for file in staged), *outliving])
+    to_backup += plan_checksum_backup(files, plan.run, fence)
     tables = [path for result in results for path in result.superseded]
     superseded = [
         *tables,
@@ -56,7 +56,7 @@ def publish(plan: Plan, results: Sequence[PartitionResult], *, planned_batch: bo
         kind="compact",
         batch=checkpoint.batch.id,
         fence=fence,
-        moves=(*aside, *(Move(file.path, file.target) for file in staged)),
+        moves=(*to_backup, *(Move(file.path, file.target) for file in staged)),
         status="open",
         published=tuple(FileFacts(f.target, f.size, times.get(f.path, 0), f.digest) for f in staged),
         logs=facts_of(files, (layout.offset_file(checkpoint.batch.id), layout.commit_file(checkpoint.batch.id))),

@@ -126,14 +126,14 @@ def read_table(files: Directory) -> TableState:
     checkpoint, parts = _newest_checkpoint(names)
     if not commits and not parts:
         raise NotACheckpointError(f"{files.root} is not a Delta table: its {LOG} has no commit")
-    behind = [version for version in commits if checkpoint is None or version > checkpoint]
+    later = [version for version in commits if checkpoint is None or version > checkpoint]
     first = 0 if checkpoint is None else checkpoint + 1
-    if behind != list(range(first, first + len(behind))):
-        missing = next(version for version in range(first, behind[-1]) if version not in behind)
+    if later != list(range(first, first + len(later))):
+        missing = next(version for version in range(first, later[-1]) if version not in later)
         raise CorruptionError(f"{files.root}/{LOG}/{missing:020d}.json is missing; newer versions need it")
     protocol: dict[str, Any] | None = None
     metadata: dict[str, Any] | None = None
-    for name in [*parts, *(f"{version:020d}.json" for version in behind)]:
+    for name in [*parts, *(f"{version:020d}.json" for version in later)]:
         for kind, action in _actions(files, f"{LOG}/{name}"):
             if kind == "protocol":
                 protocol = action
@@ -150,7 +150,7 @@ def read_table(files: Directory) -> TableState:
         raise UnsupportedError(
             f"{files.root}: a catalog, not the log, holds the commits of this table ({elsewhere[0]})"
         )
-    return TableState(behind[-1] if behind else (checkpoint or 0), *made)
+    return TableState(later[-1] if later else (checkpoint or 0), *made)
 
 
 def _newest_checkpoint(names: list[str]) -> tuple[int | None, list[str]]:

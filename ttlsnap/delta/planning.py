@@ -212,18 +212,18 @@ def delete_parts(plan: TablePlan, limits: Limits) -> list[int] | None:
     files = size = 0  # of the part that is being filled
     place = 0
     while place < len(spans):
-        behind, end = place, spans[place][1]
-        while behind < len(spans) and spans[behind][0] <= end:
-            end = max(end, spans[behind][1])
-            behind += 1
-        mine = sum(span[2] for span in spans[place:behind])
+        stop, end = place, spans[place][1]
+        while stop < len(spans) and spans[stop][0] <= end:
+            end = max(end, spans[stop][1])
+            stop += 1
+        mine = sum(span[2] for span in spans[place:stop])
         # A single file cannot be cut; more that overlap and are too many can not be told apart by time.
-        if behind - place > 1 and not limits.allow(behind - place, mine):
+        if stop - place > 1 and not limits.allow(stop - place, mine):
             return None
-        if files and not limits.allow(files + behind - place, size + mine):
+        if files and not limits.allow(files + stop - place, size + mine):
             parts.append(spans[place][0] - 1)
             files = size = 0
-        files, size, place = files + behind - place, size + mine, behind
+        files, size, place = files + stop - place, size + mine, stop
     return [*parts, cutoff.most]
 
 

@@ -39,7 +39,7 @@ CODES: dict[str, Kind] = {
     ),
     "abandoned-repartition": Kind(
         "error",
-        "Set aside what the repartition left: ttlsnap doctor {target} --fix abandoned-repartition",
+        "Move what the repartition left to a backup: ttlsnap doctor {target} --fix abandoned-repartition",
         True,
     ),
     "resumed-repartition": Kind(
@@ -50,19 +50,21 @@ CODES: dict[str, Kind] = {
     ),
     "hidden-batch": Kind(
         "error",
-        "{advice}. It sets the files of that run aside. If the query was restarted after the batch ran again, the "
-        "later batches are based on the old result. Set them back as well, or restore the checkpoint from a copy",
+        "{advice}. This moves the files of that run to a backup. If the query was restarted after the batch ran again, "
+        "the later batches are based on the old result. Set them back as well, or restore the checkpoint from a copy",
         True,
     ),
     "table-in-backup": Kind("error", "Put it back: ttlsnap doctor {target} --fix table-in-backup", True),
-    "stale-snapshot": Kind("error", "Set the snapshots aside: ttlsnap doctor {target} --fix stale-snapshot", True),
+    "stale-snapshot": Kind(
+        "error", "Move the snapshots to a backup: ttlsnap doctor {target} --fix stale-snapshot", True
+    ),
     "moved-schema-paths": Kind(
         "error", "Make them name the files of this checkpoint: ttlsnap doctor {target} --fix moved-schema-paths", True
     ),
     "torn-offset": Kind(
         "error",
-        "Set the file aside: ttlsnap doctor {target} --fix torn-offset. Spark then plans the batch again, possibly "
-        "with more input. If the interrupted batch had reached the sink, the sink receives those rows again",
+        "Move the file to a backup: ttlsnap doctor {target} --fix torn-offset. Spark then plans the batch again, "
+        "possibly with more input. If the interrupted batch had reached the sink, the sink receives those rows again",
         True,
     ),
     "missing-commit": Kind("error", f"{_RESTORE}; Spark would run only the last of the batches, and skip the others"),

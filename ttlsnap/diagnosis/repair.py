@@ -113,7 +113,7 @@ def repair(
             elif name in ("unfinished-repartition", "torn-offset"):
                 _go_back(moves, batch, keep_next=False)
             elif name in ("abandoned-repartition", "stale-snapshot"):
-                _set_leftovers_aside(moves, name)
+                _move_leftovers(moves, name)
             elif name == "table-in-backup":
                 moves.put_back(held_tables(files, [info.name for info in files.list(layout.RUNS)]))
             elif name == "hidden-batch":
@@ -163,7 +163,9 @@ def _query_id(files: Directory) -> str | None:
 def _refuse_out_of_order(names: Sequence[str]) -> None:
     """Raise UsageError for other repairs beside ``last-batch-lost``, which moves all files of later batches away."""
     if "last-batch-lost" in names and len(set(names) - {"moved-schema-paths"}) > 1:
-        raise UsageError("--fix last-batch-lost sets aside everything of later batches; use it without other --fix")
+        raise UsageError(
+            "--fix last-batch-lost moves all files of later batches to the backup; use it without another --fix"
+        )
 
 
 def _can_run_again(files: Directory, batch: int) -> bool:
@@ -179,24 +181,24 @@ class _Moves:
 
     def __init__(self, files: Directory, run: str) -> None:
         self.files, self.run = files, run
-        self._aside: dict[str, Move] = {}
+        self._to_backup: dict[str, Move] = {}
         self._new: dict[str, Move] = {}
 
-    def aside(self, path: str) -> None:
+    def move_to_backup(self, path: str) -> None:
         """Move a file to the backup, with its checksum files."""
         for move in plan_backup(self.files, self.run, [path]):
-            self._aside.setdefault(move.source, move)
+            self._to_backup.setdefault(move.source, move)
         self._new.pop(path, None)
 
     def new(self, path: str, data: bytes) -> None:
         """Replace the content of a file."""
-        if path in self._aside:
+        if path in self._to_backup:
             return  # another repair moves it to the backup
         staged = staged_path(self.run, path)
         self.files.mkdirs(staged.rpartition("/")[0])
         with self.files.writer(staged) as file:
             file.write(data)
-        self.aside(path)
+        self.move_to_backup(path)
         self._new[path] = Move(staged, path)
 
     def put_back(self, tables: Sequence[HeldTable]) -> None:
@@ -215,7 +217,7 @@ class _Moves:
 
     @property
     def all(self) -> list[Move]:
-        return [*self._aside.values(), *self._new.values()]
+        return [*self._to_backup.values(), *self._new.values()]
 
 
 def _go_back(moves: _Moves, batch: int, *, keep_next: bool) -> None:
@@ -225,35 +227,35 @@ def _go_back(moves: _Moves, batch: int, *, keep_next: bool) -> None:
         for info in files.list(folder):
             number = layout.parse_number(info.name)
             if number is not None and number > kept:
-                moves.aside(f"{folder}/{info.name}")
+                moves.move_to_backup(f"{folder}/{info.name}")
     for operator in _operators(files):
         for partition in partition_folders(files, operator):
             for path, name in state_files(files, operator, partition):
                 if name.version > batch + 1:
-                    moves.aside(path)
+                    moves.move_to_backup(path)
     for path in operator_metadata(files):
         if int(path.rpartition("/")[2]) > batch + keep_next:
-            moves.aside(path)
+            moves.move_to_backup(path)
 
 
-def _set_leftovers_aside(moves: _Moves, code: str) -> None:
+def _move_leftovers(moves: _Moves, code: str) -> None:
     """Move snapshots that no batch has written to the backup."""
     logs = examine_logs(moves.files)
     checkpoint = open_checkpoint(moves.files, tolerate_damage=True)
     for left in leftovers(checkpoint, logs):
         for path in left.files if left.code == code else ():
-            moves.aside(path)
+            moves.move_to_backup(path)
     begun = max(logs.logs.offsets[-1], logs.logs.commits[-1])
     for path in operator_metadata(moves.files):
         if int(path.rpartition("/")[2]) > begun:
-            moves.aside(path)
+            moves.move_to_backup(path)
 
 
 def _uncover(moves: _Moves, logs: Logs) -> None:
     """Move snapshots of earlier runs that hide a newer result of a batch to the backup."""
     for hidden in find_hidden_batches(moves.files, logs):
         for path in (*hidden.files, *([hidden.planned] if hidden.planned else ())):
-            moves.aside(path)
+            moves.move_to_backup(path)
 
 
 def _relocate(moves: _Moves) -> None:

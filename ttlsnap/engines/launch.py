@@ -144,7 +144,7 @@ def first_lines(error: BaseException, lines: int = 3) -> str:
     traces = [place for place, line in enumerate(told) if _TRACEBACK in line]
     if traces:
         first, frames = told[traces[0]].partition(_TRACEBACK)[0].strip(), told[traces[-1] + 1 :]
-        behind = itertools.dropwhile(lambda line: line.startswith(" "), frames)
-        said = itertools.takewhile(lambda line: not line.startswith((" ", "SQLSTATE", "Caused by:")), behind)
+        after = itertools.dropwhile(lambda line: line.startswith(" "), frames)
+        said = itertools.takewhile(lambda line: not line.startswith((" ", "SQLSTATE", "Caused by:")), after)
         told[traces[0] :] = [*filter(None, [first]), *said]
     return "\n".join(told[:lines]) or type(error).__name__

@@ -161,8 +161,8 @@ class RowEntries(StateEntries):
         place = np.arange(len(self))
         first = np.full(int(lists[-1]) + 1, len(self))
         np.minimum.at(first, number[kept], place[kept])
-        behind = place > first[number]
-        mine = kept & ~behind
+        is_later = place > first[number]
+        mine = kept & ~is_later
         from_answer = np.zeros(len(self), np.int64)
         from_answer[at] = np.arange(len(answer))
         start, size, rewritten = self.values.start.copy(), self.values.size.copy(), self.rewritten.copy()
@@ -170,7 +170,7 @@ class RowEntries(StateEntries):
         start[mine] = answer.values.start[number] + len(self.values.data)
         size[mine], rewritten[mine] = answer.values.size[number], answer.rewritten[number]
         values = Rows(np.concatenate([self.values.data, answer.values.data]), start, size)
-        return replace(self, values=values, rewritten=rewritten)._taken(np.flatnonzero(kept | behind))
+        return replace(self, values=values, rewritten=rewritten)._taken(np.flatnonzero(kept | is_later))
 
     def _side(self, side: str) -> tuple[Rows, StructType]:
         if side == "key":

@@ -33,7 +33,7 @@ class StateDescriptor:
     side              of a join: ``left`` or ``right``
     prefix_columns    how many columns of the key RocksDB stores apart from the others, for scans in order
     ordered_prefix    whether that prefix is one number whose bytes have the order of the numbers
-    key_time          if RocksDB stores the key's last column, a time, ``before`` or ``behind`` the others
+    key_time          if RocksDB stores the key's last column, a time, ``before`` or ``after`` the others
     lists             whether several entries have one key
     kind              ``value``, ``list``, ``map``, ``timer``, ``row`` (of a join), ``index`` or ``count``
     avro              how to read Avro, if the rows are not UnsafeRows
@@ -58,7 +58,7 @@ class StateDescriptor:
     side: str | None = None
     prefix_columns: int = 0
     ordered_prefix: bool = False
-    key_time: Literal["before", "behind"] | None = None
+    key_time: Literal["before", "after"] | None = None
     lists: bool = False
     kind: str = "value"
     avro: AvroRows | None = None

@@ -90,8 +90,8 @@ def _quoted(texts: pa.Array) -> pa.Array:
     return _around('"', texts, '"')
 
 
-def _around(before: str, texts: pa.Array, behind: str) -> pa.Array:
-    return pc.binary_join_element_wise(_text(before), texts, _text(behind), _text(""))
+def _around(before: str, texts: pa.Array, after: str) -> pa.Array:
+    return pc.binary_join_element_wise(_text(before), texts, _text(after), _text(""))
 
 
 def _text(text: str | None) -> Any:

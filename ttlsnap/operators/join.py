@@ -42,7 +42,7 @@ TIMED_VALUES = "keyWithTsToValues"
 TIMES = "tsWithKey"
 _ROWS = (VALUES, TIMED_VALUES)
 _KINDS = {VALUES: "row", COUNTS: "count", TIMED_VALUES: "row", TIMES: "index"}
-_KEY_TIMES = {TIMED_VALUES: ("behind", "TimestampAsPostfix"), TIMES: ("before", "TimestampAsPrefix")}
+_KEY_TIMES = {TIMED_VALUES: ("after", "TimestampAsPostfix"), TIMES: ("before", "TimestampAsPrefix")}
 _FORMAT = "spark.sql.streaming.join.stateFormatVersion"
 
 

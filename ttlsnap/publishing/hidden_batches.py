@@ -80,5 +80,5 @@ def _hidden_batch(files: Directory, logs: Logs, journal: Journal, *, is_last: bo
     in_log = planned.fence if planned is not None and planned.run == journal.run else None
     if not there and in_log is None:
         return None
-    can_roll_back = is_last and None not in each(files, files.stat, [move.target for move in journal.aside])
+    can_roll_back = is_last and None not in each(files, files.stat, [move.target for move in journal.to_backup])
     return HiddenBatch(journal.run, journal.batch, ran_again, there, in_log, can_roll_back)

@@ -83,7 +83,7 @@ class Journal:
         return journal_path(self.run)
 
     @property
-    def aside(self) -> tuple[Move, ...]:
+    def to_backup(self) -> tuple[Move, ...]:
         """The moves of old files to the backup, which are first."""
         return tuple(move for move in self.moves if move.target.startswith(f"{layout.RUNS}/"))
 

@@ -63,7 +63,7 @@ def complete_halves(files: Directory, journal: Journal) -> None:
     """Finish the moves that were interrupted between their two halves, if a move has two (see ``Directory.rename``)."""
     waiting = find_existing(files, [move.source for move in journal.new])
     come = {move.target for move in journal.new if move.source not in waiting}
-    for moves in (journal.aside, journal.new):
+    for moves in (journal.to_backup, journal.new):
         # If the new file has arrived, the file in its place is the new one, even if the backup has the same content. So
         # the old file's move is left alone. If the new file is still staged, the old file must leave its place first.
         halves = [move for move in moves if move.source not in come]
@@ -86,7 +86,7 @@ def apply(files: Directory, journal: Journal) -> None:
             )
         files.rename(move.source, move.target)
 
-    for moves in (journal.aside, journal.new):
+    for moves in (journal.to_backup, journal.new):
         each(files, carry_out, moves)
         # After a power cut, no new file may be in place without the old one in the backup.
         sync_names(files, [path for move in moves for path in (move.source, move.target)])
@@ -99,7 +99,7 @@ def refuse_unclear(files: Directory, journal: Journal) -> None:
     """
     there = find_existing(files, [path for move in journal.moves for path in (move.source, move.target)])
     come = {move.target for move in journal.new if move.source not in there and move.target in there}
-    unclear = next((move for move in journal.aside if move.source in come and move.target not in there), None)
+    unclear = next((move for move in journal.to_backup if move.source in come and move.target not in there), None)
     if unclear is not None:
         raise CorruptionError(
             f"{files.root}/{unclear.target} is missing, or the new file that was to replace it is missing. So ttlsnap "

@@ -119,7 +119,7 @@ def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
     ends = [m.target if d else m.source for m, d in zip(journal.moves, done, strict=True)]
     there = find_existing(files, ends)
     lost = [move for move, end in zip(journal.moves, ends, strict=True) if end not in there]
-    can_finish, can_undo = not lost, not set(lost) & set(journal.aside)
+    can_finish, can_undo = not lost, not set(lost) & set(journal.to_backup)
     refuse_unclear(files, journal)
     if not any(done):
         # No file has moved, and the run may not have known yet whether the query is stopped. So it is not finished.

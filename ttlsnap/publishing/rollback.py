@@ -81,7 +81,7 @@ def rollback(
         logs = read_logs(files)
         committed = _refuse_moved_on(files, last, logs)
         planned = find_planning_run(files, logs)
-        kept = [move for move in last.aside if not _is_withdrawn(move.source, last.batch, committed)]
+        kept = [move for move in last.to_backup if not _is_withdrawn(move.source, last.batch, committed)]
         lost = [path for path in last.preserved if files.stat(path) is None]
         backup = [*(move.target for move in kept), *(backup_path(last.run, path) for path in lost)]
         if len(find_existing(files, backup)) < len(backup):

@@ -164,7 +164,7 @@ def undo(files: Directory, journal: Journal) -> None:
             )
         files.rename(move.target, move.source)
 
-    for moves in (journal.new, journal.aside):
+    for moves in (journal.new, journal.to_backup):
         each(files, take_back, reversed(moves))
         sync_names(files, [path for move in moves for path in (move.source, move.target)])
 

@@ -2,7 +2,7 @@
 
 compact    plan, stage, preserve, journal, fence, check, move..., recheck, end, done, forget
 rollback   plan, journal, fence, check, move..., recheck, end, done
-repair     the same: ``doctor --fix hidden-batch`` sets aside the snapshots that hide a batch which was run again
+repair     the same: ``doctor --fix hidden-batch`` moves to a backup the snapshots that hide a batch which was run again
 recover    settle, then move..., recheck, end, done; or undo..., lower, undone, discard
 undo       ``recover --undo``
 prune      ``history --prune``, in one step
@@ -76,7 +76,7 @@ def _live(move: Move) -> str:
 
 
 def _undoing(journal: Journal) -> Sequence[Move]:
-    return [*reversed(journal.new), *reversed(journal.aside)]
+    return [*reversed(journal.new), *reversed(journal.to_backup)]
 
 
 def _to(process: Process, step: str) -> Process:
@@ -139,7 +139,7 @@ def _remove_files(disk: Disk, run: int) -> Disk:
     return disk.without(*(path for path in disk if path.startswith(f"runs/{run}/") and not path.endswith("/journal")))
 
 
-def _set_aside(disk: Disk, run: int, paths: Iterable[str]) -> list[Move]:
+def _move_to_backup(disk: Disk, run: int, paths: Iterable[str]) -> list[Move]:
     return [Move(path, backup(run, path)) for path in dict.fromkeys(paths) if path in disk]
 
 
@@ -161,14 +161,14 @@ def _plan_compaction(scenario: Scenario, disk: Disk, run: int) -> Journal | None
     if disk.committed != N or flavour in (MIXED, LOST) or (rules.recognise and shadows(disk)):
         return None
     targets = [full(partition, V, kind) for partition in PARTITIONS]
-    outliving = [path for path in sorted(disk) if is_snapshot(path, V + 1)] if rules.leftovers_aside else []
+    outliving = [path for path in sorted(disk) if is_snapshot(path, V + 1)] if rules.leftovers_to_backup else []
     old: tuple[int, ...] = disk[targets[0]].tables if kind == "zip" else ()
     superseded = [table(0, number) for number in old if number not in named_tables(disk, 0, [targets[0], *outliving])]
     made = {targets[0]: Full(f"{flavour}/{run}", (10 + run,) if kind == "zip" else ())}
     made |= {targets[1]: Full(f"{flavour}/{run}")}
     new = [*([table(0, 10 + run)] if kind == "zip" else []), *targets]
     moved = [] if rules.tables_stay else superseded
-    aside = _set_aside(disk, run, [*targets, *outliving, *moved])
+    to_backup = _move_to_backup(disk, run, [*targets, *outliving, *moved])
     come = [Move(staged(run, path), path) for path in new]
     logs = (offsets(N), commits(N)) if rules.recognise else ()
     return Journal(
@@ -176,12 +176,12 @@ def _plan_compaction(scenario: Scenario, disk: Disk, run: int) -> Journal | None
         kind="compact",
         batch=N,
         fence=_fence(disk),
-        moves=(*aside, *come) if rules.old_first else tuple(come),
+        moves=(*to_backup, *come) if rules.old_first else tuple(come),
         published=tuple((path, made.get(path, "a table")) for path in new),
         logs=_facts(disk, logs),
         preserved=tuple(superseded) if rules.tables_stay else (),
         plans=rules.planned_batch and disk.begun == N,
-        before=_before(disk, aside),
+        before=_before(disk, to_backup),
     )
 
 
@@ -194,7 +194,7 @@ def _plan_rollback(scenario: Scenario, disk: Disk, run: int) -> Journal | None:
     if not rules.set_back_allowed and committed < last.batch:
         return None
     # A snapshot of a version that was set back would hide what its batch writes when it runs again.
-    kept = [move for move in last.aside if committed >= last.batch or not is_snapshot(move.source, last.batch + 1)]
+    kept = [move for move in last.to_backup if committed >= last.batch or not is_snapshot(move.source, last.batch + 1)]
     lost = [path for path in last.preserved if path not in disk]
     back = [*(Move(m.target, m.source) for m in kept), *(Move(backup(last.run, path), path) for path in lost)]
     if any(move.source not in disk for move in back):
@@ -205,7 +205,7 @@ def _plan_rollback(scenario: Scenario, disk: Disk, run: int) -> Journal | None:
     newer = [path for path in sorted(disk) if is_snapshot(path, last.batch + 2)]
     in_the_way = [*newer, *([] if rules.fence_on_plan else ours)]
     replaced = [*(move.target for move in last.new), *in_the_way, *(move.target for move in back)]
-    moves = (*_set_aside(disk, run, replaced), *sorted(back, key=lambda move: "SSTs" not in move.target))
+    moves = (*_move_to_backup(disk, run, replaced), *sorted(back, key=lambda move: "SSTs" not in move.target))
     return Journal(
         run=run,
         kind="rollback",
@@ -221,10 +221,10 @@ def _plan_rollback(scenario: Scenario, disk: Disk, run: int) -> Journal | None:
 
 
 def _plan_repair(scenario: Scenario, disk: Disk, run: int) -> Journal | None:
-    aside = _set_aside(disk, run, shadows(disk))
+    to_backup = _move_to_backup(disk, run, shadows(disk))
     return (
-        Journal(run, "repair", disk.committed, _fence(disk), tuple(aside), before=_before(disk, aside))
-        if aside
+        Journal(run, "repair", disk.committed, _fence(disk), tuple(to_backup), before=_before(disk, to_backup))
+        if to_backup
         else None
     )
 
@@ -434,7 +434,7 @@ def settle(scenario: Scenario, world: World, process: Process) -> Next:
     is_each_done = [is_done(disk, move) for move in journal.moves]
     ends = [move.target if it_is else move.source for move, it_is in zip(journal.moves, is_each_done, strict=True)]
     lost = {move for move, end in zip(journal.moves, ends, strict=True) if end not in disk}
-    can_finish, can_undo = not lost, not lost & set(journal.aside)
+    can_finish, can_undo = not lost, not lost & set(journal.to_backup)
     if unclear(disk, journal):
         return world, None
     if not any(is_each_done) and (rules.unchecked_undone or not has_fence(disk, journal)):

@@ -126,8 +126,8 @@ class Journal(NamedTuple):
     before: tuple[tuple[str, Any], ...] = ()
 
     @property
-    def aside(self) -> tuple[Move, ...]:
-        """Return the moves that set old files aside."""
+    def to_backup(self) -> tuple[Move, ...]:
+        """Return the moves that move old files to the backup."""
         return tuple(move for move in self.moves if move.target.startswith("runs/"))
 
     @property
@@ -241,7 +241,7 @@ def rewritten(disk: Disk, journal: Journal) -> list[str]:
 def unclear(disk: Disk, journal: Journal) -> list[str]:
     """Return old files that a new file seems to replace, although the backup does not have the old file."""
     come = {move.target for move in journal.new if move.source not in disk and move.target in disk}
-    return [move.source for move in journal.aside if move.source in come and move.target not in disk]
+    return [move.source for move in journal.to_backup if move.source in come and move.target not in disk]
 
 
 def was_run_again(disk: Disk, journal: Journal) -> bool:

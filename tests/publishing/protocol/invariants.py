@@ -127,8 +127,8 @@ def named(scenario: Scenario, world: World) -> str | None:
             return f"a batch is hidden, and {command} does not help"
         return None
     # The user may wait for the files that recover names, or move them away.
-    appeared = [move.source for move in journal.aside if move.source in disk and move.target in disk]
-    waiting = {move.source for move in journal.aside if move.target not in disk}
+    appeared = [move.source for move in journal.to_backup if move.source in disk and move.target in disk]
+    waiting = {move.source for move in journal.to_backup if move.target not in disk}
     appeared += [m.target for m in journal.new if m.source in disk and m.target in disk and m.target not in waiting]
     cleared = stopped._replace(disk=disk.without(*appeared, *([] if run == journal.run else [journal.fence])))
     for before in (world, stopped, cleared):
@@ -145,7 +145,7 @@ def _advised(disk: Disk) -> str | None:
     if not shadows(disk) or last is None:
         return None
     is_last = last.kind == "compact" and any(path in shadows(disk) for path, _ in last.published)
-    can_roll_back = is_last and all(move.target in disk for move in last.aside)
+    can_roll_back = is_last and all(move.target in disk for move in last.to_backup)
     return "rollback" if can_roll_back and offsets(last.batch) not in disk else "repair"
 
 

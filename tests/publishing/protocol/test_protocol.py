@@ -153,7 +153,7 @@ DEFECTS = {
         "fence_on_plan", Scenario(query="idle", left=Left(a=2)), "named"
     ),
     "tables are moved away, and an idle query names them": Defect("tables_stay", IDLE_ZIP, "whole"),
-    "a leftover snapshot of an uncommitted version stays": Defect("leftovers_aside", RESTARTED, "whole"),
+    "a leftover snapshot of an uncommitted version stays": Defect("leftovers_to_backup", RESTARTED, "whole"),
     "the journal is written after the fence": Defect("journal_first", Scenario(left=Left(a=1)), "named"),
     "the journal is closed before the fence is gone": Defect("close_last", RESTARTED, "named"),
     "new files come before old ones are safe": Defect("old_first", Scenario(left=Left(a=1)), "kept"),

@@ -14,7 +14,7 @@ class Rules(NamedTuple):
     atomic_plan: bool = True  # it replaces the fence in one step
     fence_on_plan: bool = True  # rollback's fence replaces the planned batch, so that this place is never free
     tables_stay: bool = True  # superseded tables get a second name in the backup, and are not moved there
-    leftovers_aside: bool = True  # a snapshot of an uncommitted version is moved to the backup
+    leftovers_to_backup: bool = True  # a snapshot of an uncommitted version is moved to the backup
     journal_first: bool = True  # the journal is written before the fence
     close_last: bool = True  # the journal is closed after the fence is gone
     old_first: bool = True  # old files are in the backup before new files come
