@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ttlsnap import RollbackReport, history, prune, rollback
+from ttlsnap import RollbackReport, doctor, history, inspect, prune, rollback
 from ttlsnap.compaction import plan
 from ttlsnap.errors import RefusedError
 from ttlsnap.publishing import rollback as rolling
@@ -18,6 +18,8 @@ from ..judge.spark import Judge
 from .library import compact_with
 from .stories import BATCHES, LATER
 from .trees import copy, is_fenced, tree
+
+SNAPSHOTS = ("shot", ".zip")
 
 
 def roll_back(checkpoint: Path) -> RollbackReport:
@@ -82,6 +84,32 @@ def test_rollback_is_refused_if_a_batch_is_committed_meanwhile(
         roll_back(checkpoint)
     assert tree(checkpoint) == new[0]
     assert not is_fenced(checkpoint)
+
+
+@pytest.mark.parametrize("provider", ["hdfs", "rocksdb"])
+def test_a_run_with_a_missing_file_is_reported_and_can_be_rolled_back(
+    judge: Judge, tmp_path: Path, provider: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With HDFS-backed state, Spark would load the old entries of one partition from the deltas."""
+    layout = "deltas" if provider == "hdfs" else "snapshot"
+    checkpoint = judge.write(Query(provider=provider), BATCHES, layout=layout).path
+    old = tree(checkpoint)
+    report = compact_with(checkpoint)
+    new = tree(checkpoint)
+    changed = {path for path, content in new.items() if old.get(path) != content}
+    removed = max(path for path in changed if path.startswith("state/0/1/") and path[-4:] in SNAPSHOTS)
+    (checkpoint / removed).unlink()
+    words = f"{removed} is missing, although run {report.run} published it"
+    assert words in inspect(str(checkpoint)).warnings[0]
+    found = doctor(str(checkpoint))
+    assert "published-file-missing" in {problem.code for problem in found.problems}
+    assert found.exit_code == 1
+    with pytest.raises(RefusedError, match=f"{words}.*ttlsnap rollback"):
+        compact_with(checkpoint)
+    roll_back(checkpoint)
+    assert tree(checkpoint) == old
+    assert doctor(str(checkpoint)).exit_code == 0
+    assert not inspect(str(checkpoint)).warnings
 
 
 def test_a_run_cannot_be_rolled_back_twice(checkpoint: Path) -> None:

@@ -20,6 +20,7 @@ from ttlsnap.errors import FencedError, UsageError
 from ttlsnap.operators.links import Link, StateId
 from ttlsnap.operators.registry import AnyOf, Selection, TimerPolicy, behind_join, describe, left_untouched, links_of
 from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
+from ttlsnap.publishing.missing import refuse_missing_files
 from ttlsnap.publishing.runs import new_run_id
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineage_of, lineages_of, open_state_store
@@ -178,6 +179,7 @@ def plan_compaction(
             f"{checkpoint.target}"
         )
     refuse_hidden_batches(checkpoint.files, checkpoint.logs)
+    refuse_missing_files(checkpoint.files, checkpoint.logs)
     listing = list_activity(checkpoint.files)
     state_store = open_state_store(checkpoint)
     for factory in factories:

@@ -19,6 +19,7 @@ from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedErro
 from ttlsnap.publishing.backups import held_tables
 from ttlsnap.publishing.hidden_batches import HiddenBatch, find_hidden_batches
 from ttlsnap.publishing.journal import find_planning_run, read_journals
+from ttlsnap.publishing.missing import find_missing_files
 from ttlsnap.storage.directory import Directory
 
 
@@ -93,6 +94,16 @@ def _own_runs(files: Directory, found: LogFindings) -> None:
         where = next(iter(hidden.files), hidden.planned or layout.RUNS)
         found.problems.append(
             problem(files.root, "hidden-batch", where, hidden.describe(files.root), advice=hidden.advise(files.root))
+        )
+    for missing in find_missing_files(files, found.logs):
+        found.problems.append(
+            problem(
+                files.root,
+                "published-file-missing",
+                missing.files[0],
+                missing.describe(files.root),
+                advice=missing.advise(files.root),
+            )
         )
     for held in held_tables(files, [info.name for info in files.list(layout.RUNS) if layout.is_run(info.name)]):
         words = (

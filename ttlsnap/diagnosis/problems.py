@@ -54,6 +54,7 @@ CODES: dict[str, Kind] = {
         "the later batches are based on the old result. Set them back as well, or restore the checkpoint from a copy",
         True,
     ),
+    "published-file-missing": Kind("error", "{advice}"),
     "table-in-backup": Kind("error", "Put it back: ttlsnap doctor {target} --fix table-in-backup", True),
     "stale-snapshot": Kind(
         "error", "Move the snapshots to a backup: ttlsnap doctor {target} --fix stale-snapshot", True

@@ -12,8 +12,9 @@ from ttlsnap.clock import clock_at
 from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
 from ttlsnap.inspection.model import Inspection, StateInspection
 from ttlsnap.operators.registry import Selection, no_match, states_of
-from ttlsnap.publishing.hidden_batches import find_hidden_batches
+from ttlsnap.publishing.hidden_batches import HiddenBatch, find_hidden_batches
 from ttlsnap.publishing.journal import find_planning_run
+from ttlsnap.publishing.missing import MissingFiles, find_missing_files
 from ttlsnap.storage.open import open_for_reading
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineage_of, open_state_store
@@ -40,13 +41,14 @@ def inspect(
         raise UsageError("--timestamp needs --age")
     checkpoint = open_checkpoint(open_for_reading(target), batch, schemas)
     selection = selection or Selection()
-    planned = find_planning_run(checkpoint.files, checkpoint.logs)
-    hidden_batches = find_hidden_batches(checkpoint.files, checkpoint.logs)
+    files, logs = checkpoint.files, checkpoint.logs
+    planned = find_planning_run(files, logs)
+    warnings: list[HiddenBatch | MissingFiles] = [*find_hidden_batches(files, logs), *find_missing_files(files, logs)]
     found = Inspection(
         checkpoint,
         [],
         planned.run if planned is not None else None,
-        tuple(f"{hidden.describe(checkpoint.target)}. {hidden.advise(checkpoint.target)}" for hidden in hidden_batches),
+        tuple(f"{warning.describe(files.root)}. {warning.advise(files.root)}" for warning in warnings),
     )
     for operator in checkpoint.operators:
         if selection.operator not in (None, operator.id):

@@ -49,7 +49,7 @@ class HiddenBatch:
 
 def find_hidden_batches(files: Directory, logs: Logs) -> list[HiddenBatch]:
     """Return the runs whose batch was set back or ran again, and whose files are still in place, newest first."""
-    journals = list(recent_journals(files, logs))
+    journals = recent_journals(files, logs)
     undone = {journal.undoes for journal in journals if journal.status == "done"}
     last = next((journal.run for journal in journals if journal.status == "done"), None)
     done = [j for j in journals if j.status == "done" and j.kind == "compact" and j.run not in undone]

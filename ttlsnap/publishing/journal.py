@@ -14,7 +14,7 @@ another program has written it since, most likely Spark.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -181,18 +181,21 @@ def find_planning_run(files: Directory, logs: Logs) -> Journal | None:
     return next((journal for journal in by if str(journal.planned).encode() == text), None)
 
 
-def recent_journals(files: Directory, logs: Logs) -> Iterator[Journal]:
+def recent_journals(files: Directory, logs: Logs) -> list[Journal]:
     """Return the journals of runs on batches that the logs still have, newest first.
 
     A checkpoint may have had a run every night for years, so older journals are not read.
     """
     oldest = min((*logs.offsets, *logs.commits), default=0)
+    found: list[Journal] = []
     for info in reversed(files.list(layout.RUNS)):
         journal = read_journal(files, info.name) if info.is_dir else None
         if journal is not None and journal.batch < oldest:
-            return
+            break
         if journal is not None:
-            yield journal
+            found.append(journal)
+    # The names of two runs in one second, or after the clock was set back, are in any order.
+    return sorted(found, key=lambda journal: (journal.number, journal.run), reverse=True)
 
 
 def write_journal(files: Directory, journal: Journal) -> None:

@@ -163,10 +163,19 @@ def _refuse_moved_on(files: Directory, last: Journal, logs: Logs) -> int:
             f"state belongs to it. Run: ttlsnap doctor {files.root}"
         )
     others = find_rewritten(files, last)
-    if others:
+    there = find_existing(files, others)
+    overwritten = [path for path in others if path in there]
+    if overwritten:
         raise RefusedError(
-            f"{files.root}/{others[0]} is not the file that run {last.run} published (files like this: {len(others)}). "
-            f"A query has overwritten it, or it is damaged. Nothing was changed. Run: ttlsnap doctor {files.root}"
+            f"{files.root}/{overwritten[0]} is not the file that run {last.run} published (files like this: "
+            f"{len(overwritten)}). A query has overwritten it, or it is damaged. Nothing was changed. Run: ttlsnap "
+            f"doctor {files.root}"
+        )
+    # While the run's batch is the last one, a missing file only has to make way for an old one.
+    if others and committed < last.batch:
+        raise RefusedError(
+            f"{files.root}/{others[0]} is missing, although run {last.run} published it (such files: {len(others)}), "
+            f"and batch {last.batch} was set back since. Nothing was changed. Run: ttlsnap doctor {files.root}"
         )
     return committed
 

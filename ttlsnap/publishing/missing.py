@@ -1,0 +1,61 @@
+"""Files that the last run published and that somebody has removed since.
+
+Without a snapshot that ttlsnap wrote, Spark may still load the version, from older files that the run left in place. It
+then continues with the state from before the run in this partition, and with the new state in all others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ttlsnap.checkpoint import Logs
+from ttlsnap.errors import RefusedError
+from ttlsnap.publishing.fence import has_its_batch
+from ttlsnap.publishing.journal import recent_journals
+from ttlsnap.publishing.moves import find_existing
+from ttlsnap.storage.directory import Directory
+
+
+@dataclass(frozen=True)
+class MissingFiles:
+    """The missing files of a run. ``can_roll_back``: the backup of the run is complete."""
+
+    run: str
+    files: tuple[str, ...]
+    can_roll_back: bool
+
+    def describe(self, root: str) -> str:
+        """Return what happened, and where."""
+        return (
+            f"{root}/{self.files[0]} is missing, although run {self.run} published it (such files: {len(self.files)}). "
+            "Spark would load an older state, or none, for its partition"
+        )
+
+    def advise(self, root: str) -> str:
+        """Return what helps."""
+        copy = "Restore the file from a copy of the checkpoint"
+        return (
+            f"{copy}, or go back to the state before the run: ttlsnap rollback {root}" if self.can_roll_back else copy
+        )
+
+
+def find_missing_files(files: Directory, logs: Logs) -> list[MissingFiles]:
+    """Return the last run, if files of it are missing and its batch is still the last one.
+
+    Later batches have files of their own, and Spark removes old ones.
+    """
+    last = next((journal for journal in recent_journals(files, logs) if journal.status != "undone"), None)
+    if last is None or last.kind != "compact" or last.status != "done" or logs.commits[-1:] != (last.batch,):
+        return []
+    there = find_existing(files, [facts.path for facts in last.published])
+    missing = tuple(facts.path for facts in last.published if facts.path not in there)
+    if not missing or not has_its_batch(files, last):
+        return []
+    backup = [move.target for move in last.to_backup]
+    return [MissingFiles(last.run, missing, len(find_existing(files, backup)) == len(backup))]
+
+
+def refuse_missing_files(files: Directory, logs: Logs) -> None:
+    """Raise RefusedError if a file that the last run published is missing."""
+    for missing in find_missing_files(files, logs):
+        raise RefusedError(f"{missing.describe(files.root)}. Nothing was changed. {missing.advise(files.root)}")
