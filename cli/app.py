@@ -11,7 +11,7 @@ import traceback
 import typer
 
 from ttlsnap.cli import check, compact, contract, doctor, history, inspect, maintain, recover, rollback, transformers
-from ttlsnap.cli.output import print_error, verbosity
+from ttlsnap.cli.output import print_error, print_marked, verbosity
 from ttlsnap.errors import TtlsnapError
 from ttlsnap.interrupts import Terminated, catch_sigterm, defer_signals
 
@@ -120,6 +120,6 @@ def _run(arguments: list[str], debug: bool) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        typer.echo(f"Error: {type(error).__name__}: {error}\nThis is unexpected; --debug shows where.", err=True)
+        print_marked("Error:", "bold red", f"{type(error).__name__}: {error}\nThis is unexpected; --debug shows where.")
         return 5
     return 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.output import is_special, write_whole
+from ttlsnap.cli.output import is_special, print_marked, print_warning, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -163,7 +163,9 @@ def check(
         _job_summary(report, threshold)
     code = exit_code(report, threshold)
     if not code and strict and report.unseen:
-        typer.echo(f"Error: --strict: {len(report.unseen)} things could not be compared (see the report)", err=True)
+        print_marked(
+            "Error:", "bold red", f"--strict: {len(report.unseen)} things could not be compared (see the report)"
+        )
         code = 3
     if code:
         raise typer.Exit(code)
@@ -272,4 +274,4 @@ def _job_summary(report: CheckReport, fail_on: Verdict) -> None:
         with path.open("ab") as file:
             file.write(job_summary(report, fail_on, room).encode(errors="backslashreplace"))
     except OSError as error:
-        typer.echo(f"Warning: cannot write the job summary {name}: {error.strerror}", err=True)
+        print_warning(f"cannot write the job summary {name}: {error.strerror}")

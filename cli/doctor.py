@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
+from rich.text import Text
 
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Checkpoint, Format, FormatOption, StoppedOption
@@ -36,6 +37,8 @@ Exit codes:
   4  --fix was refused
   5  a storage error prevented doctor from reading
 """
+
+_STYLES = {"error": "bold red", "warning": "yellow", "unknown": "yellow"}
 
 
 def register(app: typer.Typer) -> None:
@@ -133,7 +136,7 @@ def _show(out: Console, report: DoctorReport) -> None:
 
 
 def _show_problem(out: Console, problem: Problem) -> None:
-    out.print(f"\n{problem.severity}: {problem.code}")
+    out.print(Text.assemble("\n", (f"{problem.severity}:", _STYLES.get(problem.severity, "")), f" {problem.code}"))
     out.print(f"  {problem.message}")
     out.print(f"  {problem.fix}")
 

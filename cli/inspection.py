@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text
+
 from ttlsnap.cli.output import number, size, table
 
 if TYPE_CHECKING:
@@ -32,10 +34,11 @@ def show_inspection(out: Console, found: Inspection) -> None:
         lines.append(f"  batch {uncommitted} was planned by ttlsnap run {found.planned_by}; the query restarts with it")
     elif uncommitted is not None:
         lines.append(f"  batch {uncommitted} was started but not committed; it runs again when the query restarts")
-    if checkpoint.logs.fence:
-        lines.append(f"  FENCED: {checkpoint.logs.fence}")
-    lines += [f"  Warning: {warning}" for warning in found.warnings]
     out.print("\n".join(lines))
+    if checkpoint.logs.fence:
+        out.print(Text.assemble("  ", ("FENCED:", "bold red"), f" {checkpoint.logs.fence}"))
+    for warning in found.warnings:
+        out.print(Text.assemble("  ", ("Warning:", "yellow"), f" {warning}"))
     for operator, stores in found.operators:
         out.print(f"\noperator {operator.id} {operator.name or '(name not recorded)'}")
         rows = table("store", "state", "partitions", "entries", "size", right=("partitions", "entries", "size"))

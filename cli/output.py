@@ -13,6 +13,7 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from ttlsnap.cli.tabular import TextTable
 from ttlsnap.errors import StorageError, TtlsnapError
@@ -46,12 +47,18 @@ def print_json(document: Any) -> None:
 
 def print_error(error: TtlsnapError, target: str | None = None) -> None:
     """Print an error on stderr with the advice of its kind, and the name of its ``target`` if there are several."""
-    typer.echo(f"Error: {name_target(str(error), target)}" + (f"\n{error.advice}" if error.advice else ""), err=True)
+    text = name_target(str(error), target) + (f"\n{error.advice}" if error.advice else "")
+    print_marked("Error:", "bold red", text)
 
 
 def print_warning(text: str, target: str | None = None) -> None:
     """Print a warning on stderr, with the name of its ``target`` if there are several."""
-    typer.echo(f"Warning: {name_target(text, target)}", err=True)
+    print_marked("Warning:", "yellow", name_target(text, target))
+
+
+def print_marked(mark: str, style: str, text: str) -> None:
+    """Print a message on stderr. Only its mark has a colour."""
+    console(stderr=True).print(Text.assemble((mark, style), " ", text))
 
 
 def name_target(text: str, target: str | None) -> str:

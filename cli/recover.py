@@ -9,7 +9,7 @@ import typer
 
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Checkpoint, Format, FormatOption
-from ttlsnap.cli.output import print_json, say
+from ttlsnap.cli.output import print_json, print_warning, say
 from ttlsnap.cli.places import ArchiveOption, confirm_on_terminal, parse_archive
 
 
@@ -44,4 +44,4 @@ def recover(
     for run_name in report.settled:
         say(f"{report.target}: archived, or took back, the dropped entries of run {run_name}.")
     for warning in report.warnings:
-        typer.echo(f"Warning: {warning}", err=True)
+        print_warning(warning)

@@ -8,7 +8,7 @@ import typer
 
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Format, FormatOption, JarsOption, StoppedOption, Target
-from ttlsnap.cli.output import print_json, say
+from ttlsnap.cli.output import print_json, print_warning, say
 from ttlsnap.cli.places import ArchiveOption, confirm_on_terminal, parse_archive
 
 
@@ -43,7 +43,7 @@ def rollback(
     back = f". Restored files: {report.restored}" if report.restored else ""
     say(f"{report.target}: rolled back run {report.undone} (as run {report.run}){back}.")
     for warning in report.warnings:
-        typer.echo(f"Warning: {warning}", err=True)
+        print_warning(warning)
     if report.kind == "repair":
         say(f"The checkpoint is as it was before the repair. Next: ttlsnap doctor {report.target}")
     else:
@@ -61,7 +61,7 @@ def _of_table(target: str, expired_to: str | None, jars: str | None, output_form
         print_json({"target": target, "undone": undone.run, "version": version, "warnings": warnings})
         return
     for warning in warnings:
-        typer.echo(f"Warning: {warning}", err=True)
+        print_warning(warning)
     say(
         f"{target}: rolled back run {undone.run}. Version {version} has the content of version "
         f"{undone.versions[0] - 1}."
