@@ -65,7 +65,7 @@ def test_options_for_erasing_are_checked(
     table = Table(delta_server, tmp_path)
     policy = ["--key", "user", "--timestamp", "at", "--ttl", "7d"]
     assert run(["compact", table.path, *policy, "--erase", "--retention", "1h"]) == 2
-    assert "may lose its files. To accept that: --yes" in capsys.readouterr().err
+    assert "may lose its files. To accept that, add --yes" in capsys.readouterr().err
     assert run(["compact", table.path, *policy, "--retention", "1h"]) == 2
     assert "--retention needs --erase" in capsys.readouterr().err
     assert run(["compact", table.path, *policy, "--max-bytes", "much"]) == 2

@@ -153,7 +153,7 @@ def _flattened(values: pa.Array, path: str, fits: Any = None) -> tuple[Int64s, p
     kind = values.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     if not (fits(kind) if fits else is_list):
-        raise UsageError(f"field {path}: {kind} is no {'map' if fits else 'array'}")
+        raise UsageError(f"field {path}: {kind} is not {'a map' if fits else 'an array'}")
     offsets = np.asarray(values.offsets).astype(np.int64)
     low, high = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
     counts: Int64s = np.diff(offsets) if len(offsets) else np.empty(0, np.int64)

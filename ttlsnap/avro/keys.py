@@ -52,7 +52,10 @@ class KeyLayout:
 
     def __post_init__(self) -> None:
         if self.ordered and (self.prefix_columns != 1 or not isinstance(self.schema.fields[0].type, T.LongType)):
-            raise UnsupportedError(f"keys of {self.schema.simple_string} in the order of more than one bigint")
+            raise UnsupportedError(
+                f"keys of {self.schema.simple_string} are stored in order; ttlsnap supports this only for the order of "
+                "one first bigint"
+            )
 
     @property
     def prefix(self) -> T.StructType:
@@ -80,7 +83,7 @@ def encode_keys(keys: pa.StructArray, layout: KeyLayout) -> Rows:
     if not layout.prefix_columns:
         return pieces.side_by_side([head, *columns_of(keys, layout.schema)], n)
     if keys.null_count or keys.type.num_fields != len(layout.schema):
-        raise UsageError(f"keys of {keys.type} are no {layout.schema.simple_string}")
+        raise UsageError(f"keys of {keys.type} do not fit {layout.schema.simple_string}")
     columns = [keys.field(i) for i in range(len(layout.schema))]
     before = _struct(layout.prefix, columns[: layout.prefix_columns], n)
     after = _struct(layout.rest, columns[layout.prefix_columns :], n)

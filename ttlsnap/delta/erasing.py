@@ -56,7 +56,7 @@ def check_retention(
         "fail, and a write that is in progress may lose its files"
     )
     if not yes:
-        raise UsageError(f"{broken}. To accept that: --yes")
+        raise UsageError(f"{broken}. To accept that, add --yes")
     return (broken,)
 
 
