@@ -48,7 +48,7 @@ _PATIENCE_S = 300
 class Shape:
     """The shape of a checkpoint.
 
-    Keys are strings of 12 characters, so an entry of an aggregation has 72 bytes; with ``ragged_keys`` they have 4 to
+    Keys are strings of 12 characters, so an entry of an aggregation has 72 bytes; with ``ragged_keys`` they have 7 to
     43. ``per_key`` entries have the same key. Without ``overwrites`` no entry is written twice.
     """
 

@@ -167,7 +167,7 @@ def states(cache: Path, runs: int) -> list[Table]:
     kinds = {
         "small": "72 bytes, lz4",
         "zstd": "72 bytes, zstd",
-        "ragged": "keys of 4 to 43 characters, lz4",
+        "ragged": "keys of 7 to 43 characters, lz4",
         "checksums": "76 bytes, lz4, row checksums",
     }
     checkpoints = make_checkpoints(cache, kinds)

@@ -2,7 +2,7 @@
 
 It uses processes because Python's lock limits threads: the work is many short NumPy calls on windows of a megabyte, and
 with a transformer in plain Python, threads gain nothing (figures: ``docs/performance.md``). Starting a process takes as
-long as the work on some ten megabytes of state files, so small checkpoints need none. A single task, or a parallelism
+long as the work on about 30 MB of state files, so small checkpoints need none. A single task, or a parallelism
 of 1, runs in the calling thread. The partitions of a small checkpoint elsewhere mostly wait for the network, so they
 run in threads.
 """

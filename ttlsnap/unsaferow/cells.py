@@ -1,8 +1,8 @@
 """``Cells``: positions of the values of one type, one cell for each value that is not null.
 
 A cell is the 8-byte word of a field, or the place of an element in an array. It belongs to a *container*: the row or
-array from whose first byte its offsets count. The words of cells are the only bytes that decide what is read next, so
-they are checked here.
+array from whose first byte its offsets count. Besides null bits and the sizes of arrays, only the words of cells decide
+what is read next, so they are checked here.
 
 Rules for a word ``offset << 32 | size``: the piece begins after the container's fixed part and ends within the
 container. The pieces of one array together are at most as large as the array. Otherwise damaged offsets could make a
