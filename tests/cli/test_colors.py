@@ -1,4 +1,4 @@
-"""Colours mark what went wrong: on a terminal only, and never with ``NO_COLOR``."""
+"""Colours mark errors, warnings and dropped entries: on a terminal only, and never with ``NO_COLOR``."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _damaged(folder: Path) -> str:
         ("compact {whole} --ttl 1h --timestamp value.max --dry-run --engine local", YELLOW),
     ],
 )
-def test_colors_mark_what_went_wrong_and_what_is_dropped(tmp_path: Path, command: str, mark: str) -> None:
+def test_colors_mark_errors_and_dropped_entries(tmp_path: Path, command: str, mark: str) -> None:
     names = {"damaged": _damaged(tmp_path / "damaged"), "whole": str(sample(NAME, tmp_path / "whole"))}
     arguments = command.format(**names).split()
     assert mark in _on_terminal(arguments)
