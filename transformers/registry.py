@@ -59,14 +59,14 @@ def load_factory(name: str, options: dict[str, str]) -> StateSnapshotTransformer
     """
     found = _load(name)
     if hasattr(found, "from_options"):
-        return _checked(name, _made(name, options, lambda: found.from_options(dict(options))))
+        return _check(name, _make(name, options, lambda: found.from_options(dict(options))))
     is_function = callable(found) and not inspect.isclass(found) and not hasattr(found, "create")
     if options.keys() - ({"strategy"} if is_function else set()):
         raise UsageError(f"transformer {name!r} takes no options: it has no from_options")
     if inspect.isclass(found):
-        return _checked(name, _made(name, options, found))
+        return _check(name, _make(name, options, found))
     if hasattr(found, "create"):
-        return _checked(name, found)
+        return _check(name, found)
     if is_function:
         strategy = options.get("strategy", CollectionStrategy.TRANSFORM_ALL)
         return EntryTransformerFactory(found, CollectionStrategy.parse(strategy))
@@ -82,14 +82,14 @@ def _load(name: str) -> Any:
                 known = ", ".join(sorted(point.name for point in entry_points(group=GROUP)))
                 raise UsageError(f"there is no transformer {name!r}; installed: {known}; or give module:attribute")
             return points[0].load()
-        return _imported(module, attribute)
+        return _import(module, attribute)
     except UsageError:
         raise
     except Exception as error:  # its author's code runs here
         raise UsageError(f"transformer {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
 
 
-def _imported(module: str, attribute: str) -> Any:
+def _import(module: str, attribute: str) -> Any:
     found: Any = importlib.import_module(module)
     for part in attribute.split("."):
         found = getattr(found, part)
@@ -103,7 +103,7 @@ def load_callback(name: str) -> ExpiredCallback:
     """
     module, _, attribute = name.partition(":")
     try:
-        found = _imported(module, attribute)
+        found = _import(module, attribute)
     except Exception as error:  # its author's code runs here
         raise UsageError(f"the function {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(found):
@@ -120,7 +120,7 @@ def is_function(text: str) -> bool:
     return bool(colon) and all(word.isidentifier() for word in words) and not Path(text).exists()
 
 
-def _made(name: str, options: dict[str, str], make: Callable[[], Any]) -> Any:
+def _make(name: str, options: dict[str, str], make: Callable[[], Any]) -> Any:
     try:
         return make()
     except UsageError:
@@ -132,7 +132,7 @@ def _made(name: str, options: dict[str, str], make: Callable[[], Any]) -> Any:
         ) from error
 
 
-def _checked(name: str, factory: Any) -> StateSnapshotTransformerFactory:
+def _check(name: str, factory: Any) -> StateSnapshotTransformerFactory:
     if not hasattr(factory, "create"):
         raise UsageError(f"{name!r} gives {type(factory).__name__}, which has no create(state, clock)")
     made: StateSnapshotTransformerFactory = factory

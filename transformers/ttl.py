@@ -122,7 +122,7 @@ class TtlTransformerFactory:
             return None
         ttl = self.config.ttl_us if self.config else 0
         time = self._time(state)
-        now, stored = clock.now(time), self._stored(state)
+        now, stored = clock.now(time), self._find_stored_time(state)
         implied = self._implied and not self.old_ttl_us
         return _TtlTransformer(
             state, self._field(state), ttl, now, time, stored, clock.watermark_us, implied, self.old_ttl_us
@@ -186,7 +186,7 @@ class TtlTransformerFactory:
             raise UsageError(f"--timestamp is {' and '.join(mine)}; a state can have one, and each side of a join one")
         return mine[0] if mine else None
 
-    def _stored(self, state: StateDescriptor) -> TimestampField | None:
+    def _find_stored_time(self, state: StateDescriptor) -> TimestampField | None:
         """Return the event time at which Spark evicts an entry; None if it stores none."""
         if state.stored_timestamp is None or state.stored_time != "event":
             return None
@@ -204,7 +204,7 @@ class TtlTransformerFactory:
             return self.config.time_characteristic
         if state.stored_time is not None and self.timestamp is None:
             return TimeCharacteristic(state.stored_time)
-        stored = self._stored(state)
+        stored = self._find_stored_time(state)
         # A field of the same column is on the same clock: for example a window's start and its end.
         if stored is not None and self._field(state).field.column == stored.field.column:
             return TimeCharacteristic.EVENT
@@ -231,7 +231,7 @@ class _TtlTransformer:
         if self._timeout is not None and implied and field.field == self._timeout.field:
             self._ttl += 1  # microsecond: Spark calls a group only when its timeout is before now
         # Spark does not close a group at its timeout, nor a join's row at its time.
-        self._stored = stored if state.expires and state.timeout is None else None
+        self._find_stored_time = stored if state.expires and state.timeout is None else None
         self._oldest: int | None = None
         self._newest: int | None = None
         self._nulls = self._unclosed = 0
@@ -252,8 +252,8 @@ class _TtlTransformer:
             self._newest = high if self._newest is None else max(self._newest, high)
         self._nulls += len(moments) - len(known)
         gone = expired(moments, self._ttl, self._now) & ~nulls
-        if self._stored is not None and self._watermark is not None and gone.any():
-            self._check_against_spark(entries.filter(gone), self._stored, self._watermark)
+        if self._find_stored_time is not None and self._watermark is not None and gone.any():
+            self._check_against_spark(entries.filter(gone), self._find_stored_time, self._watermark)
         if self._timeout is not None and gone.any():
             self._unclosed += int((~self._timeout.read(entries.filter(gone))[1]).sum())
         return entries.filter(~gone)

@@ -28,14 +28,14 @@ def state_contract() -> Iterator[Callable[..., Contract]]:
     It takes the arguments of ``ttlsnap.contract.of_query.contract_of_query``. All contracts are created in one Spark
     session, which is the active one if there is one.
     """
-    from ttlsnap.contract.of_query import contract_of_query, started_session
+    from ttlsnap.contract.of_query import contract_of_query, start_session
     from ttlsnap.engines.launch import find_session
 
     active = find_session()
     if active is not None:
         yield lambda build, schemas, **options: contract_of_query(build, schemas, **{"session": active, **options})
         return
-    with started_session({}) as session:
+    with start_session({}) as session:
         yield lambda build, schemas, **options: contract_of_query(build, schemas, **{"session": session, **options})
 
 

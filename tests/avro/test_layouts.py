@@ -8,7 +8,7 @@ import pytest
 from ttlsnap.avro.decode import decode
 from ttlsnap.avro.encode import encode
 from ttlsnap.avro.keys import KeyLayout, decode_keys, encode_keys
-from ttlsnap.avro.types import unsupported
+from ttlsnap.avro.types import explain_unsupported
 from ttlsnap.avro.unsaferows import stored_values
 from ttlsnap.avro.values import ValueSchemas, decode_values, encode_values
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
@@ -138,7 +138,7 @@ def test_schema_changes_that_spark_rejects_are_refused(old: str, new: str) -> No
 )
 def test_types_that_spark_does_not_write_are_refused_without_data(ddl: str, reason: str | None) -> None:
     schema = parse_ddl(ddl)
-    found = unsupported(schema)
+    found = explain_unsupported(schema)
     assert (found or "").startswith(reason or "")
     assert (found is None) == (reason is None)
     assert ValueSchemas({0: schema}, 0).unsupported == found

@@ -24,9 +24,9 @@ _NUMBERS = st.lists(st.sampled_from(EDGES) | st.integers(-(2**63), 2**63 - 1), m
 def test_varints_equal_those_of_the_plain_writer(values: list[int]) -> None:
     written = pieces.numbers(np.array(values, np.int64), None, union=False)
     assert [bytes(piece) for piece in written.to_arrow().to_pylist()] == [plain.number(value) for value in values]
-    numbers, behind = Cursor.of(written).longs()
+    numbers, after = Cursor.of(written).read_longs()
     assert numbers.tolist() == values
-    assert (behind.at == behind.end).all()
+    assert (after.at == after.end).all()
 
 
 def test_varints_in_a_union_have_its_byte_in_front() -> None:
@@ -52,16 +52,16 @@ def test_varints_in_a_union_have_its_byte_in_front() -> None:
     ],
 )
 def test_invalid_varints_are_errors(piece: str, message: str | None) -> None:
-    # The row behind it would complete a truncated number.
+    # The row after it would complete a truncated number.
     rows = Rows.of([b"\0", bytes.fromhex(piece), b"\1\1\1"])
     if message is None:
-        Cursor.of(rows).longs()
+        Cursor.of(rows).read_longs()
         return
     with pytest.raises(CorruptionError, match=f"row 1: {message}"):
-        Cursor.of(rows).longs()
+        Cursor.of(rows).read_longs()
 
 
 @pytest.mark.parametrize("number", [2**31, -(2**31) - 1, 2**63 - 1])
 def test_an_int_of_more_than_32_bits_is_an_error(number: int) -> None:
     with pytest.raises(CorruptionError, match=f"row 0: {number} is no 32-bit number"):
-        Cursor.of(Rows.of([plain.number(number)])).ints()
+        Cursor.of(Rows.of([plain.number(number)])).read_ints()

@@ -164,7 +164,7 @@ def test_no_partition_is_visited_again_before_all_were_visited(
                 wave = waves.send([SimpleNamespace(entries=7)] * len(wave))  # type: ignore[list-item]
             except StopIteration:
                 break
-        visited = found.visited(None)
+        visited = found.find_visited(None)
         counts = [visits[partition] for partition in range(partitions)]
         assert max(counts) - min(counts) <= 1
 
@@ -180,5 +180,5 @@ def test_two_policies_do_not_affect_each_others_turns() -> None:
         with pytest.raises(StopIteration):
             waves.send([SimpleNamespace(entries=7)])  # type: ignore[list-item]
         seen.append((task.operator, task.partition))
-        visited = found.visited("run")
+        visited = found.find_visited("run")
     assert seen == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 0)]

@@ -60,11 +60,11 @@ class Cursor:
     def __len__(self) -> int:
         return len(self.at)
 
-    def moved(self, to: Int64s) -> Cursor:
+    def move_to(self, to: Int64s) -> Cursor:
         """Return a cursor of the same values at the positions ``to``."""
         return Cursor(self.data, to, self.end, self.trail)
 
-    def named(self, name: str) -> Cursor:
+    def name_field(self, name: str) -> Cursor:
         """Return a cursor at the same positions, which errors name as those of the field ``name``."""
         return Cursor(self.data, self.at, self.end, self.trail.step(name))
 
@@ -72,7 +72,7 @@ class Cursor:
         """Return a cursor of some of the values."""
         return Cursor(self.data, self.at[which], self.end[which], self.trail.step("", which))
 
-    def skipped(self, size: Int64s | int) -> Cursor:
+    def skip(self, size: Int64s | int) -> Cursor:
         """Return the cursor ``size`` bytes later; raises CorruptionError if an entry ends before."""
         to = self.at + size
         short = to > self.end
@@ -80,19 +80,19 @@ class Cursor:
             i = first(short)
             missing, left = int(to[i] - self.at[i]), int(self.end[i] - self.at[i])
             self.trail.fail(i, f"it is truncated: {missing} bytes should follow, but {left} do")
-        return self.moved(to)
+        return self.move_to(to)
 
-    def bytes(self) -> tuple[Bytes, Cursor]:
+    def read_bytes(self) -> tuple[Bytes, Cursor]:
         """Read one byte of each value."""
-        after = self.skipped(1)
+        after = self.skip(1)
         return self.data[self.at], after
 
-    def branches(self) -> tuple[Mask | None, Cursor]:
+    def read_branches(self) -> tuple[Mask | None, Cursor]:
         """Read the union byte of each value, and return where it means null (None: nowhere).
 
         Raises CorruptionError if the byte means neither null nor a value.
         """
-        branch, after = self.bytes()
+        branch, after = self.read_bytes()
         nulls: Mask = branch != VALUE
         if not nulls.any():
             return None, after
@@ -102,7 +102,7 @@ class Cursor:
             self.trail.fail(i, f"the byte {branch[i]:02x} is neither null nor a value")
         return nulls, after
 
-    def longs(self) -> tuple[Int64s, Cursor]:
+    def read_longs(self) -> tuple[Int64s, Cursor]:
         """Read one varint of each value."""
         word = read_at(self.data, self.at, "<u8")
         lowest = ~word & _MORE
@@ -127,7 +127,7 @@ class Cursor:
         sign = word & np.uint64(1)
         word >>= np.uint64(1)
         word ^= -sign
-        return word.view(np.int64), self.moved(after)
+        return word.view(np.int64), self.move_to(after)
 
     def _longest(self, which: Int64s, word: np.ndarray[tuple[int], np.dtype[np.uint64]], size: Int64s) -> None:
         """Complete the numbers of 9 and 10 bytes in ``word``, which has their first 8 bytes, and set their ``size``."""
@@ -141,29 +141,29 @@ class Cursor:
         ) << np.uint64(63)
         size[which] = 9 + more
 
-    def ints(self) -> tuple[Int64s, Cursor]:
+    def read_ints(self) -> tuple[Int64s, Cursor]:
         """Read one varint of each value; raises CorruptionError if it has more than 32 bits."""
-        numbers, after = self.longs()
+        numbers, after = self.read_longs()
         bad = (numbers > _LARGEST_INT) | (numbers < -_LARGEST_INT - 1)
         if bad.any():
             self.trail.fail(first(bad), f"{numbers[first(bad)]} is no 32-bit number")
         return numbers, after
 
-    def pieces(self) -> tuple[Rows, Cursor]:
+    def read_pieces(self) -> tuple[Rows, Cursor]:
         """Read a length of each value and as many bytes."""
-        size, start = self.longs()
+        size, start = self.read_longs()
         bad = (size < 0) | (size > start.end - start.at)
         if bad.any():
             i = first(bad)
             self.trail.fail(i, f"{size[i]} bytes of text or binary, where {start.end[i] - start.at[i]} are left")
-        return Rows(self.data, start.at, size), start.moved(start.at + size)
+        return Rows(self.data, start.at, size), start.move_to(start.at + size)
 
-    def counts(self, least_size: int) -> tuple[Int64s, Cursor]:
+    def read_counts(self, least_size: int) -> tuple[Int64s, Cursor]:
         """Read the number of elements that follow, each of at least ``least_size`` bytes.
 
         Raises CorruptionError if an entry has no room for so many elements.
         """
-        counts, after = self.longs()
+        counts, after = self.read_longs()
         left = after.end - after.at
         bad = (counts < 0) | (counts > left // least_size)
         if bad.any():
@@ -171,13 +171,13 @@ class Cursor:
             self.trail.fail(i, f"{counts[i]} elements, where {left[i]} bytes are left")
         return counts, after
 
-    def closed(self, counts: Int64s) -> Cursor:
+    def skip_end(self, counts: Int64s) -> Cursor:
         """Return the cursor after the end byte of each array or map that has elements; an empty one has no end byte.
 
         Raises CorruptionError if the end byte is missing.
         """
         some = counts > 0
-        after = self.skipped(some.astype(np.int64))
+        after = self.skip(some.astype(np.int64))
         bad = some & (read_at(self.data, self.at, "u1") != 0)
         if bad.any():
             self.trail.fail(first(bad), "an array or a map does not end where it should")

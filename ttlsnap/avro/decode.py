@@ -64,14 +64,14 @@ def _union(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
     """Decode values that may be null."""
     if isinstance(T.physical(data_type), T.NullType):
         return pa.nulls(len(cursor)), cursor
-    nulls, cursor = cursor.branches()
+    nulls, cursor = cursor.read_branches()
     if nulls is None:
         return _values(cursor, data_type)
     live = np.flatnonzero(~nulls)
     column, after = _values(cursor.take(live), data_type)
     to = cursor.at.copy()
     to[live] = after.at
-    return spread(column, nulls), cursor.moved(to)
+    return spread(column, nulls), cursor.move_to(to)
 
 
 def _values(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
@@ -79,27 +79,27 @@ def _values(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
     data_type = T.physical(data_type)
     if types.is_varint(data_type):
         is_int = isinstance(data_type, types.INT_LIKE)
-        numbers, after = cursor.ints() if is_int else cursor.longs()
+        numbers, after = cursor.read_ints() if is_int else cursor.read_longs()
         raw = numbers.astype(np.int32) if is_int else numbers
         return values.from_numpy(raw, data_type, cursor.trail), after
     match data_type:
         case T.BooleanType():
-            flags, after = cursor.bytes()
+            flags, after = cursor.read_bytes()
             if bool((flags > 1).any()):
                 i = first(flags > 1)
                 cursor.trail.fail(i, f"the byte {flags[i]:02x} is neither true nor false")
             return values.from_numpy(flags, data_type, cursor.trail), after
         case T.FloatType() | T.DoubleType():
             dtype = values.dtype_of(data_type)
-            after = cursor.skipped(np.dtype(dtype).itemsize)
+            after = cursor.skip(np.dtype(dtype).itemsize)
             return values.from_numpy(read_at(cursor.data, cursor.at, dtype), data_type, cursor.trail), after
         case T.DecimalType():
             return _decimals(cursor, data_type)
         case T.StringType():
-            pieces, after = cursor.pieces()
+            pieces, after = cursor.read_pieces()
             return values.text(pieces, cursor.trail), after
         case T.BinaryType():
-            pieces, after = cursor.pieces()
+            pieces, after = cursor.read_pieces()
             return pieces.to_arrow(), after
         case T.StructType():
             return _structs(cursor, data_type)
@@ -113,7 +113,7 @@ def _values(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
 def _decimals(cursor: Cursor, data_type: T.DecimalType) -> tuple[pa.Array, Cursor]:
     """Decode big-endian decimals: read one or two words of each, and shift out the bytes that are not its own."""
     size = types.decimal_size(data_type.precision)
-    after = cursor.skipped(size)
+    after = cursor.skip(size)
     halves = np.empty((len(cursor), 2), np.int64)
     if size <= 8:
         halves[:, 0] = read_at(cursor.data, cursor.at, ">i8") >> (64 - 8 * size)
@@ -128,18 +128,18 @@ def _decimals(cursor: Cursor, data_type: T.DecimalType) -> tuple[pa.Array, Curso
 
 def _arrays(cursor: Cursor, data_type: T.ArrayType) -> tuple[pa.LargeListArray, Cursor]:
     _refuse_void(data_type, data_type.element, cursor)
-    counts, after = cursor.counts(types.fixed_size(data_type.element) or 1)
+    counts, after = cursor.read_counts(types.fixed_size(data_type.element) or 1)
     inside, after = walk.elements(after, counts, data_type.element)
-    elements, _ = _slots(inside.named("element"), data_type.element)
+    elements, _ = _slots(inside.name_field("element"), data_type.element)
     array = pa.Array.from_buffers(arrow_type(data_type), len(cursor), [None, _offsets(counts)], children=[elements])
-    return array, after.closed(counts)
+    return array, after.skip_end(counts)
 
 
 def _maps(cursor: Cursor, data_type: T.MapType) -> tuple[pa.MapArray, Cursor]:
     _refuse_void(data_type, data_type.value, cursor)
-    counts, after = cursor.counts(1)
+    counts, after = cursor.read_counts(1)
     inside, after = walk.entries(after, counts, data_type.value)
-    pieces, keyed = inside.named("key").pieces()
+    pieces, keyed = inside.name_field("key").read_pieces()
     if len(pieces) > 2**31 - 1:
         raise UnsupportedError(f"{len(pieces)} map entries in one batch, Arrow maps hold 2^31 - 1")
     keys = values.text(pieces, keyed.trail)
@@ -149,7 +149,7 @@ def _maps(cursor: Cursor, data_type: T.MapType) -> tuple[pa.MapArray, Cursor]:
         pa.struct([target.key_field, target.item_field]), len(keys), [None], children=[keys, items]
     )
     array = pa.Array.from_buffers(target, len(cursor), [None, _offsets(counts, np.int32)], children=[entries])
-    return array, after.closed(counts)
+    return array, after.skip_end(counts)
 
 
 def _offsets(counts: Int64s, dtype: npt.DTypeLike = np.int64) -> pa.Buffer:
@@ -157,5 +157,5 @@ def _offsets(counts: Int64s, dtype: npt.DTypeLike = np.int64) -> pa.Buffer:
 
 
 def _refuse_void(data_type: T.DataType, inner: T.DataType, cursor: Cursor) -> None:
-    if types.unsupported(data_type) is not None and not types.is_nested(inner):
+    if types.explain_unsupported(data_type) is not None and not types.is_nested(inner):
         raise types.refuse(data_type, cursor.trail.path)

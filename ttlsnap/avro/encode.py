@@ -71,15 +71,17 @@ def _column(values: pa.Array, data_type: T.DataType, nullable: bool, path: str, 
     if types.is_varint(data_type) or types.fixed_size(data_type) is not None:
         present = _present(values, nulls, data_type, path)
         if isinstance(data_type, T.DecimalType):
-            return [pieces.fixed(_filled(_big_endian(present, data_type, path), nulls), nulls, union)]
+            return [pieces.fixed(_fill_nulls(_big_endian(present, data_type, path), nulls), nulls, union)]
         raw = to_numpy(present, data_type, path)
         if types.is_varint(data_type):
-            return [pieces.numbers(_filled(raw.astype(np.int64, copy=False), nulls), nulls, union)]
-        return [pieces.fixed(_filled(raw.view(np.uint8).reshape(len(raw), raw.dtype.itemsize), nulls), nulls, union)]
+            return [pieces.numbers(_fill_nulls(raw.astype(np.int64, copy=False), nulls), nulls, union)]
+        return [
+            pieces.fixed(_fill_nulls(raw.view(np.uint8).reshape(len(raw), raw.dtype.itemsize), nulls), nulls, union)
+        ]
     if isinstance(data_type, T.StringType | T.BinaryType):
         return _binary(conform(values, data_type, path), nulls, union)
     live = None if nulls is None else np.flatnonzero(~nulls)
-    inner = _nested(values if live is None else values.take(pa.array(live)), data_type, path)
+    inner = _encode_nested(values if live is None else values.take(pa.array(live)), data_type, path)
     if live is not None:
         inner = [_spread(column, live, len(values)) for column in inner]
     return [pieces.branches(nulls, len(values)), *inner] if union else inner
@@ -92,7 +94,7 @@ def _present(values: pa.Array, nulls: Mask | None, data_type: T.DataType, path: 
     return conform(values, data_type, path) if len(values) else pa.array([], arrow_type(data_type))
 
 
-def _filled(raw: npt.NDArray[Any], nulls: Mask | None) -> npt.NDArray[Any]:
+def _fill_nulls(raw: npt.NDArray[Any], nulls: Mask | None) -> npt.NDArray[Any]:
     """Return the values in their places, with zeros for nulls."""
     if nulls is None:
         return raw
@@ -119,24 +121,24 @@ def _binary(values: pa.Array, nulls: Mask | None, union: bool) -> list[Rows]:
     return [pieces.numbers(size, nulls, union), Rows(content, start, size)]
 
 
-def _nested(values: pa.Array, data_type: T.DataType, path: str) -> list[Rows]:
+def _encode_nested(values: pa.Array, data_type: T.DataType, path: str) -> list[Rows]:
     """Return the columns of structs, arrays or maps that are not null."""
     match data_type:
         case T.StructType():
             return _fields(values, data_type, path)
-        case T.ArrayType(element, contains_null) if types.unsupported(data_type, path) is None:
-            counts, elements = _flattened(values, path)
+        case T.ArrayType(element, contains_null) if types.explain_unsupported(data_type, path) is None:
+            counts, elements = _flatten(values, path)
             inner = _column(elements, element, contains_null, f"{path}.element", types.is_nested(element))
-            return _listed(counts, inner, len(elements))
-        case T.MapType(key, value, contains_null) if types.unsupported(data_type, path) is None:
-            counts, entries = _flattened(values, path, pa.types.is_map)
+            return _encode_lists(counts, inner, len(elements))
+        case T.MapType(key, value, contains_null) if types.explain_unsupported(data_type, path) is None:
+            counts, entries = _flatten(values, path, pa.types.is_map)
             inner = _column(entries.field(0), key, False, f"{path}.key", union=False)
             inner += _column(entries.field(1), value, contains_null, f"{path}.value", types.is_nested(value))
-            return _listed(counts, inner, len(entries))
+            return _encode_lists(counts, inner, len(entries))
     raise types.refuse(data_type, path)
 
 
-def _listed(counts: Int64s, inner: list[Rows], n: int) -> list[Rows]:
+def _encode_lists(counts: Int64s, inner: list[Rows], n: int) -> list[Rows]:
     """Return the counts, the elements and the end bytes of lists; ``inner`` has the columns of all ``n`` elements."""
     elements = pieces.side_by_side(inner, n)
     bounds = np.append(elements.start, len(elements.data))[offsets_of(counts)]
@@ -148,7 +150,7 @@ def _listed(counts: Int64s, inner: list[Rows], n: int) -> list[Rows]:
     ]
 
 
-def _flattened(values: pa.Array, path: str, fits: Any = None) -> tuple[Int64s, pa.Array]:
+def _flatten(values: pa.Array, path: str, fits: Any = None) -> tuple[Int64s, pa.Array]:
     """Return the lengths of lists, and the elements of all lists."""
     kind = values.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)

@@ -87,7 +87,7 @@ def encode_keys(keys: pa.StructArray, layout: KeyLayout) -> Rows:
     columns = [keys.field(i) for i in range(len(layout.schema))]
     before = _struct(layout.prefix, columns[: layout.prefix_columns], n)
     after = _struct(layout.rest, columns[layout.prefix_columns :], n)
-    prefix = _ordered(before.field(0)) if layout.ordered else encode(before, layout.prefix)
+    prefix = _encode_ordered(before.field(0)) if layout.ordered else encode(before, layout.prefix)
     sizes = np.zeros(n, [("size", "<i4"), ("version", "u1")])
     sizes["size"], sizes["version"] = prefix.size + 1, VERSION
     framing = pieces.fixed(sizes.view(np.uint8).reshape(n, sizes.itemsize), None, union=False)
@@ -136,7 +136,7 @@ def _moments(prefix: Rows) -> list[pa.Array]:
     return [pa.Array.from_buffers(pa.int64(), len(prefix), [validity, pa.py_buffer(moments)])]
 
 
-def _ordered(moments: pa.Int64Array) -> Rows:
+def _encode_ordered(moments: pa.Int64Array) -> Rows:
     n = len(moments)
     nulls = np.asarray(moments.is_null())
     numbers = np.asarray(moments.fill_null(0))

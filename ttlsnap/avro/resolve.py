@@ -66,7 +66,7 @@ def _resolve(values: pa.Array, written: T.DataType, wanted: T.DataType, path: st
         case T.DecimalType(), T.DecimalType():
             if types.fixed_size(written) == types.fixed_size(wanted):
                 return _same_digits(values, wanted, path)
-    converted = _converted(values, written, wanted)
+    converted = _convert(values, written, wanted)
     if converted is None:
         names = f"{written.simple_string} cannot be read as {wanted.simple_string}"
         raise UnsupportedError(f"field {path.lstrip('.')}, written with an older schema: {names}")
@@ -79,7 +79,7 @@ def _rebuilt(values: pa.Array, target: pa.DataType, own: int, children: list[pa.
     return pa.Array.from_buffers(target, len(values), values.buffers()[:own], values.null_count, children=children)
 
 
-def _converted(values: pa.Array, written: T.DataType, wanted: T.DataType) -> pa.Array | None:
+def _convert(values: pa.Array, written: T.DataType, wanted: T.DataType) -> pa.Array | None:
     if isinstance(written, _BINARY) and isinstance(wanted, _BINARY):
         return values.cast(arrow_type(wanted))
     if isinstance(written, T.FloatType) and isinstance(wanted, T.DoubleType):

@@ -64,7 +64,7 @@ def is_nested(data_type: T.DataType) -> bool:
     return isinstance(T.physical(data_type), T.StructType | T.ArrayType | T.MapType)
 
 
-def unsupported(data_type: T.DataType, path: str = "") -> str | None:
+def explain_unsupported(data_type: T.DataType, path: str = "") -> str | None:
     """Return why values of this type cannot be read and written in Avro, or None if they can.
 
     For a struct, the reason names the column.
@@ -72,12 +72,12 @@ def unsupported(data_type: T.DataType, path: str = "") -> str | None:
     data_type = T.physical(data_type)
     match data_type:
         case T.StructType(fields):
-            reasons = (unsupported(f.type, f"{path}.{f.name}".lstrip(".")) for f in fields)
+            reasons = (explain_unsupported(f.type, f"{path}.{f.name}".lstrip(".")) for f in fields)
             return next((reason for reason in reasons if reason), None)
         case T.ArrayType(element) if not isinstance(T.physical(element), T.NullType):
-            return unsupported(element, f"{path}.element")
+            return explain_unsupported(element, f"{path}.element")
         case T.MapType(key, value) if is_text(key) and not isinstance(T.physical(value), T.NullType):
-            return unsupported(value, f"{path}.value")
+            return explain_unsupported(value, f"{path}.value")
         case T.StringType() | T.BinaryType() | T.NullType():
             return None
     if fixed_size(data_type) is not None or is_varint(data_type):
@@ -92,4 +92,4 @@ def is_text(data_type: T.DataType) -> bool:
 
 def refuse(data_type: T.DataType, path: str) -> UnsupportedError:
     """Return the error for a type that ``unsupported`` rejects."""
-    return UnsupportedError(unsupported(data_type, path) or f"field {path}: {data_type.simple_string}")
+    return UnsupportedError(explain_unsupported(data_type, path) or f"field {path}: {data_type.simple_string}")

@@ -74,7 +74,7 @@ class AvroRows:
     @property
     def unsupported(self) -> str | None:
         """The reason why the entries cannot be read, or None."""
-        return types.unsupported(self.key_layout.schema) or self.value_schemas.unsupported
+        return types.explain_unsupported(self.key_layout.schema) or self.value_schemas.unsupported
 
     def keys(self, raw: Rows) -> Rows:
         """See ``key_rows``."""

@@ -54,7 +54,7 @@ class ValueSchemas:
     @property
     def unsupported(self) -> str | None:
         """The reason why values cannot be read, or None."""
-        return next((reason for schema in self.by_id.values() if (reason := types.unsupported(schema))), None)
+        return next((reason for schema in self.by_id.values() if (reason := types.explain_unsupported(schema))), None)
 
 
 def decode_values(raw: Rows, schemas: ValueSchemas) -> pa.StructArray:

@@ -41,7 +41,7 @@ def elements(cursor: Cursor, counts: Int64s, data_type: T.DataType) -> tuple[Cur
     if size is not None:
         before = offsets_of(counts)
         starts = np.repeat(cursor.at - size * before[:-1], counts) + size * np.arange(int(before[-1]))
-        return _inside(cursor, counts, starts), cursor.skipped(size * counts)
+        return _inside(cursor, counts, starts), cursor.skip(size * counts)
     if types.is_varint(data_type) and _close_together(cursor, counts):
         return _numbers(cursor, counts)
     return _walk(cursor, counts, lambda here: _skip_slot(here, data_type), _slot_step(data_type))
@@ -52,7 +52,7 @@ def entries(cursor: Cursor, counts: Int64s, value_type: T.DataType) -> tuple[Cur
     return _walk(
         cursor,
         counts,
-        lambda here: _skip_slot(here.pieces()[1], value_type),
+        lambda here: _skip_slot(here.read_pieces()[1], value_type),
         _in_turn([_piece_step, _slot_step(value_type)]),
     )
 
@@ -62,22 +62,22 @@ def skip(cursor: Cursor, data_type: T.DataType) -> Cursor:
     data_type = T.physical(data_type)
     size = types.fixed_size(data_type)
     if size is not None:
-        return cursor.skipped(size)
+        return cursor.skip(size)
     if types.is_varint(data_type):
-        return cursor.longs()[1]
+        return cursor.read_longs()[1]
     match data_type:
         case T.StringType() | T.BinaryType():
-            return cursor.pieces()[1]
+            return cursor.read_pieces()[1]
         case T.StructType(fields):
             for field in fields:
                 cursor = _skip_union(cursor, field.type)
             return cursor
         case T.ArrayType(element):
-            counts, cursor = cursor.counts(1)
-            return elements(cursor, counts, element)[1].closed(counts)
+            counts, cursor = cursor.read_counts(1)
+            return elements(cursor, counts, element)[1].skip_end(counts)
         case T.MapType(_, value):
-            counts, cursor = cursor.counts(1)
-            return entries(cursor, counts, value)[1].closed(counts)
+            counts, cursor = cursor.read_counts(1)
+            return entries(cursor, counts, value)[1].skip_end(counts)
     raise types.refuse(data_type, cursor.trail.path)
 
 
@@ -89,13 +89,13 @@ def _skip_slot(cursor: Cursor, data_type: T.DataType) -> Cursor:
 def _skip_union(cursor: Cursor, data_type: T.DataType) -> Cursor:
     if isinstance(T.physical(data_type), T.NullType):
         return cursor
-    nulls, cursor = cursor.branches()
+    nulls, cursor = cursor.read_branches()
     if nulls is None:
         return skip(cursor, data_type)
     live = np.flatnonzero(~nulls)
     to = cursor.at.copy()
     to[live] = skip(cursor.take(live), data_type).at
-    return cursor.moved(to)
+    return cursor.move_to(to)
 
 
 def _inside(cursor: Cursor, counts: Int64s, starts: Int64s) -> Cursor:
@@ -123,7 +123,7 @@ def _numbers(cursor: Cursor, counts: Int64s) -> tuple[Cursor, Cursor]:
     starts = np.empty(int(counts.sum()), np.int64)
     starts[1:] = lasts[expand_ranges(mine, counts)[:-1]] + 1
     starts[offsets_of(counts)[:-1][some]] = cursor.at[some]
-    return _inside(cursor, counts, starts), cursor.moved(after)
+    return _inside(cursor, counts, starts), cursor.move_to(after)
 
 
 def _walk(cursor: Cursor, counts: Int64s, skip_one: Skip, step: Step) -> tuple[Cursor, Cursor]:
@@ -149,7 +149,7 @@ def _walk(cursor: Cursor, counts: Int64s, skip_one: Skip, step: Step) -> tuple[C
         to[i] = base + places[-1]
     after = np.empty_like(to)
     after[order] = to
-    return _inside(cursor, counts, starts), cursor.moved(after)
+    return _inside(cursor, counts, starts), cursor.move_to(after)
 
 
 def _places(view: memoryview, count: int, step: Step) -> list[int] | None:
@@ -196,9 +196,9 @@ def _step(data_type: T.DataType) -> Step:
         case T.StructType(fields):
             return _in_turn([_union_step(field.type) for field in fields])
         case T.ArrayType(element):
-            return _repeated(_slot_step(element))
+            return _repeat(_slot_step(element))
         case T.MapType(_, value):
-            return _repeated(_in_turn([_piece_step, _slot_step(value)]))
+            return _repeat(_in_turn([_piece_step, _slot_step(value)]))
     raise types.refuse(data_type, "")
 
 
@@ -211,7 +211,7 @@ def _in_turn(steps: Sequence[Step]) -> Step:
     return all_of_them
 
 
-def _repeated(step: Step) -> Step:
+def _repeat(step: Step) -> Step:
     def array(view: memoryview, at: int) -> int:
         count, at = _number(view, at)
         if count == 0:

@@ -23,7 +23,7 @@ def find_changed_parts(old: OperatorContract, new: OperatorContract) -> Mapping[
     pairs = [(name, name) for name in sorted(before.keys() & after.keys())]
     gone, come = sorted(before.keys() - after.keys()), sorted(after.keys() - before.keys())
     pairs += zip(gone, come, strict=False)
-    found = {(was, now): _changed_parts(before[was], after[now]) for was, now in pairs}
+    found = {(was, now): _find_changed_parts(before[was], after[now]) for was, now in pairs}
     return {
         **found,
         **{(was, ""): [BODY] for was in gone[len(come) :]},
@@ -31,7 +31,7 @@ def find_changed_parts(old: OperatorContract, new: OperatorContract) -> Mapping[
     }
 
 
-def _changed_parts(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+def _find_changed_parts(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
     parts = sorted(part for part in before.keys() | after.keys() if before.get(part) != after.get(part))
     # Variables are compared by name elsewhere; changed names count only if nothing else changed.
     return parts if parts == [NAMES] else [part for part in parts if part != NAMES]

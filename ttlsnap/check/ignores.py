@@ -44,7 +44,7 @@ class Ignore:
         within = self.where is None or place == self.where or place.startswith(f"{self.where}.")
         return within and finding.code == self.code
 
-    def expired(self, today: date) -> bool:
+    def is_expired(self, today: date) -> bool:
         return self.until is not None and today > self.until
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ def apply(report: CheckReport, ignores: Iterable[Ignore], today: date | None = N
     """Return the report with the ignored findings apart from the others. ``today`` is by default the date in UTC."""
     today = today or datetime.now(UTC).date()
     ignores = list(ignores)
-    live = [ignore for ignore in ignores if not ignore.expired(today)]
+    live = [ignore for ignore in ignores if not ignore.is_expired(today)]
     kept, ignored = [], []
     for finding in report.findings:
         by = next((ignore for ignore in live if ignore.matches(finding)), None)
@@ -64,9 +64,9 @@ def apply(report: CheckReport, ignores: Iterable[Ignore], today: date | None = N
         else:
             ignored.append(Ignored(finding, by.reason))
     unused = [
-        f"{ignore}: expired on {ignore.until}" if ignore.expired(today) else f"{ignore}: matches nothing"
+        f"{ignore}: expired on {ignore.until}" if ignore.is_expired(today) else f"{ignore}: matches nothing"
         for ignore in ignores
-        if ignore.expired(today) or not any(ignore.matches(finding) for finding in report.findings)
+        if ignore.is_expired(today) or not any(ignore.matches(finding) for finding in report.findings)
     ]
     return replace(
         report,
@@ -79,7 +79,7 @@ def apply(report: CheckReport, ignores: Iterable[Ignore], today: date | None = N
 def parse_ignore(text: str, codes: Collection[str] = RULES) -> Ignore:
     """Parse ``CODE`` or ``CODE:where``. Raise UsageError for an unknown code."""
     code, colon, where = (part.strip() for part in text.partition(":"))
-    _known(code, codes, f"--ignore {text}")
+    _require_known(code, codes, f"--ignore {text}")
     if colon and not where:
         raise UsageError(
             f"--ignore {text}: the place after the colon is missing, such as 0.default; "
@@ -113,11 +113,11 @@ def _entry(entry: dict[str, Any], source: str, codes: Collection[str]) -> Ignore
     until = entry.get("until")
     if until is not None and (not isinstance(until, date) or isinstance(until, datetime)):
         raise UsageError(f"{source}: until is {until!r}; write a date without quotes, such as 2027-01-31")
-    _known(entry["code"], codes, source)
+    _require_known(entry["code"], codes, source)
     return Ignore(entry["code"], entry.get("where"), entry["reason"].strip(), until, source)
 
 
-def _known(code: str, codes: Collection[str], where: str) -> None:
+def _require_known(code: str, codes: Collection[str], where: str) -> None:
     if code not in codes:
         raise UsageError(f"{where}: unknown rule {code!r}{_near(code, codes)}")
 

@@ -66,7 +66,7 @@ def compare_settings(both: Comparison) -> None:
 
 
 def _compare_pinned(both: Comparison) -> None:
-    old, new = (_pinned_settings(contract) for contract in (both.old, both.new))
+    old, new = (_find_pinned_settings(contract) for contract in (both.old, both.new))
     outcomes = {_PROVIDER: PROVIDER_PINNED, PARTITIONS: PARTITIONS_PINNED, **dict.fromkeys(_NOTED, SETTING_PINNED)}
     for name in sorted(old.keys() & new.keys()):
         if old[name] != new[name] and name in outcomes:
@@ -74,7 +74,7 @@ def _compare_pinned(both: Comparison) -> None:
             both.add(outcomes[name], _QUERY, *texts, name=name, value=new[name], pinned=old[name])
 
 
-def _pinned_settings(contract: Contract) -> dict[str, str]:
+def _find_pinned_settings(contract: Contract) -> dict[str, str]:
     """Return the settings that a checkpoint pins, and those that the contract shows without naming the setting."""
     partitions = {operator.partitions for operator in contract.operators} - {1}
     seen = {

@@ -80,7 +80,7 @@ def compare_tables(old: TableContract, new: TableContract, renamed: Mapping[str,
 
 
 def _compare_keys(both: TableComparison) -> None:
-    old, new = ([_folded(name) for name in contract.key] for contract in (both.old, both.new))
+    old, new = ([_fold_case(name) for name in contract.key] for contract in (both.old, both.new))
     if not old or not new:
         names = " and the ".join(name for name, key in (("old", old), ("new", new)) if not key)
         both.cannot_compare(
@@ -88,16 +88,16 @@ def _compare_keys(both: TableComparison) -> None:
             "ttlsnap.key"
         )
         return
-    if {_folded(both.renamed.get(name, name)) for name in both.old.key} == set(new):
+    if {_fold_case(both.renamed.get(name, name)) for name in both.old.key} == set(new):
         return
     both.add(TABLE_KEY, Place(field="key"), ", ".join(both.old.key), ", ".join(both.new.key))
 
 
 def _compare_columns(both: TableComparison) -> None:
-    before = {_folded(both.renamed.get(column.name, column.name)): column for column in both.old.columns}
+    before = {_fold_case(both.renamed.get(column.name, column.name)): column for column in both.old.columns}
     if len(before) != len(both.old.columns):
         raise UsageError("--renamed gives a column the name of another column of the table")
-    after = {_folded(column.name): column for column in both.new.columns}
+    after = {_fold_case(column.name): column for column in both.new.columns}
     gone = [name for name in before if name not in after]
     come = [name for name in after if name not in before]
     for was in list(gone):
@@ -110,10 +110,10 @@ def _compare_columns(both: TableComparison) -> None:
     for name in gone:
         column = before[name]
         outcome = TABLE_COLUMN_REMOVED if column.nullable else TABLE_REQUIRED_COLUMN_REMOVED
-        both.add(outcome, Place(field=column.name), _shown(column), None, name=column.name)
+        both.add(outcome, Place(field=column.name), _show(column), None, name=column.name)
     for name in come:
         column = after[name]
-        both.add(TABLE_COLUMN_ADDED, Place(field=column.name), None, _shown(column), name=column.name)
+        both.add(TABLE_COLUMN_ADDED, Place(field=column.name), None, _show(column), name=column.name)
     for name in before.keys() & after.keys():
         _compare_column(both, before[name], after[name])
 
@@ -142,7 +142,7 @@ def _add_retyped(both: TableComparison, was: StructField, now: StructField) -> N
     if isinstance(was.type, StringType) and isinstance(now.type, StringType):
         as_text = was.type.collation == now.type.collation
     # For a column of the key, MERGE casts the table's side of its condition: then '01' equals 1.
-    is_key = _folded(now.name) in map(_folded, both.new.key)
+    is_key = _fold_case(now.name) in map(_fold_case, both.new.key)
     fits = (0 < after < before and whole) or (as_text and not is_key)
     if 0 < before < after:
         outcome = TABLE_COLUMN_WIDENED if pair in _WIDENED else TABLE_COLUMN_NOT_WIDENED
@@ -183,10 +183,10 @@ def _compare_protocols(both: TableComparison) -> None:
     both.cannot_compare("whether the new stream's Delta supports the table's protocol: contracts do not record it")
 
 
-def _shown(column: StructField) -> str:
+def _show(column: StructField) -> str:
     return f"{column.name} {column.type.simple_string}"
 
 
-def _folded(name: str) -> str:
+def _fold_case(name: str) -> str:
     """Return the name as Delta compares it: without regard to case."""
     return name.lower()

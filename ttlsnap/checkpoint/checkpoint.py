@@ -202,7 +202,7 @@ def _operator(files: Directory, operator: int, batch: MicroBatch, logs: Logs, to
         ):
             partitions = within
     if metadata is None:
-        listed = _listed_stores(files, operator, batch)
+        listed = _list_stores(files, operator, batch)
         return Operator(operator, None, tuple(_store(files, operator, s, partitions, None, batch) for s in listed))
     avro = batch.conf.get(ENCODING) == "avro"
     stores = tuple(_store(files, operator, s, partitions, metadata, batch, avro) for s in metadata.stores)
@@ -251,7 +251,7 @@ def state_files(files: Directory, operator: int, partition: int) -> list[tuple[s
     ]
 
 
-def _listed_stores(files: Directory, operator: int, batch: MicroBatch) -> list[StoreMetadata]:
+def _list_stores(files: Directory, operator: int, batch: MicroBatch) -> list[StoreMetadata]:
     """Return the stores of a checkpoint without operator metadata, from the folders of partition 0."""
     default = layout.store_directory(operator, 0, layout.DEFAULT_STORE)
     folders = [info.name for info in files.list(default) if info.is_dir]

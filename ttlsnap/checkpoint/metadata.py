@@ -110,7 +110,7 @@ def schema_paths(files: Directory, path: str) -> list[str]:
     _, _, body = read_checked(files, path, _MAX_METADATA_BYTES).partition(b"\n")
     with _as_spark_writes(f"{files.root}/{path}"):
         stores = require_type(parse_json(body)["stateStoreInfo"], list)
-        return [old for store in stores for old in _recorded(store)]
+        return [old for store in stores for old in _read_schema_paths(store)]
 
 
 @contextlib.contextmanager
@@ -193,10 +193,10 @@ def _number(document: dict[str, Any], name: str, least: int, most: int) -> int:
 
 
 def _schema_files(store: dict[str, Any]) -> list[str]:
-    return [_relative(path) for path in _recorded(store)]
+    return [_relative(path) for path in _read_schema_paths(store)]
 
 
-def _recorded(store: dict[str, Any]) -> list[str]:
+def _read_schema_paths(store: dict[str, Any]) -> list[str]:
     # Spark 4.0.0 wrote one path, later versions a list.
     paths = store.get("stateSchemaFilePaths") or [store.get("stateSchemaFilePath")]
     return [require_type(path, str) for path in paths if path is not None]

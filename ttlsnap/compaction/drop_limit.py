@@ -125,7 +125,7 @@ def _better_unit(drop: StateDrop) -> tuple[str, int, int] | None:
     if _is_plausible(drop.newest_us, drop.now_us) or {drop.oldest_us, drop.newest_us} & {MIN_INT64, MAX_INT64}:
         return None
     for unit in UNITS:
-        oldest, newest = (_converted(moment, drop.unit, unit) for moment in (drop.oldest_us, drop.newest_us))
+        oldest, newest = (_convert(moment, drop.unit, unit) for moment in (drop.oldest_us, drop.newest_us))
         if unit != drop.unit and _is_plausible(newest, drop.now_us):
             return unit, oldest, newest
     return None
@@ -135,7 +135,7 @@ def _is_plausible(moment_us: int, now_us: int) -> bool:
     return abs(moment_us - now_us) <= _PLAUSIBLE_US
 
 
-def _converted(moment_us: int, old: str, new: str) -> int:
+def _convert(moment_us: int, old: str, new: str) -> int:
     """Return the time that the same number means in the unit ``new``, not ``old``. A negative scale divides."""
     scale = UNITS[old]
     number = moment_us // scale if scale > 0 else moment_us * -scale

@@ -98,7 +98,7 @@ class Visits:
                 partitions += len(wave)
                 entries += sum(result.entries for result in results)
 
-    def visited(self, run: str | None) -> Visited:
+    def find_visited(self, run: str | None) -> Visited:
         """Return the partitions visited since all of them were visited last, including those of this ``run``."""
         found = dict(self._before)
         for _, tasks in self._parts:
@@ -111,7 +111,7 @@ class Visits:
     def counts(self) -> tuple[int, int, int]:
         """Numbers of partitions with a limit: visited in this run, all, and left before one is visited again."""
         mine = {_visit(task) for _, tasks in self._parts for task in tasks}
-        return len(self._now & mine), len(mine), len(mine - self.visited(None).keys())
+        return len(self._now & mine), len(mine), len(mine - self.find_visited(None).keys())
 
 
 def _is_about(selection: Selection, task: PartitionTask) -> bool:
@@ -140,7 +140,7 @@ def read_visited(files: Directory) -> Visited:
 
 def write_visited(files: Directory, visits: Visits, run: str | None) -> None:
     """Record the partitions that ``run`` visited, which count if it is published; None if it has nothing to publish."""
-    visited = sorted(visits.visited(run).items())
+    visited = sorted(visits.find_visited(run).items())
     files.mkdirs(OWN)
     files.replace(CURSOR, json.dumps({"visited": [[*turn, run] for turn, run in visited]}).encode())
 

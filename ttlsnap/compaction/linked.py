@@ -171,7 +171,7 @@ class LinkedStores:
                 if place in deciders:
                     unmatched[place] = outcome.unmatched
                 elif place[0] == store and place in final:
-                    followed.append(_followed(state.state, final[place]))
+                    followed.append(_count_followers(state.state, final[place]))
         looked_at = [
             replace(decider.result(), unmatched=unmatched.get(place, 0))
             for place, decider in deciders.items()
@@ -189,7 +189,7 @@ def _decisions(count: int, entries: RowEntries) -> Decisions:
     return Decisions(kept, rewritten, values)
 
 
-def _followed(state: str, decision: Decisions) -> StateResult:
+def _count_followers(state: str, decision: Decisions) -> StateResult:
     entries, kept, new = len(decision.kept), int(decision.kept.sum()), int(decision.rewritten.sum())
     moved = 0 if decision.moves is None else len(decision.moves.numbers)
     return StateResult(state, entries, kept - new, entries - kept - moved, new + moved)

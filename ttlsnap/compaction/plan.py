@@ -18,7 +18,7 @@ from ttlsnap.compaction.task import PartitionTask, StoreTask
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import FencedError, UsageError
 from ttlsnap.operators.links import Link, StateId
-from ttlsnap.operators.registry import AnyOf, Selection, TimerPolicy, behind_join, describe, left_untouched, links_of
+from ttlsnap.operators.registry import AnyOf, Selection, TimerPolicy, behind_join, describe, explain_untouched, links_of
 from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
 from ttlsnap.publishing.missing import refuse_missing_files
 from ttlsnap.publishing.runs import new_run_id
@@ -256,8 +256,8 @@ def _reasons(
     states: Sequence[StateDescriptor], factories: Sequence[StateSnapshotTransformerFactory], clock: Clock
 ) -> list[str | None]:
     """Return why each state stays unchanged; None if at least one factory processes it."""
-    seen_states = [(i, state) for i, state in enumerate(states) if left_untouched(state) is None]
-    reasons: list[str | None] = [left_untouched(state) for state in states]
+    seen_states = [(i, state) for i, state in enumerate(states) if explain_untouched(state) is None]
+    reasons: list[str | None] = [explain_untouched(state) for state in states]
     told: list[Sequence[str | None]] = [
         factory.plan([state for _, state in seen_states], clock)
         if isinstance(factory, PlansStates)

@@ -130,7 +130,7 @@ def _in_place(run: Runner, files: Directory) -> CompactionReport:
     except BaseException:
         discard_unless_open(files, plan.run)
         raise
-    report = _delivered(files, run, report)
+    report = _deliver(files, run, report)
     try:
         files.remove_tree(staged_path(plan.run, ""))  # a worker that was killed may have left something there
         discard_backups(files, keep=plan.run)
@@ -145,7 +145,7 @@ def _deliver_waiting(files: Directory, run: Runner) -> list[str]:
     return deliver_all(files, AllowedPlaces(run.expired_to))
 
 
-def _delivered(files: Directory, run: Runner, report: CompactionReport) -> CompactionReport:
+def _deliver(files: Directory, run: Runner, report: CompactionReport) -> CompactionReport:
     """Move the dropped entries to their archive, after the run is published. Return the report with any failure."""
     if run.expired_to is None:
         return report
@@ -179,13 +179,13 @@ def _to_copy(run: Runner, files: Directory, destination: LocalDirectory) -> Comp
     except BaseException:
         discard_copy(staging)
         raise
-    report = _delivered(destination, run, report)
+    report = _deliver(destination, run, report)
     if not given and is_local(files.root):
-        report = replace(report, warnings=(*report.warnings, _not_given(files.root, destination.root)))
+        report = replace(report, warnings=(*report.warnings, _describe_owner(files.root, destination.root)))
     return replace(report, seconds=run.seconds)
 
 
-def _not_given(source: str, copy: str) -> str:
+def _describe_owner(source: str, copy: str) -> str:
     owner, me = read_access(source).owner_name, own_access(0).owner_name
     return (
         f"{copy} belongs to {me}, who cannot give files to the owner of the source ({owner}). Before a query of "

@@ -193,7 +193,7 @@ class _Walk:
             yield from (("", inner) for inner in value)
             yield "state", self._state(value, object.__getstate__(value))
         elif kind not in _DESCRIPTORS and not _full_name(kind).startswith(_OPAQUE):
-            yield from self._pickled(value)
+            yield from self._yield_pickled_state(value)
 
     def _of_class(self, kind: type) -> Iterator[tuple[str, Any]]:
         if self._is_library(kind):
@@ -231,7 +231,7 @@ class _Walk:
         yield "keywords", function.__kwdefaults__
         yield from _by_name(vars(function).items())
 
-    def _pickled(self, value: Any) -> Iterator[tuple[str, Any]]:
+    def _yield_pickled_state(self, value: Any) -> Iterator[tuple[str, Any]]:
         """Yield what pickle would store of an object. This is everything, because pickle can recreate the object."""
         try:
             reduce = copyreg.dispatch_table.get(type(value))
@@ -256,7 +256,7 @@ class _Walk:
             return tuple(self._state(value, inner) for inner in state)
         if type(state) is not dict:
             return state
-        skipped = {*functools.WRAPPER_ASSIGNMENTS, *_kept_once(type(value).__mro__)}
+        skipped = {*functools.WRAPPER_ASSIGNMENTS, *_find_cached_properties(type(value).__mro__)}
         kept = [(name, inner) for name, inner in state.items() if name not in skipped]
         return dict(_by_name(kept) if self._only_attributes and value is self._values[0] else kept) or None
 
@@ -287,7 +287,7 @@ def _is_library(module: Any, own: frozenset[str]) -> bool:
     place = _place(module, package)
     if place is None:
         return package in sys.stdlib_module_names
-    path = _resolved(place)
+    path = _resolve(place)
     return path.startswith(_LIBRARIES) or not _INSTALLED.isdisjoint(Path(path).parts)
 
 
@@ -303,7 +303,7 @@ def _place(name: str, package: str) -> str | None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _resolved(place: str) -> str:
+def _resolve(place: str) -> str:
     return str(Path(place).resolve())
 
 
@@ -327,12 +327,12 @@ def _roots(variables: Mapping[str, Any]) -> set[str]:
     if not isinstance(file, str):
         return set()
     depth = str(variables.get("__name__")).count(".") + ("__path__" in variables)
-    roots = {Path(place).parents[depth] for place in (file, _resolved(file)) if len(Path(place).parents) > depth}
+    roots = {Path(place).parents[depth] for place in (file, _resolve(file)) if len(Path(place).parents) > depth}
     return {str(root) for root in roots if len(root.parts) > 1}
 
 
 @functools.lru_cache(maxsize=4096)
-def _kept_once(ancestors: tuple[type, ...]) -> frozenset[str]:
+def _find_cached_properties(ancestors: tuple[type, ...]) -> frozenset[str]:
     """Return the names of cached properties, which an object stores as attributes after their first use."""
     members = [pair for ancestor in ancestors for pair in vars(ancestor).items()]
     return frozenset(name for name, member in members if isinstance(member, functools.cached_property))

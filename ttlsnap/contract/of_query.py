@@ -134,7 +134,7 @@ def join_contracts(checkpoint: Contract, query: Contract) -> Contract:
             name=old.name or new.name,
             plan=new.plan,
             functions=new.functions,
-            stores=_joined_stores(old.stores, new.stores),
+            stores=_join_stores(old.stores, new.stores),
         )
         for old, new in zip(checkpoint.operators, query.operators, strict=True)
     )
@@ -160,7 +160,7 @@ def _types(operator: OperatorContract) -> list[tuple[str, str]]:
     return found
 
 
-def _joined_stores(old: Sequence[StoreContract], new: Sequence[StoreContract]) -> tuple[StoreContract, ...]:
+def _join_stores(old: Sequence[StoreContract], new: Sequence[StoreContract]) -> tuple[StoreContract, ...]:
     """Return the stores of a checkpoint with the TTLs that its query declares."""
     ttls = {state.name: state.ttl_ms for store in new for state in store.states or () if state.ttl}
     return tuple(_with_ttls(store, ttls) for store in old)
@@ -174,12 +174,12 @@ def _session(session: SparkSession | None, conf: Mapping[str, str]) -> Iterator[
         with _settings(session, conf):
             yield session
         return
-    with started_session(conf) as session, _settings(session, {}):
+    with start_session(conf) as session, _settings(session, {}):
         yield session
 
 
 @contextlib.contextmanager
-def started_session(conf: Mapping[str, str]) -> Iterator[SparkSession]:
+def start_session(conf: Mapping[str, str]) -> Iterator[SparkSession]:
     """Start a session on this machine, and stop it when the block ends."""
     builder = build_session()
     for name, value in {"spark.master": "local[2]", **conf}.items():
@@ -338,7 +338,7 @@ def _contract(spark: SparkSession, query: Started, recording: Recording, folder:
         spark=spark.version,
         planned_by=spark.version,
         output_mode=mode.lower(),
-        conf={**found.conf, PARTITIONS: str(wanted), **_unchecked(spark), **_time_zone(spark, operators)},
+        conf={**found.conf, PARTITIONS: str(wanted), **_find_disabled_check(spark), **_time_zone(spark, operators)},
         operators=operators,
         reads=tuple(sources(plan)),
     )
@@ -352,7 +352,7 @@ def _cause(error: Exception) -> str:
     return text + hint
 
 
-def _unchecked(spark: SparkSession) -> dict[str, str]:
+def _find_disabled_check(spark: SparkSession) -> dict[str, str]:
     """Return the setting that switches off Spark's comparison of schemas, if it is switched off.
 
     Spark does not pin this setting, but it decides which queries Spark refuses.

@@ -66,11 +66,11 @@ def _ranks(parts: Sequence[Part]) -> list[int]:
     sets = [part.numbers for part in parts if not part.ordered and len(part.numbers) > 1]
     if not sets:
         return [0] * len(parts)
-    ranks, alike = _ranked([(part.label, *_constants(part)) for part in parts]), 0
+    ranks, alike = _rank([(part.label, *_constants(part)) for part in parts]), 0
     while max(ranks) > alike and any(len({ranks[n] for n in numbers}) < len(numbers) for numbers in sets):
         alike = max(ranks)
         within = ([ranks[n] for n in part.numbers] for part in parts)
-        ranks = _ranked(
+        ranks = _rank(
             [
                 (rank, *(found if part.ordered else sorted(found)))
                 for rank, part, found in zip(ranks, parts, within, strict=True)
@@ -84,6 +84,6 @@ def _constants(part: Part) -> list[tuple[str, str]]:
     return found if part.ordered else sorted(found)
 
 
-def _ranked(keys: Sequence[Any]) -> list[int]:
+def _rank(keys: Sequence[Any]) -> list[int]:
     order = {key: number for number, key in enumerate(sorted(set(keys)))}
     return [order[key] for key in keys]

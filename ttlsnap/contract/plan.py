@@ -161,7 +161,7 @@ class _Walk:
 
         ``sides`` has the side of a join for each attribute, by its id; then the side precedes the meaning.
         """
-        text = _quoted(expression).toString()
+        text = _quote(expression).toString()
         numbers = sorted({int(n) for n in re.findall(r"#(\d+)", text)} & self.names.keys())
         if numbers:
             either = "|".join(rf"{re.escape(self.names[n])}#(?P<n{n}>{n})" for n in numbers)
@@ -191,7 +191,7 @@ class _Walk:
                     text = self.text(expression.child())
                     self._define(expression, _window(text) if text.startswith(_WINDOW_HEAD) else text)
         elif kind == "Expand":
-            for attribute, ways in _expanded(node):
+            for attribute, ways in _find_expanded(node):
                 window = self.text(ways[0])
                 if window.startswith(_WINDOW_HEAD):  # sliding windows, which differ in their start
                     self._define(attribute, _window(window))
@@ -211,7 +211,7 @@ class _Walk:
                     self.meanings[number] = f"{side}.{self.meanings[number]}"
 
 
-def _expanded(expand: Any) -> Iterator[tuple[Any, list[Any]]]:
+def _find_expanded(expand: Any) -> Iterator[tuple[Any, list[Any]]]:
     """Yield the attributes that differ among the rows that an ``Expand`` makes of one row.
 
     Each comes with its expressions in these rows.
@@ -222,7 +222,7 @@ def _expanded(expand: Any) -> Iterator[tuple[Any, list[Any]]]:
             yield attribute, ways
 
 
-def _quoted(expression: Any) -> Any:
+def _quote(expression: Any) -> Any:
     """Return the expression with its texts in quotes. Spark omits these, so that a text would look like a column."""
     if _kind(expression) == "Literal":
         value = expression.value()
@@ -232,7 +232,7 @@ def _quoted(expression: Any) -> Any:
         literal = getattr(_jvm().org.apache.spark.sql.catalyst.expressions, "Literal$")
         return getattr(literal, "MODULE$").apply(f"'{text}'")
     children = list(_items(expression.children()))
-    quoted = [_quoted(child) for child in children]
+    quoted = [_quote(child) for child in children]
     if all(new is old for new, old in zip(quoted, children, strict=True)):
         return expression
     return expression.withNewChildren(_jvm().PythonUtils.toSeq(quoted))
@@ -385,7 +385,7 @@ def _how(node: Any, kind: str, walk: _Walk) -> str | None:
     if kind == "Generate":
         return walk.text(node.generator())
     if kind == "Expand":
-        made = [(attribute.name(), [walk.text(way) for way in ways]) for attribute, ways in _expanded(node)]
+        made = [(attribute.name(), [walk.text(way) for way in ways]) for attribute, ways in _find_expanded(node)]
         told = [f"{name}: {' | '.join(ways)}" for name, ways in made if not ways[0].startswith(_WINDOW_HEAD)]
         return "; ".join(told) or None
     if kind.startswith(("MapIn", "PythonMapIn")):

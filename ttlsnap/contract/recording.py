@@ -72,10 +72,10 @@ class Recording:
         If several different functions have the name, the later ones get a number.
         """
         found, number = digests(subject), 1
-        while self.others.get(_numbered(name, number), found) != found:
+        while self.others.get(_number(name, number), found) != found:
             number += 1
-        self.others[_numbered(name, number)] = found
-        return _numbered(name, number)
+        self.others[_number(name, number)] = found
+        return _number(name, number)
 
     def note(self, subject: Any) -> str:
         """Record the function of a stateful operator, and return its tag."""
@@ -89,7 +89,7 @@ def tag(number: int) -> str:
     return f"ttlsnap_{number}"
 
 
-def _numbered(name: str, number: int) -> str:
+def _number(name: str, number: int) -> str:
     return name if number == 1 else f"{name}~{number}"
 
 
@@ -173,7 +173,7 @@ def intercept_queries(recording: Recording, schemas: Mapping[str, str], empty: E
 
     names: dict[str, str] = {}
 
-    def given(*keys: str | None) -> str | None:
+    def find_given(*keys: str | None) -> str | None:
         """Return the schema that the user gave for a source, by any of its names; None if there is none."""
         return next((schemas[key] for key in keys if key is not None and key in schemas), schemas.get(""))
 
@@ -198,7 +198,7 @@ def intercept_queries(recording: Recording, schemas: Mapping[str, str], empty: E
         self: Any, path: str | None = None, format: str | None = None, schema: Any = None, **options: Any
     ) -> Any:
         kind = (format or getattr(self, "_ttlsnap_format", None) or "parquet").lower()
-        known = schema or getattr(self, "_ttlsnap_schema", None) or given(path, kind)
+        known = schema or getattr(self, "_ttlsnap_schema", None) or find_given(path, kind)
         noted = {**getattr(self, "_ttlsnap_options", {}), **{key.lower(): value for key, value in options.items()}}
         if known is None and kind == "kafka":
             known = f"{_KAFKA}, {_HEADERS}" if str(noted.get("includeheaders", "")).lower() == "true" else _KAFKA
@@ -219,7 +219,7 @@ def intercept_queries(recording: Recording, schemas: Mapping[str, str], empty: E
         return names.setdefault(where, where if same and where not in same else end)
 
     def table(self: Any, name: str) -> Any:
-        known = given(name, name.rpartition(".")[2])
+        known = find_given(name, name.rpartition(".")[2])
         if known is None:
             raise UsageError(f"the script reads the table {name}; describe its schema with --schema {name}=FILE")
         return empty(known, name)

@@ -86,13 +86,13 @@ class TableArchive:
     def begin(self) -> None:
         """Record what the run is about to do."""
         files = self._plan.files
-        files.mkdirs(_staged(self._run))
+        files.mkdirs(_staged_folder(self._run))
         _write_note(files, _note_of(self._run), self._note)
 
     def stage(self, part: int, frame: DataFrame) -> None:
         """Stage the rows that the ``part``-th commit will drop. Columns have names by position: ``c0`` and so on."""
         _write(frame, self._plan.files, self._run, part, _Rows.of(self._plan))
-        self._plan.files.sync(_staged(self._run))
+        self._plan.files.sync(_staged_folder(self._run))
 
     def deliver(self, spark: SparkSession) -> None:
         """Deliver the dropped rows after the commit."""
@@ -133,7 +133,7 @@ def deliver_waiting(files: LocalDirectory, places: AllowedPlaces, spark: Sparks)
 
 
 def _deliver_one(files: LocalDirectory, run: str, places: AllowedPlaces, spark: Sparks) -> None:
-    if not _taken_back(files, run, places):
+    if not _take_back(files, run, places):
         note = _read_note(files, _note_of(run))
         if note is not None and _settle(spark, files, run, note, None):
             found = places.find(note.expired_to, run, "deliver")
@@ -171,7 +171,7 @@ def take_back(files: LocalDirectory, run: str, target: str, places: AllowedPlace
     _tidy(files)
 
 
-def _taken_back(files: LocalDirectory, run: str, places: AllowedPlaces) -> bool:
+def _take_back(files: LocalDirectory, run: str, places: AllowedPlaces) -> bool:
     """Return whether the run was rolled back, after removing its rows from the archive."""
     note = _read_note(files, _rollback_of(run))
     if note is None:
@@ -214,10 +214,10 @@ def _settle(spark: Sparks, files: LocalDirectory, run: str, note: _Note, rows: _
     mine = {_part(made): made for made in newer if _run_of(made) == run and changes_rows(made)}
     if not mine:
         return False
-    staged = [info.name for info in files.list(_staged(run), (SUFFIX,))]
+    staged = [info.name for info in files.list(_staged_folder(run), (SUFFIX,))]
     parts: dict[int, list[str]] = {part: [] for part in mine}
     for name in staged:
-        parts.setdefault(int(name.split("-")[0]), []).append(f"{_staged(run)}/{name}")
+        parts.setdefault(int(name.split("-")[0]), []).append(f"{_staged_folder(run)}/{name}")
     for part, paths in parts.items():
         made = mine.get(part)
         if made is not None:
@@ -230,7 +230,7 @@ def _settle(spark: Sparks, files: LocalDirectory, run: str, note: _Note, rows: _
             files.remove(path)
         if made is not None:
             known = rows or _rows(files, made)
-            found = _write(_gone(spark(), files, made, known), files, run, part, known)
+            found = _write(_find_dropped_rows(spark(), files, made, known), files, run, part, known)
             if dropped is not None and dropped != found:
                 key = ", ".join(known.state.key_schema.names)
                 raise CorruptionError(
@@ -238,7 +238,7 @@ def _settle(spark: Sparks, files: LocalDirectory, run: str, note: _Note, rows: _
                     f"key {key}; {key} may not be unique. The rows are in version {made.version - 1}; to discard them, "
                     f"remove {files.root}/{layout.run_directory(run)}"
                 )
-    files.rename(_staged(run), folder_of(run))
+    files.rename(_staged_folder(run), folder_of(run))
     files.sync(layout.run_directory(run))
     return True
 
@@ -249,7 +249,7 @@ def _rows(files: LocalDirectory, made: Commit) -> _Rows:
     return _Rows(schema.names, describe(schema, [str(name) for name in key]))
 
 
-def _gone(spark: SparkSession, files: LocalDirectory, made: Commit, rows: _Rows) -> DataFrame:
+def _find_dropped_rows(spark: SparkSession, files: LocalDirectory, made: Commit, rows: _Rows) -> DataFrame:
     """Return the rows that a commit has dropped: those before it whose key is missing after it."""
     from pyspark.sql import functions as F
 
@@ -278,7 +278,7 @@ def _write(frame: DataFrame, files: LocalDirectory, run: str, part: int, rows: _
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        path = f"{_staged(run)}/{part}-{context.partitionId() if context else 0}{SUFFIX}"
+        path = f"{_staged_folder(run)}/{part}-{context.partitionId() if context else 0}{SUFFIX}"
         scratch = scratch_name(path)  # two attempts at one task must not meet
         transformers: StateTransformers[TableEntries] = StateTransformers(state, factories, clock)
         with ExpiredWriter(files, scratch, run) as writer:
@@ -293,8 +293,8 @@ def _write(frame: DataFrame, files: LocalDirectory, run: str, part: int, rows: _
         found: int = sum(row[0] for row in frame.mapInArrow(work, "rows long").collect())
     access = access_of_new(files, f"{LOG}/new")  # who may read the table may read these
     if access is not None:
-        for info in files.list(_staged(run), (SUFFIX,)):
-            files.set_access(f"{_staged(run)}/{info.name}", access)
+        for info in files.list(_staged_folder(run), (SUFFIX,)):
+            files.set_access(f"{_staged_folder(run)}/{info.name}", access)
     return found
 
 
@@ -324,7 +324,7 @@ def _counts(made: Commit) -> bool:
     return any(name in made.metrics for name in ("numDeletedRows", "numTargetRowsDeleted"))
 
 
-def _staged(run: str) -> str:
+def _staged_folder(run: str) -> str:
     return f"{layout.run_directory(run)}/staged"
 
 

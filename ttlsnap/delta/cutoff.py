@@ -112,13 +112,13 @@ class TableCutoff:
     def decide(self, file: DataFile) -> bool | None:
         """Return whether all rows of a file are dropped (True), or none (False); None if the file must be read."""
         if self.column.physical[0] in file.partition:
-            value = self._parsed(file.partition[self.column.physical[0]], exact=True)
+            value = self._parse(file.partition[self.column.physical[0]], exact=True)
             return None if value is None else value.known and value.most <= self.most
         count = file.stats.get("numRecords")
         least, most, nulls = (self._bound(file.stats.get(name)) for name in ("minValues", "maxValues", "nullCount"))
         if isinstance(nulls, int) and isinstance(count, int) and nulls >= count:
             return False
-        low, high = self._parsed(least, exact=False), self._parsed(most, exact=False)
+        low, high = self._parse(least, exact=False), self._parse(most, exact=False)
         if low is not None and low.least > self.most:
             return False
         if high is not None and high.most <= self.most and nulls == 0:
@@ -128,11 +128,9 @@ class TableCutoff:
     def bounds(self, file: DataFile) -> tuple[int, int]:
         """Return the minimum and maximum that a file can have, in the column's unit; the limits of int64 if unknown."""
         if self.column.physical[0] in file.partition:
-            value = self._parsed(file.partition[self.column.physical[0]], exact=True)
+            value = self._parse(file.partition[self.column.physical[0]], exact=True)
             return (MIN_INT64, MAX_INT64) if value is None else (value.least, value.most)
-        low, high = (
-            self._parsed(self._bound(file.stats.get(name)), exact=False) for name in ("minValues", "maxValues")
-        )
+        low, high = (self._parse(self._bound(file.stats.get(name)), exact=False) for name in ("minValues", "maxValues"))
         return MIN_INT64 if low is None else low.least, MAX_INT64 if high is None else high.most
 
     def range_us(self, files: Sequence[DataFile], scale: int) -> tuple[int | None, int | None]:
@@ -169,7 +167,7 @@ class TableCutoff:
             values = values.get(name)
         return values
 
-    def _parsed(self, value: Any, exact: bool) -> _Range | None:
+    def _parse(self, value: Any, exact: bool) -> _Range | None:
         """Return a value of the log in the column's unit; None if it says nothing about the file."""
         kind = self.column.type
         if exact and value is None:

@@ -71,10 +71,10 @@ class TableEntries(StateEntries):
         """Return the new values of the rewritten entries, one struct each."""
         return self.new.take(pa.array(self.source[self.rewritten]))
 
-    def _taken(self, kept: Int64) -> TableEntries:
+    def _take(self, kept: Int64) -> TableEntries:
         return replace(self, index=self.index[kept], rewritten=self.rewritten[kept], source=self.source[kept])
 
-    def _replaced(self, values: pa.StructArray, mask: Mask) -> TableEntries:
+    def _replace(self, values: pa.StructArray, mask: Mask) -> TableEntries:
         schema = self.state.value_schema
         try:
             # By their places: the names may be any, as for a state store.

@@ -81,7 +81,7 @@ def erase(
         translate_errors(files),
     ):
         spark.sql(statement)
-    left = _left(files)
+    left = _list_old_files(files)
     least = read_retention(table.metadata)
     gone = None
     if left and least is not None:
@@ -89,7 +89,7 @@ def erase(
     return Erasure(purged, retention_ms, None if left is None else len(left)), gone
 
 
-def _left(files: LocalDirectory) -> list[str] | None:
+def _list_old_files(files: LocalDirectory) -> list[str] | None:
     """Return the files in the table's folder that its newest version does not have; None if it has files elsewhere.
 
     As for ``VACUUM``, folders and files whose names begin with a dot or an underscore are not data, except change data

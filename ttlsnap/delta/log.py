@@ -183,7 +183,7 @@ def _actions(files: Directory, path: str) -> Iterator[tuple[str, dict[str, Any]]
     for line in _lines(files, path):
         # An action's kind comes first; most are of files, and there may be a million of them.
         if b'"protocol"' in line[:_HEAD] or b'"metaData"' in line[:_HEAD]:
-            value = _parsed(files, path, line)
+            value = _parse_action(files, path, line)
             yield from ((kind, value[kind]) for kind in kinds if kind in value)
 
 
@@ -195,7 +195,7 @@ def _lines(files: Directory, path: str) -> Iterator[bytes]:
             yield line
 
 
-def _parsed(files: Directory, path: str, line: bytes) -> dict[str, dict[str, Any]]:
+def _parse_action(files: Directory, path: str, line: bytes) -> dict[str, dict[str, Any]]:
     """Return the action of a line, by its kind."""
     try:
         return {kind: require_type(action, dict) for kind, action in require_type(parse_json(line), dict).items()}
@@ -279,7 +279,7 @@ def live_files(files: Directory, version: int) -> list[DataFile]:
     checkpoint, parts = _newest_checkpoint(names)
     live: dict[tuple[str, str], DataFile] = {}
     for name in parts:
-        for action in _added(files, f"{LOG}/{name}"):
+        for action in _read_added_files(files, f"{LOG}/{name}"):
             live[_identity(action)] = _data_file(files, action)
     for name in sorted(names):
         found = _COMMIT.fullmatch(name)
@@ -288,7 +288,7 @@ def live_files(files: Directory, version: int) -> list[DataFile]:
         for line in _lines(files, f"{LOG}/{name}"):
             if b'"add"' not in line[:_HEAD] and b'"remove"' not in line[:_HEAD]:
                 continue
-            actions = _parsed(files, f"{LOG}/{name}", line)
+            actions = _parse_action(files, f"{LOG}/{name}", line)
             if "add" in actions:
                 live[_identity(actions["add"])] = _data_file(files, actions["add"])
             elif "remove" in actions:
@@ -296,11 +296,11 @@ def live_files(files: Directory, version: int) -> list[DataFile]:
     return list(live.values())
 
 
-def _added(files: Directory, path: str) -> Iterator[dict[str, Any]]:
+def _read_added_files(files: Directory, path: str) -> Iterator[dict[str, Any]]:
     """Yield the files that a checkpoint and its sidecars name."""
     sidecars: list[str] = []
     rows = (
-        (_parsed(files, path, line) for line in _lines(files, path))
+        (_parse_action(files, path, line) for line in _lines(files, path))
         if path.endswith(".json")
         else _parquet_rows(files, path, ("add", "sidecar"))
     )
@@ -360,7 +360,7 @@ def commits(files: Directory) -> Iterator[Commit]:
         for line in _lines(files, path):
             if b'"commitInfo"' not in line[:_HEAD]:
                 continue
-            facts: dict[str, Any] = _parsed(files, path, line).get("commitInfo", {})
+            facts: dict[str, Any] = _parse_action(files, path, line).get("commitInfo", {})
             moment = facts.get("inCommitTimestamp", facts.get("timestamp"))
             metrics, user = facts.get("operationMetrics"), facts.get("userMetadata")
             found = Commit(

@@ -77,7 +77,7 @@ class Changes:
             size += file.size
         return [*parts, mine] if mine else []
 
-    def dropped(self, files: Sequence[str] | None) -> DataFrame:
+    def read_dropped(self, files: Sequence[str] | None) -> DataFrame:
         """Return the dropped rows in ``files``, as they were read."""
         part = self.frame.where("gone")
         return (part if files is None else part.where(part["file"].isin(list(files)))).select("old.*")
@@ -135,17 +135,17 @@ def scan_table(spark: SparkSession, plan: TablePlan, stage: bool, by_file: bool)
     """
     if plan.cutoffs is None and reads_as_spark(plan.table.metadata.schema):
         try:
-            with _scanned(spark, plan, stage, _read_by_workers(spark, plan)) as changes:
+            with _scan(spark, plan, stage, _read_by_workers(spark, plan)) as changes:
                 yield changes
             return
         except _OnlySparkError:
             pass
-    with _scanned(spark, plan, stage, _read_by_spark(spark, plan, by_file)) as changes:
+    with _scan(spark, plan, stage, _read_by_spark(spark, plan, by_file)) as changes:
         yield changes
 
 
 @contextlib.contextmanager
-def _scanned(spark: SparkSession, plan: TablePlan, stage: bool, source: _Source) -> Iterator[Changes]:
+def _scan(spark: SparkSession, plan: TablePlan, stage: bool, source: _Source) -> Iterator[Changes]:
     from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
     names = plan.table.metadata.schema.names
@@ -176,7 +176,7 @@ def _scanned(spark: SparkSession, plan: TablePlan, stage: bool, source: _Source)
                 raise getattr(errors, kind, TtlsnapError)(message)
         changes = Changes(
             found.where("told IS NULL").drop("told"),
-            _summed(results),
+            _sum_counts(results),
             any(result["null_keys"] for result in results),
             sum(result["size"] for result in results),
             view,
@@ -197,7 +197,7 @@ def _read_by_spark(spark: SparkSession, plan: TablePlan, by_file: bool) -> _Sour
 
     names = plan.table.metadata.schema.names
     with translate_errors(plan.files):
-        table = planned_version(spark, plan)
+        table = read_planned_version(spark, plan)
         if plan.cutoffs is not None:
             table = table.where(plan.sql)
         columns = [F.col(quote_identifier(name)).alias(f"c{place}") for place, name in enumerate(names)]
@@ -216,7 +216,7 @@ def _read_by_workers(spark: SparkSession, plan: TablePlan) -> _Source:
 
     files, live, columns = plan.files, plan.live, plan.table.metadata.schema
     with translate_errors(plan.files):
-        types = [field.dataType for field in planned_version(spark, plan).schema]
+        types = [field.dataType for field in read_planned_version(spark, plan).schema]
     rows = StructType([StructField(f"c{place}", kind) for place, kind in enumerate(types)])
 
     def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -233,10 +233,10 @@ def _read_by_workers(spark: SparkSession, plan: TablePlan) -> _Source:
 def check_unique(spark: SparkSession, plan: TablePlan) -> None:
     """Raise RefusedError if two rows of the table have one key."""
     with translate_errors(plan.files):
-        _check_keys(planned_version(spark, plan), [quote_identifier(name) for name in plan.key], plan)
+        _check_keys(read_planned_version(spark, plan), [quote_identifier(name) for name in plan.key], plan)
 
 
-def planned_version(spark: SparkSession, plan: TablePlan) -> DataFrame:
+def read_planned_version(spark: SparkSession, plan: TablePlan) -> DataFrame:
     """Return the rows of the planned version."""
     return spark.read.format("delta").option("versionAsOf", plan.table.version).load(table_path(plan.files))
 
@@ -326,7 +326,7 @@ def _packer(rows: Sequence[pa.Field], values: Sequence[str]) -> Callable[..., pa
     return pack
 
 
-def _summed(results: Sequence[Mapping[str, Any]]) -> StateResult:
+def _sum_counts(results: Sequence[Mapping[str, Any]]) -> StateResult:
     """Return the counts of all tasks, added up."""
     own = ("null_keys", "size")
     made = [StateResult.from_json({k: v for k, v in result.items() if k not in own}) for result in results]

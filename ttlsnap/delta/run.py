@@ -27,7 +27,7 @@ from ttlsnap.delta.features import check_features, downstream_warnings
 from ttlsnap.delta.log import KEY, Commit, commits, key_property, live_files, open_table, read_table
 from ttlsnap.delta.planning import Limits, TablePlan, delete_parts, plan_table
 from ttlsnap.delta.report import TableReport, sum_known
-from ttlsnap.delta.rewriting import check_unique, planned_version, scan_table
+from ttlsnap.delta.rewriting import check_unique, read_planned_version, scan_table
 from ttlsnap.delta.session import delta_session
 from ttlsnap.engines.launch import SessionSource
 from ttlsnap.errors import RefusedError, TtlsnapError
@@ -96,7 +96,9 @@ def compact_table(
         receives = open_receiver(expired_to)
         receives.check(make=not dry_run, source=files)
     report = replace(
-        _begun(plan, dry_run), erasing=erasing is not None, expired_to=receives.name if receives is not None else None
+        _begin_report(plan, dry_run),
+        erasing=erasing is not None,
+        expired_to=receives.name if receives is not None else None,
     )
     report = replace(report, warnings=(*report.warnings, *cautions))
     nothing = plan.cutoffs is not None and all(decision is False for decision in plan.decided)
@@ -118,13 +120,13 @@ def compact_table(
             work = _Run(spark_of(), plan, replace(report, engine="spark"), limits or Limits(), confirm, archive, limit)
             report = work.run()
             if erasing is not None and not dry_run and not work.declined:
-                report = _erased(spark_of(), plan, report, erasing)
+                report = _erase(spark_of(), plan, report, erasing)
     if dry_run:
         report = replace(report, warnings=(*report.warnings, *warn_of_excess([_drop(plan, report)], max_drop)))
     return replace(report, seconds=time.monotonic() - started)
 
 
-def _erased(spark: SparkSession, plan: TablePlan, report: TableReport, erasing: Erase) -> TableReport:
+def _erase(spark: SparkSession, plan: TablePlan, report: TableReport, erasing: Erase) -> TableReport:
     try:
         erased, gone = erase(spark, plan.files, _words(plan, report), erasing.retention_ms)
     except TtlsnapError as error:
@@ -137,7 +139,7 @@ def _erased(spark: SparkSession, plan: TablePlan, report: TableReport, erasing: 
     return replace(report, erased=erased, physically_gone_by=gone)
 
 
-def _begun(plan: TablePlan, dry_run: bool) -> TableReport:
+def _begin_report(plan: TablePlan, dry_run: bool) -> TableReport:
     """Return the report before any row is read."""
     live = plan.live
     return TableReport(
@@ -203,22 +205,22 @@ class _Run:
         if nothing or self._confirm is not None or _may_exceed(plan, self._max_drop):
             self._report = count_rows(plan, self._report)
             self._refuse_excess()
-        if self._declined() or nothing:
+        if self._is_declined() or nothing:
             return self._report
         self._remember_key()
         (_, cutoff), *_ = plan.cutoffs or ()
         conditions = [*(replace(cutoff, most=most).sql for most in parts[:-1]), plan.sql]
         self._commit(
             [f"DELETE FROM {sql_name(plan.files)} WHERE {condition}" for condition in conditions],
-            [functools.partial(self._doomed, *pair) for pair in itertools.pairwise(["false", *conditions])],
+            [functools.partial(self._select_expired, *pair) for pair in itertools.pairwise(["false", *conditions])],
         )
         return self._published()
 
-    def _doomed(self, before: str, condition: str) -> DataFrame:
+    def _select_expired(self, before: str, condition: str) -> DataFrame:
         """Return the rows for which ``condition`` is true and ``before`` was not, with columns by position."""
         from pyspark.sql import functions as F
 
-        rows = planned_version(self._spark, self._plan).where(f"({condition}) AND NOT coalesce(({before}), false)")
+        rows = read_planned_version(self._spark, self._plan).where(f"({condition}) AND NOT coalesce(({before}), false)")
         names = self._plan.table.metadata.schema.names
         return rows.select(*(F.col(quote_identifier(name)).alias(f"c{place}") for place, name in enumerate(names)))
 
@@ -243,13 +245,13 @@ class _Run:
             if before.dry_run or (not self._report.changed and not before.erasing):
                 return self._report
             self._refuse_excess()
-            if self._declined() or not self._report.changed:
+            if self._is_declined() or not self._report.changed:
                 return self._report
             self._remember_key(checked=True)
             parts = changes.parts(plan, self._limits)
             self._commit(
                 [functools.partial(changes.statement, plan, part) for part in parts],
-                [functools.partial(changes.dropped, part) for part in parts] if result.dropped else [],
+                [functools.partial(changes.read_dropped, part) for part in parts] if result.dropped else [],
             )
         return self._published()
 
@@ -258,7 +260,7 @@ class _Run:
         self._report = replace(self._report, drop=drop)
         refuse_excess(self._report.target, [drop], self._max_drop)
 
-    def _declined(self) -> bool:
+    def _is_declined(self) -> bool:
         self.declined = self._confirm is not None and not self._confirm(self._report)
         return self.declined
 
@@ -288,7 +290,7 @@ class _Run:
             self._commit_all(statements)
         except RefusedError:
             # After anything else the JVM may still be at it: the next run sees what became of it.
-            if not _made(self._plan, self._report):
+            if not _list_commits(self._plan, self._report):
                 self._archive.discard()
             raise
         try:
@@ -325,7 +327,7 @@ class _Run:
     def _published(self) -> TableReport:
         """Return the report with Delta's metrics; without a commit if there was nothing to do."""
         plan, report = self._plan, self._report
-        mine = _made(plan, report)
+        mine = _list_commits(plan, report)
         dropped, rewritten = count_changed_rows(mine)
         if any("numDeletedRows" not in c.metrics for c in mine if c.operation == "DELETE"):
             # Of partitions that go whole Delta does not always count the rows.
@@ -343,7 +345,7 @@ class _Run:
             counts=counts,
             versions=tuple(sorted(made.version for made in mine)),
             overtaken=max(report.counts.dropped + report.counts.rewritten - dropped - rewritten, 0),
-            physically_gone_by=_gone_by(plan, mine) if all(file.vector is None for file in live) else None,
+            physically_gone_by=_predict_removal(plan, mine) if all(file.vector is None for file in live) else None,
         )
 
 
@@ -382,13 +384,13 @@ def _field(times: Any) -> str | None:
     return times.field if times is not None else None
 
 
-def _made(plan: TablePlan, report: TableReport) -> list[Commit]:
+def _list_commits(plan: TablePlan, report: TableReport) -> list[Commit]:
     """Return the commits of this run."""
     newer = itertools.takewhile(lambda made: made.version > plan.table.version, commits(plan.files))
     return [made for made in newer if (read_run_metadata(made) or {}).get("run") == report.run]
 
 
-def _gone_by(plan: TablePlan, mine: Sequence[Commit]) -> datetime | None:
+def _predict_removal(plan: TablePlan, mine: Sequence[Commit]) -> datetime | None:
     last = max((c.timestamp_ms for c in mine if c.timestamp_ms is not None), default=None)
     days = read_retention(plan.table.metadata)
     return None if last is None or days is None else datetime.fromtimestamp(last / 1000, UTC) + days

@@ -16,7 +16,7 @@ from ttlsnap.checkpoint.logs import read_batch, read_conf, read_file_logs, read_
 from ttlsnap.diagnosis.problems import Problem, Severity, problem
 from ttlsnap.diagnosis.sources import examine_file_logs
 from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError
-from ttlsnap.publishing.backups import held_tables
+from ttlsnap.publishing.backups import find_held_tables
 from ttlsnap.publishing.hidden_batches import HiddenBatch, find_hidden_batches
 from ttlsnap.publishing.journal import find_planning_run, read_journals
 from ttlsnap.publishing.missing import find_missing_files
@@ -58,12 +58,12 @@ def examine_logs(files: Directory) -> LogFindings:
     for batch in logs.commits:
         # Spark removes offsets before commits, so a commit older than all offsets is just not removed yet.
         if batch >= first or batch == logs.commits[-1]:
-            _committed(files, batch, found)
+            _check_committed(files, batch, found)
     _gaps(files, found)
     _offsets(files, found)
     if found.uncommitted:
-        _uncommitted(files, found)
-    _skipped(found)
+        _check_uncommitted(files, found)
+    _find_repartitions(found)
     found.problems += examine_file_logs(files, found.file_logs)
     return found
 
@@ -105,7 +105,7 @@ def _own_runs(files: Directory, found: LogFindings) -> None:
                 advice=missing.advise(files.root),
             )
         )
-    for held in held_tables(files, [info.name for info in files.list(layout.RUNS) if layout.is_run(info.name)]):
+    for held in find_held_tables(files, [info.name for info in files.list(layout.RUNS) if layout.is_run(info.name)]):
         words = (
             f"{files.root}/{held.path} is missing and {held.needed_by} needs it; the backup of run {held.run} has it"
         )
@@ -115,7 +115,7 @@ def _own_runs(files: Directory, found: LogFindings) -> None:
         found.problems.append(problem(files.root, "cut-off-run", journal.path, words))
 
 
-def _committed(files: Directory, batch: int, found: LogFindings) -> None:
+def _check_committed(files: Directory, batch: int, found: LogFindings) -> None:
     newest = batch == found.logs.commits[-1]
     try:
         found.batches[batch] = read_batch(files, batch)
@@ -137,7 +137,7 @@ def _gaps(files: Directory, found: LogFindings) -> None:
             found.problems.append(problem(files.root, "missing-commit", path, words, "warning"))
 
 
-def _uncommitted(files: Directory, found: LogFindings) -> None:
+def _check_uncommitted(files: Directory, found: LogFindings) -> None:
     last, committed = found.uncommitted[-1], found.logs.commits[-1]
     path = layout.offset_file(last)
     if len(found.uncommitted) > 1:
@@ -167,7 +167,7 @@ def _uncommitted(files: Directory, found: LogFindings) -> None:
         found.problems.append(problem(files.root, "uncommitted-batch", path, words))
 
 
-def _skipped(found: LogFindings) -> None:
+def _find_repartitions(found: LogFindings) -> None:
     counts = {number: shuffle_partitions(batch.conf) for number, batch in found.batches.items()}
     for number, count in counts.items():
         before = counts.get(number - 1)

@@ -152,7 +152,7 @@ class _Examination:
     def _blame(self, lineages: Mapping[str, Lineage], error: TtlsnapError, read: set[str]) -> None:
         """Report the problem of the newest version: a damaged file, or several files that do not match."""
         code = _code_of(error)
-        if code in ("damaged-file", "row-does-not-fit-schema") and self._damaged(lineages, read):
+        if code in ("damaged-file", "row-does-not-fit-schema") and self._report_damaged(lineages, read):
             return
         where = self._task.directory(self._task.stores[0])
         self._tell(self._newest, where, error, code)
@@ -163,10 +163,10 @@ class _Examination:
         for lineages in self._lineages.values():
             wanted = {file.path for lineage in lineages.values() for file in lineage.files} - read
             self._unread.clear()
-            self._damaged(lineages, wanted)
+            self._report_damaged(lineages, wanted)
             read |= wanted - self._unread
 
-    def _damaged(self, lineages: Mapping[str, Lineage], wanted: set[str]) -> bool:
+    def _report_damaged(self, lineages: Mapping[str, Lineage], wanted: set[str]) -> bool:
         """Read the files ``wanted``, and report damaged ones. Return whether there were any."""
         found = False
         for store, lineage in lineages.items():
@@ -176,7 +176,9 @@ class _Examination:
                 if name in states:
                     _check_rows(states[name], keys, values)
 
-            for path, error in self._task.state_store.damaged(self._files, lineage, wanted, look, self._task.scratch):
+            for path, error in self._task.state_store.find_damaged(
+                self._files, lineage, wanted, look, self._task.scratch
+            ):
                 found = True
                 if lineage.snapshot is not None and path == lineage.snapshot.path:
                     # The tables that it shares with another snapshot are read with that snapshot.

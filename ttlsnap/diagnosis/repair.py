@@ -23,7 +23,7 @@ from ttlsnap.diagnosis.logs import examine_logs
 from ttlsnap.diagnosis.problems import CODES
 from ttlsnap.diagnosis.report import DoctorReport
 from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError, UnsupportedError, UsageError
-from ttlsnap.publishing.backups import HeldTable, held_tables
+from ttlsnap.publishing.backups import HeldTable, find_held_tables
 from ttlsnap.publishing.cleanup import discard_leftovers, discard_unless_open
 from ttlsnap.publishing.fence import fence_file
 from ttlsnap.publishing.hidden_batches import find_hidden_batches
@@ -102,7 +102,7 @@ def repair(
     if "last-batch-lost" in names:
         batch = next(version.batch for version in found.versions if version.restorable == "yes")
         given_up = tuple(number for number in logs.commits if number > batch)
-        if not _confirmed(GoingBack(files.root, "last-batch-lost", batch, given_up), confirm):
+        if not _confirm_going_back(GoingBack(files.root, "last-batch-lost", batch, given_up), confirm):
             return None
     run = new_run_id()
     moves = _Moves(files, run)
@@ -115,7 +115,7 @@ def repair(
             elif name in ("abandoned-repartition", "stale-snapshot"):
                 _move_leftovers(moves, name)
             elif name == "table-in-backup":
-                moves.put_back(held_tables(files, [info.name for info in files.list(layout.RUNS)]))
+                moves.put_back(find_held_tables(files, [info.name for info in files.list(layout.RUNS)]))
             elif name == "hidden-batch":
                 _uncover(moves, logs)
         if "moved-schema-paths" in names:
@@ -144,7 +144,7 @@ def repair(
     return run
 
 
-def _confirmed(going_back: GoingBack, confirm: Confirm | None) -> bool:
+def _confirm_going_back(going_back: GoingBack, confirm: Confirm | None) -> bool:
     if confirm is None:
         raise RefusedError(
             f"{going_back}. Nothing was changed. To accept that without a terminal, add --yes (in Python: confirm=...)"

@@ -106,14 +106,14 @@ class SharedLocalEngine:
                     self._pool = self._pool or ProcessPoolExecutor(self._processes)
                 unless_stopped(0, 0)
                 if self._pool is None:
-                    results.append(_finished(compact_partition(task, unless_stopped), done))
+                    results.append(_finish(compact_partition(task, unless_stopped), done))
                     continue
             try:
                 return results + _spread_on(self._pool, partial(_run, compact_partition), tasks[number:], done)
             except TerminatedWorkerError as error:
                 with self._here:
                     self._pool = None  # it accepts no more tasks; the next target starts new processes
-                raise _died() from error
+                raise _worker_error() from error
         return results
 
 
@@ -126,7 +126,7 @@ def spread(
     """
     workers = min(workers, len(tasks))
     if workers <= 1:
-        return [_finished(work(task, progress), done) for task in tasks]
+        return [_finish(work(task, progress), done) for task in tasks]
     # loky starts new processes. A fork would copy Arrow and a JVM's gateway without their threads. loky's processes do
     # not run the caller's main module again, so scripts and notebooks need no guard.
     with (
@@ -136,7 +136,7 @@ def spread(
         try:
             return _spread_on(pool, partial(_run, work), tasks, done, partial(pool.shutdown, kill_workers=True))
         except TerminatedWorkerError as error:
-            raise _died() from error
+            raise _worker_error() from error
         except BaseException:
             pool.shutdown(kill_workers=True)
             raise
@@ -171,7 +171,7 @@ def _spread_on(
     results: dict[int, Result] = {}
     try:
         for future in as_completed(futures):
-            results[futures[future]] = _finished(future.result(), done)
+            results[futures[future]] = _finish(future.result(), done)
     except KeyboardInterrupt:
         stop()
         raise
@@ -181,7 +181,7 @@ def _spread_on(
     return [results[number] for number in range(len(tasks))]
 
 
-def _died() -> TtlsnapError:
+def _worker_error() -> TtlsnapError:
     return TtlsnapError("a worker process died (out of memory?); nothing was published. Try a smaller --parallelism")
 
 
@@ -195,7 +195,7 @@ def useful_processes(size: int) -> int:
     return min(len(os.sched_getaffinity(0)), 1 + size // _WORTH_A_PROCESS)
 
 
-def _finished(result: Result, done: Done) -> Result:
+def _finish(result: Result, done: Done) -> Result:
     done()
     return result
 

@@ -75,7 +75,7 @@ class StateEntries(ABC):
         mask = np.asarray(keep)
         if mask.dtype != np.bool_ or mask.shape != (len(self),):
             raise UsageError(f"filter needs {len(self)} booleans without nulls, not {mask.dtype}{list(mask.shape)}")
-        return self if mask.all() else self._taken(np.flatnonzero(mask))  # the mask is searched once, not by each array
+        return self if mask.all() else self._take(np.flatnonzero(mask))  # the mask is searched once, not by each array
 
     def replace_values(self, values: pa.StructArray, where: Mask | pa.BooleanArray | None = None) -> StateEntries:
         """Return the same entries with new values, encoded with the state's value schema.
@@ -86,7 +86,7 @@ class StateEntries(ABC):
         mask = np.ones(len(self), np.bool_) if where is None else np.asarray(where)
         if mask.dtype != np.bool_ or mask.shape != (len(self),) or len(values) != int(mask.sum()):
             raise UsageError(f"replace_values: {len(values)} values do not fit {len(self)} entries")
-        return self._replaced(values, mask) if mask.any() else self
+        return self._replace(values, mask) if mask.any() else self
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """Return decoded entries, ``[{"key": {...}, "value": {...}}, ...]``, to look at a few."""
@@ -94,11 +94,11 @@ class StateEntries(ABC):
         return [{"key": key, "value": value} for key, value in pairs]
 
     @abstractmethod
-    def _taken(self, kept: Int64) -> StateEntries:
+    def _take(self, kept: Int64) -> StateEntries:
         """Return the entries at these positions, ascending."""
 
     @abstractmethod
-    def _replaced(self, values: pa.StructArray, mask: Mask) -> StateEntries:
+    def _replace(self, values: pa.StructArray, mask: Mask) -> StateEntries:
         """Return the same entries with ``values`` where ``mask`` is true."""
 
     def _field(self, name: str | Field) -> Field:
@@ -135,12 +135,12 @@ class RowEntries(StateEntries):
     def value_structs(self) -> pa.StructArray:
         return decode(self.values, self.state.value_schema)
 
-    def _taken(self, kept: Int64) -> RowEntries:
+    def _take(self, kept: Int64) -> RowEntries:
         return RowEntries(
             self.state, self.index[kept], self.rewritten[kept], self.keys.take(kept), self.values.take(kept)
         )
 
-    def _replaced(self, values: pa.StructArray, mask: Mask) -> RowEntries:
+    def _replace(self, values: pa.StructArray, mask: Mask) -> RowEntries:
         new = encode(values, self.state.value_schema)
         old_size = len(self.values.data)
         start, size = self.values.start.copy(), self.values.size.copy()
@@ -170,7 +170,7 @@ class RowEntries(StateEntries):
         start[mine] = answer.values.start[number] + len(self.values.data)
         size[mine], rewritten[mine] = answer.values.size[number], answer.rewritten[number]
         values = Rows(np.concatenate([self.values.data, answer.values.data]), start, size)
-        return replace(self, values=values, rewritten=rewritten)._taken(np.flatnonzero(kept | is_later))
+        return replace(self, values=values, rewritten=rewritten)._take(np.flatnonzero(kept | is_later))
 
     def _side(self, side: str) -> tuple[Rows, StructType]:
         if side == "key":

@@ -48,16 +48,16 @@ def _texts(array: pa.Array) -> pa.Array:
         return array.cast(pa.large_string())
     if pa.types.is_floating(kind):
         texts = array.cast(pa.large_string())
-        return pc.if_else(pc.is_finite(array), texts, _quoted(texts))
+        return pc.if_else(pc.is_finite(array), texts, _quote(texts))
     if pa.types.is_timestamp(kind):
-        return _quoted(array.cast(pa.timestamp(kind.unit)).cast(pa.large_string()))
+        return _quote(array.cast(pa.timestamp(kind.unit)).cast(pa.large_string()))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return _quoted(pa.array([None if v is None else v.hex() for v in array.to_pylist()], pa.large_string()))
+        return _quote(pa.array([None if v is None else v.hex() for v in array.to_pylist()], pa.large_string()))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _escaped(array.cast(pa.large_string()))
+        return _escape(array.cast(pa.large_string()))
     if pa.types.is_decimal(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
-        return _quoted(array.cast(pa.large_string()))
-    return _escaped(pa.array([None if v is None else str(v) for v in array.to_pylist()], pa.large_string()))
+        return _quote(array.cast(pa.large_string()))
+    return _escape(pa.array([None if v is None else str(v) for v in array.to_pylist()], pa.large_string()))
 
 
 def _structs(array: pa.StructArray) -> pa.Array:
@@ -79,14 +79,14 @@ def _lists(array: pa.Array, offsets: pa.Array, texts: pa.Array) -> pa.Array:
     return pc.if_else(array.is_valid(), _around("[", pc.binary_join(lists, _text(", ")), "]"), _text(None))
 
 
-def _escaped(texts: pa.Array) -> pa.Array:
+def _escape(texts: pa.Array) -> pa.Array:
     if pc.any(pc.match_substring_regex(texts, _SPECIAL)).as_py():
         for raw in ("\\", '"', *map(chr, range(32))):
             texts = pc.replace_substring(texts, raw, json.dumps(raw)[1:-1])
-    return _quoted(texts)
+    return _quote(texts)
 
 
-def _quoted(texts: pa.Array) -> pa.Array:
+def _quote(texts: pa.Array) -> pa.Array:
     return _around('"', texts, '"')
 
 

@@ -144,7 +144,7 @@ class Table:
         from deltalake.exceptions import DeltaError
 
         with self._translate_errors(), _MAKING:
-            found = self._found()
+            found = self._open_table()
             if found is None and self._folder.list(""):
                 raise UsageError(f"{self._folder.root} contains files, and is not a Delta table")
             _require_place(self._folder.root)
@@ -158,7 +158,7 @@ class Table:
                             self._folder.root, SCHEMA, mode="ignore", storage_options=self._options
                         )
                 except DeltaError:  # another process was faster
-                    found = self._found()
+                    found = self._open_table()
                     if found is None:
                         raise
             columns = {field.name: str(getattr(field.type, "type", field.type)) for field in found.schema().fields}
@@ -173,7 +173,7 @@ class Table:
         if not paths:
             return
         with self._translate_errors(), _write_privately(self._folder, files.effective_access(paths[0])):
-            found = self._found()
+            found = self._open_table()
             assert found is not None
             if found.transaction_version(_application(run)) is not None:
                 return
@@ -184,7 +184,7 @@ class Table:
     def require(self) -> None:
         with self._translate_errors():
             _require_there(self._folder, self.name)
-            found = self._found()
+            found = self._open_table()
             if found is not None and found.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
                 raise RefusedError(
                     f"{self.name} has delta.appendOnly = true, so a rollback cannot remove entries from it. Nothing "
@@ -193,12 +193,12 @@ class Table:
 
     def take_back(self, run: str) -> None:
         with self._translate_errors():
-            found = self._found()
+            found = self._open_table()
             if found is not None:
                 with _write_privately(self._folder, access_of_new(self._folder, f"new{SUFFIX}")):
                     found.delete(f"run = '{run}'")
 
-    def _found(self) -> DeltaTable | None:
+    def _open_table(self) -> DeltaTable | None:
         from deltalake import DeltaTable
 
         there = self._folder.stat(_LOG) is not None

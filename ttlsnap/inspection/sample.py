@@ -94,7 +94,7 @@ def _scan_store(checkpoint: Checkpoint, store: Store, scans: Sequence[_StateScan
         where = f"{checkpoint.target}/{store.directory(partition)}, version {checkpoint.version}"
 
         def check(state: StateDescriptor, keys: Rows, values: Rows, where: str = where) -> None:
-            with _located(where):
+            with _locate_errors(where):
                 check_batch(state, keys, values)
 
         with (
@@ -105,7 +105,7 @@ def _scan_store(checkpoint: Checkpoint, store: Store, scans: Sequence[_StateScan
                 mine = by_name.get(batch.state)
                 if mine is None:
                     continue
-                with _located(where):
+                with _locate_errors(where):
                     mine.add(partition, batch)
                 if not complete and all(len(each.samples) >= each.wanted for each in scans):
                     return
@@ -115,7 +115,7 @@ def _scan_store(checkpoint: Checkpoint, store: Store, scans: Sequence[_StateScan
 
 
 @contextlib.contextmanager
-def _located(where: str) -> Iterator[None]:
+def _locate_errors(where: str) -> Iterator[None]:
     """Add the partition to an error about its rows, which knows only the position in a batch."""
     try:
         yield

@@ -30,7 +30,7 @@ def metrics(results: Sequence[TargetResult], finished_s: float) -> str:
         "target_status",
         "1 for the status of a target, 0 for the other statuses.",
         [
-            (f'{{target="{_escaped(result.target)}",status="{status}"}}', int(status == result.status))
+            (f'{{target="{_escape(result.target)}",status="{status}"}}', int(status == result.status))
             for result in results
             for status in get_args(Status)
         ],
@@ -50,10 +50,10 @@ def _gauge(name: str, what: str, samples: Sequence[tuple[str, float]]) -> Iterat
 
 
 def _labels(result: TargetResult) -> str:
-    return f'{{target="{_escaped(result.target)}"}}'
+    return f'{{target="{_escape(result.target)}"}}'
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     # A byte that is not UTF-8 in a path would make the whole file invalid.
     text = text.encode("utf-8", "backslashreplace").decode()
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

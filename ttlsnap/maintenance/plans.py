@@ -108,14 +108,14 @@ def read_plan(path: str) -> ReviewedPlan:
             require_type(document["policy_digest"], str),
             require_type(document["wall_us"], int),
             {target: dict(facts) for target, facts in targets.items()},
-            tuple(_failed(one) for one in document["targets"] if one["status"] in _EXIT_CODES),
+            tuple(_fail_again(one) for one in document["targets"] if one["status"] in _EXIT_CODES),
         )
     except (ValueError, KeyError, TypeError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)[:200]
         raise UsageError(f"{path} is not a plan ({reason}). Make one with `ttlsnap maintain --plan-out`") from error
 
 
-def _failed(document: Mapping[str, Any]) -> TargetResult:
+def _fail_again(document: Mapping[str, Any]) -> TargetResult:
     """Return the result of a target without a plan: it fails again."""
     target, status = require_type(document["target"], str), document["status"]
     why = "was skipped when the plan was made" if status == "skipped" else "could not be planned"

@@ -154,7 +154,7 @@ class _Reader:
         self._raise_errors()
         self._check_form(document)
         self._raise_errors()
-        document = self._filled(document, ())
+        document = self._insert_variables(document, ())
         self._raise_errors()
         self._check_form(document, "after inserting environment variables")
         self._raise_errors()
@@ -217,7 +217,7 @@ class _Reader:
         """Turn an error of the schema into a message for people."""
         if error.rule == "required":
             missing = next(name for name in error.rule_definition if name not in error.value)
-            self._wrong(place, f"{_spelled(place)} lacks {missing}")
+            self._wrong(place, f"{_describe_place(place)} lacks {missing}")
         else:
             wanted = str(error).partition(" must ")[2]
             if error.rule == "oneOf":
@@ -228,24 +228,24 @@ class _Reader:
             elif place == ("target",) and isinstance(error.value, dict):
                 wanted += "; each begins with [[target]]"
             found = repr(error.value) if isinstance(error.value, _OF_JSON) else f"{error.value}, without quotes"
-            self._wrong(place, f"{_spelled(place)} must {wanted}, {instead or f'not {found}'}")
+            self._wrong(place, f"{_describe_place(place)} must {wanted}, {instead or f'not {found}'}")
 
     def _tell_unknown(self, table: dict[str, Any], place: KeyPath) -> None:
         """Remove unknown keys from a table, and report them."""
-        known = _known(place)
+        known = _list_known_keys(place)
         for name in [name for name in table if name not in known]:
             del table[name]
             close = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-            self._wrong((*place, name), f"{_spelled(place)} has an unknown key, {name!r}; {hint}")
+            self._wrong((*place, name), f"{_describe_place(place)} has an unknown key, {name!r}; {hint}")
 
-    def _filled(self, value: Any, place: KeyPath) -> Any:
+    def _insert_variables(self, value: Any, place: KeyPath) -> Any:
         """Return the value with environment variables inserted."""
         match value:
             case dict():
-                return {name: self._filled(item, (*place, name)) for name, item in value.items()}
+                return {name: self._insert_variables(item, (*place, name)) for name, item in value.items()}
             case list():
-                return [self._filled(item, (*place, n)) for n, item in enumerate(value)]
+                return [self._insert_variables(item, (*place, n)) for n, item in enumerate(value)]
             case str():
                 return _VARIABLE.sub(lambda found: self._variable(found, place), value)
         return value
@@ -423,7 +423,7 @@ def _spell(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _spelled(place: KeyPath) -> str:
+def _describe_place(place: KeyPath) -> str:
     """Return a place in words: ``target 2, rule 1, ttl``."""
     words: list[str] = []
     for step in place:
@@ -434,7 +434,7 @@ def _spelled(place: KeyPath) -> str:
     return ", ".join(words) or "the policy"
 
 
-def _known(place: KeyPath) -> list[str]:
+def _list_known_keys(place: KeyPath) -> list[str]:
     """Return the keys that the table at this place may have."""
     kind = next((step for step in reversed(place) if isinstance(step, str)), None)
     table = _schema() if kind is None else _schema()["definitions"][kind]

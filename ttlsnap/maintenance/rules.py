@@ -145,7 +145,7 @@ class _Confined:
         wanted: Callable[[StateEntries], Mask],
         taken: Sequence[Callable[[StateEntries], Mask]],
     ) -> None:
-        self._transformer, self._wanted, self._taken = transformer, wanted, taken
+        self._transformer, self._wanted, self._take = transformer, wanted, taken
 
     def filter_or_transform(self, entries: StateEntries) -> StateEntries:
         mine = self._mine(entries)
@@ -178,7 +178,7 @@ class _Confined:
 
     def _mine(self, entries: StateEntries) -> Mask:
         mine = self._wanted(entries)
-        for taken in self._taken:
+        for taken in self._take:
             mine &= ~taken(entries)
         return mine
 

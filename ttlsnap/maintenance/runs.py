@@ -186,8 +186,10 @@ def _targets(folder: str, policy: TargetPolicy) -> Iterator[Target]:
         yield Target(path, policy)
         return
     try:
-        excluded = {place_of(found) for pattern in policy.exclude for found in _found(from_folder(folder, pattern))}
-        names = [name for name in _found(path) if place_of(name) not in excluded]
+        excluded = {
+            place_of(found) for pattern in policy.exclude for found in _find_folders(from_folder(folder, pattern))
+        }
+        names = [name for name in _find_folders(path) if place_of(name) not in excluded]
         if not names:  # probably a mistake in the policy
             or_excluded = ", or excludes all that it finds" if policy.exclude else ""
             raise UsageError(f"{path} matches no folder{or_excluded}")
@@ -207,7 +209,7 @@ def place_of(path: str) -> str:
     return f"{OBJECT_STORES.get(scheme, scheme)}{separator}{rest}"
 
 
-def _found(pattern: str) -> list[str]:
+def _find_folders(pattern: str) -> list[str]:
     """Return the folders that a glob matches."""
     if is_local(pattern):
         path = open_directory(pattern).root if "://" in pattern else pattern
@@ -298,12 +300,12 @@ class _Runner:
 
     def _compact_table(self, target: Target) -> TableReport:
         try:
-            return self._compacted_table(target)
+            return self._run_table(target)
         except Exception as error:
             self._workers.refuse_if_stopped(target.path, f". {error}")
             raise
 
-    def _compacted_table(self, target: Target) -> TableReport:
+    def _run_table(self, target: Target) -> TableReport:
         policy = target.policy
         return compact_table(
             target.path,

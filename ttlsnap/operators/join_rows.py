@@ -151,7 +151,7 @@ class TimedRows:
             if wrong.any():
                 i = int(np.flatnonzero(wrong)[0])
                 what = f"the index has {indexed[of[i]]} entries for {rows[of[i]]} rows"
-                raise _misfit(self._where, values, self._keys.shown(place, i, values.key_schema), what)
+                raise _misfit(self._where, values, self._keys.show(place, i, values.key_schema), what)
         decision = decided.get(values.place)
         if decision is None or not decision.changes:
             return Outcome({times.place: Decisions.keep(len(of_time))})

@@ -114,7 +114,7 @@ class Keys:
         repeated = [np.repeat(*pair) for pair in zip(parts, times, strict=True)]
         return dict(zip(self._found, repeated, strict=True)), int(codes.max(initial=-1)) + 1
 
-    def shown(self, place: StateId, i: int, schema: StructType) -> Any:
+    def show(self, place: StateId, i: int, schema: StructType) -> Any:
         """Return key number ``i`` of a place for a message."""
         which = int(np.searchsorted(np.cumsum(concat(self._times[place])), i, "right"))
         return show_key(self._found[place], which, schema)

@@ -192,7 +192,7 @@ def links_of(checkpoint: Checkpoint, operator: Operator, timers: TimerPolicy = "
     return transform_with_state.links(checkpoint, operator, follow=timers == "follow")
 
 
-def left_untouched(state: StateDescriptor) -> str | None:
+def explain_untouched(state: StateDescriptor) -> str | None:
     """Return why no transformer sees a state, or None."""
     # A global limit has one key, a void. Before Spark 4.0 nothing else identifies it.
     void_key = all(isinstance(physical(field.type), NullType) for field in state.key_schema.fields)
@@ -200,8 +200,8 @@ def left_untouched(state: StateDescriptor) -> str | None:
         return state.opaque
     if state.role == "derived":
         return "it is derived from other entries, and follows them"
-    if transform_with_state.kept(state):
-        return transform_with_state.kept(state)
+    if transform_with_state.explain_kept(state):
+        return transform_with_state.explain_kept(state)
     if state.operator_name == _GLOBAL_LIMIT or (state.operator_name is None and state.key_schema.fields and void_key):
         return "the count of a global limit is never changed"
     return None

@@ -66,6 +66,6 @@ class TimersOfKeys:
         which, moment = int(order[i]), pairs[i, 0]
         raise CorruptionError(
             f"{self._where}: the timers by key and by time do not match: key "
-            f"{self._keys.shown(place, which, self._timers.key_schema)}, at {moment}: only one of the two has it. "
+            f"{self._keys.show(place, which, self._timers.key_schema)}, at {moment}: only one of the two has it. "
             "Nothing was changed. Go back to an older batch, or to a copy"
         )

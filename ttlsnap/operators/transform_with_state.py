@@ -133,7 +133,7 @@ def _links(described: list[StateDescriptor], last_batch_ms: int, follow: bool) -
             yield Timers(replace(by_key, role="derived"), by_time, variables) if follow else Timers(by_key, by_time, {})
 
 
-def kept(state: StateDescriptor) -> str | None:
+def explain_kept(state: StateDescriptor) -> str | None:
     """Return why a state is read, but never changed by itself, or None."""
     return "a timer stays until it fires" if state.state.startswith(_TIMERS) else None
 

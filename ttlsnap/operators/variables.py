@@ -115,7 +115,7 @@ class VariableElements:
         elements = self._variable.elements
         raise CorruptionError(
             f"{self._where}: variable {elements.state} does not match its index or counts: key "
-            f"{self._keys.shown(place, i, elements.key_schema)}: {what}. Nothing was changed; go back to an older "
+            f"{self._keys.show(place, i, elements.key_schema)}: {what}. Nothing was changed; go back to an older "
             "batch, or to a copy"
         )
 

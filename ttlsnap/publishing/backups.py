@@ -26,11 +26,11 @@ class HeldTable:
     needed_by: str
 
 
-def held_tables(files: Directory, runs: list[str]) -> list[HeldTable]:
+def find_held_tables(files: Directory, runs: list[str]) -> list[HeldTable]:
     """Return the tables that snapshots need, and that only the backups of ``runs`` have."""
 
     def held_by(run: str) -> list[HeldTable]:
-        return [held for folder in _table_folders(files, run) for held in _held_in(files, run, folder)]
+        return [held for folder in _table_folders(files, run) for held in _find_held_in(files, run, folder)]
 
     return [held for found in each(files, held_by, runs) for held in found]
 
@@ -47,7 +47,7 @@ def _table_folders(files: Directory, run: str) -> Iterator[str]:
                     yield f"{folder}/{inner.name}/{layout.SSTS}"
 
 
-def _held_in(files: Directory, run: str, folder: str) -> Iterator[HeldTable]:
+def _find_held_in(files: Directory, run: str, folder: str) -> Iterator[HeldTable]:
     there = {info.name for info in files.list(folder)}
     missing = {f"{folder}/{info.name}" for info in files.list(backup_path(run, folder), (".sst",))}
     missing = {path for path in missing if path.rpartition("/")[2] not in there}

@@ -8,7 +8,7 @@ from ttlsnap.errors import (
     RefusedError,
 )
 from ttlsnap.interrupts import defer_signals
-from ttlsnap.publishing.backups import held_tables
+from ttlsnap.publishing.backups import find_held_tables
 from ttlsnap.publishing.journal import (
     backup_path,
     digest_of,
@@ -31,7 +31,7 @@ def prune(target: str) -> list[str]:
     files = open_existing(target)
     with files.lock():
         refuse_if_interrupted(files)
-        for held in held_tables(files, _ended(files)):
+        for held in find_held_tables(files, _list_ended_runs(files)):
             raise RefusedError(
                 f"{files.root}/{held.path} is missing, but {held.needed_by} needs it. The only copy is in the backup "
                 f"of run {held.run}. Nothing was removed. First run: ttlsnap doctor {files.root} --fix table-in-backup"
@@ -39,7 +39,7 @@ def prune(target: str) -> list[str]:
         return discard_backups(files, keep=None)
 
 
-def _ended(files: Directory) -> list[str]:
+def _list_ended_runs(files: Directory) -> list[str]:
     return [journal.run for journal in read_journals(files) if journal.status != "open"]
 
 
@@ -48,8 +48,8 @@ def discard_backups(files: Directory, keep: str | None) -> list[str]:
 
     A backup with the only copy of a table that a snapshot needs stays.
     """
-    ended = [run for run in _ended(files) if run != keep]
-    needed = {held.run for held in held_tables(files, ended)}
+    ended = [run for run in _list_ended_runs(files) if run != keep]
+    needed = {held.run for held in find_held_tables(files, ended)}
     ended = [run for run in ended if run not in needed]
     had_backup = each(files, lambda run: discard_files(files, run), ended)
     return [run for run, had in zip(ended, had_backup, strict=True) if had]

@@ -93,20 +93,20 @@ def _recover(files: Directory, prefer_undo: bool, places: AllowedPlaces) -> Reco
         if outcome == "undone" and not foreign:
             discard_files(files, journal.run)
     discard_leftovers(files)
-    kept = _kept(files, journal) if journal and foreign else []
-    waiting = _unsettled(files)
+    kept = _describe_kept_files(files, journal) if journal and foreign else []
+    waiting = _list_unsettled_runs(files)
     warnings = [*kept, *warn_of_only_copies(files), *deliver_all(files, places)]
-    left = _unsettled(files)
+    left = _list_unsettled_runs(files)
     settled = tuple(run for run in waiting if run not in left)
     return RecoverReport(files.root, outcome, journal.run if journal else None, tuple(warnings), settled)
 
 
-def _unsettled(files: Directory) -> list[str]:
+def _list_unsettled_runs(files: Directory) -> list[str]:
     runs = [info.name for info in files.list(layout.RUNS) if layout.is_run(info.name)]
     return [run for run in runs if is_unsettled(files, run)]
 
 
-def _kept(files: Directory, journal: Journal) -> list[str]:
+def _describe_kept_files(files: Directory, journal: Journal) -> list[str]:
     folder = f"{files.root}/{layout.run_directory(journal.run)}"
     return [f"files that overwrote those of run {journal.run} are kept in {folder}"]
 

@@ -75,7 +75,7 @@ def parse_ddl(text: str) -> T.StructType:
     parser = _Parser(text)
     fields = parser.columns(0)
     if parser.here.kind != "end":
-        raise parser.expected("',' or the end")
+        raise parser.expected_error("',' or the end")
     return T.StructType(fields)
 
 
@@ -106,7 +106,7 @@ class _Parser:
     def here(self) -> _Token:
         return self._tokens[self._next]
 
-    def expected(self, what: str) -> UsageError:
+    def expected_error(self, what: str) -> UsageError:
         """Return the error that ``what`` was expected and the next token is another."""
         token = self.here
         found = "the end" if token.kind == "end" else repr(token.text)
@@ -129,16 +129,16 @@ class _Parser:
         metadata = {}
         if self._skip("comment"):
             if self.here.kind != "text":
-                raise self.expected("a quoted comment")
+                raise self.expected_error("a quoted comment")
             metadata["comment"] = _unquote(self._advance().text)
         return T.StructField(name, column_type, nullable, metadata)
 
     def _type(self, depth: int) -> T.DataType:
         if depth > MAX_DEPTH:
-            raise self.expected(f"at most {MAX_DEPTH} levels of nesting")
+            raise self.expected_error(f"at most {MAX_DEPTH} levels of nesting")
         word = self.here.word
         if not word.isidentifier():
-            raise self.expected("a type")
+            raise self.expected_error("a type")
         if word in _PLAIN:
             self._advance()
             return _PLAIN[word]
@@ -168,10 +168,10 @@ class _Parser:
             case "interval":
                 return self._interval()
             case "array" | "map" | "struct":
-                return self._nested(word, depth + 1)
-        raise self.expected("a type")
+                return self._parse_nested(word, depth + 1)
+        raise self.expected_error("a type")
 
-    def _nested(self, word: str, depth: int) -> T.DataType:
+    def _parse_nested(self, word: str, depth: int) -> T.DataType:
         self._advance()
         self._must("<")
         nested: T.DataType
@@ -205,7 +205,7 @@ class _Parser:
                     return make(start, start)
                 later = units[units.index(start) + 1 :]
                 if self.here.word not in later:
-                    raise self.expected(" or ".join(later) or f"no TO after {start}")
+                    raise self.expected_error(" or ".join(later) or f"no TO after {start}")
                 return make(start, self._advance().word)
         return T.CalendarIntervalType()
 
@@ -220,14 +220,14 @@ class _Parser:
         if self.here.kind == "quoted" and len(self.here.text) > 2:
             return self._advance().text[1:-1].replace("``", "`")
         if self.here.kind != "name":
-            raise self.expected(what)
+            raise self.expected_error(what)
         return self._advance().text
 
     def _number(self, low: int, high: int) -> int:
         text = self.here.text
         # str.isdigit would also accept digits of other scripts.
         if not re.fullmatch("[0-9]{1,10}", text) or not low <= int(text) <= high:
-            raise self.expected(f"a number from {low} to {high}")
+            raise self.expected_error(f"a number from {low} to {high}")
         return int(self._advance().text)
 
     def _skip(self, word: str) -> bool:
@@ -238,7 +238,7 @@ class _Parser:
 
     def _must(self, word: str) -> None:
         if not self._skip(word):
-            raise self.expected(repr(word.upper()))
+            raise self.expected_error(repr(word.upper()))
 
     def _advance(self) -> _Token:
         token = self.here

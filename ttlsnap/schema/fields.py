@@ -90,7 +90,7 @@ def _steps(name: str, rest: str) -> Iterator[tuple[str, int | None]]:
 
 
 def _descend(side: Literal["key", "value"], schema: StructType, path: tuple[int, ...], prefix: str) -> Iterator[Field]:
-    for i, (field, spelling) in enumerate(zip(schema.fields, distinct_names(schema.names, _quoted), strict=True)):
+    for i, (field, spelling) in enumerate(zip(schema.fields, distinct_names(schema.names, _quote), strict=True)):
         name = f"{prefix}.{spelling}"
         inner = physical(field.type)
         yield Field(side, (*path, i), name, inner, tuple(field.metadata.items()))
@@ -98,7 +98,7 @@ def _descend(side: Literal["key", "value"], schema: StructType, path: tuple[int,
             yield from _descend(side, inner, (*path, i), name)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     if name and not re.search(r"[.`#:]", name):
         return name
     return "`" + name.replace("`", "``") + "`"

@@ -58,7 +58,7 @@ class HdfsDirectory:
     @property
     def _client(self) -> Client:
         # Created in the process that uses it, because a client cannot be sent to another process.
-        return _connected(self._host, os.getpid())
+        return _client_of_process(self._host, os.getpid())
 
     def _locate(self, path: str) -> str:
         parts = [part for part in path.split("/") if part]
@@ -388,7 +388,7 @@ class _RawFile(io.RawIOBase):
 
 
 @cache
-def _connected(host: str, process: int) -> Client:
+def _client_of_process(host: str, process: int) -> Client:
     """Return the client of a process. A forked process must not use its parent's client."""
     return _connect(host)
 

@@ -122,7 +122,7 @@ class Owner:
     @classmethod
     def of_this_process(cls) -> Owner:
         process = os.getpid()
-        return cls(socket.gethostname(), process, _boot(), _namespace(), _started(process))
+        return cls(socket.gethostname(), process, _boot(), _namespace(), _read_start(process))
 
     @classmethod
     def read(cls, data: bytes) -> Owner | None:
@@ -170,7 +170,7 @@ def _namespace() -> str | None:
         return None
 
 
-def _started(process: int) -> str | None:
+def _read_start(process: int) -> str | None:
     """Return when a process started, in ticks since the boot, as text; None if that is not known."""
     found = _read(f"/proc/{process}/stat")
     # The name, in parentheses, may contain anything. The fields after it are the state, 18 others, and the start.
@@ -188,7 +188,7 @@ def _has_ended(process: int, started: str | None) -> bool:
     found = _read(f"/proc/{process}/stat")
     if found is None:
         return False  # other users' processes may be hidden
-    return found.rpartition(")")[2].split()[0] in ("Z", "X") or _started(process) != started
+    return found.rpartition(")")[2].split()[0] in ("Z", "X") or _read_start(process) != started
 
 
 def _read(path: str) -> str | None:

@@ -306,7 +306,7 @@ class ObjectDirectory:
         meta = self._head(LOCK)
         if meta is None:
             raise BusyError(f"another ttlsnap has just finished with {self.root}; try again")
-        if (mine := self._written_lock(data)) is not None:
+        if (mine := self._find_written_lock(data)) is not None:
             return mine
         self._refuse_if_alive(meta, self.now_ns())
         return self.renew_lock(data, _version(meta))
@@ -317,7 +317,7 @@ class ObjectDirectory:
             try:
                 return _version(_ask(obstore.put, self._store, self._key(LOCK), data, mode=version))
             except (PreconditionError, AlreadyExistsError, NotFoundError, FileNotFoundError) as error:
-                if (mine := self._written_lock(data)) is not None:
+                if (mine := self._find_written_lock(data)) is not None:
                     return mine
                 raise BusyError(f"another ttlsnap has taken over the lock of {self.root}") from error
 
@@ -325,7 +325,7 @@ class ObjectDirectory:
         """Remove the lock."""
         self.remove(LOCK)
 
-    def _written_lock(self, data: bytes) -> UpdateVersion | None:
+    def _find_written_lock(self, data: bytes) -> UpdateVersion | None:
         """Return the lock's version if it contains ``data``: then it was written, and only the answer was lost."""
         meta = self._head(LOCK)
         return _version(meta) if meta is not None and self.read(LOCK, MAX_LOCK_BYTES) == data else None

@@ -172,7 +172,7 @@ class StateStore(Protocol):
         """
         ...
 
-    def damaged(
+    def find_damaged(
         self, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look, scratch: str | None
     ) -> Iterator[tuple[str, TtlsnapError]]:
         """Read each of the ``wanted`` files of a lineage separately, and yield the damaged ones with their errors.

@@ -39,7 +39,7 @@ def wide_decimals(pieces: Rows, data_type: T.DecimalType, trail: Trail) -> pa.Ar
     negative = read_at(pieces.data, pieces.start, "i1") < 0
     big_endian = np.repeat(np.where(negative, 0xFF, 0).astype(np.uint8), RESERVED)
     digits = np.frombuffer(gather_ragged(pieces.data, pieces.start, size), np.uint8)
-    big_endian[_right_aligned(size)] = digits
+    big_endian[_align_right(size)] = digits
     halves = np.ascontiguousarray(big_endian.reshape(n, RESERVED)[:, ::-1]).view("<i8")
     check_digits(halves, data_type.precision, trail)
     return pa.Array.from_buffers(arrow_type(data_type), n, [None, pa.py_buffer(halves)])
@@ -78,7 +78,7 @@ def wide_decimal_part(values: pa.Array, data_type: T.DecimalType, path: str) -> 
 
     def write(out: Words, positions: Int64s) -> None:
         big_endian = np.ascontiguousarray(halves).view(np.uint8).reshape(-1, RESERVED)[:, ::-1].reshape(-1)
-        as_bytes(out)[expand_ranges(positions, size)] = big_endian[_right_aligned(size)]
+        as_bytes(out)[expand_ranges(positions, size)] = big_endian[_align_right(size)]
 
     return part(size, write)
 
@@ -99,6 +99,6 @@ def _too_long(halves: Halves, precision: int) -> Mask:
     return too_long
 
 
-def _right_aligned(size: Int64s) -> Int64s:
+def _align_right(size: Int64s) -> Int64s:
     """Return the indices of the last ``size[i]`` bytes of each 16."""
     return expand_ranges(RESERVED * np.arange(1, len(size) + 1) - size, size)

@@ -25,9 +25,9 @@ from .disk import (
     activity,
     backup,
     commits,
+    find_held_tables,
     full,
     has_state,
-    held_tables,
     is_done,
     is_snapshot,
     is_state,
@@ -109,7 +109,7 @@ def plan(scenario: Scenario, world: World, process: Process) -> Next:
         return world, None  # this query may still name tables that were moved away
     if process.command == "prune":
         ended = [journal.run for journal in disk.journals]
-        is_refused = scenario.rules.prune_asks and any(held_tables(disk, run) for run in ended)
+        is_refused = scenario.rules.prune_asks and any(find_held_tables(disk, run) for run in ended)
         return (world if is_refused else _on(world, _forget(scenario, disk, ended))), None
     planner = {"compact": _plan_compaction, "rollback": _plan_rollback, "repair": _plan_repair}[process.command]
     known = [*disk.journals, *(other.journal for other in (world.a, world.b) if other is not None and other.journal)]
@@ -360,7 +360,7 @@ def _forget(scenario: Scenario, disk: Disk, runs: Iterable[int]) -> Disk:
     for run in runs:
         if is_undone[run]:
             disk = _discard(scenario, disk, run)
-        elif not (scenario.rules.prune_asks and held_tables(disk, run)):
+        elif not (scenario.rules.prune_asks and find_held_tables(disk, run)):
             disk = _remove_files(disk, run)
     return disk
 

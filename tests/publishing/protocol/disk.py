@@ -265,7 +265,7 @@ def has_state(disk: Disk, batch: int) -> bool:
     return any(version_of(path) == batch + 1 for path in disk)
 
 
-def held_tables(disk: Disk, run: int) -> set[str]:
+def find_held_tables(disk: Disk, run: int) -> set[str]:
     """Return the tables in a run's backup that a zip names and that are missing in their places."""
     needed = {table(partition, number) for partition in PARTITIONS for number in named_tables(disk, partition)}
     return {path for path in needed if path not in disk and backup(run, path) in disk}

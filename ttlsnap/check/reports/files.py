@@ -82,13 +82,13 @@ def _steps(place: Place) -> Iterator[tuple[int, tuple[str, ...]]]:
     for depth, name in ((10, place.store), (14, place.state)):
         if name is None:
             return
-        yield depth, (_named(name),)
+        yield depth, (_name_pair(name),)
     side, _, name = (place.field or "").partition(".")
     if side in ("key", "value"):
         yield 14, (f'"{side}": [',)
         # A field's name may have a dot in it, or be followed by those of fields within it.
-        yield 18, (_named(name), _named(name.partition(".")[0]))
+        yield 18, (_name_pair(name), _name_pair(name.partition(".")[0]))
 
 
-def _named(name: str) -> str:
+def _name_pair(name: str) -> str:
     return f'"name": {json.dumps(name, ensure_ascii=False)}'

@@ -28,7 +28,7 @@ def render(report: CheckReport, fail_on: Verdict = MILDEST) -> str:
     annotations = {each: [_annotation(f, file) for f in _of(report, each)] for each in Level}
     annotations[Level.WARNING] += [_remark("warning", f"unused ignore: {line}", file) for line in report.unused]
     annotations[Level.NOTE] += [_remark("notice", f"not compared: {line}", file) for line in report.unseen]
-    lines = [line for each, made in annotations.items() for line in _limited(each, made, file)]
+    lines = [line for each, made in annotations.items() for line in _limit(each, made, file)]
     return "".join(f"{line}\n" for line in [*lines, _data(printable(summary(report, fail_on)))])
 
 
@@ -36,7 +36,7 @@ def _of(report: CheckReport, wanted: Level) -> list[Finding]:
     return [finding for finding in worst_first(report.findings) if level(finding.verdict) is wanted]
 
 
-def _limited(each: Level, lines: list[str], file: ContractFile | None) -> list[str]:
+def _limit(each: Level, lines: list[str], file: ContractFile | None) -> list[str]:
     if len(lines) <= PER_LEVEL:
         return lines
     rest = len(lines) - (PER_LEVEL - 1)

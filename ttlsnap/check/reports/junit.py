@@ -37,11 +37,11 @@ class _Suite:
         for finding in worst_first(report.findings):
             self._finding(finding, fail_on)
         for one in report.ignored:
-            self._skipped(one.finding.code, str(one.finding.place), f"ignored: {one.reason}\n{one.finding.message}")
+            self._add_skipped(one.finding.code, str(one.finding.place), f"ignored: {one.reason}\n{one.finding.message}")
         for line in report.unseen:
-            self._skipped("not-compared", line, line)
+            self._add_skipped("not-compared", line, line)
         for line in report.unused:
-            self._skipped("unused-ignore", line, line)
+            self._add_skipped("unused-ignore", line, line)
         if not report.findings:
             self._case("restores", f"{report.new} goes on with the state of {report.old}")
         ElementTree.SubElement(self.suite, "system-out").text = printable(summary(report, fail_on))
@@ -68,7 +68,7 @@ class _Suite:
         failed = ElementTree.SubElement(case, kind, message=printable(finding.message), type=finding.verdict.value)
         failed.text = details
 
-    def _skipped(self, code: str, name: str, why: str) -> None:
+    def _add_skipped(self, code: str, name: str, why: str) -> None:
         skipped = ElementTree.SubElement(self._case(code, name), "skipped", message=printable(why))
         skipped.text = printable(why)
 

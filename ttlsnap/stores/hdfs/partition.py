@@ -140,10 +140,10 @@ class HdfsWriter:
             )
 
 
-def damaged_files(
+def find_damaged_files(
     store: HdfsFormat, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look
 ) -> Iterator[tuple[str, TtlsnapError]]:
-    """See ``StateStore.damaged``."""
+    """See ``StateStore.find_damaged``."""
     for file in lineage.files:
         if file.path not in wanted:
             continue

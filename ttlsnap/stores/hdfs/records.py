@@ -125,7 +125,7 @@ def _find(words: Words, where: str, base: int) -> tuple[Int64, int, bool]:
     position, total = 0, len(words)
     while position < total:
         if words[position] == -1:
-            return _joined(found), position, True
+            return _concatenate(found), position, True
         run, after = _uniform_run(words, position)
         if after == position:
             _check_lengths(words, position, where, base)
@@ -141,10 +141,10 @@ def _find(words: Words, where: str, base: int) -> tuple[Int64, int, bool]:
                 break
         found.append(starts)
         position = after
-    return _joined(found), position, False
+    return _concatenate(found), position, False
 
 
-def _joined(found: list[Int64]) -> Int64:
+def _concatenate(found: list[Int64]) -> Int64:
     return np.concatenate(found) if found else np.empty(0, np.int64)
 
 

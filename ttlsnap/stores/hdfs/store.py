@@ -37,10 +37,10 @@ class HdfsStore(HdfsFormat):
 
         yield HdfsPartition(self, files, lineage, keep_in_memory)
 
-    def damaged(
+    def find_damaged(
         self, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look, scratch: str | None
     ) -> Iterator[tuple[str, TtlsnapError]]:
-        """See ``StateStore.damaged``; every record is read, and ``look`` gets every put."""
-        from ttlsnap.stores.hdfs.partition import damaged_files
+        """See ``StateStore.find_damaged``; every record is read, and ``look`` gets every put."""
+        from ttlsnap.stores.hdfs.partition import find_damaged_files
 
-        return damaged_files(self, files, lineage, wanted, look)
+        return find_damaged_files(self, files, lineage, wanted, look)

@@ -203,7 +203,7 @@ def _parse(files: Directory, path: str, data: bytes) -> SnapshotMetadata:
         document = parse_json(body)
         folder = path.rpartition("/")[0]
         files_of = [
-            _shared(file, f"{folder}/{kind}", suffix)
+            _read_shared_file(file, f"{folder}/{kind}", suffix)
             for key, kind, suffix in (("sstFiles", layout.SSTS, "sst"), ("logFiles", layout.LOGS, "log"))
             for file in require_type(document.get(key) or [], list)
         ]
@@ -231,7 +231,7 @@ def _parse(files: Directory, path: str, data: bytes) -> SnapshotMetadata:
     )
 
 
-def _shared(document: dict[str, Any], folder: str, suffix: str) -> SharedFile:
+def _read_shared_file(document: dict[str, Any], folder: str, suffix: str) -> SharedFile:
     local, size = require_type(document["localFileName"], str), require_type(document["sizeBytes"], int)
     stored = require_type(document["dfsSstFileName" if suffix == "sst" else "dfsLogFileName"], str)
     if not (_LOCAL_NAME.fullmatch(local) and _STORED_NAME.fullmatch(stored)) or not local.endswith(suffix):

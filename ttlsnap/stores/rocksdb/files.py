@@ -75,7 +75,7 @@ def find_lineage(
         deltas=tuple(_fact(directory, name[0], changelogs[name]) for name in (names[1:] if base else names)),
         newer=tuple(sorted(newer, key=lambda file: (file.version, file.path))),
         new_snapshot=path_of((version, unique_id), "zip"),
-        shared=_shared(files, path_of(base, "zip"), base[0], metadata) if base and metadata else (),
+        shared=_find_shared_files(files, path_of(base, "zip"), base[0], metadata) if base and metadata else (),
         entries=metadata.entries if metadata and len(names) == 1 else None,
         only_for=_only_for(files, metadata, last, unique_id is not None) if last and written_before_4_2 else None,
     )
@@ -132,7 +132,7 @@ def _with_ids(
     return needed
 
 
-def _shared(files: Directory, path: str, version: int, metadata: SnapshotMetadata) -> tuple[StateFile, ...]:
+def _find_shared_files(files: Directory, path: str, version: int, metadata: SnapshotMetadata) -> tuple[StateFile, ...]:
     """Return the SST files and logs of a snapshot; raise CorruptionError if one is missing or has another size."""
     found = []
     for file in metadata.files:

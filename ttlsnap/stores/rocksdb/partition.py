@@ -140,7 +140,7 @@ class RocksDbPartition:
         if self.store.row_checksums:
             keys = verify_keys(changes, self.store.delimiter, where)
         if changelog.MERGE in changes.kinds:
-            pending = self._merged(changes, keys)
+            pending = self._merge(changes, keys)
         else:
             pending = {
                 key: None if kind == changelog.DELETE else value
@@ -157,7 +157,7 @@ class RocksDbPartition:
                 batch.put(key, value)
         self.base.write(batch)
 
-    def _merged(self, changes: changelog.Changes, keys: list[bytes]) -> dict[bytes, bytes | None]:
+    def _merge(self, changes: changelog.Changes, keys: list[bytes]) -> dict[bytes, bytes | None]:
         """Return the final value of each key, or None for a deleted one.
 
         A merge joins its value to the existing one, as RocksDB's operator does.
@@ -355,7 +355,7 @@ class RocksDbPartition:
             raise CorruptionError(f"{self.where}: key {key.hex()}: its row has an unknown encoding")
         return Rows(raw.data, raw.start + head + 1, raw.size - head - 1)
 
-    def moved(self, state: StateDescriptor, moves: Moves) -> Iterator[tuple[bytes, bytes]]:
+    def move(self, state: StateDescriptor, moves: Moves) -> Iterator[tuple[bytes, bytes]]:
         """Yield entries as they are to be stored, with another ordered number at the start of their keys."""
         head = CHECKSUM_SIZE if self.store.row_checksums else 0
         place, between = (_NUMBER_AT, b"") if state.avro is None else (_AVRO_NUMBER_AT, _AVRO_BETWEEN)

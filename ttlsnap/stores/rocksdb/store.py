@@ -39,13 +39,13 @@ class RocksDbStore(RocksDbFormat):
         with open_partition(self, files, lineage, scratch, keep_in_memory) as partition:
             yield partition
 
-    def damaged(
+    def find_damaged(
         self, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look, scratch: str | None
     ) -> Iterator[tuple[str, TtlsnapError]]:
-        """See ``StateStore.damaged``.
+        """See ``StateStore.find_damaged``.
 
         Changelogs are parsed, tables are read block by block, and ``look`` is not called.
         """
-        from ttlsnap.stores.rocksdb.verify import damaged_files
+        from ttlsnap.stores.rocksdb.verify import find_damaged_files
 
-        return damaged_files(self, files, lineage, wanted, scratch)
+        return find_damaged_files(self, files, lineage, wanted, scratch)

@@ -37,20 +37,20 @@ from ttlsnap.stores.rocksdb.partition import scratch_folder, verify_keys
 _NEVER = 1 << 62  # versions of a key before RocksDB seeks the next key, which would skip blocks unverified
 
 
-def damaged_files(
+def find_damaged_files(
     store: RocksDbFormat, files: Directory, lineage: Lineage, wanted: Collection[str], scratch: str | None
 ) -> Iterator[tuple[str, TtlsnapError]]:
-    """See ``StateStore.damaged``."""
+    """See ``StateStore.find_damaged``."""
     for delta in lineage.deltas:
         if delta.path in wanted:
-            yield from _tried(delta.path, partial(_read_changelog, store, files, delta.path))
+            yield from _try_read(delta.path, partial(_read_changelog, store, files, delta.path))
     snapshot = lineage.snapshot
     if snapshot is None:
         return
     tables = [file for file in lineage.shared if file.path in wanted]
     if snapshot.path not in wanted and not tables:
         return
-    stale = [wrong for file in tables for wrong in _tried(file.path, partial(_check, files, file.path))]
+    stale = [wrong for file in tables for wrong in _try_read(file.path, partial(_check, files, file.path))]
     yield from stale
     told = {path for path, _ in stale}
     tables = [file for file in tables if file.path.endswith(".sst") and file.path not in told]
@@ -60,10 +60,10 @@ def damaged_files(
         except (CorruptionError, UnsupportedError) as error:
             yield snapshot.path, error
             return
-        yield from _damaged_tables(parts, [file.path for file in tables])
+        yield from _find_damaged_tables(parts, [file.path for file in tables])
 
 
-def _tried(path: str, read: Callable[[], None]) -> Iterator[tuple[str, TtlsnapError]]:
+def _try_read(path: str, read: Callable[[], None]) -> Iterator[tuple[str, TtlsnapError]]:
     try:
         read()
     except (CorruptionError, UnsupportedError) as error:
@@ -101,7 +101,7 @@ class _Snapshot:
         return f"{self.files.root}/{self.path}"
 
 
-def _damaged_tables(snapshot: _Snapshot, tables: Sequence[str]) -> Iterator[tuple[str, TtlsnapError]]:
+def _find_damaged_tables(snapshot: _Snapshot, tables: Sequence[str]) -> Iterator[tuple[str, TtlsnapError]]:
     """Yield the ``tables`` that cannot be read. They are read together, and one by one only after an error."""
     together = _wrong(snapshot, tables, snapshot.where)
     if together is None:

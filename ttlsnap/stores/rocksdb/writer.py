@@ -138,16 +138,16 @@ class RocksDbWriter:
             self._write_whole(batch.raw_keys[-1])
 
     def _put(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        keys, values = self._with_moved(keys, values)
+        keys, values = self._insert_moved(keys, values)
         self._whole.put(keys, values)
         _update(self._digests, keys, values)
 
     def _change(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        keys, values = self._with_moved(keys, values)
+        keys, values = self._insert_moved(keys, values)
         self._patch.patch(keys, values)
         self._changes.add(keys, values)
 
-    def _with_moved(self, keys: Sequence[bytes], values: Sequence[Any]) -> tuple[Sequence[bytes], Sequence[Any]]:
+    def _insert_moved(self, keys: Sequence[bytes], values: Sequence[Any]) -> tuple[Sequence[bytes], Sequence[Any]]:
         """Return the next keys and values, together with the moved entries up to the last of these keys."""
         if not keys or self._next == len(self._moved) or self._moved[self._next][0] > keys[-1]:
             return keys, values
@@ -215,13 +215,13 @@ class RocksDbWriter:
 
     def finish(self) -> Written:
         """See ``SnapshotWriter.finish``."""
-        self._last_moved()
+        self._write_last_moved()
         with rocksdb_errors(self._partition.where):
             written = self._finish_whole() if self._full else self._finish_patch()
         self._finished = True
         return written
 
-    def _last_moved(self) -> None:
+    def _write_last_moved(self) -> None:
         """Write the moved entries that come after all other entries."""
         rest = self._moved[self._next :]
         self._next = len(self._moved)
@@ -282,7 +282,7 @@ class RocksDbWriter:
             size=size,
             rewrite=self._how(),
             reused=reused,
-            superseded=() if shared else _superseded(partition),
+            superseded=() if shared else _find_superseded(partition),
         )
 
     def _version(self) -> str:
@@ -307,7 +307,7 @@ class RocksDbWriter:
 
     def _verify_all(self, written: Written) -> None:
         """Open the staged files alone and read them; raise CorruptionError unless every byte is as written."""
-        with self._reopened(written) as (new, where):
+        with self._reopen(written) as (new, where):
             count, digests = 0, (xxhash.xxh3_128(), xxhash.xxh3_128())
             for keys, values in scan(new, where):
                 count += len(keys)
@@ -321,7 +321,7 @@ class RocksDbWriter:
 
     def _verify_changes(self, written: Written) -> None:
         """Open the staged files and look up every change; raise CorruptionError if one is missing."""
-        with self._reopened(written) as (new, where):
+        with self._reopen(written) as (new, where):
             for keys, values in self._changes.read():
                 if new.get(list[Any](keys)) != values:
                     raise CorruptionError(
@@ -330,7 +330,7 @@ class RocksDbWriter:
                     )
 
     @contextlib.contextmanager
-    def _reopened(self, written: Written) -> Iterator[tuple[Rdict, str]]:
+    def _reopen(self, written: Written) -> Iterator[tuple[Rdict, str]]:
         partition, staging = self._partition, self._staging
         assert staging is not None
         folder = self._folder / "check"
@@ -445,7 +445,7 @@ def _digest_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _superseded(partition: RocksDbPartition) -> tuple[str, ...]:
+def _find_superseded(partition: RocksDbPartition) -> tuple[str, ...]:
     """Return the tables of the replaced snapshot that no older snapshot uses."""
     lineage, files = partition.lineage, partition.files
     if lineage.snapshot is None or lineage.snapshot.path != lineage.new_snapshot:
@@ -476,5 +476,5 @@ class WritablePartition(RocksDbPartition):
         changes: int = 0,
     ) -> RocksDbWriter:
         """See ``StoredPartition.writer``."""
-        moved = {name: list(self.moved(states[name], which)) for name, which in moves.items()}
+        moved = {name: list(self.move(states[name], which)) for name, which in moves.items()}
         return RocksDbWriter(self, staging, rewrite, states, moved, changes)
