@@ -50,6 +50,16 @@ class Comparison(Report):
         return re.sub(rf"(?<!\w)(?<!\d )(?:{either})(?!\w|\()", lambda match: self.renamed[match[0]], text)
 
     @property
+    def widens(self) -> bool:
+        """Whether the new query makes every column of the state nullable: the checkpoint pins that, and it knows it."""
+        return self.old.widens and parse_version(self.new.spark) >= (4, 3)
+
+    @property
+    def knows_nullability(self) -> bool:
+        """Whether both contracts say which columns their queries make nullable."""
+        return self.old.records_nullability and self.new.records_nullability
+
+    @property
     def unchecked(self) -> bool:
         """Whether the new query's session switches Spark's own comparison of schemas off."""
         return self.new.conf.get(SCHEMA_CHECK, "true").lower() == "false"

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from ttlsnap.check.comparison import Comparison
+from ttlsnap.check.comparison import Comparison, parse_version
 from ttlsnap.check.findings import Place, Verdict
 from ttlsnap.check.functions import compare_functions, find_changed_parts
 from ttlsnap.check.groups import compare_aggregates, compare_keys, compare_numbers
@@ -194,7 +194,7 @@ def _compare_store(both: Comparison, place: Place, old: StoreContract, new: Stor
         compare_variables(both, place, before, after, same_code=known.same_code, names_changed=bool(known.changed))
     elif before.keys() != after.keys():
         both.add(OTHER_STATES, place, *(", ".join(sorted(names)) or "none" for names in (before, after)))
-    recorded = all(operator.name for contract in (both.old, both.new) for operator in contract.operators)  # 4.0 on
+    recorded = all(parse_version(contract.spark) >= (4, 0) for contract in (both.old, both.new))
     keys = [{len(state.key) for state in store.states or ()} for store in (old, new)]
     if recorded and keys[0] == keys[1] and old.prefix_key_columns != new.prefix_key_columns:
         both.add(OTHER_PREFIX, place, *(f"{store.prefix_key_columns} prefix columns" for store in (old, new)))

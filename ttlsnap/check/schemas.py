@@ -183,6 +183,13 @@ def _rank(kind: DataType) -> int:
 
 
 def _compare_nullability(both: Comparison, place: Place, how: How, was: StructField, now: StructField) -> None:
+    if not both.knows_nullability:
+        both.cannot_compare(
+            "which columns may be null: from 4.3 on, Spark records all columns in a checkpoint as nullable"
+        )
+        return
+    if now.nullable and both.widens:
+        return
     if now.nullable:
         outcome = NOW_NULLABLE_UNCHECKED if both.unchecked else NOW_NULLABLE
     else:

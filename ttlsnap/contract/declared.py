@@ -30,9 +30,10 @@ def read_declaration(processor: Any) -> Declared | None:
     None if the object is not a processor, or if its ``init`` does not run without Spark.
     """
     from pyspark import cloudpickle
-    from pyspark.sql.streaming import StatefulProcessor
+    from pyspark.sql import streaming
 
-    if not isinstance(processor, StatefulProcessor):
+    # Spark before 4.0 has no such class.
+    if not isinstance(processor, getattr(streaming, "StatefulProcessor", ())):
         return None
     ttls: dict[str, int | None] = {}
     try:

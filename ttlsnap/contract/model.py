@@ -25,6 +25,8 @@ from ttlsnap.schema.types import StructType
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 SCHEMA_CHECK = "spark.sql.streaming.stateStore.stateSchemaCheck"
+# Spark 4.3 and later pin it. If it is true, Spark records every column of the state as nullable.
+ALWAYS_NULLABLE = "spark.sql.streaming.statefulOperator.alwaysNullableOutput.enabled"
 TIME_ZONE = "spark.sql.session.timeZone"
 # Casts that depend on the time zone. For other functions of times, the plan's text contains the zone.
 ZONED = re.compile(r" as (?:date|timestamp)\)")
@@ -137,6 +139,9 @@ class Contract:
     ``changelog`` (RocksDB) is None if no file shows it. ``conf`` has the settings that Spark pins in the checkpoint.
     ``output_mode`` is the mode of the query, which no checkpoint records. ``reads`` has the query's sources in Spark's
     order, each with its name, if any, and its columns.
+
+    In a contract from a query, a column is nullable if the query makes it so, whatever Spark records (see
+    ``records_nullability``).
     """
 
     made_from: str
@@ -154,6 +159,16 @@ class Contract:
     conf: Mapping[str, str] = field(default_factory=dict)
     planned_by: str | None = None
     reads: tuple[str, ...] | None = None
+
+    @property
+    def widens(self) -> bool:
+        """Whether Spark records every column as nullable."""
+        return self.conf.get(ALWAYS_NULLABLE, "false").lower() == "true"
+
+    @property
+    def records_nullability(self) -> bool:
+        """Whether the schemas say which columns the query itself makes nullable."""
+        return self.made_from == "query" or not self.widens
 
     def to_json(self) -> dict[str, Any]:
         """Return the document, with its keys in an order for reviewers."""

@@ -23,6 +23,7 @@ import xxhash
 
 from ttlsnap.contract.functions import Digests
 from ttlsnap.contract.model import (
+    ALWAYS_NULLABLE,
     PARTITIONS,
     SCHEMA_CHECK,
     TIME_ZONE,
@@ -50,6 +51,7 @@ Ttls = Mapping[str, int | None]
 _DRY_PARTITIONS = "2"  # partitions of the run without data: enough to recognize an operator that always has one
 _UNENDING = re.compile("transformWithState|flatMapGroupsWithState|applyInPandasWithState")
 _TIMEOUT_S = 300
+_NAMELESS = "defaultName"
 
 
 def contract_of_query(
@@ -325,20 +327,30 @@ def _contract(spark: SparkSession, query: Started, recording: Recording, folder:
     wanted = spark.conf.get(PARTITIONS)
     few = wanted if wanted == "1" else _DRY_PARTITIONS
     checkpoint = folder / "checkpoint"
-    with _settings(spark, {PARTITIONS: few}):
-        _run_once(query.frame, mode, checkpoint, any(_UNENDING.search(name) for p in planned for name in p.names))
+    widens = _find_setting(spark, ALWAYS_NULLABLE)
+    # What Spark records then as nullable is nullable in the query itself.
+    with _settings(spark, {PARTITIONS: few, **dict.fromkeys(widens, "false")}):
+        names = _run_once(
+            query.frame, mode, checkpoint, any(_UNENDING.search(name) for p in planned for name in p.names)
+        )
     try:
         found = contract_of_checkpoint(str(checkpoint))
     except NotACheckpointError as error:
         raise UsageError("the query has no state, so there is nothing to restore") from error
-    operators = _operators(found.operators, planned, recording, few, int(str(wanted)))
+    operators = _operators(found.operators, planned, names, recording, few, int(str(wanted)))
     return replace(
         found,
         made_from="query",
         spark=spark.version,
         planned_by=spark.version,
         output_mode=mode.lower(),
-        conf={**found.conf, PARTITIONS: str(wanted), **_find_disabled_check(spark), **_time_zone(spark, operators)},
+        conf={
+            **found.conf,
+            PARTITIONS: str(wanted),
+            **widens,
+            **_find_disabled_check(spark),
+            **_time_zone(spark, operators),
+        },
         operators=operators,
         reads=tuple(sources(plan)),
     )
@@ -350,6 +362,14 @@ def _cause(error: Exception) -> str:
     text = re.sub(r"^\[STREAM_FAILED\] .*? terminated with exception: ", "", text)
     hint = "\nGive the settings of production by --conf" if "NOT_SUPPORTED" in text else ""
     return text + hint
+
+
+def _find_setting(spark: SparkSession, name: str) -> dict[str, str]:
+    """Return a setting with its value, which may be Spark's default; empty if this version does not have it."""
+    try:
+        return {name: str(spark.conf.get(name)).lower()}
+    except Exception:  # classes of two unrelated errors, for classic Spark and for Connect
+        return {}
 
 
 def _find_disabled_check(spark: SparkSession) -> dict[str, str]:
@@ -374,7 +394,8 @@ def _time_zone(spark: SparkSession, operators: Sequence[OperatorContract]) -> di
     return {TIME_ZONE: str(spark.conf.get(TIME_ZONE))} if zoned else {}
 
 
-def _run_once(frame: DataFrame, mode: str, checkpoint: Path, once: bool) -> None:
+def _run_once(frame: DataFrame, mode: str, checkpoint: Path, once: bool) -> list[str]:
+    """Run the query for one batch, and return the names of its stateful operators, in the order of the plan."""
     # A query with a TTL or a processing-time timeout always has more to do, so it never ends under availableNow.
     trigger: dict[str, Any] = {"once": True} if once else {"availableNow": True}
     try:
@@ -390,19 +411,26 @@ def _run_once(frame: DataFrame, mode: str, checkpoint: Path, once: bool) -> None
     if not ended:
         query.stop()
         raise UsageError(f"the query did not end within {_TIMEOUT_S} seconds, although it has no data")
+    return [str(operator["operatorName"]) for operator in (query.lastProgress or {}).get("stateOperators", ())]
 
 
 def _operators(
     found: Sequence[OperatorContract],
     planned: Sequence[PlannedOperator],
+    names: Sequence[str],
     recording: Recording,
     few: str,
     partitions: int,
 ) -> tuple[OperatorContract, ...]:
     """Return the operators with their partitions in production.
 
-    If ``planned`` has the same operators, also add their plans, functions and TTLs.
+    If ``planned`` has the same operators, also add their plans, functions and TTLs. ``names`` are those in the query's
+    progress. Spark before 4.0 does not write them into the checkpoint.
     """
+    if len(names) == len(found) == len(planned):
+        # 3.5.0 has no name for some operators. In a plan, each of those is the last that it may be.
+        known = [p.names[-1] if name == _NAMELESS else name for name, p in zip(names, planned, strict=True)]
+        found = [replace(o, name=o.name or name) for o, name in zip(found, known, strict=True)]
     fits = len(found) == len(planned) and all(o.name in p.names for o, p in zip(found, planned, strict=True))
     functions = _functions(planned, recording)
     result = []

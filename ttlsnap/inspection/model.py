@@ -13,6 +13,7 @@ from ttlsnap.schema.fields import Field, all_fields
 from ttlsnap.schema.json import to_value
 
 _EPOCH_CONFS = (
+    ("spark.sql.streaming.statefulOperator.alwaysNullableOutput.enabled", ">=4.3"),
     ("spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion", ">=4.2"),
     ("spark.sql.streaming.stateStore.encodingFormat", ">=4.0,<4.2"),
 )
