@@ -4,21 +4,32 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# The Spark beside which ttlsnap is developed: the newest that Delta supports.
+SPARK := pyspark==4.2.0
 # The judge of the tests is real Spark, in several versions, each in a virtual environment of its own, and so is Airflow.
-SPARKS := .venvs/spark-3.5 .venvs/spark-4.0 .venvs/spark-4.1
-# These are for all of the matrix.
+SPARKS := .venvs/spark-3.5 .venvs/spark-4.0 .venvs/spark-4.1 .venvs/spark-4.2.1 .venvs/spark-4.3
+# These are for all of the matrix: older versions, later versions of Python, and the oldest release of each dependency.
 OLD_SPARKS := .venvs/spark-3.1 .venvs/spark-3.2 .venvs/spark-3.3 .venvs/spark-3.4
+OTHER_PYTHONS := .venvs/spark-4.0-python3.12 .venvs/spark-4.3-python3.13
+LOWEST := .venvs/spark-3.5.0-lowest
 
-.PHONY: demo test test-matrix lint docs venvs old-venvs servers strace benchmark clean
+.PHONY: demo test test-matrix test-lowest lint docs venvs old-venvs more-venvs servers strace benchmark clean
 
 demo: $(VENV)/installed
 	$(BIN)/python sample_checkpoints/demo.py
 
-test: $(VENV)/tested venvs strace
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests
+PYTEST := -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
-test-matrix: $(VENV)/tested venvs old-venvs servers strace
-	TTLSNAP_MATRIX=full $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests
+test: $(VENV)/tested venvs strace
+	$(BIN)/python $(PYTEST) tests
+
+test-matrix: $(VENV)/tested venvs old-venvs more-venvs servers strace
+	TTLSNAP_MATRIX=full $(BIN)/python $(PYTEST) tests
+	$(MAKE) test-lowest
+
+# The tests with the oldest release of each dependency that pyproject.toml allows, except Spark and Delta.
+test-lowest: .venvs/lowest/tested venvs strace
+	.venvs/lowest/bin/python $(PYTEST) tests
 
 lint: $(VENV)/tested
 	$(BIN)/ruff check .
@@ -45,13 +56,15 @@ venvs: $(SPARKS:%=%/installed) .venvs/airflow/installed
 
 old-venvs: $(OLD_SPARKS:%=%/installed)
 
+more-venvs: $(OTHER_PYTHONS:%=%/installed) $(LOWEST:%=%/installed)
+
 $(VENV)/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet --editable . '$(SPARK)'
 	touch $@
 
 $(VENV)/tested: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --editable '.[test]' '$(SPARK)'
 	touch $@
 
 # Before 3.4 PySpark does not run Python functions under Python 3.11; the tests ask those versions for none.
@@ -64,6 +77,25 @@ $(VENV)/tested: $(VENV)/installed
 .venvs/spark-3.5/installed: REQUIREMENTS = 'pyspark==3.5.*' 'numpy<2' 'pyarrow<20' 'pandas<3'
 .venvs/spark-4.0/installed: REQUIREMENTS = 'pyspark==4.0.*' 'pandas<3' pyarrow 'protobuf>=6.33.5,<7'
 .venvs/spark-4.1/installed: REQUIREMENTS = 'pyspark==4.1.*' 'pandas<3' pyarrow 'protobuf>=6.33.5,<7'
+.venvs/spark-4.2.1/installed: REQUIREMENTS = 'pyspark==4.2.1' 'pandas<3' pyarrow
+.venvs/spark-4.3/installed: REQUIREMENTS = 'pyspark==4.3.*' 'pandas<3' pyarrow
+.venvs/spark-4.0-python3.12/installed: REQUIREMENTS = 'pyspark==4.0.*'
+.venvs/spark-4.0-python3.12/installed: PYTHON = python3.12
+.venvs/spark-4.3-python3.13/installed: REQUIREMENTS = 'pyspark==4.3.*'
+.venvs/spark-4.3-python3.13/installed: PYTHON = python3.13
+
+.venvs/spark-3.5.0-lowest/installed: WANTED = pyspark==3.5.0
+.venvs/lowest/installed: WANTED = --extra delta --extra hdfs --extra objects '$(SPARK)' delta-spark==4.4.0
+$(LOWEST:%=%/installed) .venvs/lowest/installed: pyproject.toml
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet uv
+	$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python --resolution lowest-direct -r pyproject.toml $(WANTED)
+	touch $@
+
+# pip keeps the old releases, and adds what only the tests need.
+.venvs/lowest/tested: .venvs/lowest/installed
+	.venvs/lowest/bin/python -m pip install --quiet --editable '.[test]' '$(SPARK)'
+	touch $@
 
 # Servers of object storage for all of the matrix, built with the Go and the Node that PyPI has: some ten minutes.
 servers: .venvs/servers/installed

@@ -47,7 +47,7 @@ def interpreter(version: str) -> Path:
         return Path(sys.executable)
     python = venvs() / f"spark-{version}" / "bin" / "python"
     if not python.exists():
-        goal = "old-venvs" if version in OLD_VERSIONS else "venvs"
+        goal = "old-venvs" if version in OLD_VERSIONS else "more-venvs" if "-" in version else "venvs"
         raise JudgeError(f"Spark {version} is to judge this, but there is no {python}: run `make {goal}`")
     return python
 

@@ -19,7 +19,7 @@ from ttlsnap.delta.committing import (
     translate_errors,
 )
 from ttlsnap.delta.log import Commit, commits, newest_version, open_table, read_table
-from ttlsnap.delta.session import delta_session
+from ttlsnap.delta.session import delta_session, require_delta
 from ttlsnap.errors import RefusedError
 from ttlsnap.expired.delivery import describe_left_behind, explain_failed_take_back, require_receiver
 from ttlsnap.expired.places import AllowedPlaces, Confirm, PlaceNotNamedError
@@ -138,6 +138,7 @@ def rollback_table(
     Raise RefusedError if there is no run, or if somebody has written since: those rows would be lost.
     """
     files = open_table(target)
+    require_delta(session, jars)
     table = read_table(files)
     if expired_to is not None:
         refuse_within(expired_to, target)

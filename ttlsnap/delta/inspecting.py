@@ -20,6 +20,7 @@ from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.json_text import to_json_values
 from ttlsnap.entries.timestamps import timestamp_field
 from ttlsnap.errors import RefusedError, UsageError
+from ttlsnap.extras import require_package
 from ttlsnap.inspection.model import StateInspection
 from ttlsnap.inspection.sample import Histogram
 from ttlsnap.storage.local import LocalDirectory
@@ -93,6 +94,8 @@ def inspect_table(
     if age != (timestamp is not None):
         raise UsageError("--age of a Delta table needs --timestamp, the column with the time of a row")
     files = open_table(target)
+    if age or entries:
+        require_package("pyroaring")
     table = read_table(files)
     key: tuple[str, ...] = ()
     with contextlib.suppress(RefusedError):  # may rows go? No matter here

@@ -28,11 +28,12 @@ from ttlsnap.delta.log import KEY, Commit, commits, key_property, live_files, op
 from ttlsnap.delta.planning import Limits, TablePlan, delete_parts, plan_table
 from ttlsnap.delta.report import TableReport, sum_known
 from ttlsnap.delta.rewriting import check_unique, read_planned_version, scan_table
-from ttlsnap.delta.session import delta_session
+from ttlsnap.delta.session import delta_session, require_delta
 from ttlsnap.engines.launch import SessionSource
 from ttlsnap.errors import RefusedError, TtlsnapError
 from ttlsnap.expired.places import AllowedPlaces
 from ttlsnap.expired.receivers import ExpiredCallback, open_receiver, refuse_within
+from ttlsnap.extras import require_package
 from ttlsnap.publishing.runs import new_run_id
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory, describe_rule
 
@@ -84,6 +85,9 @@ def compact_table(
     started = time.monotonic()
     check_limit(max_drop)
     files = open_table(target)
+    require_package("pyroaring")
+    if not dry_run:
+        require_delta(session, jars)
     table = read_table(files)
     check_features(files, table)
     cautions: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ttlsnap.engines.launch import SessionSource, build_session, find_session, launch_session
 from ttlsnap.errors import UsageError
+from ttlsnap.extras import describe_installed, require_package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _PACKAGES = ("io/delta", "org/antlr/antlr4-runtime")
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+
+
+def require_delta(session: SessionSource, jars: str | None) -> None:
+    """Raise UsageError if ``delta_session`` would need the package delta-spark, and it is not installed."""
+    if session is None and jars is None and find_session() is None:
+        require_package("delta-spark")
 
 
 @contextlib.contextmanager
@@ -51,6 +58,7 @@ def delta_session(
     if jars is not None:
         builder = builder.config("spark.jars", jars)
     else:
+        require_package("delta-spark")
         from delta import configure_spark_with_delta_pip
 
         builder = configure_spark_with_delta_pip(builder)
@@ -61,7 +69,8 @@ def delta_session(
 def _failure(told: str) -> str:
     advice = (
         "Check that Java 17 is installed. Delta's jars come from Maven Central; without access to it, name them with "
-        "--jars, or run in a session that has Delta"
+        "--jars, or run in a session that has Delta. The releases of Delta and Spark must fit each other; here are "
+        f"{describe_installed('pyspark', 'delta-spark')}"
     )
     half = _without_jars(Path.home() / ".m2/repository")
     if half:

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pyroaring import BitMap64
 
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.storage.directory import Directory
@@ -64,6 +63,8 @@ def _rows(files: Directory, vector: Mapping[str, Any]) -> npt.NDArray[np.int64]:
     (magic,) = struct.unpack("<i", data[:4])
     if magic != _MAGIC:
         raise UnsupportedError(f"{files.root}: a deletion vector has an unknown serialization ({magic})")
+    from pyroaring import BitMap64  # installed with the extra for Delta only
+
     rows = np.fromiter(BitMap64.deserialize(data[4:]), np.int64)
     if len(rows) != count:
         raise ValueError(f"{len(rows)} rows; {count} are expected")

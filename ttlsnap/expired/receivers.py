@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from ttlsnap.errors import CorruptionError, RefusedError, StorageError, TransformerError, TtlsnapError, UsageError
 from ttlsnap.expired.writing import SCHEMA, SUFFIX
+from ttlsnap.extras import require_package
 from ttlsnap.storage.access import Access, own_access, umask
 from ttlsnap.storage.directory import SCRATCH, Directory
 from ttlsnap.storage.local import LocalDirectory
@@ -131,6 +132,7 @@ class Table:
     """
 
     def __init__(self, path: str) -> None:
+        require_package("deltalake")
         self._folder = open_directory(path)
         self.name = TABLE + self._folder.root
         self._options: dict[str, str] = {}
@@ -311,14 +313,18 @@ def refuse_within(place: str | ExpiredCallback, *others: str) -> None:
 
 def find_receiver(name: str) -> Receiver | None:
     """Return the receiver that a report names; None for a function, which only a command that names it calls."""
-    return open_receiver(name) if name.startswith(("/", TABLE)) or "://" in name else None
+    return open_receiver(name) if _is_place(name) else None
+
+
+def _is_place(name: str) -> bool:
+    return name.startswith(("/", TABLE)) or "://" in name
 
 
 def describe_place(name: str, run: str) -> str:
     """Return the place of the dropped entries of ``run``, in words."""
     if name.startswith(TABLE):
         return f"in the Delta table {name.removeprefix(TABLE)}, run = '{run}'"
-    return f"in {name}/{run}-*{SUFFIX}" if find_receiver(name) is not None else f"told to {name}"
+    return f"in {name}/{run}-*{SUFFIX}" if _is_place(name) else f"told to {name}"
 
 
 def _make_folder(folder: Directory, source: Directory | None) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from ttlsnap.errors import StorageError, UnsupportedError, UsageError
+from ttlsnap.extras import require_package
 from ttlsnap.storage.directory import Directory, cache_listings
 from ttlsnap.storage.local import LocalDirectory, read_up_to
 from ttlsnap.storage.uris import REMOTE, is_local
@@ -16,14 +17,16 @@ def open_directory(target: str) -> Directory:
     """Return the directory that ``target`` names: a path, or a URI of a file, an object store or HDFS.
 
     The directory need not exist. Raise UnsupportedError for other URI schemes, and UsageError for an invalid path or
-    URI.
+    URI, or if the package for the store is not installed.
     """
     if is_local(target):
         return open_local(target)
     if target.lower().startswith("hdfs:"):
+        require_package("hdfs-native")
         from ttlsnap.storage.hdfs import HdfsDirectory
 
         return HdfsDirectory(target)
+    require_package("obstore")
     from ttlsnap.storage.objects import ObjectDirectory
 
     return ObjectDirectory(target)

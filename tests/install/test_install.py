@@ -1,0 +1,187 @@
+"""The wheel and the sdist, installed beside each Spark from 3.5 to 4.3, as a user would do it.
+
+Each environment has its own PySpark, and nothing of this repository but the package. Its ``ttlsnap`` inspects, compacts
+on both engines, checks, and makes contracts, and its own Spark restarts the queries.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from itertools import product
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from ttlsnap.extras import PACKAGES
+
+from ..compaction.stories import BATCHES, FIELDS, MORE, H, digest, limit_of, settled, unwanted
+from ..judge.processes import interpreter
+from ..judge.queries import Query, stamp
+from ..judge.spark import Judge
+from ..matrix import FULL
+from ..samples import SAMPLES
+from . import jobs
+
+ROOT = Path(__file__).parents[2]
+VERSIONS = ["3.5", "4.0", "4.1", "4.2.1", "4.3"]
+if FULL:  # with other versions of Python, and with the oldest release of each dependency
+    VERSIONS += ["4.0-python3.12", "4.3-python3.13", "3.5.0-lowest"]
+FROM_SDIST = "4.3"
+SAMPLE = "agg-deltas-lz4-4.2"
+WEEK = ("--ttl", "7d", "--timestamp", "value.max", "--now", "2026-11-21T09:00:00Z", "--stopped")
+OURS = Path(sys.executable).with_name("ttlsnap")
+QUERIES = ("sessions", "distinct", "running") if FULL else ("running",)
+CONTINUED = (
+    list(product(("hdfs", "rocksdb"), ("local", "spark"))) if FULL else [("hdfs", "spark"), ("rocksdb", "local")]
+)
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Build the sdist, and the wheel from it. Return their paths by the ends of their names."""
+    folder = tmp_path_factory.mktemp("packages")
+    subprocess.run([sys.executable, "-m", "build", "--outdir", folder, ROOT], check=True, capture_output=True)
+    return {"".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix: path for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def version(request: pytest.FixtureRequest, packages: dict[str, Path]) -> str:
+    """Install the package beside one version of Spark, and return that version."""
+    python = interpreter(request.param)
+    package = packages[".tar.gz" if request.param == FROM_SDIST else ".whl"]
+    for words in (["uninstall", "--yes", "ttlsnap"], ["install", str(package)]):
+        subprocess.run([python, "-m", "pip", "--quiet", *words], check=True, capture_output=True)
+    return str(request.param)
+
+
+def run(version: str, *arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run the installed command, without any setting that leads to another Spark or to this repository."""
+    unwanted = ("PYTHONPATH", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "PYSPARK_PYTHON")
+    environment = {name: value for name, value in os.environ.items() if name not in unwanted}
+    command = [str(interpreter(version).with_name("ttlsnap")), *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
+def run_well(version: str, *arguments: str | Path, cwd: Path) -> str:
+    done = run(version, *arguments, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_environment_keeps_its_spark(version: str) -> None:
+    python = interpreter(version)
+    subprocess.run([python, "-m", "pip", "check"], check=True, capture_output=True)
+    code = "import pyspark, ttlsnap; print(pyspark.__version__, ttlsnap.__file__)"
+    words = [str(python), "-P", "-c", code]
+    spark, file = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+    assert f"{spark}.".startswith(f"{version.partition('-')[0]}.")
+    assert Path(file).is_relative_to(python.parents[1])
+
+
+def test_both_engines_write_what_the_tested_environment_writes(version: str, tmp_path: Path) -> None:
+    for name in ("local", "spark", "here"):
+        shutil.copytree(SAMPLES / SAMPLE, tmp_path / name)
+    found = json.loads(run_well(version, "inspect", "local", "--format", "json", cwd=tmp_path))
+    assert found["batch"] == 6
+    for engine in ("local", "spark"):
+        run_well(version, "compact", engine, *WEEK, "--engine", engine, cwd=tmp_path)
+    subprocess.run([OURS, "compact", "here", *WEEK], cwd=tmp_path, check=True, capture_output=True)
+    assert digest(tmp_path / "here") != digest(SAMPLES / SAMPLE)
+    assert digest(tmp_path / "local") == digest(tmp_path / "spark") == digest(tmp_path / "here")
+    run_well(version, "check", SAMPLES / SAMPLE, "local", cwd=tmp_path)
+
+
+@pytest.mark.parametrize(("provider", "engine"), CONTINUED)
+def test_the_spark_of_the_environment_restarts_the_result(
+    judge: Judge, version: str, provider: str, engine: str, tmp_path: Path
+) -> None:
+    query = Query("agg_update", provider=provider)
+    written = judge.write(query, BATCHES, layout="snapshot", version=version)
+    settled(written.path)
+    words = ("--timestamp", FIELDS["agg_update"], "--ttl", "2h", "--now", f"{stamp(limit_of(query) + 2 * H)}Z")
+    options = ("--engine", engine, "--format", "json", "--stopped", "--yes")
+    report = json.loads(run_well(version, "compact", written.path, *words, *options, cwd=tmp_path))
+    model = written.expected
+    assert report["totals"]["dropped"] == model.drop(unwanted(query)) > 0
+    assert report["totals"]["kept"] == len(model.state()) > 0
+    assert judge.restart(written, MORE) == model.run(MORE)
+
+
+@pytest.fixture(scope="module")
+def contracts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the queries, and with the contracts that the tested environment makes of them."""
+    folder = tmp_path_factory.mktemp("contracts")
+    shutil.copy(Path(jobs.__file__), folder / "jobs.py")
+    for name in QUERIES:
+        words = ["contract", f"jobs:{name}", "--schema", jobs.SCHEMA, "--output", f"{name}.json"]
+        subprocess.run([OURS, *words], cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_contracts_differ_only_in_what_depends_on_the_version(version: str, name: str, contracts: Path) -> None:
+    new = f"{name}-{version}.json"
+    run_well(version, "contract", f"jobs:{name}", "--schema", jobs.SCHEMA, "--output", new, cwd=contracts)
+    theirs, ours = (json.loads((contracts / file).read_text()) for file in (new, f"{name}.json"))
+    for operator in (*theirs["operators"], *ours["operators"]):
+        assert operator.pop("plan"), "Spark's text of a plan depends on the version"
+        if version < "4.0":  # which does not record it
+            for store in operator["stores"]:
+                del store["prefix_key_columns"]
+    assert {key for key in ours if ours[key] != theirs[key]} <= {"spark", "planned_by", "conf"}
+    for pair in ((new, f"{name}.json"), (f"{name}.json", new)):
+        assert "verdict: as_is" in run_well(version, "check", *pair, cwd=contracts)
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [
+        ("inspect s3://bucket/checkpoint", "objects"),
+        ("compact gs://bucket/checkpoint --ttl 1d", "objects"),
+        ("inspect hdfs://namenode:8020/checkpoint", "hdfs"),
+        ("compact checkpoint --ttl 7d --timestamp value.max --stopped --expired-to delta:dropped", "delta"),
+        ("compact table --ttl 1d --timestamp at --key user", "delta"),
+        ("compact table --ttl 1d --timestamp at --key user --dry-run", "delta"),
+        ("inspect table --entries 1", "delta"),
+        ("rollback table", "delta"),
+    ],
+)
+@pytest.mark.parametrize("version", [FROM_SDIST], indirect=True)
+def test_a_missing_extra_is_named_before_any_work(version: str, command: str, extra: str, tmp_path: Path) -> None:
+    shutil.copytree(SAMPLES / SAMPLE, tmp_path / "checkpoint")
+    write_deltalake(tmp_path / "table", pa.table({"user": ["a"], "at": pa.array([0], pa.timestamp("us", "UTC"))}))
+    before = digest(tmp_path)
+    done = run(version, *command.split(), cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"Install it with: pip install 'ttlsnap[{extra}]'\n"), done.stderr
+    assert digest(tmp_path) == before
+
+
+def test_extras_are_those_of_the_packaging() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {re.split("[>=<]", line)[0]: extra for extra in ("delta", "objects", "hdfs") for line in extras[extra]}
+    assert named == {name: package.extra for name, package in PACKAGES.items()}
+
+
+def test_the_wheel_has_the_package_alone_and_the_sdist_also_the_tests(packages: dict[str, Path]) -> None:
+    with zipfile.ZipFile(packages[".whl"]) as wheel:
+        tops = {name.partition("/")[0] for name in wheel.namelist()}
+        modules = {name for name in wheel.namelist() if name.endswith(".py")}
+    assert tops == {"ttlsnap", next(top for top in tops if top.endswith(".dist-info"))}
+    tracked = subprocess.run(
+        ["git", "ls-files", "ttlsnap/*.py", "cli/*.py", "transformers/*.py"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.split()
+    assert modules == {name if name.startswith("ttlsnap/") else f"ttlsnap/{name}" for name in tracked}
+    with tarfile.open(packages[".tar.gz"]) as sdist:
+        names = {name.partition("/")[2] for name in sdist.getnames()}
+    assert {"tests/conftest.py", f"sample_checkpoints/{SAMPLE}/metadata", "README.md", "pyproject.toml"} <= names
