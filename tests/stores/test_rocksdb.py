@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -34,6 +34,9 @@ from ttlsnap.stores.rocksdb.store import RocksDbStore
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..samples import COMPACTABLE, ROCKSDB, bytes_of, sample
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 FAR = "2090-01-01T00:00:00Z"
 Edit = Callable[[dict[str, bytes]], None]
@@ -723,3 +726,18 @@ def test_the_source_is_only_read(tmp_path: Path) -> None:
         assert sum(len(batch.keys) for batch in opened.batches({})) > 0
     assert bytes_of(target / "state") == before
     assert os.listdir(tmp_path / "scratch") == []  # noqa: PTH208
+
+
+def test_a_deleted_range_of_keys_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's own writer writes the changelog, because no operator deletes a range."""
+    jvm = spark._jvm.org.apache
+    path = jvm.hadoop.fs.Path(str(tmp_path / "1.changelog"))
+    manager = jvm.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+    codec = jvm.spark.io.LZ4CompressionCodec(spark.sparkContext._jsc.sc().conf())
+    files = manager.create(path.getParent(), spark._jsparkSession.sessionState().newHadoopConf())
+    writer = jvm.spark.sql.execution.streaming.state.StateStoreChangelogWriterV2(files, path, codec)
+    writer.put(b"a", b"1")
+    writer.deleteRange(b"a", b"b")
+    writer.commit()
+    with pytest.raises(UnsupportedError, match=r"1\.changelog deletes a range of keys .*0x20, DELETE_RANGE"):
+        list(changelog.read_changes(open_directory(str(tmp_path)), "1.changelog", "lz4"))

@@ -6,9 +6,9 @@
     v3  utf("v3") utf(lineage JSON) and the records of v1
     v4  utf("v4") utf(lineage JSON) and the records of v2
 
-01 puts, 10 (or a length of -1) deletes, 11 merges. Lengths are big-endian int32. utf is a big-endian uint16 length and
-as many bytes. The lineage, ``[{"version", "checkpointUniqueId"}, ...]``, names the files that this one continues. v2
-and v4 have column families.
+01 puts, 10 (or a length of -1) deletes, 11 merges. 20 deletes a range of keys: from 4.2 on, Spark's store can write it,
+but no operator uses it. Lengths are big-endian int32. utf is a big-endian uint16 length and as many bytes. The lineage,
+``[{"version", "checkpointUniqueId"}, ...]``, names the files that this one continues. v2 and v4 have column families.
 
 Source: Spark's ``StateStoreChangelog``.
 """
@@ -26,7 +26,7 @@ from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.codecs import decompress
 from ttlsnap.stores.record_limit import RecordLimit
 
-PUT, DELETE, MERGE = 0x01, 0x10, 0x11
+PUT, DELETE, MERGE, DELETE_RANGE = 0x01, 0x10, 0x11, 0x20
 _END = 0x00
 _WINDOW = 1 << 20
 _MAX_HEADER = 2 * (2 + 0xFFFF)
@@ -73,7 +73,7 @@ def read_changes(files: Directory, path: str, codec: str) -> Iterator[Changes]:
     """Yield the records of a changelog, about a megabyte at a time.
 
     Raises CorruptionError for an impossible length, and for a file that ends without its end mark or continues after
-    it.
+    it. Raises UnsupportedError for a record that deletes a range of keys.
     """
     where = f"{files.root}/{path}"
     with open_checked(files, path) as file:
@@ -164,6 +164,11 @@ class _Records:
                     return changes, position + 1
                 if position + head > total:
                     break
+                if kind == DELETE_RANGE:
+                    raise UnsupportedError(
+                        f"{self._where} deletes a range of keys (record type 0x20, DELETE_RANGE). No operator of Spark "
+                        "4.2 or 4.3 does so, and ttlsnap does not support it; nothing was changed"
+                    )
                 if kind not in (PUT, DELETE, MERGE):
                     raise CorruptionError(f"{self._where}: the record type {kind:#04x} is unknown")
             start = position + head
