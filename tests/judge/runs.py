@@ -178,6 +178,8 @@ def _prepare(root: SparkSession, order: Run) -> _Prepared:
 
     result, mode = OPERATORS[order.query.operator](read, order.query)
     writer = result.writeStream.outputMode(mode).option("checkpointLocation", order.checkpoint)
+    if dict(order.query.conf).get("spark.sql.streaming.queryEvolution.enableSinkEvolution") == "true":
+        writer._jwrite.name("judged")  # each sink must have a name then, and only Scala can give it
     batches: list[dict[str, Any]] = []
 
     def collect(frame: DataFrame, batch: int) -> None:

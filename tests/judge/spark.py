@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from .layouts import has_begun, layout_of, snapshots_in, store_folders
 from .model import MODELLED, Model
@@ -181,6 +181,15 @@ class Judge:
         """Stop the running query, at once or when it has read all events. Return all batches that the sink got."""
         done = self._where_up(checkpoint).ask("stop", checkpoint=str(checkpoint.path), when_done=when_done)
         return [Batch(each["batch"], canonical(each["rows"])) for each in done]
+
+    def call(self, version: str, function: str, source: str, **order: object) -> Any:
+        """Call a function of this package in a server, as ``module.function``. It needs the compiled Scala ``source``.
+
+        The function gets the server's session and ``order``.
+        """
+        server = self._server(version, Query())
+        self._compile(source, server)
+        return server.ask("call", package=str(Path(__file__).parent), function=function, order=order)
 
     def _where_up(self, checkpoint: Checkpoint) -> Server:
         return self._server(checkpoint.version, checkpoint.query, checkpoint.ran_on)

@@ -4,6 +4,7 @@
                       "v2" LF  metadata JSON  (LF source id ":" offset)*
     commits/<batch>:  "v1" LF  {"nextBatchWatermarkMs": n}
                       "v2" LF  {"nextBatchWatermarkMs": n, "stateUniqueIds": {operator: [[id per store]...]}}
+                      "v3" LF  as v2, with "sinkMetadataMap": {sink's name: {...}}
 
 The state after batch N is version N+1. A batch that is planned but not committed runs again when the query restarts.
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,7 @@ from ttlsnap.storage.directory import Directory
 
 FENCE_MARK = "ttlsnap fence"
 MAX_LOG_BYTES = 64 << 20
+_OFFSET_VERSIONS, _COMMIT_VERSIONS = ("v1", "v2"), ("v1", "v2", "v3")
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _DIGITS = re.compile(r"0*([0-9]+)")
 _MAX_OFFSET = 1 << 16  # characters of a source's offset
@@ -86,7 +88,7 @@ def read_batch(files: Directory, batch: int) -> MicroBatch:
     offset_path, commit_path = layout.offset_file(batch), layout.commit_file(batch)
     lines = _offset_lines(files, offset_path)
     metadata = _offset_metadata(files, offset_path, lines)
-    commit = _lines(files, commit_path)
+    commit = _lines(files, commit_path, _COMMIT_VERSIONS)
     committed = _json_object(files, commit_path, commit[1]) if len(commit) > 1 and commit[1] else {}
     return MicroBatch(
         id=batch,
@@ -187,7 +189,7 @@ def shuffle_partitions(conf: Mapping[str, str]) -> int | None:
 
 
 def _offset_lines(files: Directory, path: str) -> list[str]:
-    lines = _lines(files, path)
+    lines = _lines(files, path, _OFFSET_VERSIONS)
     if len(lines) < 2 or (len(lines) == 2 and not lines[1]):
         raise CorruptionError(f"{files.root}/{path} is truncated: it ends after its first line")
     return lines
@@ -220,7 +222,8 @@ def _numbers(files: Directory, folder: str) -> tuple[int, ...]:
     return tuple(sorted(n for n in found if n is not None))
 
 
-def _lines(files: Directory, path: str) -> list[str]:
+def _lines(files: Directory, path: str, known: Sequence[str]) -> list[str]:
+    """Return the lines of a log file, whose first line must be one of the ``known`` versions."""
     info = files.stat(path)
     if info is None or info.is_dir:
         raise CorruptionError(f"{files.root}/{path} is missing; ttlsnap cannot read the batch without it")
@@ -231,9 +234,11 @@ def _lines(files: Directory, path: str) -> list[str]:
     except UnicodeDecodeError as error:
         raise CorruptionError(f"{files.root}/{path} is not text (byte {error.start})") from error
     version = lines[0].strip()
-    if version not in ("v1", "v2"):
+    if version not in known:
         if version.startswith("v") and version[1:].isdigit():
-            raise UnsupportedError(f"{files.root}/{path}: log version {version!r} is unknown (known: v1, v2)")
+            raise UnsupportedError(
+                f"{files.root}/{path}: log version {version!r} is unknown (known: {', '.join(known)})"
+            )
         raise CorruptionError(f"{files.root}/{path}: the first line is {version[:40]!r}, not a log version")
     return lines
 

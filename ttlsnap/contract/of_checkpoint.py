@@ -6,6 +6,7 @@ from ttlsnap.checkpoint import Checkpoint, Operator, Store, layout, open_checkpo
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.contract.model import Contract, OperatorContract, StateContract, StoreContract
 from ttlsnap.inspection.model import spark_version
+from ttlsnap.operators import aggregation
 from ttlsnap.operators.registry import states_of
 from ttlsnap.storage.open import open_for_reading
 
@@ -50,7 +51,8 @@ def _changelog(checkpoint: Checkpoint) -> bool | None:
 def _operator(checkpoint: Checkpoint, operator: Operator) -> OperatorContract:
     return OperatorContract(
         id=operator.id,
-        name=operator.name,
+        # The state is the same, and a query can change between the modes.
+        name=aggregation.NAME if operator.name == aggregation.REAL_TIME else operator.name,
         partitions=max((len(store.partitions) for store in operator.stores), default=1),
         stores=tuple(_store(checkpoint, operator, store) for store in operator.stores),
         time_mode=operator.time_mode,

@@ -1,4 +1,4 @@
-"""Streaming aggregation, state formats 1 and 2 (``stateStoreSave``).
+"""Streaming aggregation, state formats 1 and 2 (``stateStoreSave``; in real-time mode ``StatefulStreamlineAggregate``).
 
 All entries are primary: one for each group. The key has the grouping columns. The value has the buffers of the
 aggregates, and in format 1 the grouping columns before them. With a watermark, Spark drops a group when the watermark
@@ -16,6 +16,8 @@ from ttlsnap.schema.fields import all_fields
 from ttlsnap.schema.types import StructType
 
 NAME = "stateStoreSave"
+REAL_TIME = "StatefulStreamlineAggregate"
+NAMES = (NAME, REAL_TIME)
 EMITS_ON_CLOSE = True
 """In append mode Spark emits a group when it closes it."""
 

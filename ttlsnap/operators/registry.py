@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ttlsnap.operators.links import Link
 
 _FINDERS: dict[str | None, Callable[[StructType, StructType], StoredTime | None]] = {
-    aggregation.NAME: aggregation.stored_time,
+    **dict.fromkeys(aggregation.NAMES, aggregation.stored_time),
     deduplication.NAME: deduplication.stored_time,
     deduplication.WITHIN_WATERMARK: deduplication.stored_limit,
     session_window.NAME: session_window.stored_time,

@@ -1,0 +1,146 @@
+"""Queries in real-time mode, which have state since Spark 4.3, on real Spark.
+
+A batch of such a query lasts for minutes. It emits its rows at once, and at its end it writes its state, its offsets
+and its commit, in this order. So a query that ttlsnap does not notice ends with its batch: the planned batch is there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap import CompactionReport, compact
+from ttlsnap.contract.of_checkpoint import contract_of_checkpoint
+from ttlsnap.errors import BusyError
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
+
+from ..compaction.stories import H, T, digest
+from ..judge.queries import stamp
+from ..judge.spark import Judge
+
+SPARK = "4.3"
+TIMES = {"agg": "value.max", "dedup": "key.at"}
+_PATIENCE_S = 60
+
+
+@dataclass
+class RealTimeQuery:
+    """A query in real-time mode on ``checkpoint``: an aggregation (``agg``) or a deduplication (``dedup``)."""
+
+    judge: Judge
+    checkpoint: Path
+    operator: str
+    seen: int = 0
+
+    def start(self, batch_ms: int = 2000) -> None:
+        self.ask("start", operator=self.operator, batch_ms=batch_ms)
+
+    def add(self, value: int, keys: range = range(6)) -> None:
+        self.ask("add", events=[(f"k{i}", T + i * H, value) for i in keys])
+
+    def take(self, rows: int) -> list[str]:
+        """Return the next rows that the query emits, sorted."""
+        self.wait(lambda: len(self.ask("rows")) >= self.seen + rows)
+        new = self.ask("rows")[self.seen :]
+        self.seen += len(new)
+        return sorted(new)
+
+    def stop(self) -> None:
+        """Stop the query after its first batches."""
+        done = len(self.commits)
+        self.wait(lambda: len(self.commits) > done)
+        self.ask("stop")
+
+    @property
+    def commits(self) -> list[str]:
+        return [path.name for path in (self.checkpoint / "commits").glob("[0-9]*")]
+
+    def error(self) -> str:
+        self.wait(lambda: bool(self.ask("error")))
+        return str(self.ask("error"))
+
+    def compact(self, *, stopped: bool = True) -> CompactionReport:
+        """Drop what is older than two and a half hours after T: the entries of k0, k1 and k2."""
+        ttl = TtlTransformerFactory(StateTtlConfig(H * 1_000_000), TIMES[self.operator])
+        return compact(str(self.checkpoint), [ttl], now=stamp(T + 3 * H + H // 2), stopped=stopped)
+
+    def ask(self, verb: str, **order: object) -> Any:
+        return self.judge.call(SPARK, f"real_time.{verb}", "real_time.scala", checkpoint=str(self.checkpoint), **order)
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + _PATIENCE_S
+        while not condition():
+            assert time.monotonic() < end, self.ask("error") or "nothing happened"
+            time.sleep(0.1)
+
+
+@pytest.fixture(params=TIMES)
+def query(judge: Judge, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RealTimeQuery]:
+    """Yield a stopped query with six keys."""
+    made = RealTimeQuery(judge, tmp_path / request.param, request.param)
+    made.start()
+    made.add(1)
+    made.take(6)
+    made.stop()
+    yield made
+    made.ask("stop")
+
+
+def expected(operator: str, before: int, value: int) -> list[str]:
+    """Return the rows after every key came again with ``value``, if only k3, k4 and k5 still had their state."""
+    if operator == "dedup":
+        return [f"k{i} {value}" for i in range(3)]
+    return [f"k{i} {1 if i < 3 else before + 1} {value if i < 3 else before + value}" for i in range(6)]
+
+
+@pytest.mark.parametrize("again_ms", [2000, 0], ids=["in real time", "in micro-batches"])
+def test_kept_keys_continue_and_dropped_keys_start_afresh(query: RealTimeQuery, again_ms: int) -> None:
+    totals = query.compact().totals
+    assert (totals.kept, totals.dropped) == (3, 3)
+    query.start(again_ms)
+    query.add(10)
+    rows = expected(query.operator, 1, 10)
+    assert query.take(len(rows)) == rows
+
+
+def test_a_live_query_is_refused(query: RealTimeQuery) -> None:
+    query.start(60_000)
+    query.add(10, range(6, 7))
+    query.take(1)
+    before = digest(query.checkpoint)
+    with pytest.raises(BusyError, match="the query may be running"):
+        query.compact(stopped=False)
+    assert digest(query.checkpoint) == before
+
+
+def test_a_live_query_that_is_called_stopped_ends_with_its_batch(query: RealTimeQuery) -> None:
+    query.start(8000)
+    query.add(10, range(6, 7))
+    query.take(1)
+    query.compact()
+    logs = {path: text for path, text in digest(query.checkpoint).items() if path.startswith(("offsets", "commits"))}
+    query.add(10)
+    assert "CONCURRENT_STREAM_LOG_UPDATE" in query.error()
+    assert logs.items() <= digest(query.checkpoint).items()
+    assert len(query.commits) == len([path for path in logs if path.startswith("commits") and "." not in path])
+    # As after a crash, the restarted query reads what came after its last commit again.
+    query.seen = len(query.ask("rows"))
+    query.start()
+    rows = [*expected(query.operator, 1, 10), "k6 10" if query.operator == "dedup" else "k6 1 10"]
+    assert query.take(len(rows)) == rows
+
+
+def test_the_contract_is_that_of_the_same_query_in_micro_batches(query: RealTimeQuery, tmp_path: Path) -> None:
+    micro = RealTimeQuery(query.judge, tmp_path / "micro", query.operator)
+    micro.start(0)
+    micro.add(1)
+    micro.take(6)
+    micro.wait(lambda: bool(micro.commits))
+    micro.ask("stop")
+    names = [[o.name for o in contract_of_checkpoint(str(each.checkpoint)).operators] for each in (query, micro)]
+    assert names[0] == names[1] == [{"agg": "stateStoreSave", "dedup": "dedupe"}[query.operator]]
