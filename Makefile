@@ -77,8 +77,8 @@ $(VENV)/tested: $(VENV)/installed
 .venvs/spark-3.5/installed: REQUIREMENTS = 'pyspark==3.5.*' 'numpy<2' 'pyarrow<20' 'pandas<3'
 .venvs/spark-4.0/installed: REQUIREMENTS = 'pyspark==4.0.*' 'pandas<3' pyarrow 'protobuf>=6.33.5,<7'
 .venvs/spark-4.1/installed: REQUIREMENTS = 'pyspark==4.1.*' 'pandas<3' pyarrow 'protobuf>=6.33.5,<7'
-.venvs/spark-4.2.1/installed: REQUIREMENTS = 'pyspark==4.2.1' 'pandas<3' pyarrow
-.venvs/spark-4.3/installed: REQUIREMENTS = 'pyspark==4.3.*' 'pandas<3' pyarrow
+.venvs/spark-4.2.1/installed: REQUIREMENTS = 'pyspark==4.2.1' 'pandas<3' pyarrow 'protobuf>=6.33.5,<7'
+.venvs/spark-4.3/installed: REQUIREMENTS = 'pyspark==4.3.*' 'pandas<3' pyarrow 'protobuf>=6.33.5,<7'
 .venvs/spark-4.0-python3.12/installed: REQUIREMENTS = 'pyspark==4.0.*'
 .venvs/spark-4.0-python3.12/installed: PYTHON = python3.12
 .venvs/spark-4.3-python3.13/installed: REQUIREMENTS = 'pyspark==4.3.*'
