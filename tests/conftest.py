@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from .judge.processes import NEWEST, Server
+from .judge.processes import WITH_DELTA, Server
 from .judge.spark import Judge
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
 
 @pytest.fixture(scope="session")
 def delta_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Yield the newest Spark with Delta."""
+    """Yield the newest Spark that Delta supports, with Delta."""
     folder = tmp_path_factory.mktemp("delta-server")
-    server = Server(NEWEST, 0, folder / "server", folder / "classes", delta=True)
+    server = Server(WITH_DELTA, 0, folder / "server", folder / "classes", delta=True)
     yield server
     server.close()
 

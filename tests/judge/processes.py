@@ -21,8 +21,11 @@ from typing import Any
 
 _OWN = "4.2"
 """The version that runs under this interpreter."""
-NEWEST = os.environ.get("TTLSNAP_NEWEST", "4.2")
-VERSIONS = ("3.5", "4.0", "4.1", "4.2")
+NEWEST = os.environ.get("TTLSNAP_NEWEST", _OWN)
+"""The version that judges where a test asks for none."""
+WITH_DELTA = _OWN
+"""The newest version that Delta supports."""
+VERSIONS = ("3.5", "4.0", "4.1", "4.2", "4.3")
 OLD_VERSIONS = ("3.1", "3.2", "3.3", "3.4")
 """Versions that only the full matrix starts (``make old-venvs``)."""
 
@@ -94,7 +97,7 @@ class Server:
     """One server process. Several threads may send requests at the same time.
 
     ``classes`` is a folder on Spark's class path, which servers of one version may share. With ``delta``, the session
-    supports Delta (newest Spark only). The process runs as the current user, or as ``user``.
+    supports Delta (``WITH_DELTA`` only). The process runs as the current user, or as ``user``.
     """
 
     def __init__(

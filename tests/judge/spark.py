@@ -21,7 +21,7 @@ from typing import Any, Self, TypeVar
 from .layouts import has_begun, layout_of, snapshots_in, store_folders
 from .model import MODELLED, Model
 from .outcomes import Batch, Entry, canonical, entry
-from .processes import NEWEST, JudgeError, Server, SparkFailed, User
+from .processes import NEWEST, WITH_DELTA, JudgeError, Server, SparkFailed, User
 from .queries import BATCH_A_RUN, ENDLESS, SCALA, Event, Query
 
 Events = Sequence[Event]
@@ -364,6 +364,7 @@ class Judge:
 
     def _server(self, version: str, query: Query, ran_on: set[int] | None = None, fresh: bool = False) -> Server:
         delta = "delta" in (query.source, query.sink)
+        version = WITH_DELTA if delta and version == NEWEST else version
         # In 4.0, all queries of a process write zips in the checkpoint format of its first query.
         kind = (version, query.checkpoint_format if version == "4.0" else 1, delta)
         with self._lock:

@@ -95,7 +95,7 @@ UNMODELLED = [
     *(sessions(version, **store) for version in (*OLD_VERSIONS[1:], *VERSIONS) for store in stores(version)),
     *(grouped(version, "groups_scala", **store) for version in (*OLD_VERSIONS, *VERSIONS) for store in stores(version)),
     *(grouped(version, "groups", **store) for version in ("3.4", *VERSIONS) for store in stores(version)),
-    *(alarms(version, changelog=changelog) for version in ("4.0", "4.1", NEWEST) for changelog in (False, True)),
+    *(alarms(version, changelog=changelog) for version in VERSIONS[1:] for changelog in (False, True)),
 ]
 
 
@@ -162,7 +162,7 @@ if FULL:  # each test waits for the next half minute twice
         assert ttl_states.rows(judge.restart(written, more)) == ttl_states.rows(model.run(more))
 
     @pytest.mark.parametrize("changelog", [False, True])
-    @pytest.mark.parametrize("version", ["4.0", "4.1", NEWEST])
+    @pytest.mark.parametrize("version", VERSIONS[1:])
     def test_timers_in_processing_time_fire_once(judge: Judge, version: str, changelog: bool) -> None:
         query = replace(rocksdb("reminders", changelog), delay_s=40)
         events: list[Events] = [

@@ -65,7 +65,7 @@ EVERYTHING = [
     ),
     *(
         Case(Query("agg_update", source="partitions", **store), version)
-        for version in ("4.0", "4.1", NEWEST)
+        for version in VERSIONS[1:]
         for store in stores(version)
     ),
     *(Case(Query("agg_update", **store), trigger="30 seconds") for store in stores(NEWEST)),
