@@ -64,7 +64,8 @@ def is_unique_id(text: str) -> bool:
     return _UNIQUE_ID.fullmatch(text) is not None
 
 
-SNAPSHOTS = ("snapshot", "zip")
+_DELTAS = {"snapshot": "delta", "zip": "changelog"}
+SNAPSHOTS = tuple(_DELTAS)
 """Extensions of snapshots."""
 
 
@@ -76,6 +77,12 @@ def is_newer_snapshot(path: str, version: int, *kinds: str) -> bool:
     """
     parsed = parse_state_file(path.rpartition("/")[2])
     return parsed is not None and parsed.version > version and parsed.kind in (kinds or SNAPSHOTS)
+
+
+def delta_beside(path: str) -> str | None:
+    """Return the path of the delta or changelog with the version and id of a snapshot; None for another file."""
+    stem, _, kind = path.rpartition(".")
+    return f"{stem}.{_DELTAS[kind]}" if kind in _DELTAS else None
 
 
 def offset_file(batch: int) -> str:

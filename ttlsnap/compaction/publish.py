@@ -40,7 +40,8 @@ def publish(plan: Plan, results: Sequence[PartitionResult], *, planned_batch: bo
     kind = "zip" if checkpoint.provider == "rocksdb" else "snapshot"
     outliving = [path for path in plan.listing if layout.is_newer_snapshot(path, checkpoint.version, kind)]
     fence = fence_file(checkpoint.logs)
-    to_backup = plan_backup(files, plan.run, [*(file.target for file in staged), *outliving])
+    targets = [file.target for file in staged]
+    to_backup = plan_backup(files, plan.run, [*targets, *_replaced_deltas(plan, targets), *outliving])
     to_backup += plan_checksum_backup(files, plan.run, fence)
     tables = [path for result in results for path in result.superseded]
     superseded = [
@@ -64,6 +65,16 @@ def publish(plan: Plan, results: Sequence[PartitionResult], *, planned_batch: bo
         planned=plan_next(files, checkpoint.batch) if planned_batch and is_next else None,
     )
     return swap(files, journal, check=lambda: check_unchanged(plan), recheck=lambda: check_quiet(plan))
+
+
+def _replaced_deltas(plan: Plan, targets: Sequence[str]) -> list[str]:
+    """Return the deltas and changelogs of the versions that new snapshots replace.
+
+    From 4.2 on, Spark that fails once to read a snapshot replays deltas from an older one. With this delta it would
+    continue with the old state: in one partition, or in one store of a join. Without it, Spark fails.
+    """
+    deltas = map(layout.delta_beside, targets)
+    return [path for path in deltas if path is not None and path in plan.listing]
 
 
 def check_unchanged(plan: Plan) -> None:
@@ -124,7 +135,8 @@ def refuse_unmovable(plan: Plan) -> None:
     paths += [path for path in plan.listing if layout.is_newer_snapshot(path, version)]
     for store in plan.stores:
         for partition in store.partitions if store.touched else ():
-            paths += [partition.lineage.new_snapshot, *(file.path for file in partition.lineage.shared)]
+            new = partition.lineage.new_snapshot
+            paths += [new, *_replaced_deltas(plan, [new]), *(file.path for file in partition.lineage.shared)]
     refuse_immovable(plan.checkpoint.files, [name for path in paths for name in (path, *layout.all_checksums(path))])
 
 

@@ -1,7 +1,7 @@
 """Files that the last run published and that somebody has removed since.
 
-Without a snapshot that ttlsnap wrote, Spark may still load the version, from older files that the run left in place. It
-then continues with the state from before the run in this partition, and with the new state in all others.
+Spark cannot load the version without such a file. After a run of ttlsnap 0.2 or earlier, it loads the version from
+older files: it continues with the state from before the run in this partition, and with the new state in all others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ttlsnap.checkpoint import Logs
 from ttlsnap.errors import RefusedError
 from ttlsnap.publishing.fence import has_its_batch
-from ttlsnap.publishing.journal import recent_journals
+from ttlsnap.publishing.journal import Journal, recent_journals
 from ttlsnap.publishing.moves import find_existing
 from ttlsnap.storage.directory import Directory
 
@@ -28,7 +28,7 @@ class MissingFiles:
         """Return what happened, and where."""
         return (
             f"{root}/{self.files[0]} is missing, although run {self.run} published it (such files: {len(self.files)}). "
-            "Spark would load an older state, or none, for its partition"
+            "Spark cannot load the state of its partition, or loads an older one"
         )
 
     def advise(self, root: str) -> str:
@@ -39,20 +39,31 @@ class MissingFiles:
         )
 
 
-def find_missing_files(files: Directory, logs: Logs) -> list[MissingFiles]:
-    """Return the last run, if files of it are missing and its batch is still the last one.
+def find_last_run(files: Directory, logs: Logs) -> Journal | None:
+    """Return the last run if it published files, and its batch is still the last one.
 
     Later batches have files of their own, and Spark removes old ones.
     """
     last = next((journal for journal in recent_journals(files, logs) if journal.status != "undone"), None)
     if last is None or last.kind != "compact" or last.status != "done" or logs.commits[-1:] != (last.batch,):
+        return None
+    return last if has_its_batch(files, last) else None
+
+
+def has_backup(files: Directory, journal: Journal) -> bool:
+    """Return whether the backup of a run is complete."""
+    backup = [move.target for move in journal.to_backup]
+    return len(find_existing(files, backup)) == len(backup)
+
+
+def find_missing_files(files: Directory, logs: Logs) -> list[MissingFiles]:
+    """Return the last run if files of it are missing."""
+    last = find_last_run(files, logs)
+    if last is None:
         return []
     there = find_existing(files, [facts.path for facts in last.published])
     missing = tuple(facts.path for facts in last.published if facts.path not in there)
-    if not missing or not has_its_batch(files, last):
-        return []
-    backup = [move.target for move in last.to_backup]
-    return [MissingFiles(last.run, missing, len(find_existing(files, backup)) == len(backup))]
+    return [MissingFiles(last.run, missing, has_backup(files, last))] if missing else []
 
 
 def refuse_missing_files(files: Directory, logs: Logs) -> None:

@@ -25,6 +25,7 @@ from .disk import (
     activity,
     backup,
     commits,
+    delta,
     find_held_tables,
     full,
     has_state,
@@ -168,7 +169,8 @@ def _plan_compaction(scenario: Scenario, disk: Disk, run: int) -> Journal | None
     made |= {targets[1]: Full(f"{flavour}/{run}")}
     new = [*([table(0, 10 + run)] if kind == "zip" else []), *targets]
     moved = [] if rules.tables_stay else superseded
-    to_backup = _move_to_backup(disk, run, [*targets, *outliving, *moved])
+    deltas = [delta(partition, V) for partition in PARTITIONS] if rules.deltas_to_backup else []
+    to_backup = _move_to_backup(disk, run, [*targets, *deltas, *outliving, *moved])
     come = [Move(staged(run, path), path) for path in new]
     logs = (offsets(N), commits(N)) if rules.recognise else ()
     return Journal(

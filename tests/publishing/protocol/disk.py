@@ -203,9 +203,12 @@ def temporary(path: str) -> str:
     return f"{folder}/.{name}.tmp"
 
 
-def load(disk: Disk, partition: int, version: int, kind: str) -> str:
-    """Return the flavour of a partition's state as Spark loads it. MIXED means a wrong state, and LOST a failure."""
-    start = version
+def load(disk: Disk, partition: int, version: int, kind: str, *, misread: bool = False) -> str:
+    """Return the flavour of a partition's state as Spark loads it. MIXED means a wrong state, and LOST a failure.
+
+    With ``misread`` Spark fails to read the snapshot of this version, and starts from an older one.
+    """
+    start = version - misread
     while kind == "snapshot" and start and full(partition, start, kind) not in disk:
         start -= 1
     found: Full | None = disk.get(full(partition, start, kind))

@@ -86,14 +86,17 @@ def _batch(scenario: Scenario, world: World, query: Query) -> Steps:
         if not missing:
             yield from then("opens a temporary file", "write 0", disk.put(unfinished, batch), quiet=False)
             return
-        flavour = load(disk, missing[0], batch, scenario.kind)
-        if flavour == LOST:
-            yield "query: cannot load its state, and stops", world._replace(query=None)
-            return
-        memory = tuple(flavour if partition == missing[0] else query.memory[partition] for partition in PARTITIONS)
-        is_zip = scenario.kind == "zip" and missing[0] == 0
-        tables = disk[full(0, batch, "zip")].tables if is_zip else query.tables
-        yield from then(f"loads partition {missing[0]} ({flavour})", "load", memory=memory, tables=tables)
+        for misread in (False, True) if world.left.misreads else (False,):
+            flavour = load(disk, missing[0], batch, scenario.kind, misread=misread)
+            if flavour == LOST:
+                yield "query: cannot load its state, and stops", world._replace(query=None)
+                continue
+            memory = tuple(flavour if partition == missing[0] else query.memory[partition] for partition in PARTITIONS)
+            is_zip = scenario.kind == "zip" and missing[0] == 0
+            tables = disk[full(0, batch, "zip")].tables if is_zip else query.tables
+            label = f"loads partition {missing[0]} ({flavour})" + " from an older snapshot" * misread
+            for words, after in then(label, "load", memory=memory, tables=tables):
+                yield words, after.spend("misreads") if misread else after
     elif query.step.startswith("write"):
         partition = int(query.step[-1])
         base = query.memory[partition]

@@ -41,6 +41,7 @@ SCENARIOS = {
     "a batch that is set back": Scenario(snapshotted=False, left=Left(a=2, starts=1, set_backs=1)),
     "versions that are cleaned up": Scenario(left=Left(a=2, starts=1, set_backs=1, cleanups=1)),
     "a fence that is removed by hand": Scenario(left=Left(a=2, crashes=1, starts=1, unfences=1)),
+    "a snapshot that Spark fails to read": Scenario(left=Left(a=2, crashes=1, starts=1, misreads=1)),
     "two hosts": Scenario(left=Left(a=1, b=1, crashes=1, starts=1)),
 }
 WIDE = {
@@ -53,6 +54,7 @@ WIDE = {
     "a batch that is set back": Left(a=3, crashes=1, starts=2, set_backs=1),
     "versions that are cleaned up": Left(a=3, crashes=1, starts=2, set_backs=1, cleanups=1),
     "a fence that is removed by hand": Left(a=3, crashes=2, starts=1, unfences=1),
+    "a snapshot that Spark fails to read": Left(a=3, crashes=1, starts=2, misreads=2),
     "two hosts": Left(a=2, b=2, crashes=1, starts=1),
 }
 
@@ -76,6 +78,7 @@ def test_every_step_of_every_actor_occurs() -> None:
         *("a: compact", "a: recover", "a: undo", "a: rollback", "a: repair", "is killed", "time passes"),
         *("query: finds batch 2 taken, and stops", "query: starts, to run batch 2 again", "query: commits batch 1"),
         *("maintenance: has uploaded", "maintenance: removes", "operator: sets batch 1 back", "by hand"),
+        "from an older snapshot",
     ]
     assert [part for part in parts if not any(part in label for label in labels)] == []
 
@@ -153,6 +156,9 @@ DEFECTS = {
         "fence_on_plan", Scenario(query="idle", left=Left(a=2)), "named"
     ),
     "tables are moved away, and an idle query names them": Defect("tables_stay", IDLE_ZIP, "whole"),
+    "the delta of a rewritten version stays": Defect(
+        "deltas_to_backup", Scenario(left=Left(a=1, starts=1, misreads=1)), "whole"
+    ),
     "a leftover snapshot of an uncommitted version stays": Defect("leftovers_to_backup", RESTARTED, "whole"),
     "the journal is written after the fence": Defect("journal_first", Scenario(left=Left(a=1)), "named"),
     "the journal is closed before the fence is gone": Defect("close_last", RESTARTED, "named"),

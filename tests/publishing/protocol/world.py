@@ -14,6 +14,7 @@ class Rules(NamedTuple):
     atomic_plan: bool = True  # it replaces the fence in one step
     fence_on_plan: bool = True  # rollback's fence replaces the planned batch, so that this place is never free
     tables_stay: bool = True  # superseded tables get a second name in the backup, and are not moved there
+    deltas_to_backup: bool = True  # the delta of a version is moved to the backup when a new snapshot replaces it
     leftovers_to_backup: bool = True  # a snapshot of an uncommitted version is moved to the backup
     journal_first: bool = True  # the journal is written before the fence
     close_last: bool = True  # the journal is closed after the fence is gone
@@ -63,6 +64,7 @@ class Left(NamedTuple):
     removals: int = 0
     uploads: int = 0
     cleanups: int = 0
+    misreads: int = 0  # how often Spark fails to read a snapshot that is in order
 
 
 class Scenario(NamedTuple):
