@@ -9,6 +9,7 @@
     │   ├── BusyError            4  the query or another ttlsnap is running, or the checkpoint has a newer batch
     │   └── FencedError          4  a run was interrupted while it published: recover
     ├── CorruptionError          5  damage: bytes that contradict their format, missing files
+    │   ├── ChecksumError        5  a file and the checksum file that Spark wrote for it do not match
     │   └── CountError           5  a store has fewer or more entries than its files say
     ├── StorageError             5  the file system refused an operation: permission, no space, I/O
     └── StoppedError           143  SIGTERM (or 130: Ctrl-C) arrived before the target was published
@@ -64,6 +65,14 @@ class CorruptionError(TtlsnapError):
 
     exit_code = 5
     advice = "ttlsnap does not guess what damaged files contain. Restore the files named above from a copy."
+
+
+class ChecksumError(CorruptionError):
+    """A file ``path`` that does not match ``checksum``, the checksum file that Spark wrote for it (exit code 5)."""
+
+    def __init__(self, message: str = "", path: str = "", checksum: str = "") -> None:
+        super().__init__(message)
+        self.path, self.checksum = path, checksum
 
 
 class CountError(CorruptionError):

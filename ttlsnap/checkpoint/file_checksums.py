@@ -17,7 +17,7 @@ from typing import BinaryIO
 import google_crc32c
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.errors import ChecksumError, CorruptionError, UnsupportedError
 from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.storage.directory import Directory
 
@@ -30,7 +30,7 @@ _MAX_STEP = 16 << 20  # bytes per checksum; Hadoop's default is 512
 def open_checked(files: Directory, path: str) -> BinaryIO:
     """Open ``path`` after verifying its checksum files, if there are any.
 
-    Raises CorruptionError naming the checksum file and the position.
+    Raises CorruptionError naming the checksum file and the position; ChecksumError if only Spark's does not match.
     """
     _verify(files, path)
     return files.open(path)
@@ -103,4 +103,8 @@ def _verify_spark(files: Directory, path: str, checksum_path: str, size: int) ->
         while piece := file.read(_PIECE):
             found = google_crc32c.extend(found, piece)
     if expected != size or value & 0xFFFFFFFF != found:
-        raise CorruptionError(f"{files.root}/{path} does not match the checksum in {checksum_path}")
+        words = (
+            f"{files.root}/{path} does not match the checksum in {checksum_path}. ttlsnap doctor shows whether only the "
+            "checksum is wrong"
+        )
+        raise ChecksumError(words, path, checksum_path)

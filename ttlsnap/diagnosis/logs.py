@@ -18,8 +18,8 @@ from ttlsnap.diagnosis.sources import examine_file_logs
 from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError
 from ttlsnap.publishing.backups import find_held_tables
 from ttlsnap.publishing.hidden_batches import HiddenBatch, find_hidden_batches
-from ttlsnap.publishing.journal import find_planning_run, read_journals
-from ttlsnap.publishing.missing import find_missing_files
+from ttlsnap.publishing.journal import Journal, find_planning_run, read_journals, recent_journals
+from ttlsnap.publishing.missing import find_last_run, find_missing_files
 from ttlsnap.storage.directory import Directory
 
 
@@ -29,8 +29,8 @@ class LogFindings:
 
     ``unfinished``: the last batch is a repartition that was not committed. ``skipped`` are batches that the user let a
     repartition skip: they are committed and have no state. ``file_logs`` has the positions of file sources in their own
-    logs, from the newest readable offsets. ``hidden_batches`` are snapshots
-    of ttlsnap that hide a newer result of a batch.
+    logs, from the newest readable offsets. ``hidden_batches`` are snapshots of ttlsnap that hide a newer result of a
+    batch. ``published`` are the files of the recent runs, and ``last_run`` is the last of them (see ``missing``).
     """
 
     logs: Logs
@@ -40,6 +40,8 @@ class LogFindings:
     skipped: set[int] = field(default_factory=set)
     file_logs: dict[int, int] = field(default_factory=dict)
     hidden_batches: list[HiddenBatch] = field(default_factory=list)
+    published: frozenset[str] = frozenset()
+    last_run: Journal | None = None
 
     @property
     def uncommitted(self) -> list[int]:
@@ -89,6 +91,9 @@ def _own_runs(files: Directory, found: LogFindings) -> None:
     except CorruptionError as error:
         found.problems.append(problem(files.root, "damaged-log", layout.RUNS, error))
         return
+    found.last_run = find_last_run(files, found.logs)
+    done = [journal for journal in recent_journals(files, found.logs) if journal.status == "done"]
+    found.published = frozenset(f.path for journal in done if journal.kind == "compact" for f in journal.published)
     found.hidden_batches = find_hidden_batches(files, found.logs)
     for hidden in found.hidden_batches:
         where = next(iter(hidden.files), hidden.planned or layout.RUNS)

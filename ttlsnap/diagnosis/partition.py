@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.compaction.task import Progress
+from ttlsnap.diagnosis.intact import is_intact
 from ttlsnap.diagnosis.problems import Problem, Severity, problem
 from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.errors import CorruptionError, CountError, StorageError, TtlsnapError, UnsupportedError
+from ttlsnap.errors import ChecksumError, CorruptionError, CountError, StorageError, TtlsnapError, UnsupportedError
 from ttlsnap.operators.links import Link, StateId
 from ttlsnap.operators.work import begin_work
-from ttlsnap.storage.directory import Directory, cache_listings
+from ttlsnap.storage.directory import Directory, cache_listings, hide_files
 from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import StateStore
@@ -34,7 +35,8 @@ class PartitionCheck:
     """A partition to examine. ``states`` are the readable states of its rows, by store and name.
 
     ``versions`` has, for each version from the newest on, the ids of its files by store (None without ids). ``newest``
-    is the checkpoint's newest version. ``without_state`` are versions that need no files.
+    is the checkpoint's newest version. ``without_state`` are versions that need no files. ``published`` are snapshots
+    that ttlsnap wrote: the deltas beside them have another state.
     """
 
     root: str
@@ -47,6 +49,7 @@ class PartitionCheck:
     versions: Mapping[int, Mapping[str, str | None]]
     newest: int
     without_state: frozenset[int]
+    published: frozenset[str]
     size: int
     scratch: str | None = None
 
@@ -86,7 +89,8 @@ def examine_partition(task: PartitionCheck, progress: Progress) -> PartitionFind
 class _Examination:
     def __init__(self, task: PartitionCheck, progress: Progress) -> None:
         self._task, self._progress = task, progress
-        self._files = cache_listings(open_directory(task.root))
+        self._hidden: set[str] = set()
+        self._files = hide_files(cache_listings(open_directory(task.root)), self._hidden)
         self._found = PartitionFindings()
         self._newest = next(iter(task.versions))
         self._lineages: dict[int, dict[str, Lineage]] = {}
@@ -101,15 +105,17 @@ class _Examination:
     def _find(self) -> None:
         """Find the files of every version; a version that lacks one is lost, or was cleaned up."""
         missing: dict[int, list[tuple[str, TtlsnapError]]] = {}
-        for version, ids in self._task.versions.items():
+        for version in self._task.versions:
             self._lineages[version] = {}
             for store in self._task.stores:
                 try:
-                    self._lineages[version][store] = self._task.state_store.find(
-                        self._files, self._task.directory(store), version, ids.get(store)
-                    )
+                    self._lineages[version][store] = self._find_lineage(self._files, version, store)
                 except (CorruptionError, UnsupportedError) as error:
                     missing.setdefault(version, []).append((store, error))
+        for version, errors in missing.items():
+            damaged = [(self._newest_snapshot(version, store), error) for store, error in errors]
+            if self._skip_snapshots(version, [(path, error) for path, error in damaged if path], len(damaged)):
+                return
         lowest = min((version for version in self._task.versions if version not in missing), default=0)
         told: set[str] = set()
         for version, errors in missing.items():
@@ -126,6 +132,68 @@ class _Examination:
                 else:
                     self._lose(version, str(reason))
 
+    def _find_lineage(self, files: Directory, version: int, store: str) -> Lineage:
+        find, folder = self._task.state_store.find, self._task.directory(store)
+        while True:
+            try:
+                return find(files, folder, version, self._task.versions[version].get(store))
+            except ChecksumError as error:
+                if not self._skip_checksum(version, error):
+                    raise
+
+    def _newest_snapshot(self, version: int, store: str) -> str | None:
+        """Return the snapshot from which Spark would load a version, or None."""
+        folder = self._task.directory(store)
+        parsed = {info.name: layout.parse_state_file(info.name) for info in self._files.list(folder)}
+        unique_id = self._task.versions[version].get(store)
+        found = {
+            name.version: f"{folder}/{file}"
+            for file, name in parsed.items()
+            if name is not None and name.kind in layout.SNAPSHOTS and name.version <= version
+            if name.unique_id is None or (name.version, name.unique_id) == (version, unique_id)
+        }
+        return found[max(found)] if found else None
+
+    def _skip_checksum(self, version: int, error: TtlsnapError) -> bool:
+        """Report a checksum file that is stale, and continue as if it did not exist. Return False for any other error.
+
+        It is stale if other checksums prove that its file is intact.
+        """
+        if not isinstance(error, ChecksumError) or error.checksum in self._hidden:
+            return False
+        files = hide_files(self._files, {error.checksum})
+        if not is_intact(files, error.path, self._task.state_store.codec, self._task.scratch):
+            return False
+        self._tell(version, error.checksum, error, "stale-checksum")
+        self._hidden.add(error.checksum)
+        return True
+
+    def _skip_snapshots(self, version: int, damaged: Sequence[tuple[str, TtlsnapError]], wanted: int) -> bool:
+        """Report damaged snapshots, and continue as if they did not exist. Return False if Spark could not do so, too.
+
+        ``wanted`` is the number of all damaged files. The state must be complete without the snapshots, and must not
+        be one that ttlsnap has replaced.
+        """
+        paths = {path for path, error in damaged if isinstance(error, CorruptionError)}
+        if not paths or len(paths) < wanted or paths & self._task.published or not self._loads_without(version, paths):
+            return False
+        for path, error in damaged:
+            self._tell(version, path, error, "damaged-snapshot")
+        self._hidden |= paths
+        self._find()
+        return True
+
+    def _loads_without(self, version: int, snapshots: set[str]) -> bool:
+        task, files = self._task, hide_files(self._files, snapshots)
+        try:
+            lineages = {store: self._find_lineage(files, version, store) for store in task.stores}
+            scan_version(files, lineages, task.state_store, task.states, task.links, task.scratch)
+        except StorageError:
+            raise
+        except TtlsnapError:
+            return False
+        return True
+
     def _is_there(self, version: int) -> bool:
         """Return whether there is a file of exactly this version."""
         folders = [self._task.directory(store) for store in self._task.stores]
@@ -134,41 +202,72 @@ class _Examination:
 
     def _read_newest(self) -> set[str]:
         """Read the newest version. Return its files; none if one of them is missing."""
-        lineages = self._lineages[self._newest]
-        if len(lineages) < len(self._task.stores):
-            return set()
-        read = {file.path for lineage in lineages.values() for file in lineage.files}
-        try:
-            task = self._task
-            self._found.entries = scan_version(
-                self._files, lineages, task.state_store, task.states, task.links, task.scratch, self._progress
-            )
-        except StorageError:
-            raise
-        except TtlsnapError as error:
-            self._blame(lineages, error, read)
-        return read - self._unread
+        task = self._task
+        while True:
+            lineages = self._lineages[self._newest]
+            if len(lineages) < len(task.stores):
+                return set()
+            read = {file.path for lineage in lineages.values() for file in lineage.files}
+            try:
+                self._found.entries = scan_version(
+                    self._files, lineages, task.state_store, task.states, task.links, task.scratch, self._progress
+                )
+                return read
+            except StorageError:
+                raise
+            except TtlsnapError as error:
+                if self._skip_checksum(self._newest, error) or self._blame(lineages, error, read):
+                    continue
+                return read - self._unread
 
-    def _blame(self, lineages: Mapping[str, Lineage], error: TtlsnapError, read: set[str]) -> None:
-        """Report the problem of the newest version: a damaged file, or several files that do not match."""
+    def _blame(self, lineages: Mapping[str, Lineage], error: TtlsnapError, read: set[str]) -> bool:
+        """Report the problem of the newest version: a damaged file, or several files that do not match.
+
+        Return whether the version has other files now, because damaged ones are skipped.
+        """
         code = _code_of(error)
-        if code in ("damaged-file", "row-does-not-fit-schema") and self._report_damaged(lineages, read):
-            return
+        if code in ("damaged-file", "row-does-not-fit-schema"):
+            skipped = self._report_damaged(self._newest, lineages, read)
+            if skipped is not None:
+                return skipped
         where = self._task.directory(self._task.stores[0])
         self._tell(self._newest, where, error, code)
         if code not in ("broken-links", "wrong-count"):
             self._lose(self._newest, str(error))
+        return False
 
     def _read_others(self, read: set[str]) -> None:
-        for lineages in self._lineages.values():
-            wanted = {file.path for lineage in lineages.values() for file in lineage.files} - read
-            self._unread.clear()
-            self._report_damaged(lineages, wanted)
+        for version in self._task.versions:
+            skipped: bool | None = True
+            while skipped:
+                lineages = self._lineages[version]
+                wanted = {file.path for lineage in lineages.values() for file in lineage.files} - read
+                self._unread.clear()
+                skipped = self._report_damaged(version, lineages, wanted)
             read |= wanted - self._unread
 
-    def _report_damaged(self, lineages: Mapping[str, Lineage], wanted: set[str]) -> bool:
-        """Read the files ``wanted``, and report damaged ones. Return whether there were any."""
-        found = False
+    def _report_damaged(self, version: int, lineages: Mapping[str, Lineage], wanted: set[str]) -> bool | None:
+        """Read the files ``wanted``, and report damaged ones. Return None if there are none.
+
+        Return True if the version has other files now, because damaged ones are skipped.
+        """
+        found = list(self._find_damaged(lineages, wanted))
+        if not found:
+            return None
+        if any(self._skip_checksum(version, error) for _, error in found):
+            return True
+        snapshots = {lineage.snapshot.path for lineage in lineages.values() if lineage.snapshot is not None}
+        damaged = [(path, error) for path, error in found if path in snapshots]
+        if self._skip_snapshots(version, damaged, len(found)):
+            return True
+        for path, error in found:
+            needed_by = [version for version in self._lineages if self._needs(version, path)]
+            self._tell(max(needed_by), path, error, _code_of(error))
+            for needing in needed_by:
+                self._lose(needing, str(error))
+        return False
+
+    def _find_damaged(self, lineages: Mapping[str, Lineage], wanted: set[str]) -> Iterator[tuple[str, TtlsnapError]]:
         for store, lineage in lineages.items():
             states = {name: state for (of, name), state in self._task.states.items() if of == store}
 
@@ -179,15 +278,10 @@ class _Examination:
             for path, error in self._task.state_store.find_damaged(
                 self._files, lineage, wanted, look, self._task.scratch
             ):
-                found = True
                 if lineage.snapshot is not None and path == lineage.snapshot.path:
                     # The tables that it shares with another snapshot are read with that snapshot.
                     self._unread |= {file.path for file in lineage.shared} & wanted
-                needed_by = [version for version in self._lineages if self._needs(version, path)]
-                self._tell(max(needed_by), path, error, _code_of(error))
-                for version in needed_by:
-                    self._lose(version, str(error))
-        return found
+                yield path, error
 
     def _needs(self, version: int, path: str) -> bool:
         return any(file.path == path for lineage in self._lineages[version].values() for file in lineage.files)

@@ -71,6 +71,18 @@ CODES: dict[str, Kind] = {
     "missing-commit": Kind("error", f"{_RESTORE}; Spark would run only the last of the batches, and skip the others"),
     "damaged-log": Kind("error", _RESTORE),
     "damaged-metadata": Kind("error", _RESTORE),
+    "damaged-snapshot": Kind(
+        "error",
+        "Move the snapshot to a backup, so that every Spark loads the state without it: ttlsnap doctor {target} --fix "
+        "damaged-snapshot",
+        True,
+    ),
+    "stale-checksum": Kind(
+        "error",
+        "Move the checksum file to a backup: ttlsnap doctor {target} --fix stale-checksum",
+        True,
+    ),
+    "published-file-damaged": Kind("error", "{advice}"),
     "missing-delta": Kind("error", _RESTORE),
     "damaged-file": Kind(
         "error",

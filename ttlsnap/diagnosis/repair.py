@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from ttlsnap.checkpoint import layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import partition_folders, query_id, state_files
-from ttlsnap.checkpoint.listing import list_activity
+from ttlsnap.checkpoint.listing import Listing
 from ttlsnap.checkpoint.logs import Logs, read_conf, read_logs, shuffle_partitions
 from ttlsnap.checkpoint.metadata import with_schema_paths_under
 from ttlsnap.diagnosis.folders import leftovers, operator_metadata
@@ -75,9 +75,17 @@ def refuse_unknown(names: Sequence[str]) -> None:
 
 
 def repair(
-    files: Directory, found: DoctorReport, names: Sequence[str], stopped: bool, confirm: Confirm | None
+    files: Directory,
+    found: DoctorReport,
+    before: Listing,
+    names: Sequence[str],
+    stopped: bool,
+    confirm: Confirm | None,
 ) -> str | None:
     """Repair the problems in ``found`` whose codes are ``names``. The caller holds the lock on the checkpoint.
+
+    ``before`` has the logs and state files as they were before they were examined. A repair that finds others is
+    undone.
 
     Return the name of the run, or None if ``confirm`` said no. Raise RefusedError if committed batches would be given
     up and there is no ``confirm``.
@@ -94,7 +102,6 @@ def repair(
     _refuse_out_of_order(names)
     refuse_if_running(files, _query_id(files), stopped=stopped)
     discard_leftovers(files)
-    before = list_activity(files)
     logs = read_logs(files)
     if logs.commits[-1] != found.batch:
         raise RefusedError(f"{files.root}: batch {logs.commits[-1]} was committed during the run: the query is running")
@@ -116,6 +123,10 @@ def repair(
                 _move_leftovers(moves, name)
             elif name == "table-in-backup":
                 moves.put_back(find_held_tables(files, [info.name for info in files.list(layout.RUNS)]))
+            elif name in ("damaged-snapshot", "stale-checksum"):
+                for problem in found.problems:
+                    if problem.code == name:
+                        moves.move_to_backup(problem.where)
             elif name == "hidden-batch":
                 _uncover(moves, logs)
         if "moved-schema-paths" in names:

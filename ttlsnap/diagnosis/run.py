@@ -9,6 +9,7 @@ from typing import Protocol
 
 from ttlsnap.checkpoint import Checkpoint, MicroBatch, Operator, layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import partition_folders, query_id
+from ttlsnap.checkpoint.listing import list_activity
 from ttlsnap.checkpoint.logs import read_logs, shuffle_partitions
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.diagnosis.folders import examine_folders, examine_links, examine_schema_paths
@@ -20,10 +21,14 @@ from ttlsnap.diagnosis.report import DoctorReport, Restorable, VersionReport
 from ttlsnap.engines.local import spread, useful_processes
 from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError
 from ttlsnap.operators.registry import links_of, states_of
+from ttlsnap.publishing.journal import Journal
+from ttlsnap.publishing.missing import has_backup
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.open import open_state_store
 from ttlsnap.stores.rocksdb.store import RocksDbStore
+
+_DAMAGE = ("damaged-file", "missing-delta", "row-does-not-fit-schema", "wrong-count")
 
 
 class DoctorListener(Protocol):
@@ -69,11 +74,12 @@ def doctor(
     require_checkpoint(files)
     refuse_unknown(fix)
     listener = listener or _Silent()
+    before = list_activity(files) if fix else {}
     found = _examine(files, parallelism, scratch, listener)
     if not fix:
         return found
     with files.lock():
-        run = repair(files, found, fix, stopped, confirm)
+        run = repair(files, found, before, fix, stopped, confirm)
     if run is None:
         return found
     after = _examine(files, parallelism, scratch, listener)
@@ -98,6 +104,7 @@ def _examine(files: Directory, parallelism: int | None, scratch: str | None, lis
         results = list(zip(tasks, found, strict=True))
     for _, each in results:
         problems += each.problems
+    problems = [_with_rollback(files, logs.last_run, found) for found in problems]
     versions = _versions(logs, closed, [each for _, each in results])
     if is_cut_off(problems):
         problems = [_after_recovery(files, found) for found in problems]
@@ -193,6 +200,7 @@ def _tasks(checkpoint: Checkpoint, logs: LogFindings, problems: list[Problem], s
                     state_store=state_store,
                     versions=versions,
                     newest=checkpoint.version,
+                    published=logs.published,
                     without_state=frozenset(batch + 1 for batch in logs.skipped),
                     size=_size(checkpoint.files, operator.id, partition),
                     scratch=scratch,
@@ -276,8 +284,8 @@ def _versions(
 
 def _outlook(files: Directory, logs: LogFindings, versions: Sequence[VersionReport], problems: list[Problem]) -> None:
     """Report if the newest version is lost, and the version to which the query could go back."""
-    if versions[0].restorable != "no":
-        return
+    if versions[0].restorable != "no" or any(found.code == "published-file-damaged" for found in problems):
+        return  # a rollback loses less than giving up a batch
     batch = versions[0].batch
     where = layout.commit_file(batch)
     back = next((version.batch for version in versions if version.restorable == "yes"), None)
@@ -287,6 +295,21 @@ def _outlook(files: Directory, logs: LogFindings, versions: Sequence[VersionRepo
     else:
         words += f"; the newest restorable state is the one after batch {back}"
         problems.append(problem(files.root, "last-batch-lost", where, words, batch=back))
+
+
+def _with_rollback(files: Directory, last: Journal | None, found: Problem) -> Problem:
+    """Return a problem of a file that the last run published with the advice to roll that run back, if it can be."""
+    if last is None or found.code not in _DAMAGE or not has_backup(files, last):
+        return found
+    path = next((f.path for f in last.published if f"{files.root}/{f.path}" in found.message), None)
+    if path is None:
+        return found
+    advice = (
+        f"Restore the file from a copy of the checkpoint. Or go back to the state before run {last.run}: remove "
+        f"{files.root}/{path}, and run: ttlsnap rollback {files.root}"
+    )
+    words = f"{found.message}. ttlsnap run {last.run} published this file"
+    return problem(files.root, "published-file-damaged", path, words, found.severity, advice=advice)
 
 
 def _after_recovery(files: Directory, found: Problem) -> Problem:

@@ -19,7 +19,7 @@ Every ``OSError`` becomes a ``StorageError`` that names the path.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,6 +154,25 @@ class _Listed:
     def stat(self, path: str) -> FileInfo | None:
         folder, _, name = path.rpartition("/")
         return next((info for info in self.list(folder) if info.name == name), None) if name else self._files.stat("")
+
+
+def hide_files(files: Directory, hidden: Collection[str]) -> Directory:
+    """Return the same directory for reading, in which the ``hidden`` paths do not exist."""
+    return cast("Directory", _Hiding(files, hidden))
+
+
+class _Hiding:
+    def __init__(self, files: Directory, hidden: Collection[str]) -> None:
+        self._files, self._hidden = files, hidden
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def list(self, path: str, suffixes: tuple[str, ...] = ("",)) -> list[FileInfo]:
+        return [info for info in self._files.list(path, suffixes) if f"{path}/{info.name}" not in self._hidden]
+
+    def stat(self, path: str) -> FileInfo | None:
+        return None if path in self._hidden else self._files.stat(path)
 
 
 def scratch_for(files: Directory, path: str) -> str:

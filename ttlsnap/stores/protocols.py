@@ -151,10 +151,14 @@ class StoredPartition(Protocol):
 class StateStore(Protocol):
     """Files of a provider, with the settings that a checkpoint pins for them. Picklable.
 
-    ``relative_cost`` is the time to process a byte of its files, as a multiple of the HDFS-backed store's time.
+    ``codec`` compresses deltas and changelogs. ``relative_cost`` is the time to process a byte of its files, as a
+    multiple of the HDFS-backed store's time.
     """
 
     relative_cost: ClassVar[int]
+
+    @property
+    def codec(self) -> str: ...
 
     def find(self, files: Directory, directory: str, version: int, unique_id: str | None = None) -> Lineage:
         """Return the files of ``version`` in a partition's folder; raises CorruptionError if one is missing.
