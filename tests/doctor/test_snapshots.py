@@ -77,8 +77,8 @@ def test_a_snapshot_is_needed_if_a_delta_is_missing_or_damaged(judge: Judge) -> 
     damage(snapshot)
     missing, damaged = judge.copy(written), judge.copy(written)
     delta = snapshot.relative_to(written.path).with_suffix(".delta")
-    for each in (missing.path / delta, damaged.path / delta):
-        each.with_name(f".{each.name}.crc").unlink()
+    for path in (missing.path / delta, damaged.path / delta):
+        path.with_name(f".{path.name}.crc").unlink()
     (missing.path / delta).unlink()
     damage(damaged.path / delta)
     for each in (missing, damaged):

@@ -21,7 +21,7 @@ from ttlsnap.schema import types as T
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.unsaferow.check import Trail, first
 from ttlsnap.unsaferow.gather import Int64s, Mask, expand_ranges, gather_ragged, read_at
-from ttlsnap.unsaferow.layout import RESERVED
+from ttlsnap.unsaferow.layout import RESERVED, WORD
 from ttlsnap.unsaferow.parts import Part, Words, as_bytes, part
 from ttlsnap.unsaferow.rows import Rows
 
@@ -63,6 +63,15 @@ def decimal_halves(values: pa.Array, data_type: T.DecimalType, path: str) -> Hal
     if _too_long(halves, data_type.precision).any():
         raise UsageError(f"field {path}: a number has more digits than {data_type.simple_string}")
     return halves
+
+
+def wide_decimal_bytes(values: pa.Array, data_type: T.DecimalType) -> Rows:
+    """Return decimals of an Arrow array without nulls as a row holds them."""
+    plan = wide_decimal_part(values, data_type, data_type.simple_string)
+    out = np.zeros(RESERVED // WORD * len(values), "<i8")
+    start = RESERVED * np.arange(len(values), dtype=np.int64)
+    plan.write(out, start)
+    return Rows(as_bytes(out), start, plan.size)
 
 
 def wide_decimal_part(values: pa.Array, data_type: T.DecimalType, path: str) -> Part:

@@ -1,0 +1,75 @@
+"""``murmur3`` gives the same hashes as Spark, type by type, and for random tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ttlsnap.errors import UnsupportedError
+from ttlsnap.schema.types import StructType
+from ttlsnap.unsaferow.decode import decode
+from ttlsnap.unsaferow.murmur3 import first_seeds, hash_columns, partitions_of
+from ttlsnap.unsaferow.rows import Rows
+
+from .test_spark_random import RandomTable
+from .test_spark_types import CASES, values
+
+INTERVALS = values(
+    "null|null|null",
+    "make_interval(1,2,0,3,4,5,6.5)|interval '1-2' year to month|interval 3 year",
+    "make_interval(-1,-2,0,-3,-4,-5,-6.000001)|interval '-1-2' year to month|interval -3 month",
+)
+NANS = "SELECT float('NaN') a, -float('NaN') b, double('NaN') c, sqrt(-1) d, -0.0D e, float('-0.0') f, 0.0D g"
+UNKNOWN = ("variants", "arrays of variants", "collated")
+QUERIES = {**{name: query for name, query in CASES.items() if name not in UNKNOWN}, "intervals": INTERVALS, "nan": NANS}
+
+
+def hashes_of(rows: Rows, schema: StructType) -> list[int]:
+    kinds = [field.type for field in schema.fields]
+    found = hash_columns(decode(rows, schema).flatten(), kinds, first_seeds(len(rows)))
+    return [int(value) for value in found.view(np.int32)]
+
+
+def hashes_by_spark(frame: Any) -> list[int]:
+    return [row[0] for row in frame.selectExpr("hash(*)").collect()]
+
+
+@pytest.fixture(autouse=True)
+def hashed_maps(spark: Any) -> Iterator[None]:
+    """Let Spark hash maps, which it does only as parts of a key that it has put in order."""
+    spark.conf.set("spark.sql.legacy.allowHashOnMapType", "true")
+    yield
+    spark.conf.unset("spark.sql.legacy.allowHashOnMapType")
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_hashes_are_those_of_spark(name: str, run: Any, lay_out: Any) -> None:
+    made = run(QUERIES[name])
+    assert hashes_of(lay_out(made.payloads), made.schema) == hashes_by_spark(made.frame)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_hashes_of_random_tables_are_those_of_spark(seed: int, spark: Any, collect: Any, lay_out: Any) -> None:
+    made = collect(spark.createDataFrame(RandomTable(seed + 100).table(40)))
+    assert hashes_of(lay_out(made.payloads), made.schema) == hashes_by_spark(made.frame)
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_a_type_whose_hash_is_unknown_is_refused(name: str, run: Any, lay_out: Any) -> None:
+    made = run(CASES[name])
+    with pytest.raises(UnsupportedError, match="is not known"):
+        hashes_of(lay_out(made.payloads), made.schema)
+
+
+@pytest.mark.parametrize("partitions", [1, 7, 200])
+def test_partitions_are_those_of_spark(partitions: int, spark: Any, collect: Any, lay_out: Any) -> None:
+    frame = spark.range(500).selectExpr("id", "concat('key-', id) name")
+    made = collect(frame)
+    placed = frame.repartition(partitions, "id", "name").selectExpr("id", "spark_partition_id()").collect()
+    columns = decode(lay_out(made.payloads), made.schema).flatten()
+    kinds = [field.type for field in made.schema.fields]
+    found = partitions_of(hash_columns(columns, kinds, first_seeds(500)), partitions)
+    assert dict(zip(columns[0].to_pylist(), found.tolist(), strict=True)) == dict(map(tuple, placed))
