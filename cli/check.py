@@ -148,13 +148,15 @@ def check(
     from ttlsnap.check import check as compare
     from ttlsnap.check.findings import Verdict
     from ttlsnap.check.ignores import apply
+    from ttlsnap.check.state import examine_state
     from ttlsnap.check.targets import load_contract
 
     files = [_report(text) for text in reports or ()]
     _distinct(files)
     ignores = _ignores(ignored or (), ignore_file)
     contracts = load_contract(old), load_contract(new)
-    compared = compare(*contracts, direction=direction.value, renamed=_renames(renamed or ()), names=(old, new))
+    names, state = _renames(renamed or ()), examine_state(old)
+    compared = compare(*contracts, direction=direction.value, renamed=names, names=(old, new), state=state)
     report = apply(compared, ignores)
     threshold = Verdict(fail_on.value)
     _print(report, output_format, threshold)

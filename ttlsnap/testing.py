@@ -52,15 +52,17 @@ def assert_restorable(
     ``old`` and ``new`` are each a contract, or the path of a contract, a checkpoint or a Delta table. ``ignore`` has
     ``code`` or ``code:where`` of findings that do not count, as in ``check --ignore``.
     """
-    from ttlsnap.check import Verdict, check
+    from ttlsnap.check import StateFindings, Verdict, check
     from ttlsnap.check.ignores import apply, parse_ignore
     from ttlsnap.check.reports import REPORTS
+    from ttlsnap.check.state import examine_state
     from ttlsnap.check.targets import load_contract
 
     contracts = [load_contract(str(side)) if isinstance(side, str | Path) else side for side in (old, new)]
     names = [str(side) if isinstance(side, str | Path) else name for side, name in ((old, "old"), (new, "new"))]
     ignore = (ignore,) if isinstance(ignore, str) else ignore
-    report: Any = check(*contracts, direction=direction, renamed=renamed or {}, names=(names[0], names[1]))
+    state = examine_state(str(old)) if isinstance(old, str | Path) else StateFindings()
+    report: Any = check(*contracts, direction=direction, renamed=renamed or {}, names=(names[0], names[1]), state=state)
     report = apply(report, [parse_ignore(text) for text in ignore])
     if report.verdict is not Verdict.AS_IS:
         raise AssertionError("\n" + REPORTS["text"](report))

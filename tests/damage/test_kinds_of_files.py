@@ -89,8 +89,9 @@ def _proven(target: Path, name: str) -> int:
     entries = 0
     for partition in target.glob("state/0/[0-9]"):
         ours = partition / f"{version}.snapshot"
-        backups = list(target.glob(f"_ttlsnap/runs/*/backup/state/0/{partition.name}/{version}.snapshot"))
         if target.joinpath("_ttlsnap").exists():
-            shutil.copy(backups[0], ours) if backups else ours.unlink(missing_ok=True)
+            ours.unlink(missing_ok=True)
+            for old in target.glob(f"_ttlsnap/runs/*/backup/state/0/{partition.name}/{version}.*"):
+                shutil.copy(old, partition)
         entries += len(model.live_entries(partition, version, codec))
     return entries

@@ -133,7 +133,7 @@ def test_rollback_keeps_a_planned_batch_that_spark_has_begun(tmp_path: Path, mon
     checkpoint.run("compact")
     planned = newest_offsets(checkpoint.path)
     delta = newest(checkpoint.path, ".delta")
-    begun = delta.with_name(f"{int(delta.name.partition('.')[0]) + 1}.delta")
+    begun = delta.with_name(f"{int(newest(checkpoint.path, '.snapshot').stem) + 1}.delta")
     begun.write_bytes(delta.read_bytes())
     text = planned.read_bytes()
     rollback(str(checkpoint.path), stopped=True)

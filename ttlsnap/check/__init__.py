@@ -12,16 +12,18 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from ttlsnap.check.comparison import Comparison
-from ttlsnap.check.findings import CheckReport, Finding, Ignored, Place, Verdict, worst
+from ttlsnap.check.findings import CheckReport, Finding, Ignored, Place, StateFindings, Verdict, worst
+from ttlsnap.check.key_order import with_keys_for
 from ttlsnap.check.operators import compare_operators
 from ttlsnap.check.settings import compare_settings
 from ttlsnap.check.tables import TableComparison, compare_tables
 from ttlsnap.contract import Contract, TableContract
 from ttlsnap.errors import UsageError
 
-__all__ = ["CheckReport", "Finding", "Ignored", "Place", "Verdict", "check", "worst"]
+__all__ = ["CheckReport", "Finding", "Ignored", "Place", "StateFindings", "Verdict", "check", "worst"]
 
 DIRECTIONS = ("backward", "forward", "full")
+_NOT_EXAMINED = StateFindings()
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -32,12 +34,15 @@ def check(
     direction: str = "backward",
     renamed: Mapping[str, str] = _NO_NAMES,
     names: tuple[str, str] = ("old", "new"),
+    state: StateFindings = _NOT_EXAMINED,
 ) -> CheckReport:
     """Compare two contracts: can the query of ``new`` restore from the state of ``old``?
 
     ``direction`` is ``backward``, ``forward`` (can ``old`` restore from the state of ``new``, to undo the deployment?)
     or ``full`` for both. ``renamed`` maps old names of columns and variables to new ones. ``names`` are the names of
-    the two contracts in the report. Raise UsageError for a query and a Delta table, and for another direction.
+    the two contracts in the report. ``state`` is what the state of ``old`` itself shows (``examine_state``).
+
+    Raise UsageError for a query and a Delta table, and for another direction.
     """
     if direction not in DIRECTIONS:
         raise UsageError(f"unknown --direction {direction!r}; use one of {', '.join(DIRECTIONS)}")
@@ -47,8 +52,8 @@ def check(
     unseen: list[str] = []
     if direction in ("backward", "full"):
         forth = _compare(old, new, renamed)
-        findings += forth.findings
-        unseen += forth.unseen
+        findings += [*forth.findings, *state.findings]
+        unseen += [*forth.unseen, *state.unseen]
     if direction in ("forward", "full"):
         back = _compare(new, old, {now: was for was, now in renamed.items()})
         findings += [replace(finding, message=f"going back: {finding.message}") for finding in back.findings]
@@ -73,7 +78,7 @@ def _compare(
         return compare_tables(old, new, renamed)
     if isinstance(old, TableContract) or isinstance(new, TableContract):
         raise UsageError("a Delta table and the state of a query cannot be compared")
-    both = Comparison(old=old, new=new, renamed=renamed)
+    both = Comparison(old=old, new=with_keys_for(old, new), renamed=renamed)
     compare_settings(both)
     compare_operators(both)
     return both

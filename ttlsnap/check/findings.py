@@ -94,6 +94,14 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class StateFindings:
+    """What the state of a checkpoint itself shows, and a line for each thing that was not examined."""
+
+    findings: tuple[Finding, ...] = ()
+    unseen: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Ignored:
     """A finding that the user ignores, and the reason."""
 

@@ -152,6 +152,29 @@ COLUMNS_SWAPPED = Outcome(
     _WRONG,
     _RESTORE_ORDER,
 )
+_OTHER_ORDER = (
+    "the columns of dropDuplicates are in another order. Spark 3 and Spark 4 put more than four columns in an order of "
+    "their own. Spark Connect keeps the order that the query lists, and so does Spark 4.3 for a new query"
+)
+_OLD_ORDER = (
+    "run the query on the Spark that wrote the state; or use Spark Connect, which keeps the order that the query "
+    "lists: dropDuplicates([{old}])"
+)
+DEDUPLICATION_REORDERED = Outcome("key-reordered", _INCOMPATIBLE, _OTHER_ORDER, _REFUSED_SCHEMA, _OLD_ORDER)
+DEDUPLICATION_SWAPPED = Outcome(
+    "keys-swapped",
+    _INCOMPATIBLE,
+    f"{_OTHER_ORDER}. Their types are the same, so Spark takes one for the other. Duplicates of old rows come through",
+    _WRONG,
+    _OLD_ORDER,
+)
+TWO_KEY_ORDERS = Outcome(
+    "two-key-orders",
+    _INCOMPATIBLE,
+    "the state has keys in two orders of their columns: {orders}. The new query finds only those in its own order",
+    _WRONG,
+    "restore a copy of the checkpoint from before the query moved to another Spark, or start a new checkpoint",
+)
 FIELDS_SWAPPED_IN_CODE = Outcome(
     "values-swapped",
     _UNKNOWN,

@@ -49,6 +49,11 @@ RULES: Mapping[str, CheckRule] = {
         ),
         ("keys-swapped", "columns of the key changed places", "Spark compares only types and loses all old groups."),
         (
+            "two-key-orders",
+            "a deduplication has keys in two orders",
+            "The query moved to another Spark, which has another order of the columns, and continued.",
+        ),
+        (
             "key-renamed",
             "a column of the key has another name",
             "It can be the same column or another; Spark does not compare names.",

@@ -23,6 +23,8 @@ from ttlsnap.check.outcomes import (
     COLUMN_WIDENED_UNCHECKED,
     COLUMNS_REORDERED,
     COLUMNS_SWAPPED,
+    DEDUPLICATION_REORDERED,
+    DEDUPLICATION_SWAPPED,
     FIELD_MAYBE_RENAMED_IN_AVRO,
     FIELD_RENAMED_IN_AVRO,
     FIELDS_SWAPPED_IN_AVRO,
@@ -34,6 +36,8 @@ from ttlsnap.check.outcomes import (
     NOW_REQUIRED,
     NOW_REQUIRED_SAME_COLUMN,
 )
+from ttlsnap.operators import deduplication
+from ttlsnap.operators.scala_order import ORDERED
 from ttlsnap.schema.types import (
     ArrayType,
     ByteType,
@@ -164,6 +168,9 @@ def _add_other_order(both: Comparison, place: Place, how: How, old: StructType, 
     silent = all(_are_same(a.type, b.type) for a, b in zip(old.fields, new.fields, strict=True))
     names = (", ".join(kind.names) for kind in (old, new))
     at = place.at(field=place.field or how.side)
+    if place.operator_name in deduplication.NAMES and len(old) > ORDERED and place.field is None:
+        both.add(DEDUPLICATION_SWAPPED if silent else DEDUPLICATION_REORDERED, at, *names, side=how.side)
+        return
     both.add(COLUMNS_SWAPPED if silent else COLUMNS_REORDERED, at, *names, side=how.side)
 
 

@@ -104,7 +104,7 @@ def _verify_spark(files: Directory, path: str, checksum_path: str, size: int) ->
             found = google_crc32c.extend(found, piece)
     if expected != size or value & 0xFFFFFFFF != found:
         words = (
-            f"{files.root}/{path} does not match the checksum in {checksum_path}. ttlsnap doctor shows whether only the "
-            "checksum is wrong"
+            f"{files.root}/{path} does not match the checksum in {checksum_path}. ttlsnap doctor shows whether only "
+            "the checksum is wrong"
         )
         raise ChecksumError(words, path, checksum_path)

@@ -20,7 +20,7 @@ from ttlsnap.publishing.journal import (
     next_number,
 )
 from ttlsnap.publishing.moves import find_existing, plan_backup, plan_checksum_backup, stat_files
-from ttlsnap.publishing.preflight import refuse_immovable
+from ttlsnap.publishing.preflight import refuse_immovable, refuse_shared_folders
 from ttlsnap.publishing.swap import swap
 from ttlsnap.storage.directory import each
 
@@ -131,6 +131,12 @@ def _check_logs(plan: Plan) -> None:
 def refuse_unmovable(plan: Plan) -> None:
     """Raise RefusedError if a file that the plan may move cannot be moved."""
     version = plan.checkpoint.version
+    folders = [
+        layout.store_directory(store.operator, partition.partition, store.store)
+        for store in plan.stores
+        for partition in (store.partitions if store.touched else ())
+    ]
+    refuse_shared_folders(plan.checkpoint.files, folders)
     paths = [layout.offset_file(plan.checkpoint.logs.offsets[-1] + 1)]
     paths += [path for path in plan.listing if layout.is_newer_snapshot(path, version)]
     for store in plan.stores:

@@ -27,6 +27,8 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 SCHEMA_CHECK = "spark.sql.streaming.stateStore.stateSchemaCheck"
 # Spark 4.3 and later pin it. If it is true, Spark records every column of the state as nullable.
 ALWAYS_NULLABLE = "spark.sql.streaming.statefulOperator.alwaysNullableOutput.enabled"
+# Spark 4.3 and later pin it for new queries. If it is true, deduplications have their keys in the order of the query.
+KEYS_AS_LISTED = "spark.sql.dropDuplicates.deterministicKeyOrder.enabled"
 TIME_ZONE = "spark.sql.session.timeZone"
 # Casts that depend on the time zone. For other functions of times, the plan's text contains the zone.
 ZONED = re.compile(r" as (?:date|timestamp)\)")
@@ -96,6 +98,9 @@ class OperatorContract:
     ``time_mode`` and ``output_mode`` are those that transformWithState records. ``plan`` has the lines of
     ``ttlsnap.contract.plan``, from this operator down to the sources. ``functions`` has a digest for each part of each
     Python function or class that the operator runs. Both are None if the contract does not come from a query.
+
+    ``legacy_key`` has the key columns of a deduplication in the order that the query has with a checkpoint that an
+    earlier Spark began. It is None if that order is the same, or if the contract does not come from a query.
     """
 
     id: int
@@ -106,9 +111,11 @@ class OperatorContract:
     output_mode: str | None = None
     plan: tuple[str, ...] | None = None
     functions: Mapping[str, Mapping[str, str]] | None = None
+    legacy_key: tuple[str, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         functions = self.functions
+        legacy = {} if self.legacy_key is None else {"legacy_key": list(self.legacy_key)}
         return {
             "id": self.id,
             "name": self.name,
@@ -116,6 +123,7 @@ class OperatorContract:
             "time_mode": self.time_mode,
             "output_mode": self.output_mode,
             "stores": [store.to_json() for store in self.stores],
+            **legacy,
             "plan": None if self.plan is None else list(self.plan),
             "functions": None if functions is None else {name: dict(functions[name]) for name in sorted(functions)},
         }
@@ -124,7 +132,10 @@ class OperatorContract:
     def from_json(cls, document: dict[str, Any]) -> OperatorContract:
         stores = tuple(StoreContract.from_json(store) for store in document["stores"])
         plan = None if document["plan"] is None else tuple(document["plan"])
-        return cls(**{**document, "stores": stores, "plan": plan})
+        legacy = document.get("legacy_key")
+        return cls(
+            **{**document, "stores": stores, "plan": plan, "legacy_key": None if legacy is None else tuple(legacy)}
+        )
 
     def __str__(self) -> str:
         return f"operator {self.id}" + (f" ({self.name})" if self.name else "")
@@ -164,6 +175,11 @@ class Contract:
     def widens(self) -> bool:
         """Whether Spark records every column as nullable."""
         return self.conf.get(ALWAYS_NULLABLE, "false").lower() == "true"
+
+    @property
+    def lists_keys(self) -> bool:
+        """Whether deduplications have the columns of their keys in the order in which the query lists them."""
+        return self.conf.get(KEYS_AS_LISTED, "false").lower() == "true"
 
     @property
     def records_nullability(self) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ttlsnap.checkpoint import Checkpoint, Operator, Store, layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.contract.model import Contract, OperatorContract, StateContract, StoreContract
 from ttlsnap.inspection.model import spark_version
 from ttlsnap.operators import aggregation
 from ttlsnap.operators.registry import states_of
+from ttlsnap.publishing.journal import recent_journals
 from ttlsnap.storage.open import open_for_reading
 
 
@@ -35,17 +38,29 @@ def contract_of_checkpoint(target: str, *, batch: int | None = None, schemas: Sc
 
 
 def _changelog(checkpoint: Checkpoint) -> bool | None:
-    """Return whether the newest version has a changelog. None without RocksDB, or if no file of that version exists."""
+    """Return whether the newest version has a changelog. None without RocksDB, or if no file of that version exists.
+
+    A compaction moves the changelog to its backup.
+    """
     if checkpoint.provider != "rocksdb":
         return None
     newest: set[str] = set()
     for operator in checkpoint.operators:
         for store in operator.stores:
-            for info in checkpoint.files.list(store.directory(store.partitions[0])):
-                parsed = layout.parse_state_file(info.name)
-                if parsed is not None and parsed.version == checkpoint.version:
-                    newest.add(parsed.kind)
+            newest |= _kinds_of(
+                checkpoint, [i.name for i in checkpoint.files.list(store.directory(store.partitions[0]))]
+            )
+    if newest and "changelog" not in newest:
+        for journal in recent_journals(checkpoint.files, checkpoint.logs):
+            if journal.status == "done" and journal.batch == checkpoint.batch.id:
+                newest |= _kinds_of(checkpoint, [move.source.rpartition("/")[2] for move in journal.to_backup])
     return None if not newest else "changelog" in newest
+
+
+def _kinds_of(checkpoint: Checkpoint, names: Iterable[str]) -> set[str]:
+    """Return the kinds of the newest version's files among these names."""
+    parsed = map(layout.parse_state_file, names)
+    return {name.kind for name in parsed if name is not None and name.version == checkpoint.version}
 
 
 def _operator(checkpoint: Checkpoint, operator: Operator) -> OperatorContract:

@@ -24,6 +24,7 @@ import xxhash
 from ttlsnap.contract.functions import Digests
 from ttlsnap.contract.model import (
     ALWAYS_NULLABLE,
+    KEYS_AS_LISTED,
     PARTITIONS,
     SCHEMA_CHECK,
     TIME_ZONE,
@@ -38,6 +39,7 @@ from ttlsnap.contract.plan import SOURCE, PlannedOperator, sources, stateful_ope
 from ttlsnap.contract.recording import Empty, Recording, Started, intercept_queries, record_functions, tag
 from ttlsnap.engines.launch import build_session, find_session, first_lines, launch_session, set_temporarily
 from ttlsnap.errors import NotACheckpointError, TtlsnapError, UsageError
+from ttlsnap.operators import deduplication, scala_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -327,17 +329,20 @@ def _contract(spark: SparkSession, query: Started, recording: Recording, folder:
     wanted = spark.conf.get(PARTITIONS)
     few = wanted if wanted == "1" else _DRY_PARTITIONS
     checkpoint = folder / "checkpoint"
+    once = any(_UNENDING.search(name) for p in planned for name in p.names)
     widens = _find_setting(spark, ALWAYS_NULLABLE)
     # What Spark records then as nullable is nullable in the query itself.
     with _settings(spark, {PARTITIONS: few, **dict.fromkeys(widens, "false")}):
-        names = _run_once(
-            query.frame, mode, checkpoint, any(_UNENDING.search(name) for p in planned for name in p.names)
-        )
+        names = _run_once(query.frame, mode, checkpoint, once)
     try:
         found = contract_of_checkpoint(str(checkpoint))
     except NotACheckpointError as error:
         raise UsageError("the query has no state, so there is nothing to restore") from error
     operators = _operators(found.operators, planned, names, recording, few, int(str(wanted)))
+    if found.lists_keys and any(map(_has_many_keys, operators)):
+        with _settings(spark, {PARTITIONS: few, KEYS_AS_LISTED: "false"}):
+            _run_once(query.frame, mode, folder / "legacy", once)
+        operators = _with_legacy_keys(operators, contract_of_checkpoint(str(folder / "legacy")).operators)
     return replace(
         found,
         made_from="query",
@@ -353,6 +358,27 @@ def _contract(spark: SparkSession, query: Started, recording: Recording, folder:
         },
         operators=operators,
         reads=tuple(sources(plan)),
+    )
+
+
+def _has_many_keys(operator: OperatorContract) -> bool:
+    """Return whether an operator is a deduplication whose keys may have another order with an older checkpoint."""
+    return operator.name in deduplication.NAMES and len(_key_of(operator)) > scala_order.ORDERED
+
+
+def _key_of(operator: OperatorContract) -> tuple[str, ...]:
+    (store,) = operator.stores
+    (state,) = store.states or ()
+    return state.key.names
+
+
+def _with_legacy_keys(
+    operators: Sequence[OperatorContract], legacy: Sequence[OperatorContract]
+) -> tuple[OperatorContract, ...]:
+    """Return the operators with the order of their keys in the same query with an older checkpoint, if it differs."""
+    return tuple(
+        replace(now, legacy_key=_key_of(then)) if _has_many_keys(now) and _key_of(then) != _key_of(now) else now
+        for now, then in zip(operators, legacy, strict=True)
     )
 
 

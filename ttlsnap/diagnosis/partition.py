@@ -8,8 +8,9 @@ is damaged.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.compaction.task import Progress
@@ -17,6 +18,8 @@ from ttlsnap.diagnosis.intact import is_intact
 from ttlsnap.diagnosis.problems import Problem, Severity, problem
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import ChecksumError, CorruptionError, CountError, StorageError, TtlsnapError, UnsupportedError
+from ttlsnap.operators.deduplication import can_have_two_orders
+from ttlsnap.operators.key_order import KeySample, KeySampling
 from ttlsnap.operators.links import Link, StateId
 from ttlsnap.operators.work import begin_work
 from ttlsnap.storage.directory import Directory, cache_listings, hide_files
@@ -36,7 +39,7 @@ class PartitionCheck:
 
     ``versions`` has, for each version from the newest on, the ids of its files by store (None without ids). ``newest``
     is the checkpoint's newest version. ``without_state`` are versions that need no files. ``published`` are snapshots
-    that ttlsnap wrote: the deltas beside them have another state.
+    that ttlsnap wrote: the deltas beside them have another state. ``partitions`` is the number of partitions.
     """
 
     root: str
@@ -50,6 +53,7 @@ class PartitionCheck:
     newest: int
     without_state: frozenset[int]
     published: frozenset[str]
+    partitions: int
     size: int
     scratch: str | None = None
 
@@ -63,7 +67,8 @@ class PartitionFindings:
     """The result for a partition. ``lost`` has the reasons for each version that cannot be restored.
 
     ``cleaned_up`` are versions without any file, after Spark's cleanup or a copy. For ``unknown`` versions ttlsnap
-    cannot tell whether they can be restored. ``entries`` is the number of entries in the newest version.
+    cannot tell whether they can be restored. ``entries`` is the number of entries in the newest version. ``keys`` are
+    samples of the keys of states whose keys can have two orders.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -71,6 +76,7 @@ class PartitionFindings:
     cleaned_up: set[int] = field(default_factory=set)
     unknown: set[int] = field(default_factory=set)
     entries: int = 0
+    keys: dict[StateId, KeySample] = field(default_factory=dict)
 
 
 class _Unfit(CorruptionError):
@@ -208,10 +214,23 @@ class _Examination:
             if len(lineages) < len(task.stores):
                 return set()
             read = {file.path for lineage in lineages.values() for file in lineage.files}
+            sampled = {
+                place: KeySampling(state, task.partitions)
+                for place, state in task.states.items()
+                if can_have_two_orders(state)
+            }
             try:
                 self._found.entries = scan_version(
-                    self._files, lineages, task.state_store, task.states, task.links, task.scratch, self._progress
+                    self._files,
+                    lineages,
+                    task.state_store,
+                    task.states,
+                    task.links,
+                    task.scratch,
+                    self._progress,
+                    {place: sampling.look for place, sampling in sampled.items()},
                 )
+                self._found.keys = {place: sampling.result() for place, sampling in sampled.items()}
                 return read
             except StorageError:
                 raise
@@ -310,8 +329,11 @@ def scan_version(
     links: Sequence[Link],
     scratch: str | None = None,
     progress: Progress = lambda entries, dropped: None,
+    look_at_keys: Mapping[StateId, Callable[[Rows], None]] = MappingProxyType({}),
 ) -> int:
     """Read one version of a partition completely, and check all links. Return the number of its entries.
+
+    ``look_at_keys`` has functions that get the keys of a state.
 
     Raise CorruptionError if a row does not fit its schema, or linked entries do not match.
     """
@@ -325,6 +347,8 @@ def scan_version(
             for batch, state in scan_partition(stored, mine, check=_check_rows):
                 entries += len(batch)
                 progress(len(batch), 0)
+                if state is not None and state.place in look_at_keys:
+                    look_at_keys[state.place](batch.keys)
                 for link, work in works:
                     if state is not None and state.place in link.places:
                         with _raise_as("broken-links"):

@@ -92,6 +92,12 @@ CODES: dict[str, Kind] = {
     "row-does-not-fit-schema": Kind("error", f"{_RESTORE}, or restore the schema, if that is the wrong one"),
     "wrong-count": Kind("error", _RESTORE),
     "broken-links": Kind("error", "Restore the partition, with all of its stores, from a copy of the checkpoint"),
+    "two-key-orders": Kind(
+        "error",
+        "Keys in the older order are never found again. To keep them, restore a copy of the checkpoint from before the "
+        "query moved to another Spark. Then run the query on the old Spark, or on Spark Connect with the columns "
+        "listed in the old order",
+    ),
     "last-batch-lost": Kind(
         "error",
         "If there is no copy to restore from, go back to batch {batch}: ttlsnap doctor {target} --fix last-batch-lost "

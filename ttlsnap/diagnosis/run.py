@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -20,6 +20,8 @@ from ttlsnap.diagnosis.repair import Confirm, refuse_unknown, repair
 from ttlsnap.diagnosis.report import DoctorReport, Restorable, VersionReport
 from ttlsnap.engines.local import spread, useful_processes
 from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError
+from ttlsnap.operators.key_order import KeySample, find_two_orders
+from ttlsnap.operators.links import StateId
 from ttlsnap.operators.registry import links_of, states_of
 from ttlsnap.publishing.journal import Journal
 from ttlsnap.publishing.missing import has_backup
@@ -104,6 +106,7 @@ def _examine(files: Directory, parallelism: int | None, scratch: str | None, lis
         results = list(zip(tasks, found, strict=True))
     for _, each in results:
         problems += each.problems
+    problems += _key_orders(files.root, results)
     problems = [_with_rollback(files, logs.last_run, found) for found in problems]
     versions = _versions(logs, closed, [each for _, each in results])
     if is_cut_off(problems):
@@ -201,6 +204,7 @@ def _tasks(checkpoint: Checkpoint, logs: LogFindings, problems: list[Problem], s
                     versions=versions,
                     newest=checkpoint.version,
                     published=logs.published,
+                    partitions=len(partitions),
                     without_state=frozenset(batch + 1 for batch in logs.skipped),
                     size=_size(checkpoint.files, operator.id, partition),
                     scratch=scratch,
@@ -295,6 +299,25 @@ def _outlook(files: Directory, logs: LogFindings, versions: Sequence[VersionRepo
     else:
         words += f"; the newest restorable state is the one after batch {back}"
         problems.append(problem(files.root, "last-batch-lost", where, words, batch=back))
+
+
+def _key_orders(target: str, results: Sequence[tuple[PartitionCheck, PartitionFindings]]) -> Iterator[Problem]:
+    """Yield a problem for each state whose keys were written in two orders."""
+    samples: dict[tuple[int, StateId], list[KeySample]] = {}
+    names: dict[tuple[int, StateId], tuple[str, ...]] = {}
+    for task, found in results:
+        for place, sample in found.keys.items():
+            samples.setdefault((task.operator, place), []).append(sample)
+            names[task.operator, place] = task.states[place].key_schema.names
+    for (operator, place), found_here in samples.items():
+        orders = find_two_orders(names[operator, place], found_here)
+        if orders is not None:
+            words = (
+                f"operator {operator} has keys with their columns in two orders: {orders}. Of {orders.compared:,} "
+                f"compared keys, {orders.pairs:,} are there in both. So rows came through that are duplicates of older "
+                "rows"
+            )
+            yield problem(target, "two-key-orders", layout.operator_directory(operator), words)
 
 
 def _with_rollback(files: Directory, last: Journal | None, found: Problem) -> Problem:

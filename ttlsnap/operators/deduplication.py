@@ -23,6 +23,7 @@ from ttlsnap.clock import TimeCharacteristic
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.operators import aggregation
+from ttlsnap.operators.scala_order import ORDERED
 from ttlsnap.operators.stored_time import StoredTime
 from ttlsnap.schema.types import NullType, StructField, StructType
 from ttlsnap.stores.open import lineage_of, open_state_store
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 NAME = "dedupe"
 WITHIN_WATERMARK = "dedupeWithinWatermark"
+NAMES = (NAME, WITHIN_WATERMARK)
 NOTHING = StructType((StructField("__dummy__", NullType()),))
 """The schema of a value that holds nothing."""
 
@@ -57,6 +59,18 @@ def stored_limit(key: StructType, value: StructType) -> StoredTime | None:
     if any(field.name == "expiresAtMicros" for field in value.fields):
         return StoredTime("value.expiresAtMicros:us", TimeCharacteristic.EVENT, written_plus_ttl=True)
     return None
+
+
+def is_deduplication(state: StateDescriptor) -> bool:
+    """Return whether a state is that of one of these operators; without a recorded name, its values decide."""
+    if state.operator_name is not None:
+        return state.operator_name in NAMES
+    return state.value_schema == NOTHING or stored_limit(state.key_schema, state.value_schema) is not None
+
+
+def can_have_two_orders(state: StateDescriptor) -> bool:
+    """Return whether Spark may have changed the order of the columns in the keys of a state (see ``key_order``)."""
+    return is_deduplication(state) and len(state.key_schema.fields) > ORDERED
 
 
 def as_stored(

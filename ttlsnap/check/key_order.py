@@ -1,0 +1,54 @@
+"""Deduplications, old against new: the order of the columns in their keys (see ``ttlsnap.operators.scala_order``)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ttlsnap.check.comparison import parse_version
+from ttlsnap.contract import Contract, OperatorContract, StateContract
+from ttlsnap.operators import deduplication
+from ttlsnap.operators.scala_order import legacy_order
+from ttlsnap.schema.types import StructType
+
+
+def with_keys_for(old: Contract, new: Contract) -> Contract:
+    """Return the new contract as Spark runs its query with the checkpoint of the old one.
+
+    Spark 4.3 pins the order of the columns for a new query. With a checkpoint of an earlier Spark it uses the order
+    that the earlier Spark 4 has.
+    """
+    if old.lists_keys or not new.lists_keys or parse_version(new.spark) < (4, 3):
+        return new
+    plans = [operator.plan for operator in old.operators] + [None] * len(new.operators)
+    pairs = zip(new.operators, plans, strict=False)
+    return replace(new, operators=tuple(_with_legacy_key(operator, plan) for operator, plan in pairs))
+
+
+def _with_legacy_key(operator: OperatorContract, old_plan: tuple[str, ...] | None) -> OperatorContract:
+    if operator.name not in deduplication.NAMES:
+        return operator
+    stores = tuple(
+        replace(store, states=tuple(_reorder(state, operator) for state in store.states)) if store.states else store
+        for store in operator.stores
+    )
+    keys = [f"key {name}" for store in stores for state in store.states or () for name in state.key.names]
+    return replace(operator, stores=stores, plan=_reorder_plan(operator.plan, old_plan, keys))
+
+
+def _reorder(state: StateContract, operator: OperatorContract) -> StateContract:
+    # A contract from a checkpoint does not say how the query spells the columns.
+    names = operator.legacy_key or (legacy_order(state.key.names) if operator.plan is None else state.key.names)
+    fields = {field.name: field for field in state.key.fields}
+    if len(fields) < len(state.key) or sorted(names) != sorted(fields):
+        return state  # columns with one name cannot be told apart
+    return replace(state, key=StructType(tuple(fields[name] for name in names)))
+
+
+def _reorder_plan(
+    plan: tuple[str, ...] | None, old_plan: tuple[str, ...] | None, keys: list[str]
+) -> tuple[str, ...] | None:
+    """Return the plan with its keys in the order of ``keys``, if the old plan has them in this order, too."""
+    if plan is None or old_plan is None or [line for line in old_plan if line in keys] != keys:
+        return plan
+    wanted = iter(keys)
+    return tuple(next(wanted) if line in keys else line for line in plan) if set(keys) <= set(plan) else plan

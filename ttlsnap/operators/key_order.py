@@ -1,0 +1,175 @@
+"""Keys of a deduplication that were written with their columns in two orders.
+
+Spark compares only the types of a key's columns when a query restarts, and their order depends on the version of Spark
+(see ``scala_order``). So an unchanged query that moves from one to another can continue with other keys. It lets
+duplicates of older rows through, without a message (tested from 3.5 to 4.1 and to 4.3). The schema in the checkpoint
+keeps the first order.
+
+Names do not show it, but the entries do: a row that came before and after is there twice, with the same values in two
+orders. This module counts such pairs in a sample that takes the same rows from every partition, whatever their order:
+those with the smallest sums of the hashes of their values.
+
+Limits: a change is visible only after rows came again. Keys of up to four columns are not examined. Spark does not
+change their order, and in a key such as (from, to) both orders of two values can be right.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.errors import UnsupportedError
+from ttlsnap.operators.scala_order import scala_orders
+from ttlsnap.unsaferow.decode import decode
+from ttlsnap.unsaferow.murmur3 import Hashes, first_seeds, hash_column
+from ttlsnap.unsaferow.rows import Rows
+
+Sums = npt.NDArray[np.uint64]
+
+_SAMPLE = 200_000
+"""Keys of all partitions together that are compared."""
+
+_LEAST = 1000
+"""Keys of one partition that are compared, however many partitions there are."""
+
+_PAIRS = 5
+"""Pairs that prove two orders; a few can be coincidence."""
+
+_SHARE = 0.8
+"""The share of all pairs that have the same two orders."""
+
+
+@dataclass(frozen=True, eq=False)
+class KeySample:
+    """The keys of a partition with the smallest sums: ``sums``, and the hashes of each column, uint32[n, columns].
+
+    ``entries`` is the number of entries. ``most`` is the largest sum up to which every key of the partition is here.
+    """
+
+    entries: int
+    sums: Sums
+    hashes: Hashes
+    most: int
+
+
+@dataclass(frozen=True)
+class TwoOrders:
+    """Two orders of the columns of a key, by their names, and the pairs of entries that have them.
+
+    ``compared`` is the number of keys that were compared, of ``entries``.
+    """
+
+    first: tuple[str, ...]
+    second: tuple[str, ...]
+    pairs: int
+    compared: int
+    entries: int
+
+    def __str__(self) -> str:
+        """Return the two orders, with their origin if Scala gives them."""
+        return " and ".join(_describe(order) for order in (self.first, self.second))
+
+
+@dataclass
+class KeySampling:
+    """A sampling of the keys of one partition; ``look`` gets them. ``partitions`` is the number of all partitions."""
+
+    state: StateDescriptor
+    partitions: int
+    _entries: int = 0
+    _sums: list[Sums] = field(default_factory=list)
+    _hashes: list[Hashes] = field(default_factory=list)
+    _most: int = 2**64 - 1
+
+    def look(self, keys: Rows) -> None:
+        """Add a batch of keys."""
+        schema = self.state.key_schema
+        columns = decode(keys, schema).flatten()
+        try:
+            hashed = [
+                hash_column(column, kind.type, first_seeds(len(keys)))
+                for column, kind in zip(columns, schema.fields, strict=True)
+            ]
+        except UnsupportedError:
+            return  # the hash of a type is not known, so nothing can be said of these keys
+        hashes = np.stack(hashed, axis=1)
+        sums = _spread(_spread(hashes.astype(np.uint64)).sum(axis=1, dtype=np.uint64))
+        self._entries += len(keys)
+        wanted = sums <= np.uint64(self._most)
+        self._sums.append(sums[wanted])
+        self._hashes.append(hashes[wanted])
+        room = max(_LEAST, _SAMPLE // self.partitions)
+        if sum(map(len, self._sums)) > 2 * room:
+            self._shrink(room)
+
+    def _shrink(self, room: int) -> None:
+        sums, hashes = np.concatenate(self._sums), np.concatenate(self._hashes)
+        if len(sums) > room:
+            self._most = int(np.partition(sums, room)[room])
+            wanted = sums <= np.uint64(self._most)
+            sums, hashes = sums[wanted], hashes[wanted]
+        self._sums, self._hashes = [sums], [hashes]
+
+    def result(self) -> KeySample:
+        """Return the sample."""
+        columns = len(self.state.key_schema.fields)
+        sums = np.concatenate([np.empty(0, np.uint64), *self._sums])
+        hashes = np.concatenate([np.empty((0, columns), np.uint32), *self._hashes])
+        return KeySample(self._entries, sums, hashes, self._most)
+
+
+def find_two_orders(names: Sequence[str], samples: Iterable[KeySample]) -> TwoOrders | None:
+    """Return the two orders in which keys of a state were written; None if the samples show only one."""
+    samples = list(samples)
+    most = np.uint64(min((sample.most for sample in samples), default=0))
+    sums = np.concatenate([np.empty(0, np.uint64), *(sample.sums for sample in samples)])
+    wanted = np.flatnonzero(sums <= most)
+    if len(wanted) < 2:
+        return None
+    wanted = wanted[np.argsort(sums[wanted], kind="stable")]
+    sums, hashes = sums[wanted], np.concatenate([sample.hashes for sample in samples])[wanted]
+    pairs: Counter[tuple[int, ...]] = Counter()
+    for at in np.flatnonzero(sums[1:] == sums[:-1]):
+        order = _order_between(hashes[at], hashes[at + 1])
+        if order is not None:
+            pairs[order] += 1
+    if not pairs:
+        return None
+    order, count = pairs.most_common(1)[0]
+    if count < max(_PAIRS, _SHARE * pairs.total()):
+        return None
+    first, second = tuple(names), tuple(names[place] for place in order)
+    # A pair does not show which of its keys was first. The schema has the first order, and Scala may give the other.
+    inverse = tuple(names[place] for place in np.argsort(order))
+    if inverse in scala_orders(names) and second not in scala_orders(names):
+        second = inverse
+    return TwoOrders(first, second, count, len(sums), sum(sample.entries for sample in samples))
+
+
+def _order_between(one: Hashes, other: Hashes) -> tuple[int, ...] | None:
+    """Return the places of the second key's values in the first key, the smaller of both directions.
+
+    Return None if the keys have different values, or the same order, or a value twice.
+    """
+    if len(set(one.tolist())) < len(one) or set(one.tolist()) != set(other.tolist()):
+        return None
+    place = {value: at for at, value in enumerate(one.tolist())}
+    order = tuple(place[value] for value in other.tolist())
+    return None if order == tuple(sorted(order)) else min(order, tuple(np.argsort(order).tolist()))
+
+
+def _spread(words: Sums) -> Sums:
+    """Return numbers in which similar ones are far apart (the finalizer of SplitMix64)."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+def _describe(order: tuple[str, ...]) -> str:
+    by = scala_orders(order).get(order)
+    return ", ".join(order) + (f" ({by})" if by else "")
