@@ -75,6 +75,10 @@ _OF: dict[str, Callable[[Event], Any]] = {
     "nullif(amount, -1)": attrgetter("amount"),
     "named_struct('user', user, 'other', other)": lambda event: (event.user, event.other),
     "named_struct('other', other, 'user', user)": lambda event: (event.other, event.user),
+    "concat('t', user)": lambda event: event.user and f"t{event.user}",
+    "concat('d', other)": lambda event: event.other and f"d{event.other}",
+    "concat('p', other)": lambda event: event.other and f"p{event.other}",
+    "concat('a', user)": lambda event: event.user and f"a{event.user}",
     "*": lambda event: 1,
     "1": lambda event: 1,
 }

@@ -25,7 +25,7 @@ from .pair import (
 )
 from .processing import ALL, HOUR, SUMS
 from .processors import transform
-from .queries import Event, Query, aggregate, first_rows, join
+from .queries import Event, Query, aggregate, dedup, first_rows, join
 
 EVERYWHERE: dict[str, tuple[Query, Conf]] = {
     "agg": (BY_USER, {}),
@@ -45,7 +45,7 @@ SINCE_41: dict[str, tuple[Query, Conf]] = {
     "transform-ttl": (transform(HOUR), ROCKSDB),
     "transform-avro": (KEEPS, AVRO),
 }
-ALL_VERSIONS = ("3.5", "4.0", "4.1", "4.2")
+ALL_VERSIONS = ("3.5", "4.0", "4.1", "4.2", "4.3")
 
 
 def across(change: str, queries: dict[str, tuple[Query, Conf]], old: str, new: str) -> None:
@@ -59,28 +59,51 @@ across("upgrade", EVERYWHERE, "3.5", "4.2")
 across("downgrade", EVERYWHERE, "4.2", "3.5")
 across("upgrade", SINCE_41, "4.1", "4.2")
 across("downgrade", SINCE_41, "4.2", "4.1")
+across("upgrade", SINCE_41, "4.2", "4.3")
+across("downgrade", SINCE_41, "4.3", "4.2")
 FEW = {name: EVERYWHERE[name] for name in ("agg", "join", "agg-rocksdb")}
 for one, two in [*pairwise(ALL_VERSIONS), ("4.0", "4.2")]:
     across("upgrade", FEW, one, two)
     across("downgrade", FEW, two, one)
 
 REST = {name: query for name, query in EVERYWHERE.items() if name not in FEW}
-for one, two in (("3.5", "4.0"), ("3.5", "4.1"), ("4.0", "4.2"), ("4.1", "4.2")):
+for one, two in (("3.5", "4.0"), ("3.5", "4.1"), ("4.0", "4.2"), ("4.1", "4.2"), ("3.5", "4.3"), ("4.2", "4.3")):
     across("upgrade", REST, one, two)
     across("downgrade", REST, two, one)
 
+# Of more than four columns, each of these versions has an order of its own.
+NAMES = ("tenant", "user", "device", "page", "action")
+MANY: dict[str, tuple[Query, Conf]] = {
+    "dedup-many": (
+        dedup(
+            NAMES,
+            {
+                "tenant": "concat('t', user)",
+                "device": "concat('d', other)",
+                "page": "concat('p', other)",
+                "action": "concat('a', user)",
+            },
+        ),
+        {},
+    )
+}
+for one, two in (("3.5", "4.2"), ("3.5", "4.3"), ("4.1", "4.2"), ("4.2", "4.3")):
+    across("upgrade", MANY, one, two)
+    across("downgrade", MANY, two, one)
+
 # A new version and a changed query at once.
-for version in ("3.5", "4.0", "4.1"):
-    pair(f"agg-key-added-{version}-4.2", "key added", BY_USER, BOTH_KEYS, versions=(version, "4.2"))
+for version in ("3.5", "4.0", "4.1", "4.3"):
+    both = (version, "4.2") if version < "4.2" else ("4.2", version)
+    pair(f"agg-key-added-{both[0]}-{both[1]}", "key added", BY_USER, BOTH_KEYS, versions=both)
     pair(
-        f"agg-min-to-max-{version}-4.2",
+        f"agg-min-to-max-{both[0]}-{both[1]}",
         "aggregate replaced",
         aggregate(["user"], {"m": "min amount"}),
         aggregate(["user"], {"m": "max amount"}),
-        versions=(version, "4.2"),
+        versions=both,
     )
-# Changes on the older versions themselves.
-for version in ("3.5", "4.0", "4.1"):
+# Changes on the other versions themselves.
+for version in ("3.5", "4.0", "4.1", "4.3"):
     pair(f"agg-key-added-{version}", "key added", BY_USER, BOTH_KEYS, versions=(version, version))
     pair(
         f"agg-keys-swapped-{version}",

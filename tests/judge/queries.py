@@ -264,6 +264,16 @@ def dedup_key(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 
 @operator
+def dedup_many(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """Emit the first row of each of many keys with five columns, whose order depends on the version of Spark."""
+    from pyspark.sql import functions as F
+
+    names = ("tenant", "user", "device", "page", "action")
+    columns = [F.concat(F.lit(f"{name} of "), "key").alias(name) for name in names]
+    return read().select("value", *columns).dropDuplicates(list(names)).select("user", "value"), "append"
+
+
+@operator
 def dedup_alone(read: Read, query: Query) -> tuple[DataFrame, str]:
     """Emit each key once. The rows have no other column."""
     return read().select("key").dropDuplicates(), "append"

@@ -73,7 +73,7 @@ def _find_orders(
 
     samples = []
     for lineage in lineages:
-        sampling = KeySampling(state, len(lineages))
+        sampling = KeySampling(state.key_schema, len(lineages))
         with (
             tempfile.TemporaryDirectory(prefix="ttlsnap-") as scratch,
             state_store.open(checkpoint.files, lineage, scratch) as stored,

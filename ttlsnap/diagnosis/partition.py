@@ -215,7 +215,7 @@ class _Examination:
                 return set()
             read = {file.path for lineage in lineages.values() for file in lineage.files}
             sampled = {
-                place: KeySampling(state, task.partitions)
+                place: KeySampling(state.key_schema, task.partitions)
                 for place, state in task.states.items()
                 if can_have_two_orders(state)
             }

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UnsupportedError
 from ttlsnap.operators.scala_order import scala_orders
+from ttlsnap.schema.types import StructType
 from ttlsnap.unsaferow.decode import decode
 from ttlsnap.unsaferow.murmur3 import Hashes, first_seeds, hash_column
 from ttlsnap.unsaferow.rows import Rows
@@ -79,7 +79,7 @@ class TwoOrders:
 class KeySampling:
     """A sampling of the keys of one partition; ``look`` gets them. ``partitions`` is the number of all partitions."""
 
-    state: StateDescriptor
+    schema: StructType
     partitions: int
     _entries: int = 0
     _sums: list[Sums] = field(default_factory=list)
@@ -88,12 +88,11 @@ class KeySampling:
 
     def look(self, keys: Rows) -> None:
         """Add a batch of keys."""
-        schema = self.state.key_schema
-        columns = decode(keys, schema).flatten()
+        columns = decode(keys, self.schema).flatten()
         try:
             hashed = [
                 hash_column(column, kind.type, first_seeds(len(keys)))
-                for column, kind in zip(columns, schema.fields, strict=True)
+                for column, kind in zip(columns, self.schema.fields, strict=True)
             ]
         except UnsupportedError:
             return  # the hash of a type is not known, so nothing can be said of these keys
@@ -117,7 +116,7 @@ class KeySampling:
 
     def result(self) -> KeySample:
         """Return the sample."""
-        columns = len(self.state.key_schema.fields)
+        columns = len(self.schema)
         sums = np.concatenate([np.empty(0, np.uint64), *self._sums])
         hashes = np.concatenate([np.empty((0, columns), np.uint32), *self._hashes])
         return KeySample(self._entries, sums, hashes, self._most)
