@@ -19,26 +19,29 @@ from ttlsnap.contract.of_checkpoint import contract_of_checkpoint
 from ttlsnap.errors import BusyError
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
-from ..compaction.stories import H, T, digest
+from ..compaction.stories import H, T, digest, settled
 from ..judge.queries import stamp
 from ..judge.spark import Judge
+from ..matrix import FULL
 
 SPARK = "4.3"
-TIMES = {"agg": "value.max", "dedup": "key.at"}
+TIMES = {"agg": "value.max", "dedup": "key.at", "visits": "value.seen:s"}
+NAMES = {"agg": "stateStoreSave", "dedup": "dedupe", "visits": "transformWithStateExec"}
 _PATIENCE_S = 60
 
 
 @dataclass
 class RealTimeQuery:
-    """A query in real-time mode on ``checkpoint``: an aggregation (``agg``) or a deduplication (``dedup``)."""
+    """A query in real-time mode on ``checkpoint``: an aggregation, a deduplication, or transformWithState."""
 
     judge: Judge
     checkpoint: Path
     operator: str
+    checkpoint_format: int = 2
     seen: int = 0
 
     def start(self, batch_ms: int = 2000) -> None:
-        self.ask("start", operator=self.operator, batch_ms=batch_ms)
+        self.ask("start", operator=self.operator, batch_ms=batch_ms, checkpoint_format=self.checkpoint_format)
 
     def add(self, value: int, keys: range = range(6)) -> None:
         self.ask("add", events=[(f"k{i}", T + i * H, value) for i in keys])
@@ -55,6 +58,7 @@ class RealTimeQuery:
         done = len(self.commits)
         self.wait(lambda: len(self.commits) > done)
         self.ask("stop")
+        settled(self.checkpoint)  # tasks that were interrupted remove their files a moment later
 
     @property
     def commits(self) -> list[str]:
@@ -79,10 +83,13 @@ class RealTimeQuery:
             time.sleep(0.1)
 
 
-@pytest.fixture(params=TIMES)
+KINDS = [("agg", 2), ("visits", 2), *([("dedup", 2), ("agg", 1)] if FULL else [])]
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: f"{kind[0]}-{kind[1]}")
 def query(judge: Judge, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RealTimeQuery]:
     """Yield a stopped query with six keys."""
-    made = RealTimeQuery(judge, tmp_path / request.param, request.param)
+    made = RealTimeQuery(judge, tmp_path / request.param[0], *request.param)
     made.start()
     made.add(1)
     made.take(6)
@@ -143,4 +150,4 @@ def test_the_contract_is_that_of_the_same_query_in_micro_batches(query: RealTime
     micro.wait(lambda: bool(micro.commits))
     micro.ask("stop")
     names = [[o.name for o in contract_of_checkpoint(str(each.checkpoint)).operators] for each in (query, micro)]
-    assert names[0] == names[1] == [{"agg": "stateStoreSave", "dedup": "dedupe"}[query.operator]]
+    assert names[0] == names[1] == [NAMES[query.operator]]
