@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from . import support
 from .judge.processes import WITH_DELTA, Server
 from .judge.spark import Judge
 
@@ -53,6 +54,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return "older" if judged and ("test_older_versions" in file or _OLDER.search(name)) else file
 
     return Together(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """Keep what a passed test adds to the support table."""
+    report = yield
+    if report.when == "call":
+        support.settle(passed=report.passed)
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ CODECS = ("lz4", "zstd", "snappy", "lzf")
 SLICE = list(zip(OPERATORS, CODECS[1:], strict=True))
 
 
-@pytest.mark.parametrize(("operator", "codec"), product(OPERATORS, CODECS) if FULL else SLICE)
+@pytest.mark.parametrize(("operator", "codec"), [*product(OPERATORS, CODECS)] if FULL else SLICE)
 def test_spark_resumes_after_a_compaction(judge: Judge, operator: str, codec: str) -> None:
     # A snapshot and deltas after it use the codec in both kinds of files.
     layouts = LAYOUTS if FULL else ("both",)

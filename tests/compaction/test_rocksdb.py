@@ -15,7 +15,7 @@ OPERATORS = ("agg_update", "agg_append", "dedup")
 SLICE = [("agg_update", True), ("agg_append", False)]
 
 
-@pytest.mark.parametrize(("operator", "row_checksum"), product(OPERATORS, (False, True)) if FULL else SLICE)
+@pytest.mark.parametrize(("operator", "row_checksum"), [*product(OPERATORS, (False, True))] if FULL else SLICE)
 def test_spark_resumes_after_a_compaction(judge: Judge, operator: str, row_checksum: bool) -> None:
     stories = [
         Story(rocksdb(operator, False, 1, row_checksum), ("snapshot",)),

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from .. import support
 from .layouts import has_begun, layout_of, snapshots_in, store_folders
 from .model import MODELLED, Model
 from .outcomes import Batch, Entry, canonical, entry
@@ -319,6 +320,7 @@ class Judge:
         if checkpoint.query.operator in SCALA:
             self._compile(SCALA[checkpoint.query.operator], server)
         self._put_events(checkpoint, batches)
+        inspected = support.inspect_compacted(checkpoint)
         done = server.ask(
             verb,
             query=asdict(checkpoint.query),
@@ -331,6 +333,8 @@ class Judge:
             crash=len(batches) - 1 if crash else None,
             trigger=trigger,
         )
+        if inspected:
+            support.note(checkpoint, server.version)
         return [Batch(each["batch"], canonical(each["rows"])) for each in done]
 
     def _compile(self, source: str, server: Server) -> None:
