@@ -119,8 +119,9 @@ class _Examination:
                 except (CorruptionError, UnsupportedError) as error:
                     missing.setdefault(version, []).append((store, error))
         for version, errors in missing.items():
-            damaged = [(self._newest_snapshot(version, store), error) for store, error in errors]
-            if self._skip_snapshots(version, [(path, error) for path, error in damaged if path], len(damaged)):
+            if self._skip_snapshots(
+                version, [(self._newest_snapshot(version, store), error) for store, error in errors]
+            ):
                 return
         lowest = min((version for version in self._task.versions if version not in missing), default=0)
         told: set[str] = set()
@@ -174,16 +175,17 @@ class _Examination:
         self._hidden.add(error.checksum)
         return True
 
-    def _skip_snapshots(self, version: int, damaged: Sequence[tuple[str, TtlsnapError]], wanted: int) -> bool:
+    def _skip_snapshots(self, version: int, damaged: Sequence[tuple[str | None, TtlsnapError]]) -> bool:
         """Report damaged snapshots, and continue as if they did not exist. Return False if Spark could not do so, too.
 
-        ``wanted`` is the number of all damaged files. The state must be complete without the snapshots, and must not
-        be one that ttlsnap has replaced.
+        ``damaged`` has all damaged files of a version, and None for one that is not a snapshot. The state must be
+        complete without them, and must not be one that ttlsnap has replaced.
         """
-        paths = {path for path, error in damaged if isinstance(error, CorruptionError)}
-        if not paths or len(paths) < wanted or paths & self._task.published or not self._loads_without(version, paths):
+        found = [(path, error) for path, error in damaged if path is not None and isinstance(error, CorruptionError)]
+        paths = {path for path, _ in found}
+        if len(found) < len(damaged) or paths & self._task.published or not self._loads_without(version, paths):
             return False
-        for path, error in damaged:
+        for path, error in found:
             self._tell(version, path, error, "damaged-snapshot")
         self._hidden |= paths
         self._find()
@@ -276,8 +278,7 @@ class _Examination:
         if any(self._skip_checksum(version, error) for _, error in found):
             return True
         snapshots = {lineage.snapshot.path for lineage in lineages.values() if lineage.snapshot is not None}
-        damaged = [(path, error) for path, error in found if path in snapshots]
-        if self._skip_snapshots(version, damaged, len(found)):
+        if self._skip_snapshots(version, [(path if path in snapshots else None, error) for path, error in found]):
             return True
         for path, error in found:
             needed_by = [version for version in self._lineages if self._needs(version, path)]

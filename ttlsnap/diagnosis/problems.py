@@ -79,7 +79,8 @@ CODES: dict[str, Kind] = {
     ),
     "stale-checksum": Kind(
         "error",
-        "Move the checksum file to a backup: ttlsnap doctor {target} --fix stale-checksum",
+        "Move the checksum file to a backup: ttlsnap doctor {target} --fix stale-checksum. But if somebody put the "
+        "state file there by hand, it may belong to another version or partition: then restore both files from a copy",
         True,
     ),
     "published-file-damaged": Kind("error", "{advice}"),
