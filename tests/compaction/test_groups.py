@@ -11,7 +11,7 @@ from ttlsnap import CompactionReport, LocalEngine, compact
 from ttlsnap.clock import TimeCharacteristic
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
-from ..judge.processes import NEWEST
+from ..judge.processes import NEWEST, UPGRADE
 from ..judge.queries import Event, Query, stamp
 from ..judge.spark import Judge
 from ..matrix import FULL
@@ -42,7 +42,8 @@ def cases(operator: str, slices: list[Case]) -> list[Case]:
         for settings in STORES
         for again in ((version,) if settings.get("changelog") else (version, NEWEST))
     ]
-    return [*(Case(of(operator, **settings)) for settings in STORES), *older]
+    newer = [Case(of(operator, **settings), *UPGRADE) for settings in STORES]
+    return [*(Case(of(operator, **settings)) for settings in STORES), *older, *newer]
 
 
 @pytest.mark.parametrize(

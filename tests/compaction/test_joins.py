@@ -17,7 +17,7 @@ from ttlsnap.clock import Clock
 from ttlsnap.errors import RefusedError
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
-from ..judge.processes import NEWEST
+from ..judge.processes import NEWEST, UPGRADE
 from ..judge.queries import Event, Query, stamp
 from ..judge.spark import Checkpoint, Events, Judge
 from ..matrix import FULL
@@ -145,6 +145,7 @@ EVERYTHING = [
         for settings in STORES
         if settings.get("join_format", 2) <= NEWEST_FORMAT[version]
     ),
+    *(Case(joined(join_type=kind, **settings), *UPGRADE) for kind in TYPES for settings in STORES),
     *(
         Case(joined(join_type=kind, provider=provider), version, NEWEST)
         for version in ("3.5", "4.0", "4.1")

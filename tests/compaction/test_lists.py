@@ -17,7 +17,7 @@ from ttlsnap.operators.registry import Selection
 from ttlsnap.stores.protocols import Rewrite
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
-from ..judge.processes import NEWEST
+from ..judge.processes import NEWEST, UPGRADE
 from ..judge.queries import Event, Query, stamp
 from ..judge.spark import Judge
 from ..matrix import FULL
@@ -153,6 +153,7 @@ ALARMS = [
         for changelog in (False, True)
         for checksum in (False, True)
     ),
+    *(Case(alarmed(conf=conf), *UPGRADE) for conf in ((), AVRO)),
     *(
         Case(alarmed(conf=conf), version, again)
         for version in ("4.0", "4.1")

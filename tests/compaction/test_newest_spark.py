@@ -7,13 +7,27 @@ from __future__ import annotations
 
 import pytest
 
-from ..judge.processes import NEWEST
+from ..judge.processes import NEWEST, UPGRADE
 from ..judge.queries import Query
 from ..judge.spark import Judge
+from ..matrix import FULL
 from .stories import BATCHES, Story, rocksdb, tell
+from .test_matrix import CODECS, OPERATORS
 
 SPARK = "4.3"
+UPGRADES = UPGRADE[0], UPGRADE[1:]
 NAMED_SINK = (("spark.sql.streaming.queryEvolution.enableSinkEvolution", "true"),)
+
+
+if FULL:
+
+    @pytest.mark.parametrize("operator", OPERATORS)
+    def test_4_3_resumes_what_4_2_wrote(judge: Judge, operator: str) -> None:
+        queries = [
+            *(Query(operator, codec=codec) for codec in CODECS),
+            *(rocksdb(operator, changelog, number) for changelog in (False, True) for number in (1, 2)),
+        ]
+        tell(judge, *(Story(query, ("both",) if query.changelog else ("snapshot",), *UPGRADES) for query in queries))
 
 
 @pytest.mark.parametrize("written_by", [NEWEST, SPARK])

@@ -26,6 +26,8 @@ NEWEST = os.environ.get("TTLSNAP_NEWEST", _OWN)
 WITH_DELTA = _OWN
 """The newest version that Delta supports."""
 VERSIONS = ("3.5", "4.0", "4.1", "4.2", "4.3")
+UPGRADE = ("4.2", "4.3")
+"""The last upgrade: the wide matrix restarts with the second version whatever the first one wrote."""
 OLD_VERSIONS = ("3.1", "3.2", "3.3", "3.4")
 """Versions that only the full matrix starts (``make old-venvs``)."""
 
