@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ttlsnap.check.findings import CheckReport, Finding, Place, Verdict
+from ttlsnap.check.findings import CheckReport, Finding, Place, StateFindings, Verdict
 from ttlsnap.check.rules import RULES
 from ttlsnap.cli.app import run
 from ttlsnap.cli.check import CheckFormat, FailOn
@@ -65,7 +65,13 @@ def finds(monkeypatch: pytest.MonkeyPatch) -> Finds:
         found = tuple(each if isinstance(each, Finding) else finding(each) for each in verdicts)
 
         def check(
-            old: Contract, new: Contract, *, direction: str, renamed: Mapping[str, str], names: tuple[str, str]
+            old: Contract,
+            new: Contract,
+            *,
+            direction: str,
+            renamed: Mapping[str, str],
+            names: tuple[str, str],
+            state: StateFindings,
         ) -> CheckReport:
             return CheckReport(*names, direction, found, unseen=tuple(f"{a} is {b}" for a, b in renamed.items()))
 

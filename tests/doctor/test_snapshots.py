@@ -70,6 +70,27 @@ def test_a_damaged_snapshot_is_moved_away_if_the_deltas_are_enough(judge: Judge,
     assert judge.restart(written, MORE, fresh=True) == wanted
 
 
+def test_several_damaged_snapshots_and_a_stale_checksum_are_repaired_together(judge: Judge) -> None:
+    written = judge.write(Query("agg_update"), BATCHES, layout="snapshots", version="4.1")
+    settled(written.path)
+    folder = newest_snapshots(written)[0].parent
+    snapshots = sorted(folder.glob("*.snapshot"))
+    assert len(snapshots) >= 2
+    for snapshot in snapshots:
+        damage(snapshot)
+    checksum = folder / "3.delta.crc"
+    document = json.loads(checksum.read_text())
+    checksum.write_text(json.dumps({**document, "value": document["value"] ^ 1}))
+    (folder / ".3.delta.crc.crc").unlink()
+    found = doctor(written.path)
+    assert (found.code, set(found.codes)) == (1, {"damaged-snapshot", "stale-checksum"})
+    assert found.codes.count("damaged-snapshot") == len(snapshots)
+    assert set(found.restorable.values()) == {True}
+    fixed = doctor(written.path, "--fix", "damaged-snapshot", "--fix", "stale-checksum", "--stopped")
+    assert (fixed.code, fixed.codes) == (0, [])
+    assert judge.restart(written, MORE, fresh=True) == written.expected.run(MORE)
+
+
 def test_a_snapshot_is_needed_if_a_delta_is_missing_or_damaged(judge: Judge) -> None:
     written = judge.write(Query("agg_update"), BATCHES, layout="snapshots")
     settled(written.path)
@@ -109,6 +130,17 @@ def test_a_damaged_snapshot_of_ttlsnap_is_not_skipped_but_the_run_can_be_rolled_
         assert "rollback" in found.problem("published-file-damaged")["fix"]
         assert doctor(each.path, "--fix", "published-file-damaged", "--stopped").code == 4
     snapshot.unlink()
+    # The delta is missing, too, because the run moved it. Only a rollback brings back both.
+    found = doctor(written.path)
+    assert [code for code in found.codes if code != "planned-batch"] == ["published-file-missing"]
+    assert "Do not restart" in found.problem("planned-batch")["fix"]
+    # With the old delta of one partition, the version would load, as a mixture.
+    mixed = judge.copy(written)
+    for delta in (mixed.path / "_ttlsnap").rglob(f"backup/state/0/{snapshot.parent.name}/3.*"):
+        shutil.copy(delta, mixed.path / "state/0" / snapshot.parent.name)
+    found = doctor(mixed.path)
+    assert "published-file-missing" in found.codes
+    assert found.restorable[3] is False
     assert run(["rollback", str(written.path), "--stopped"]) == 0
     assert digest(written.path) == before
     assert judge.restart(written, MORE, fresh=True) == written.expected.run(MORE)

@@ -119,9 +119,8 @@ class _Examination:
                 except (CorruptionError, UnsupportedError) as error:
                     missing.setdefault(version, []).append((store, error))
         for version, errors in missing.items():
-            if self._skip_snapshots(
-                version, [(self._newest_snapshot(version, store), error) for store, error in errors]
-            ):
+            snapshots = [(self._newest_snapshot(self._files, version, store), error) for store, error in errors]
+            if self._skip_snapshots(version, snapshots):
                 return
         lowest = min((version for version in self._task.versions if version not in missing), default=0)
         told: set[str] = set()
@@ -148,10 +147,10 @@ class _Examination:
                 if not self._skip_checksum(version, error):
                     raise
 
-    def _newest_snapshot(self, version: int, store: str) -> str | None:
+    def _newest_snapshot(self, files: Directory, version: int, store: str) -> str | None:
         """Return the snapshot from which Spark would load a version, or None."""
         folder = self._task.directory(store)
-        parsed = {info.name: layout.parse_state_file(info.name) for info in self._files.list(folder)}
+        parsed = {info.name: layout.parse_state_file(info.name) for info in files.list(folder)}
         unique_id = self._task.versions[version].get(store)
         found = {
             name.version: f"{folder}/{file}"
@@ -171,7 +170,9 @@ class _Examination:
         files = hide_files(self._files, {error.checksum})
         if not is_intact(files, error.path, self._task.state_store.codec, self._task.scratch):
             return False
-        self._tell(version, error.checksum, error, "stale-checksum")
+        root = self._task.root
+        words = f"{root}/{error.path} is intact, but its checksum file {root}/{error.checksum} does not match it"
+        self._tell(version, error.checksum, CorruptionError(words), "stale-checksum")
         self._hidden.add(error.checksum)
         return True
 
@@ -181,26 +182,51 @@ class _Examination:
         ``damaged`` has all damaged files of a version, and None for one that is not a snapshot. The state must be
         complete without them, and must not be one that ttlsnap has replaced.
         """
-        found = [(path, error) for path, error in damaged if path is not None and isinstance(error, CorruptionError)]
-        paths = {path for path, _ in found}
-        if len(found) < len(damaged) or paths & self._task.published or not self._loads_without(version, paths):
-            return False
-        for path, error in found:
+        found = _snapshots_only(damaged)
+        skipped = self._find_skippable(version, found) if found else {}
+        for path, error in skipped.items():
             self._tell(version, path, error, "damaged-snapshot")
-        self._hidden |= paths
-        self._find()
-        return True
+        if skipped:
+            self._hidden.update(skipped)
+            self._find()
+        return bool(skipped)
 
-    def _loads_without(self, version: int, snapshots: set[str]) -> bool:
-        task, files = self._task, hide_files(self._files, snapshots)
-        try:
-            lineages = {store: self._find_lineage(files, version, store) for store in task.stores}
-            scan_version(files, lineages, task.state_store, task.states, task.links, task.scratch)
-        except StorageError:
-            raise
-        except TtlsnapError:
-            return False
-        return True
+    def _find_skippable(self, version: int, damaged: dict[str, CorruptionError]) -> dict[str, CorruptionError]:
+        """Return all damaged snapshots without which a version is complete, beginning with ``damaged``.
+
+        Return none if the version is not complete without them. Older snapshots and deltas are read completely.
+        """
+        task, skipped = self._task, dict(damaged)
+        while not skipped.keys() & task.published:
+            files = hide_files(self._files, skipped.keys())
+            lineages: dict[str, Lineage] = {}
+            try:
+                for store in task.stores:
+                    lineages[store] = self._find_lineage(files, version, store)
+                scan_version(files, lineages, task.state_store, task.states, task.links, task.scratch)
+                return skipped
+            except StorageError:
+                raise
+            except TtlsnapError as error:
+                if self._skip_checksum(version, error):
+                    continue
+                more = _snapshots_only(self._find_damaged_or_missing(files, version, lineages, error))
+                if not more:
+                    break
+                skipped |= more
+        return {}
+
+    def _find_damaged_or_missing(
+        self, files: Directory, version: int, lineages: Mapping[str, Lineage], error: TtlsnapError
+    ) -> list[tuple[str | None, TtlsnapError]]:
+        """Return the damaged files of a version, as ``_skip_snapshots`` takes them."""
+        if len(lineages) < len(self._task.stores):
+            store = self._task.stores[len(lineages)]
+            return [(self._newest_snapshot(files, version, store), error)]
+        wanted = {file.path for lineage in lineages.values() for file in lineage.files}
+        snapshots = {lineage.snapshot.path for lineage in lineages.values() if lineage.snapshot is not None}
+        found = list(self._find_damaged(files, lineages, wanted))
+        return [(path if path in snapshots else None, problem) for path, problem in found]
 
     def _is_there(self, version: int) -> bool:
         """Return whether there is a file of exactly this version."""
@@ -272,7 +298,7 @@ class _Examination:
 
         Return True if the version has other files now, because damaged ones are skipped.
         """
-        found = list(self._find_damaged(lineages, wanted))
+        found = list(self._find_damaged(self._files, lineages, wanted))
         if not found:
             return None
         if any(self._skip_checksum(version, error) for _, error in found):
@@ -287,7 +313,9 @@ class _Examination:
                 self._lose(needing, str(error))
         return False
 
-    def _find_damaged(self, lineages: Mapping[str, Lineage], wanted: set[str]) -> Iterator[tuple[str, TtlsnapError]]:
+    def _find_damaged(
+        self, files: Directory, lineages: Mapping[str, Lineage], wanted: set[str]
+    ) -> Iterator[tuple[str, TtlsnapError]]:
         for store, lineage in lineages.items():
             states = {name: state for (of, name), state in self._task.states.items() if of == store}
 
@@ -295,9 +323,7 @@ class _Examination:
                 if name in states:
                     _check_rows(states[name], keys, values)
 
-            for path, error in self._task.state_store.find_damaged(
-                self._files, lineage, wanted, look, self._task.scratch
-            ):
+            for path, error in self._task.state_store.find_damaged(files, lineage, wanted, look, self._task.scratch):
                 if lineage.snapshot is not None and path == lineage.snapshot.path:
                     # The tables that it shares with another snapshot are read with that snapshot.
                     self._unread |= {file.path for file in lineage.shared} & wanted
@@ -320,6 +346,12 @@ class _Examination:
         if self._task.root not in words:
             words = f"{self._task.root}/{where}, version {version}: {words}"
         self._found.problems.append(problem(self._task.root, code, where, words, severity))
+
+
+def _snapshots_only(damaged: Sequence[tuple[str | None, TtlsnapError]]) -> dict[str, CorruptionError]:
+    """Return damaged snapshots by their paths; none if another file is damaged, too, or of an unknown format."""
+    found = {path: error for path, error in damaged if path is not None and isinstance(error, CorruptionError)}
+    return found if len(found) == len(damaged) else {}
 
 
 def scan_version(

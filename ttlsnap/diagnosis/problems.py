@@ -73,8 +73,8 @@ CODES: dict[str, Kind] = {
     "damaged-metadata": Kind("error", _RESTORE),
     "damaged-snapshot": Kind(
         "error",
-        "Move the snapshot to a backup, so that every Spark loads the state without it: ttlsnap doctor {target} --fix "
-        "damaged-snapshot",
+        "Move the snapshot to a backup: ttlsnap doctor {target} --fix damaged-snapshot. Nothing is lost, because the "
+        "other files have the whole state",
         True,
     ),
     "stale-checksum": Kind(

@@ -24,12 +24,14 @@ from ttlsnap.operators.key_order import KeySample, find_two_orders
 from ttlsnap.operators.links import StateId
 from ttlsnap.operators.registry import links_of, states_of
 from ttlsnap.publishing.journal import Journal
-from ttlsnap.publishing.missing import has_backup
+from ttlsnap.publishing.missing import can_roll_back
+from ttlsnap.publishing.moves import find_existing
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.open import open_state_store
 from ttlsnap.stores.rocksdb.store import RocksDbStore
 
+_PUBLISHED = ("published-file-damaged", "published-file-missing")
 _DAMAGE = ("damaged-file", "missing-delta", "row-does-not-fit-schema", "wrong-count")
 
 
@@ -107,12 +109,17 @@ def _examine(files: Directory, parallelism: int | None, scratch: str | None, lis
     for _, each in results:
         problems += each.problems
     problems += _key_orders(files.root, results)
-    problems = [_with_rollback(files, logs.last_run, found) for found in problems]
+    problems = _after_last_run(files, logs, problems)
     versions = _versions(logs, closed, [each for _, each in results])
+    if any(found.code == "published-file-missing" for found in problems):
+        # With a delta that somebody put back, the version would be a mixture of old and new partitions.
+        versions[0] = replace(versions[0], restorable="no")
     if is_cut_off(problems):
         problems = [_after_recovery(files, found) for found in problems]
     else:
         _outlook(files, logs, versions, problems)
+    if any(found.severity == "error" for found in problems):
+        problems = [_after_repair(found) for found in problems]
     now = read_logs(files)
     if (now.offsets, now.commits) != (logs.logs.offsets, logs.logs.commits):
         words = f"{files.root}: the logs changed while doctor read them: the query is running"
@@ -288,7 +295,8 @@ def _versions(
 
 def _outlook(files: Directory, logs: LogFindings, versions: Sequence[VersionReport], problems: list[Problem]) -> None:
     """Report if the newest version is lost, and the version to which the query could go back."""
-    if versions[0].restorable != "no" or any(found.code == "published-file-damaged" for found in problems):
+    rolls_back = logs.last_run is not None and can_roll_back(files, logs.logs, logs.last_run)
+    if versions[0].restorable != "no" or (rolls_back and any(found.code in _PUBLISHED for found in problems)):
         return  # a rollback loses less than giving up a batch
     batch = versions[0].batch
     where = layout.commit_file(batch)
@@ -320,12 +328,25 @@ def _key_orders(target: str, results: Sequence[tuple[PartitionCheck, PartitionFi
             yield problem(target, "two-key-orders", layout.operator_directory(operator), words)
 
 
-def _with_rollback(files: Directory, last: Journal | None, found: Problem) -> Problem:
-    """Return a problem of a file that the last run published with the advice to roll that run back, if it can be."""
-    if last is None or found.code not in _DAMAGE or not has_backup(files, last):
-        return found
+def _after_last_run(files: Directory, logs: LogFindings, problems: list[Problem]) -> list[Problem]:
+    """Return the problems with the advice to roll the last run back, where that helps.
+
+    A delta that the run moved to its backup is missed only because a file that the run published is missing.
+    """
+    last = logs.last_run
+    if last is None or not can_roll_back(files, logs.logs, last):
+        return problems
+    there = find_existing(files, [facts.path for facts in last.published])
+    gone = [f"{files.root}/{facts.path}" for facts in last.published if facts.path not in there]
+    gone += [f"{files.root}/{move.source} is missing" for move in last.to_backup]
+    kept = [found for found in problems if found.code not in _DAMAGE or not any(path in found.message for path in gone)]
+    return [_with_rollback(files, last, found) for found in kept]
+
+
+def _with_rollback(files: Directory, last: Journal, found: Problem) -> Problem:
+    """Return a problem of a file that the last run published with the advice to roll that run back."""
     path = next((f.path for f in last.published if f"{files.root}/{f.path}" in found.message), None)
-    if path is None:
+    if path is None or found.code not in _DAMAGE:
         return found
     advice = (
         f"Restore the file from a copy of the checkpoint. Or go back to the state before run {last.run}: remove "
@@ -341,6 +362,12 @@ def _after_recovery(files: Directory, found: Problem) -> Problem:
         return found
     advice = f"First run: ttlsnap recover {files.root}. The backup of the interrupted run may have this file. "
     return replace(found, fix=f"{advice}Then run doctor again", fixable=False)
+
+
+def _after_repair(found: Problem) -> Problem:
+    """Return a note about the restart of the query with the advice to repair the errors first."""
+    is_restart = found.code in ("planned-batch", "uncommitted-batch")
+    return replace(found, fix="Do not restart the query before the errors are repaired") if is_restart else found
 
 
 def _in_order(problems: Sequence[Problem]) -> list[Problem]:

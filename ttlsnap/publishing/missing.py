@@ -44,16 +44,19 @@ def find_last_run(files: Directory, logs: Logs) -> Journal | None:
 
     Later batches have files of their own, and Spark removes old ones.
     """
-    last = next((journal for journal in recent_journals(files, logs) if journal.status != "undone"), None)
+    journals = [journal for journal in recent_journals(files, logs) if journal.status != "undone"]
+    undone = {journal.undoes for journal in journals}
+    last = next((each for each in journals if each.kind != "rollback" and each.run not in undone), None)
     if last is None or last.kind != "compact" or last.status != "done" or logs.commits[-1:] != (last.batch,):
         return None
     return last if has_its_batch(files, last) else None
 
 
-def has_backup(files: Directory, journal: Journal) -> bool:
-    """Return whether the backup of a run is complete."""
+def can_roll_back(files: Directory, logs: Logs, journal: Journal) -> bool:
+    """Return whether a run is the newest one, and its backup is complete."""
+    newest = next((each for each in recent_journals(files, logs) if each.status != "undone"), None)
     backup = [move.target for move in journal.to_backup]
-    return len(find_existing(files, backup)) == len(backup)
+    return newest == journal and len(find_existing(files, backup)) == len(backup)
 
 
 def find_missing_files(files: Directory, logs: Logs) -> list[MissingFiles]:
@@ -63,7 +66,7 @@ def find_missing_files(files: Directory, logs: Logs) -> list[MissingFiles]:
         return []
     there = find_existing(files, [facts.path for facts in last.published])
     missing = tuple(facts.path for facts in last.published if facts.path not in there)
-    return [MissingFiles(last.run, missing, has_backup(files, last))] if missing else []
+    return [MissingFiles(last.run, missing, can_roll_back(files, logs, last))] if missing else []
 
 
 def refuse_missing_files(files: Directory, logs: Logs) -> None:

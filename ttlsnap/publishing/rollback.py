@@ -76,7 +76,8 @@ def rollback(
         refuse_if_interrupted(files)
         last = next((j for j in reversed(read_journals(files)) if j.status == "done"), None)
         if last is None or last.kind == "rollback":
-            raise RefusedError(f"{files.root}: there is no run to roll back")
+            after = f": the last run, {last.run}, is a rollback itself" if last is not None else ""
+            raise RefusedError(f"{files.root}: there is no run to roll back{after}")
         before = list_activity(files)
         logs = read_logs(files)
         committed = _refuse_moved_on(files, last, logs)
