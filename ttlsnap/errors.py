@@ -64,7 +64,10 @@ class CorruptionError(TtlsnapError):
     """Bytes that contradict their format, or a missing file (exit code 5)."""
 
     exit_code = 5
-    advice = "ttlsnap does not guess what damaged files contain. Restore the files named above from a copy."
+    advice = (
+        "ttlsnap does not guess what damaged files contain. Restore the files named above from a copy. "
+        "ttlsnap doctor shows whether a checkpoint can be repaired without one."
+    )
 
 
 class ChecksumError(CorruptionError):
