@@ -106,6 +106,24 @@ def test_pairs_with_many_orders_are_coincidence() -> None:
     assert find_two_orders(NAMES, sample([list(column) for column in zip(*keys, strict=True)], 4)) is None
 
 
+def test_rows_in_both_directions_prove_nothing_unless_scala_has_both_orders() -> None:
+    there = [[f"{name}{i}" for i in range(50)] for name in NAMES]
+    for back, certain in (
+        ([1, 0, 2, 3, 4], False),
+        ([1, 0, 3, 2, 4], False),
+        ([1, 2, 0, 3, 4], True),
+    ):
+        found = find_two_orders(NAMES, sample([[*there[p], *there[back[p]]] for p in range(5)], 4))
+        assert found is not None
+        assert (found.pairs, found.certain) == (50, certain)
+    # The two orders of Scala can also differ only by swaps.
+    names = ("dst", "sport", "id", "src", "dport")
+    swapped = [[*there[p], *there[[0, 3, 4, 1, 2][p]]] for p in range(5)]
+    found = find_two_orders(names, sample(swapped, 4))
+    assert found is not None and found.certain
+    assert {found.first, found.second} == scala_orders(names).keys()
+
+
 def test_orders_are_those_that_spark_gave() -> None:
     assert scala_orders(NAMES) == {SPARK_3: "Spark 3, Scala 2.12", SPARK_4: "Spark 4, Scala 2.13"}
     assert legacy_order(NAMES) == SPARK_4

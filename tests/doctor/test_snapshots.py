@@ -146,6 +146,51 @@ def test_a_damaged_snapshot_of_ttlsnap_is_not_skipped_but_the_run_can_be_rolled_
     assert judge.restart(written, MORE, fresh=True) == written.expected.run(MORE)
 
 
+def test_bytes_that_only_differ_from_what_the_run_published_are_found(judge: Judge) -> None:
+    query = Query("agg_update")
+    written = judge.write(query, BATCHES)
+    before = settled(written.path)
+    drop_expired(written.path, query)
+    first, second = published(written)[:2]
+    # Each is a good file, but in the wrong partition.
+    one, other = first.read_bytes(), second.read_bytes()
+    first.write_bytes(other)
+    second.write_bytes(one)
+    found = doctor(written.path)
+    assert [code for code in found.codes if code != "planned-batch"] == ["published-file-damaged"] * 2
+    assert found.restorable[3] is False
+    for problem in found.document["problems"]:
+        if problem["code"] == "published-file-damaged":
+            assert "has other bytes" in problem["message"]
+            assert str(first) in problem["fix"] and str(second) in problem["fix"], "a rollback needs both removed"
+    for path in (first, second):
+        path.unlink()
+    assert run(["rollback", str(written.path), "--stopped"]) == 0
+    assert digest(written.path) == before
+
+
+def test_no_repair_keeps_the_last_run_from_being_rolled_back(judge: Judge) -> None:
+    query = Query("agg_update")
+    written = judge.write(query, BATCHES, layout="snapshots", version="4.1")
+    before = settled(written.path)
+    drop_expired(written.path, query)
+    (mine, *_), older = published(written), sorted((written.path / "state/0/0").glob("[0-9]*.snapshot"))[0]
+    assert older not in published(written)
+    good = older.read_bytes()
+    damage(older)
+    warned = doctor(written.path).problem("damaged-snapshot")
+    assert warned["fixable"] and "can no longer be rolled back" in warned["fix"]
+    damage(mine)
+    found = doctor(written.path)
+    assert {"damaged-snapshot", "published-file-damaged"} <= set(found.codes)
+    assert doctor(written.path, "--fix", "damaged-snapshot", "--stopped").code == 4
+    mine.unlink()
+    assert run(["rollback", str(written.path), "--stopped"]) == 0
+    assert doctor(written.path).problem("damaged-snapshot")["fixable"]
+    older.write_bytes(good)
+    assert digest(written.path) == before
+
+
 def test_a_retry_by_a_later_spark_leaves_a_stale_checksum(judge: Judge) -> None:
     query = rocksdb("agg_update", False)
     written = judge.write(query, BATCHES[:2], layout="snapshot", version="4.1", uncommitted=BATCHES[2])

@@ -50,7 +50,9 @@ def examine_state(target: str) -> StateFindings:
         except (CorruptionError, UnsupportedError) as error:
             unseen.append(f"{what}: its state cannot be read; run ttlsnap doctor ({error})")
             continue
-        if orders is not None:
+        if orders is not None and not orders.certain:
+            unseen.append(f"{what}: its rows may come in both directions; run ttlsnap doctor")
+        elif orders is not None:
             place = Place(operator.id, store.name, state.state, "key", operator.name)
             row = TWO_KEY_ORDERS.fill({"orders": orders})
             findings.append(Finding(row.code, row.verdict, place, str(orders), None, row.message, row.spark, row.fix))

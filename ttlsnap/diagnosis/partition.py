@@ -22,6 +22,7 @@ from ttlsnap.operators.deduplication import can_have_two_orders
 from ttlsnap.operators.key_order import KeySample, KeySampling
 from ttlsnap.operators.links import Link, StateId
 from ttlsnap.operators.work import begin_work
+from ttlsnap.publishing.journal import FileFacts, digest_of
 from ttlsnap.storage.directory import Directory, cache_listings, hide_files
 from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.lineage import Lineage
@@ -39,7 +40,8 @@ class PartitionCheck:
 
     ``versions`` has, for each version from the newest on, the ids of its files by store (None without ids). ``newest``
     is the checkpoint's newest version. ``without_state`` are versions that need no files. ``published`` are snapshots
-    that ttlsnap wrote: the deltas beside them have another state. ``partitions`` is the number of partitions.
+    that ttlsnap wrote: the deltas beside them have another state. ``last_published`` are the files of the last run, if
+    they still have to be as it wrote them. ``partitions`` is the number of partitions.
     """
 
     root: str
@@ -53,6 +55,7 @@ class PartitionCheck:
     newest: int
     without_state: frozenset[int]
     published: frozenset[str]
+    last_published: tuple[FileFacts, ...]
     partitions: int
     size: int
     scratch: str | None = None
@@ -68,7 +71,7 @@ class PartitionFindings:
 
     ``cleaned_up`` are versions without any file, after Spark's cleanup or a copy. For ``unknown`` versions ttlsnap
     cannot tell whether they can be restored. ``entries`` is the number of entries in the newest version. ``keys`` are
-    samples of the keys of states whose keys can have two orders.
+    samples of the keys of states whose keys can have two orders. ``changed`` are published files with other bytes.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -77,6 +80,7 @@ class PartitionFindings:
     unknown: set[int] = field(default_factory=set)
     entries: int = 0
     keys: dict[StateId, KeySample] = field(default_factory=dict)
+    changed: list[str] = field(default_factory=list)
 
 
 class _Unfit(CorruptionError):
@@ -103,10 +107,22 @@ class _Examination:
         self._unread: set[str] = set()
 
     def run(self) -> PartitionFindings:
+        self._find_changed()
         self._find()
         read = self._read_newest()
         self._read_others(read)
         return self._found
+
+    def _find_changed(self) -> None:
+        """Compare the bytes of the files that the last run published; a damaged one can look like a good one."""
+        folders = tuple(f"{self._task.directory(store)}/" for store in self._task.stores)
+        for facts in self._task.last_published:
+            if not facts.path.startswith(folders) or self._files.stat(facts.path) is None:
+                continue
+            if digest_of(self._files, facts.path) != facts.digest:
+                self._found.changed.append(facts.path)
+                words = f"{self._task.root}/{facts.path} is not as ttlsnap published it"
+                self._lose(self._task.newest, words)
 
     def _find(self) -> None:
         """Find the files of every version; a version that lacks one is lost, or was cleaned up."""

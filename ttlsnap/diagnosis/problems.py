@@ -99,6 +99,12 @@ CODES: dict[str, Kind] = {
         "query moved to another Spark. Then run the query on the old Spark, or on Spark Connect with the columns "
         "listed in the old order",
     ),
+    "maybe-two-key-orders": Kind(
+        "note",
+        "If the rows come in both directions (such as from A to B and from B to A), there is nothing to do. Otherwise, "
+        "duplicates of older rows came through after the query moved to another Spark, and keys in the older order are "
+        "never found again",
+    ),
     "last-batch-lost": Kind(
         "error",
         "If there is no copy to restore from, go back to batch {batch}: ttlsnap doctor {target} --fix last-batch-lost "

@@ -32,6 +32,7 @@ from ttlsnap.stores.open import open_state_store
 from ttlsnap.stores.rocksdb.store import RocksDbStore
 
 _PUBLISHED = ("published-file-damaged", "published-file-missing")
+_LISTED = 5
 _DAMAGE = ("damaged-file", "missing-delta", "row-does-not-fit-schema", "wrong-count")
 
 
@@ -109,7 +110,7 @@ def _examine(files: Directory, parallelism: int | None, scratch: str | None, lis
     for _, each in results:
         problems += each.problems
     problems += _key_orders(files.root, results)
-    problems = _after_last_run(files, logs, problems)
+    problems = _after_last_run(files, logs, problems, [path for _, each in results for path in each.changed])
     versions = _versions(logs, closed, [each for _, each in results])
     if any(found.code == "published-file-missing" for found in problems):
         # With a delta that somebody put back, the version would be a mixture of old and new partitions.
@@ -211,6 +212,7 @@ def _tasks(checkpoint: Checkpoint, logs: LogFindings, problems: list[Problem], s
                     versions=versions,
                     newest=checkpoint.version,
                     published=logs.published,
+                    last_published=logs.last_run.published if logs.last_run is not None else (),
                     partitions=len(partitions),
                     without_state=frozenset(batch + 1 for batch in logs.skipped),
                     size=_size(checkpoint.files, operator.id, partition),
@@ -322,38 +324,80 @@ def _key_orders(target: str, results: Sequence[tuple[PartitionCheck, PartitionFi
         if orders is not None:
             words = (
                 f"operator {operator} has keys with their columns in two orders: {orders}. Of {orders.compared:,} "
-                f"compared keys, {orders.pairs:,} are there in both. So rows came through that are duplicates of older "
-                "rows"
+                f"compared keys, {orders.pairs:,} are there in both"
             )
-            yield problem(target, "two-key-orders", layout.operator_directory(operator), words)
+            where = layout.operator_directory(operator)
+            if orders.certain:
+                words += ". So rows came through that are duplicates of older rows"
+                yield problem(target, "two-key-orders", where, words)
+            else:
+                yield problem(target, "maybe-two-key-orders", where, words)
 
 
-def _after_last_run(files: Directory, logs: LogFindings, problems: list[Problem]) -> list[Problem]:
+def _after_last_run(
+    files: Directory, logs: LogFindings, problems: list[Problem], changed: Sequence[str]
+) -> list[Problem]:
     """Return the problems with the advice to roll the last run back, where that helps.
 
-    A delta that the run moved to its backup is missed only because a file that the run published is missing.
+    ``changed`` are files that are not as the run published them. A delta that the run moved to its backup is missed
+    only because a file that the run published is missing.
     """
     last = logs.last_run
-    if last is None or not can_roll_back(files, logs.logs, last):
+    if last is None:
         return problems
-    there = find_existing(files, [facts.path for facts in last.published])
-    gone = [f"{files.root}/{facts.path}" for facts in last.published if facts.path not in there]
-    gone += [f"{files.root}/{move.source} is missing" for move in last.to_backup]
-    kept = [found for found in problems if found.code not in _DAMAGE or not any(path in found.message for path in gone)]
-    return [_with_rollback(files, last, found) for found in kept]
+    back = can_roll_back(files, logs.logs, last)
+    if back:
+        there = find_existing(files, [facts.path for facts in last.published])
+        gone = [f"{files.root}/{facts.path}" for facts in last.published if facts.path not in there]
+        gone += [f"{files.root}/{move.source} is missing" for move in last.to_backup]
+        problems = [
+            found for found in problems if found.code not in _DAMAGE or not any(path in found.message for path in gone)
+        ]
+    problems = [_as_published(files, last, found, changed, back) for found in problems]
+    told = {found.where for found in problems if found.code == "published-file-damaged"}
+    for path in changed:
+        if path not in told:
+            words = f"{files.root}/{path} has other bytes than run {last.run} of ttlsnap published"
+            advice = _advice_for_published(files, last, [path, *(each for each in changed if each != path)], back)
+            problems.append(problem(files.root, "published-file-damaged", path, words, advice=advice))
+    if back:
+        is_lost = any(found.code in _PUBLISHED for found in problems)
+        problems = [_before_rollback(last, found, is_lost) if found.fixable else found for found in problems]
+    return problems
 
 
-def _with_rollback(files: Directory, last: Journal, found: Problem) -> Problem:
+def _as_published(files: Directory, last: Journal, found: Problem, changed: Sequence[str], back: bool) -> Problem:
     """Return a problem of a file that the last run published with the advice to roll that run back."""
     path = next((f.path for f in last.published if f"{files.root}/{f.path}" in found.message), None)
     if path is None or found.code not in _DAMAGE:
         return found
-    advice = (
-        f"Restore the file from a copy of the checkpoint. Or go back to the state before run {last.run}: remove "
-        f"{files.root}/{path}, and run: ttlsnap rollback {files.root}"
-    )
-    words = f"{found.message}. ttlsnap run {last.run} published this file"
+    advice = _advice_for_published(files, last, [path, *(each for each in changed if each != path)], back)
+    words = f"{found.message}. Run {last.run} of ttlsnap published this file"
     return problem(files.root, "published-file-damaged", path, words, found.severity, advice=advice)
+
+
+def _advice_for_published(files: Directory, last: Journal, damaged: Sequence[str], back: bool) -> str:
+    copy = "Restore the file from a copy of the checkpoint"
+    if not back:
+        return f"{copy}. Run {last.run} can no longer be rolled back"
+    all_of_them = ", ".join(f"{files.root}/{path}" for path in damaged[:_LISTED])
+    if len(damaged) > _LISTED:
+        all_of_them += f" and the other files that run {last.run} published and doctor calls damaged"
+    return (
+        f"{copy}. Or go back to the state before run {last.run}: remove {all_of_them}, and run: ttlsnap rollback "
+        f"{files.root}"
+    )
+
+
+def _before_rollback(last: Journal, found: Problem, is_lost: bool) -> Problem:
+    """Return a problem that can be repaired with a warning: only the newest run can be rolled back."""
+    if is_lost and found.code in ("damaged-snapshot", "stale-checksum"):
+        advice = (
+            f"First repair the files that run {last.run} published. After another repair, the run could no longer be "
+            "rolled back. Then run doctor again"
+        )
+        return replace(found, fix=advice, fixable=False)
+    return replace(found, fix=f"{found.fix}. After this repair, run {last.run} can no longer be rolled back")
 
 
 def _after_recovery(files: Directory, found: Problem) -> Problem:

@@ -9,8 +9,9 @@ Names do not show it, but the entries do: a row that came before and after is th
 orders. This module counts such pairs in a sample that takes the same rows from every partition, whatever their order:
 those with the smallest sums of the hashes of their values.
 
-Limits: a change is visible only after rows came again. Keys of up to four columns are not examined. Spark does not
-change their order, and in a key such as (from, to) both orders of two values can be right.
+Limits: a change is visible only after rows came again. Keys of up to four columns are not examined, because Spark does
+not change their order. Rows that come in both directions, such as packets from A to B and from B to A, look like such
+pairs, too: their values are swapped in pairs of columns. That proves a change only if Scala has both orders.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class KeySample:
 class TwoOrders:
     """Two orders of the columns of a key, by their names, and the pairs of entries that have them.
 
-    ``compared`` is the number of keys that were compared, of ``entries``.
+    ``compared`` is the number of keys that were compared, of ``entries``. If it is not ``certain``, the rows can also
+    be different ones, which come in both directions.
     """
 
     first: tuple[str, ...]
@@ -69,6 +71,7 @@ class TwoOrders:
     pairs: int
     compared: int
     entries: int
+    certain: bool
 
     def __str__(self) -> str:
         """Return the two orders, with their origin if Scala gives them."""
@@ -147,7 +150,10 @@ def find_two_orders(names: Sequence[str], samples: Iterable[KeySample]) -> TwoOr
     inverse = tuple(names[place] for place in np.argsort(order))
     if inverse in scala_orders(names) and second not in scala_orders(names):
         second = inverse
-    return TwoOrders(first, second, count, len(sums), sum(sample.entries for sample in samples))
+    are_of_scala = {first, second} == scala_orders(names).keys()
+    only_swaps = tuple(np.argsort(order).tolist()) == order
+    entries = sum(sample.entries for sample in samples)
+    return TwoOrders(first, second, count, len(sums), entries, certain=are_of_scala or not only_swaps)
 
 
 def _order_between(one: Hashes, other: Hashes) -> tuple[int, ...] | None:
