@@ -308,6 +308,8 @@ def _outlook(files: Directory, logs: LogFindings, versions: Sequence[VersionRepo
         problems.append(problem(files.root, "nothing-restorable", where, f"{words}, and neither can an older one"))
     else:
         words += f"; the newest restorable state is the one after batch {back}"
+        if logs.last_run is not None:
+            words += f". It is from before run {logs.last_run.run}, so it still has what that run dropped"
         problems.append(problem(files.root, "last-batch-lost", where, words, batch=back))
 
 
