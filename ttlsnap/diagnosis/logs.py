@@ -164,12 +164,19 @@ def _check_uncommitted(files: Directory, found: LogFindings) -> None:
         found.unfinished = True
         words = f"batch {last} is an unfinished repartition from {then} to {count} partitions; Spark refuses to start"
         found.problems.append(problem(files.root, "unfinished-repartition", path, words, count=count))
-    elif len(found.uncommitted) == 1 and (planned := find_planning_run(files, found.logs)) is not None:
+    elif len(found.uncommitted) == 1 and (planned := _planning_run(files, found.logs)) is not None:
         words = f"batch {last} was planned by ttlsnap run {planned.run}, without data"
         found.problems.append(problem(files.root, "planned-batch", path, words))
     elif len(found.uncommitted) == 1:
         words = f"batch {last} was started but not committed"
         found.problems.append(problem(files.root, "uncommitted-batch", path, words))
+
+
+def _planning_run(files: Directory, logs: Logs) -> Journal | None:
+    try:
+        return find_planning_run(files, logs)
+    except CorruptionError:
+        return None  # a damaged journal is reported already
 
 
 def _find_repartitions(found: LogFindings) -> None:

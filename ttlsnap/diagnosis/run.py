@@ -119,6 +119,7 @@ def _examine(files: Directory, parallelism: int | None, scratch: str | None, lis
         problems = [_after_recovery(files, found) for found in problems]
     else:
         _outlook(files, logs, versions, problems)
+        problems = _with_warnings(files, logs, problems)
     if any(found.severity == "error" for found in problems):
         problems = [_after_repair(found) for found in problems]
     now = read_logs(files)
@@ -199,7 +200,9 @@ def _tasks(checkpoint: Checkpoint, logs: LogFindings, problems: list[Problem], s
             for partition in _partitions(checkpoint, operator, logs)
             if (versions := _versions_of(checkpoint, operator, partition, logs, problems))
         }
+        published = logs.last_run.published if logs.last_run is not None else ()
         for partition, versions in partitions.items():
+            folders = tuple(f"{layout.store_directory(operator.id, partition, store)}/" for store in stores)
             tasks.append(
                 PartitionCheck(
                     root=checkpoint.target,
@@ -212,7 +215,7 @@ def _tasks(checkpoint: Checkpoint, logs: LogFindings, problems: list[Problem], s
                     versions=versions,
                     newest=checkpoint.version,
                     published=logs.published,
-                    last_published=logs.last_run.published if logs.last_run is not None else (),
+                    last_published=tuple(facts for facts in published if facts.path.startswith(folders)),
                     partitions=len(partitions),
                     without_state=frozenset(batch + 1 for batch in logs.skipped),
                     size=_size(checkpoint.files, operator.id, partition),
@@ -298,6 +301,8 @@ def _versions(
 def _outlook(files: Directory, logs: LogFindings, versions: Sequence[VersionReport], problems: list[Problem]) -> None:
     """Report if the newest version is lost, and the version to which the query could go back."""
     rolls_back = logs.last_run is not None and can_roll_back(files, logs.logs, logs.last_run)
+    # The state before the run needs the files of the version before, too.
+    rolls_back = rolls_back and all(version.restorable != "no" for version in versions[1:2])
     if versions[0].restorable != "no" or (rolls_back and any(found.code in _PUBLISHED for found in problems)):
         return  # a rollback loses less than giving up a batch
     batch = versions[0].batch
@@ -348,29 +353,28 @@ def _after_last_run(
     if last is None:
         return problems
     back = can_roll_back(files, logs.logs, last)
-    if back:
-        there = find_existing(files, [facts.path for facts in last.published])
-        gone = [f"{files.root}/{facts.path}" for facts in last.published if facts.path not in there]
-        gone += [f"{files.root}/{move.source} is missing" for move in last.to_backup]
-        problems = [
-            found for found in problems if found.code not in _DAMAGE or not any(path in found.message for path in gone)
-        ]
+    there = find_existing(files, [facts.path for facts in last.published])
+    gone = [f"{files.root}/{facts.path}" for facts in last.published if facts.path not in there]
+    gone += [f"{files.root}/{move.source} is missing" for move in last.to_backup]
+    problems = [
+        found for found in problems if found.code not in _DAMAGE or not any(path in found.message for path in gone)
+    ]
     problems = [_as_published(files, last, found, changed, back) for found in problems]
+    if back and changed:
+        advice = _advice_for_published(files, last, changed, back)
+        problems = [replace(each, fix=advice) if each.code == "published-file-missing" else each for each in problems]
     told = {found.where for found in problems if found.code == "published-file-damaged"}
     for path in changed:
         if path not in told:
             words = f"{files.root}/{path} has other bytes than run {last.run} of ttlsnap published"
             advice = _advice_for_published(files, last, [path, *(each for each in changed if each != path)], back)
             problems.append(problem(files.root, "published-file-damaged", path, words, advice=advice))
-    if back:
-        is_lost = any(found.code in _PUBLISHED for found in problems)
-        problems = [_before_rollback(last, found, is_lost) if found.fixable else found for found in problems]
     return problems
 
 
 def _as_published(files: Directory, last: Journal, found: Problem, changed: Sequence[str], back: bool) -> Problem:
     """Return a problem of a file that the last run published with the advice to roll that run back."""
-    path = next((f.path for f in last.published if f"{files.root}/{f.path}" in found.message), None)
+    path = next((facts.path for facts in last.published if facts.path in found.message), None)
     if path is None or found.code not in _DAMAGE:
         return found
     advice = _advice_for_published(files, last, [path, *(each for each in changed if each != path)], back)
@@ -382,21 +386,28 @@ def _advice_for_published(files: Directory, last: Journal, damaged: Sequence[str
     copy = "Restore the file from a copy of the checkpoint"
     if not back:
         return f"{copy}. Run {last.run} can no longer be rolled back"
-    all_of_them = ", ".join(f"{files.root}/{path}" for path in damaged[:_LISTED])
+    files_to_move = ", ".join(f"{files.root}/{path}" for path in damaged[:_LISTED])
     if len(damaged) > _LISTED:
-        all_of_them += f" and the other files that run {last.run} published and doctor calls damaged"
+        files_to_move += f" and the other files that run {last.run} published and doctor calls damaged"
     return (
-        f"{copy}. Or go back to the state before run {last.run}: remove {all_of_them}, and run: ttlsnap rollback "
-        f"{files.root}"
+        f"{copy}. Or go back to the state before run {last.run}: move {files_to_move} out of the checkpoint, and run: "
+        f"ttlsnap rollback {files.root}"
     )
 
 
+def _with_warnings(files: Directory, logs: LogFindings, problems: list[Problem]) -> list[Problem]:
+    """Return problems with a warning at every repair: after it, the last run can no longer be rolled back."""
+    if logs.last_run is None or not can_roll_back(files, logs.logs, logs.last_run):
+        return problems
+    last, is_lost = logs.last_run, any(found.code in _PUBLISHED for found in problems)
+    return [_before_rollback(last, found, is_lost) if found.fixable else found for found in problems]
+
+
 def _before_rollback(last: Journal, found: Problem, is_lost: bool) -> Problem:
-    """Return a problem that can be repaired with a warning: only the newest run can be rolled back."""
     if is_lost and found.code in ("damaged-snapshot", "stale-checksum"):
         advice = (
-            f"First repair the files that run {last.run} published. After another repair, the run could no longer be "
-            "rolled back. Then run doctor again"
+            f"First restore the files that run {last.run} published, or roll that run back: after another repair, it "
+            "can no longer be rolled back. Then run doctor again"
         )
         return replace(found, fix=advice, fixable=False)
     return replace(found, fix=f"{found.fix}. After this repair, run {last.run} can no longer be rolled back")

@@ -6,12 +6,12 @@ older files: it continues with the state from before the run in this partition, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ttlsnap.checkpoint import Logs
 from ttlsnap.errors import RefusedError
 from ttlsnap.publishing.fence import has_its_batch
-from ttlsnap.publishing.journal import Journal, recent_journals
+from ttlsnap.publishing.journal import Journal, backup_path, recent_journals
 from ttlsnap.publishing.moves import find_existing
 from ttlsnap.storage.directory import Directory
 
@@ -40,23 +40,34 @@ class MissingFiles:
 
 
 def find_last_run(files: Directory, logs: Logs) -> Journal | None:
-    """Return the last run if it published files, and its batch is still the last one.
+    """Return the last compaction, if its batch is still the last one, with the files that no later repair moved.
 
-    Later batches have files of their own, and Spark removes old ones.
+    Later batches have files of their own, and Spark removes old ones. During an interrupted run nothing is known.
     """
     journals = [journal for journal in recent_journals(files, logs) if journal.status != "undone"]
     undone = {journal.undoes for journal in journals}
-    last = next((each for each in journals if each.kind != "rollback" and each.run not in undone), None)
-    if last is None or last.kind != "compact" or last.status != "done" or logs.commits[-1:] != (last.batch,):
+    valid = [each for each in journals if each.kind != "rollback" and each.run not in undone]
+    at = next((at for at, each in enumerate(valid) if each.kind == "compact"), None)
+    if at is None or any(each.status != "done" for each in journals):
         return None
-    return last if has_its_batch(files, last) else None
+    last = valid[at]
+    if logs.commits[-1:] != (last.batch,) or not has_its_batch(files, last):
+        return None
+    moved = {move.source for repair in valid[:at] for move in repair.to_backup}
+    return replace(last, published=tuple(facts for facts in last.published if facts.path not in moved))
 
 
 def can_roll_back(files: Directory, logs: Logs, journal: Journal) -> bool:
-    """Return whether a run is the newest one, and its backup is complete."""
+    """Return whether a run is the newest one, and its backup is complete.
+
+    ``rollback`` can still refuse: the old state may need files that the run did not have.
+    """
     newest = next((each for each in recent_journals(files, logs) if each.status != "undone"), None)
+    kept = find_existing(files, journal.preserved)
     backup = [move.target for move in journal.to_backup]
-    return newest == journal and len(find_existing(files, backup)) == len(backup)
+    backup += [backup_path(journal.run, path) for path in journal.preserved if path not in kept]
+    is_newest = newest is not None and newest.run == journal.run
+    return is_newest and len(find_existing(files, backup)) == len(backup)
 
 
 def find_missing_files(files: Directory, logs: Logs) -> list[MissingFiles]:
