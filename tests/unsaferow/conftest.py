@@ -8,6 +8,7 @@ from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pytest
 
 from ttlsnap.schema.json import parse_struct
@@ -29,7 +30,10 @@ class SparkRows:
     @cached_property
     def values(self) -> Any:
         """Return the rows as Spark converts them to Arrow: one struct array."""
-        return self.frame.toArrow().combine_chunks().to_struct_array().combine_chunks()
+        # Table.to_struct_array() of PyArrow 18 fails without rows.
+        table = self.frame.toArrow()
+        columns = [column.combine_chunks() for column in table.columns]
+        return pa.StructArray.from_arrays(columns, fields=list(table.schema))
 
 
 def _lay_out(payloads: list[bytes], gap: int = 4, filler: int = 0xEE) -> Rows:
