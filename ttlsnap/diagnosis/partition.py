@@ -126,7 +126,6 @@ class _Examination:
             except TtlsnapError:
                 continue  # it is reported where the version is read
             self._found.changed.append(facts.path)
-            self._lose(self._task.newest, f"{self._task.root}/{facts.path} is not as ttlsnap published it")
 
     def _find(self) -> None:
         """Find the files of every version; a version that lacks one is lost, or was cleaned up."""

@@ -23,7 +23,7 @@ from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError
 from ttlsnap.operators.key_order import KeySample, find_two_orders
 from ttlsnap.operators.links import StateId
 from ttlsnap.operators.registry import links_of, states_of
-from ttlsnap.publishing.journal import Journal
+from ttlsnap.publishing.journal import Journal, facts_of, is_same
 from ttlsnap.publishing.missing import can_roll_back
 from ttlsnap.publishing.moves import find_existing
 from ttlsnap.storage.directory import Directory
@@ -110,8 +110,14 @@ def _examine(files: Directory, parallelism: int | None, scratch: str | None, lis
     for _, each in results:
         problems += each.problems
     problems += _key_orders(files.root, results)
-    problems = _after_last_run(files, logs, problems, [path for _, each in results for path in each.changed])
+    changed = [path for _, each in results for path in each.changed]
+    if changed and logs.last_run is not None and _is_put_back(files, logs.last_run, changed):
+        logs.last_run, changed = None, []
+    problems = _after_last_run(files, logs, problems, changed)
     versions = _versions(logs, closed, [each for _, each in results])
+    if changed:
+        lost = tuple(f"{files.root}/{path} is not as ttlsnap published it" for path in changed)
+        versions[0] = replace(versions[0], restorable="no", problems=(*versions[0].problems, *lost))
     if any(found.code == "published-file-missing" for found in problems):
         # With a delta that somebody put back, the version would be a mixture of old and new partitions.
         versions[0] = replace(versions[0], restorable="no")
@@ -339,6 +345,18 @@ def _key_orders(target: str, results: Sequence[tuple[PartitionCheck, PartitionFi
                 yield problem(target, "two-key-orders", where, words)
             else:
                 yield problem(target, "maybe-two-key-orders", where, words)
+
+
+def _is_put_back(files: Directory, last: Journal, changed: Sequence[str]) -> bool:
+    """Return whether somebody has put the old files of every partition back, so that the run is undone.
+
+    With only some of them, old and new partitions would be mixed. An old file whose backup was removed is not compared.
+    """
+    backup = {move.source: move.target for move in last.to_backup}
+    if set(changed) != {facts.path for facts in last.published} & backup.keys():
+        return False
+    old = [replace(facts, path=path, mtime_ns=-1) for path in changed for facts in facts_of(files, [backup[path]])]
+    return all(is_same(files, facts, files.stat(facts.path)) for facts in old)
 
 
 def _after_last_run(
