@@ -97,7 +97,9 @@ class Repository:
         group: Any = typer.main.get_command(app)
         _, *arguments = self.log.read_text().splitlines()
         parsed: dict[str, Any] = group.commands["contract"].make_context("contract", arguments).params
-        return {name: value for name, value in parsed.items() if value}
+        # Typer before 0.29 converts paths and lists later.
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in parsed.items()}
+        return {name: value for name, value in plain.items() if value}
 
 
 @pytest.fixture
