@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ttlsnap.check.findings import Finding, Place, StateFindings
 from ttlsnap.check.outcomes import TWO_KEY_ORDERS
+from ttlsnap.check.targets import is_folder
 from ttlsnap.checkpoint import Checkpoint, Operator, Store, open_checkpoint
 from ttlsnap.delta import is_table
 from ttlsnap.entries.descriptor import StateDescriptor
@@ -32,8 +32,7 @@ def examine_state(target: str) -> StateFindings:
 
     Raise the errors of ``open_checkpoint``.
     """
-    is_folder = "://" in target or target.startswith("file:") or Path(target).is_dir()
-    if not is_folder or is_table(open_directory(target)):
+    if not is_folder(target) or is_table(open_directory(target)):
         return StateFindings()
     checkpoint = open_checkpoint(open_for_reading(target))
     findings: list[Finding] = []

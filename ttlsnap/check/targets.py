@@ -14,16 +14,20 @@ from ttlsnap.storage.open import open_directory, read_given
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
-def load_contract(target: str) -> Contract | TableContract:
-    """Return the contract in the file ``target``, or that of the checkpoint or Delta table in the folder ``target``."""
-    path = Path(target)
+def is_folder(target: str) -> bool:
+    """Return whether ``target`` is a folder, and not a file with a contract. Raise UsageError for an unusable name."""
     try:
-        folder = path.is_dir()
+        folder = Path(target).is_dir()
     except OSError as error:  # for example a name that is too long
         raise UsageError(f"cannot read {target[:80]}: {error.strerror}") from error
-    if "://" in target or target.startswith("file:") or folder:
+    return "://" in target or target.startswith("file:") or folder
+
+
+def load_contract(target: str) -> Contract | TableContract:
+    """Return the contract in the file ``target``, or that of the checkpoint or Delta table in the folder ``target``."""
+    if is_folder(target):
         return contract_of_table(target) if is_table(open_directory(target)) else contract_of_checkpoint(target)
-    if not path.exists():
+    if not Path(target).exists():
         raise UsageError(
             f"{target} does not exist. Name the folder of a checkpoint or table, or a file that "
             f"`ttlsnap contract{f' {target}' if _FUNCTION.fullmatch(target) else ''}` wrote"

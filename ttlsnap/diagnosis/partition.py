@@ -243,9 +243,7 @@ class _Examination:
             store = self._task.stores[len(lineages)]
             return [(self._newest_snapshot(files, version, store), error)]
         wanted = {file.path for lineage in lineages.values() for file in lineage.files}
-        snapshots = {lineage.snapshot.path for lineage in lineages.values() if lineage.snapshot is not None}
-        found = list(self._find_damaged(files, lineages, wanted))
-        return [(path if path in snapshots else None, problem) for path, problem in found]
+        return _mark_snapshots(lineages, list(self._find_damaged(files, lineages, wanted)))
 
     def _is_there(self, version: int) -> bool:
         """Return whether there is a file of exactly this version."""
@@ -322,8 +320,7 @@ class _Examination:
             return None
         if any(self._skip_checksum(version, error) for _, error in found):
             return True
-        snapshots = {lineage.snapshot.path for lineage in lineages.values() if lineage.snapshot is not None}
-        if self._skip_snapshots(version, [(path if path in snapshots else None, error) for path, error in found]):
+        if self._skip_snapshots(version, _mark_snapshots(lineages, found)):
             return True
         for path, error in found:
             needed_by = [version for version in self._lineages if self._needs(version, path)]
@@ -365,6 +362,14 @@ class _Examination:
         if self._task.root not in words:
             words = f"{self._task.root}/{where}, version {version}: {words}"
         self._found.problems.append(problem(self._task.root, code, where, words, severity))
+
+
+def _mark_snapshots(
+    lineages: Mapping[str, Lineage], found: Sequence[tuple[str, TtlsnapError]]
+) -> list[tuple[str | None, TtlsnapError]]:
+    """Return damaged files as ``_skip_snapshots`` takes them: None for one that is not a snapshot of its lineage."""
+    snapshots = {lineage.snapshot.path for lineage in lineages.values() if lineage.snapshot is not None}
+    return [(path if path in snapshots else None, error) for path, error in found]
 
 
 def _snapshots_only(damaged: Sequence[tuple[str | None, TtlsnapError]]) -> dict[str, CorruptionError]:

@@ -111,9 +111,12 @@ def _examine(files: Directory, parallelism: int | None, scratch: str | None, lis
         problems += each.problems
     problems += _key_orders(files.root, results)
     changed = [path for _, each in results for path in each.changed]
-    if changed and logs.last_run is not None and _is_put_back(files, logs.last_run, changed):
-        logs.last_run, changed = None, []
-    problems = _after_last_run(files, logs, problems, changed)
+    last = logs.last_run
+    if last is not None and changed and _is_put_back(files, last, changed):
+        last, changed = None, []
+    back = last is not None and can_roll_back(files, logs.logs, last)
+    if last is not None:
+        problems = _after_last_run(files, last, problems, changed, back)
     versions = _versions(logs, closed, [each for _, each in results])
     if changed:
         lost = tuple(f"{files.root}/{path} is not as ttlsnap published it" for path in changed)
@@ -124,8 +127,10 @@ def _examine(files: Directory, parallelism: int | None, scratch: str | None, lis
     if is_cut_off(problems):
         problems = [_after_recovery(files, found) for found in problems]
     else:
-        _outlook(files, logs, versions, problems)
-        problems = _with_warnings(files, logs, problems)
+        _outlook(files, last, versions, problems, back)
+        if last is not None and back:
+            is_lost = any(found.code in _PUBLISHED for found in problems)
+            problems = [_before_rollback(last, found, is_lost) if found.fixable else found for found in problems]
     if any(found.severity == "error" for found in problems):
         problems = [_after_repair(found) for found in problems]
     now = read_logs(files)
@@ -304,24 +309,28 @@ def _versions(
     return found
 
 
-def _outlook(files: Directory, logs: LogFindings, versions: Sequence[VersionReport], problems: list[Problem]) -> None:
-    """Report if the newest version is lost, and the version to which the query could go back."""
-    rolls_back = logs.last_run is not None and can_roll_back(files, logs.logs, logs.last_run)
+def _outlook(
+    files: Directory, last: Journal | None, versions: Sequence[VersionReport], problems: list[Problem], back: bool
+) -> None:
+    """Report if the newest version is lost, and the version to which the query could go back.
+
+    ``back``: the run ``last`` can be rolled back.
+    """
     # The state before the run needs the files of the version before, too.
-    rolls_back = rolls_back and all(version.restorable != "no" for version in versions[1:2])
-    if versions[0].restorable != "no" or (rolls_back and any(found.code in _PUBLISHED for found in problems)):
+    back = back and all(version.restorable != "no" for version in versions[1:2])
+    if versions[0].restorable != "no" or (back and any(found.code in _PUBLISHED for found in problems)):
         return  # a rollback loses less than giving up a batch
     batch = versions[0].batch
     where = layout.commit_file(batch)
-    back = next((version.batch for version in versions if version.restorable == "yes"), None)
+    newest = next((version.batch for version in versions if version.restorable == "yes"), None)
     words = f"the state after the last committed batch, {batch}, cannot be restored"
-    if back is None:
+    if newest is None:
         problems.append(problem(files.root, "nothing-restorable", where, f"{words}, and neither can an older one"))
     else:
-        words += f"; the newest restorable state is the one after batch {back}"
-        if logs.last_run is not None:
-            words += f". It is from before run {logs.last_run.run}, so it still has what that run dropped"
-        problems.append(problem(files.root, "last-batch-lost", where, words, batch=back))
+        words += f"; the newest restorable state is the one after batch {newest}"
+        if last is not None:
+            words += f". It is from before run {last.run}, so it still has what that run dropped"
+        problems.append(problem(files.root, "last-batch-lost", where, words, batch=newest))
 
 
 def _key_orders(target: str, results: Sequence[tuple[PartitionCheck, PartitionFindings]]) -> Iterator[Problem]:
@@ -360,17 +369,13 @@ def _is_put_back(files: Directory, last: Journal, changed: Sequence[str]) -> boo
 
 
 def _after_last_run(
-    files: Directory, logs: LogFindings, problems: list[Problem], changed: Sequence[str]
+    files: Directory, last: Journal, problems: list[Problem], changed: Sequence[str], back: bool
 ) -> list[Problem]:
-    """Return the problems with the advice to roll the last run back, where that helps.
+    """Return the problems with the advice to roll the last run back, if it can be rolled ``back``.
 
     ``changed`` are files that are not as the run published them. A delta that the run moved to its backup is missed
     only because a file that the run published is missing.
     """
-    last = logs.last_run
-    if last is None:
-        return problems
-    back = can_roll_back(files, logs.logs, last)
     there = find_existing(files, [facts.path for facts in last.published])
     gone = [f"{files.root}/{facts.path}" for facts in last.published if facts.path not in there]
     gone += [f"{files.root}/{move.source} is missing" for move in last.to_backup]
@@ -379,13 +384,13 @@ def _after_last_run(
     ]
     problems = [_as_published(files, last, found, changed, back) for found in problems]
     if back and changed:
-        advice = _advice_for_published(files, last, changed, back)
+        advice = _advice_for_published(files, last, None, changed, back)
         problems = [replace(each, fix=advice) if each.code == "published-file-missing" else each for each in problems]
     told = {found.where for found in problems if found.code == "published-file-damaged"}
     for path in changed:
         if path not in told:
             words = f"{files.root}/{path} has other bytes than run {last.run} of ttlsnap published"
-            advice = _advice_for_published(files, last, [path, *(each for each in changed if each != path)], back)
+            advice = _advice_for_published(files, last, path, changed, back)
             problems.append(problem(files.root, "published-file-damaged", path, words, advice=advice))
     return problems
 
@@ -395,15 +400,17 @@ def _as_published(files: Directory, last: Journal, found: Problem, changed: Sequ
     path = next((facts.path for facts in last.published if facts.path in found.message), None)
     if path is None or found.code not in _DAMAGE:
         return found
-    advice = _advice_for_published(files, last, [path, *(each for each in changed if each != path)], back)
+    advice = _advice_for_published(files, last, path, changed, back)
     words = f"{found.message}. Run {last.run} of ttlsnap published this file"
     return problem(files.root, "published-file-damaged", path, words, found.severity, advice=advice)
 
 
-def _advice_for_published(files: Directory, last: Journal, damaged: Sequence[str], back: bool) -> str:
+def _advice_for_published(files: Directory, last: Journal, path: str | None, changed: Sequence[str], back: bool) -> str:
+    """Return the advice for the published file ``path``; a rollback needs all ``changed`` ones out of its way."""
     copy = "Restore the file from a copy of the checkpoint"
     if not back:
         return f"{copy}. Run {last.run} can no longer be rolled back"
+    damaged = list(dict.fromkeys([*([path] if path else []), *changed]))
     files_to_move = ", ".join(f"{files.root}/{path}" for path in damaged[:_LISTED])
     if len(damaged) > _LISTED:
         files_to_move += f" and the other files that run {last.run} published and doctor calls damaged"
@@ -413,15 +420,8 @@ def _advice_for_published(files: Directory, last: Journal, damaged: Sequence[str
     )
 
 
-def _with_warnings(files: Directory, logs: LogFindings, problems: list[Problem]) -> list[Problem]:
-    """Return problems with a warning at every repair: after it, the last run can no longer be rolled back."""
-    if logs.last_run is None or not can_roll_back(files, logs.logs, logs.last_run):
-        return problems
-    last, is_lost = logs.last_run, any(found.code in _PUBLISHED for found in problems)
-    return [_before_rollback(last, found, is_lost) if found.fixable else found for found in problems]
-
-
 def _before_rollback(last: Journal, found: Problem, is_lost: bool) -> Problem:
+    """Return a problem that can be repaired with a warning: after a repair, the last run cannot be rolled back."""
     if is_lost and found.code in ("damaged-snapshot", "stale-checksum"):
         advice = (
             f"First restore the files that run {last.run} published, or roll that run back: after another repair, it "
