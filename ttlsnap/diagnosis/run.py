@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -13,6 +13,8 @@ from ttlsnap.checkpoint.listing import list_activity
 from ttlsnap.checkpoint.logs import read_logs, shuffle_partitions
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.diagnosis.folders import examine_folders, examine_links, examine_schema_paths
+from ttlsnap.diagnosis.key_orders import find_key_orders
+from ttlsnap.diagnosis.last_run import LastRun, examine_last_run, is_run_lost, judge_newest
 from ttlsnap.diagnosis.logs import LogFindings, examine_logs
 from ttlsnap.diagnosis.partition import PartitionCheck, PartitionFindings, examine_partition
 from ttlsnap.diagnosis.problems import Problem, Severity, is_cut_off, leads_outside, problem
@@ -20,20 +22,11 @@ from ttlsnap.diagnosis.repair import Confirm, refuse_unknown, repair
 from ttlsnap.diagnosis.report import DoctorReport, Restorable, VersionReport
 from ttlsnap.engines.local import spread, useful_processes
 from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError
-from ttlsnap.operators.key_order import KeySample, find_two_orders
-from ttlsnap.operators.links import StateId
 from ttlsnap.operators.registry import links_of, states_of
-from ttlsnap.publishing.journal import Journal, facts_of, is_same
-from ttlsnap.publishing.missing import can_roll_back
-from ttlsnap.publishing.moves import find_existing
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.open import open_state_store
 from ttlsnap.stores.rocksdb.store import RocksDbStore
-
-_PUBLISHED = ("published-file-damaged", "published-file-missing")
-_LISTED = 5
-_DAMAGE = ("damaged-file", "missing-delta", "row-does-not-fit-schema", "wrong-count")
 
 
 class DoctorListener(Protocol):
@@ -109,28 +102,18 @@ def _examine(files: Directory, parallelism: int | None, scratch: str | None, lis
         results = list(zip(tasks, found, strict=True))
     for _, each in results:
         problems += each.problems
-    problems += _key_orders(files.root, results)
-    changed = [path for _, each in results for path in each.changed]
-    last = logs.last_run
-    if last is not None and changed and _is_put_back(files, last, changed):
-        last, changed = None, []
-    back = last is not None and can_roll_back(files, logs.logs, last)
+    problems += find_key_orders(files.root, results)
+    last = examine_last_run(files, logs, [path for _, each in results for path in each.changed])
     if last is not None:
-        problems = _after_last_run(files, last, problems, changed, back)
+        problems = last.explain(problems)
     versions = _versions(logs, closed, [each for _, each in results])
-    if changed:
-        lost = tuple(f"{files.root}/{path} is not as ttlsnap published it" for path in changed)
-        versions[0] = replace(versions[0], restorable="no", problems=(*versions[0].problems, *lost))
-    if any(found.code == "published-file-missing" for found in problems):
-        # With a delta that somebody put back, the version would be a mixture of old and new partitions.
-        versions[0] = replace(versions[0], restorable="no")
+    versions[0] = judge_newest(versions[0], last, problems)
     if is_cut_off(problems):
         problems = [_after_recovery(files, found) for found in problems]
     else:
-        _outlook(files, last, versions, problems, back)
-        if last is not None and back:
-            is_lost = any(found.code in _PUBLISHED for found in problems)
-            problems = [_before_rollback(last, found, is_lost) if found.fixable else found for found in problems]
+        _outlook(files, last, versions, problems)
+        if last is not None:
+            problems = last.warn_before_repairs(problems)
     if any(found.severity == "error" for found in problems):
         problems = [_after_repair(found) for found in problems]
     now = read_logs(files)
@@ -310,15 +293,14 @@ def _versions(
 
 
 def _outlook(
-    files: Directory, last: Journal | None, versions: Sequence[VersionReport], problems: list[Problem], back: bool
+    files: Directory, last: LastRun | None, versions: Sequence[VersionReport], problems: list[Problem]
 ) -> None:
-    """Report if the newest version is lost, and the version to which the query could go back.
-
-    ``back``: the run ``last`` can be rolled back.
-    """
+    """Report if the newest version is lost, and the version to which the query could go back."""
+    if versions[0].restorable != "no":
+        return
     # The state before the run needs the files of the version before, too.
-    back = back and all(version.restorable != "no" for version in versions[1:2])
-    if versions[0].restorable != "no" or (back and any(found.code in _PUBLISHED for found in problems)):
+    back = last is not None and last.can_roll_back and all(version.restorable != "no" for version in versions[1:2])
+    if back and is_run_lost(problems):
         return  # a rollback loses less than giving up a batch
     batch = versions[0].batch
     where = layout.commit_file(batch)
@@ -329,106 +311,8 @@ def _outlook(
     else:
         words += f"; the newest restorable state is the one after batch {newest}"
         if last is not None:
-            words += f". It is from before run {last.run}, so it still has what that run dropped"
+            words += f". It is from before run {last.journal.run}, so it still has what that run dropped"
         problems.append(problem(files.root, "last-batch-lost", where, words, batch=newest))
-
-
-def _key_orders(target: str, results: Sequence[tuple[PartitionCheck, PartitionFindings]]) -> Iterator[Problem]:
-    """Yield a problem for each state whose keys were written in two orders."""
-    samples: dict[tuple[int, StateId], list[KeySample]] = {}
-    names: dict[tuple[int, StateId], tuple[str, ...]] = {}
-    for task, found in results:
-        for place, sample in found.keys.items():
-            samples.setdefault((task.operator, place), []).append(sample)
-            names[task.operator, place] = task.states[place].key_schema.names
-    for (operator, place), found_here in samples.items():
-        orders = find_two_orders(names[operator, place], found_here)
-        if orders is not None:
-            words = (
-                f"operator {operator} has keys with their columns in two orders: {orders}. Of {orders.compared:,} "
-                f"compared keys, {orders.pairs:,} are there in both"
-            )
-            where = layout.operator_directory(operator)
-            if orders.certain:
-                words += ". So rows came through that are duplicates of older rows"
-                yield problem(target, "two-key-orders", where, words)
-            else:
-                yield problem(target, "maybe-two-key-orders", where, words)
-
-
-def _is_put_back(files: Directory, last: Journal, changed: Sequence[str]) -> bool:
-    """Return whether somebody has put the old files of every partition back, so that the run is undone.
-
-    With only some of them, old and new partitions would be mixed. An old file whose backup was removed is not compared.
-    """
-    backup = {move.source: move.target for move in last.to_backup}
-    if set(changed) != {facts.path for facts in last.published} & backup.keys():
-        return False
-    old = [replace(facts, path=path, mtime_ns=-1) for path in changed for facts in facts_of(files, [backup[path]])]
-    return all(is_same(files, facts, files.stat(facts.path)) for facts in old)
-
-
-def _after_last_run(
-    files: Directory, last: Journal, problems: list[Problem], changed: Sequence[str], back: bool
-) -> list[Problem]:
-    """Return the problems with the advice to roll the last run back, if it can be rolled ``back``.
-
-    ``changed`` are files that are not as the run published them. A delta that the run moved to its backup is missed
-    only because a file that the run published is missing.
-    """
-    there = find_existing(files, [facts.path for facts in last.published])
-    gone = [f"{files.root}/{facts.path}" for facts in last.published if facts.path not in there]
-    gone += [f"{files.root}/{move.source} is missing" for move in last.to_backup]
-    problems = [
-        found for found in problems if found.code not in _DAMAGE or not any(path in found.message for path in gone)
-    ]
-    problems = [_as_published(files, last, found, changed, back) for found in problems]
-    if back and changed:
-        advice = _advice_for_published(files, last, None, changed, back)
-        problems = [replace(each, fix=advice) if each.code == "published-file-missing" else each for each in problems]
-    told = {found.where for found in problems if found.code == "published-file-damaged"}
-    for path in changed:
-        if path not in told:
-            words = f"{files.root}/{path} has other bytes than run {last.run} of ttlsnap published"
-            advice = _advice_for_published(files, last, path, changed, back)
-            problems.append(problem(files.root, "published-file-damaged", path, words, advice=advice))
-    return problems
-
-
-def _as_published(files: Directory, last: Journal, found: Problem, changed: Sequence[str], back: bool) -> Problem:
-    """Return a problem of a file that the last run published with the advice to roll that run back."""
-    path = next((facts.path for facts in last.published if facts.path in found.message), None)
-    if path is None or found.code not in _DAMAGE:
-        return found
-    advice = _advice_for_published(files, last, path, changed, back)
-    words = f"{found.message}. Run {last.run} of ttlsnap published this file"
-    return problem(files.root, "published-file-damaged", path, words, found.severity, advice=advice)
-
-
-def _advice_for_published(files: Directory, last: Journal, path: str | None, changed: Sequence[str], back: bool) -> str:
-    """Return the advice for the published file ``path``; a rollback needs all ``changed`` ones out of its way."""
-    copy = "Restore the file from a copy of the checkpoint"
-    if not back:
-        return f"{copy}. Run {last.run} can no longer be rolled back"
-    damaged = list(dict.fromkeys([*([path] if path else []), *changed]))
-    files_to_move = ", ".join(f"{files.root}/{path}" for path in damaged[:_LISTED])
-    if len(damaged) > _LISTED:
-        files_to_move += f" and the other files that run {last.run} published and doctor calls damaged"
-    return (
-        f"{copy}. Or go back to the state before run {last.run}: move {files_to_move} out of the checkpoint, and run: "
-        f"ttlsnap rollback {files.root}"
-    )
-
-
-def _before_rollback(last: Journal, found: Problem, is_lost: bool) -> Problem:
-    """Return a problem that can be repaired with a warning: after a repair, the last run cannot be rolled back."""
-    if is_lost and found.code in ("damaged-snapshot", "stale-checksum"):
-        advice = (
-            f"First restore the files that run {last.run} published, or roll that run back: after another repair, it "
-            "can no longer be rolled back. Then run doctor again"
-        )
-        return replace(found, fix=advice, fixable=False)
-    return replace(found, fix=f"{found.fix}. After this repair, run {last.run} can no longer be rolled back")
 
 
 def _after_recovery(files: Directory, found: Problem) -> Problem:
