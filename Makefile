@@ -58,7 +58,7 @@ old-venvs: $(OLD_SPARKS:%=%/installed)
 
 more-venvs: $(OTHER_PYTHONS:%=%/installed) $(LOWEST:%=%/installed)
 
-$(VENV)/installed: pyproject.toml
+$(VENV)/installed: pyproject.toml setup.py ttlsnap/native/kernels.c
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable . '$(SPARK)'
 	touch $@

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from ttlsnap import native
 from ttlsnap.extras import PACKAGES
 
 from ..compaction.stories import BATCHES, FIELDS, MORE, H, digest, limit_of, settled, unwanted
@@ -38,6 +39,7 @@ if FULL:  # with other versions of Python, and with the oldest release of each d
     VERSIONS += ["4.0-python3.12", "4.3-python3.13", "3.5.0-lowest"]
 FROM_SDIST = "4.3"
 SAMPLE = "agg-deltas-lz4-4.2"
+LIBRARY = "ttlsnap/native/kernels.abi3.so"
 WEEK = ("--ttl", "7d", "--timestamp", "value.max", "--now", "2026-11-21T09:00:00Z", "--stopped")
 OURS = Path(sys.executable).with_name("ttlsnap")
 QUERIES = ("sessions", "distinct", "running") if FULL else ("running",)
@@ -177,6 +179,7 @@ def test_the_wheel_has_the_package_alone_and_the_sdist_also_the_tests(packages: 
     with zipfile.ZipFile(packages[".whl"]) as wheel:
         tops = {name.partition("/")[0] for name in wheel.namelist()}
         modules = {name for name in wheel.namelist() if name.endswith(".py")}
+        libraries = {name for name in wheel.namelist() if name.endswith(".so")}
     assert tops == {"ttlsnap", next(top for top in tops if top.endswith(".dist-info"))}
     tracked = subprocess.run(
         ["git", "ls-files", "ttlsnap/*.py", "cli/*.py", "transformers/*.py"], cwd=ROOT, capture_output=True, text=True
@@ -185,3 +188,14 @@ def test_the_wheel_has_the_package_alone_and_the_sdist_also_the_tests(packages: 
     with tarfile.open(packages[".tar.gz"]) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
     assert {"tests/conftest.py", f"sample_checkpoints/{SAMPLE}/metadata", "README.md", "pyproject.toml"} <= names
+    assert {"setup.py", "ttlsnap/native/kernels.c"} <= names
+    assert libraries == ({LIBRARY} if native.is_available() else set())
+
+
+def test_without_a_compiler_the_library_is_left_out(packages: dict[str, Path], tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "pip", "--quiet", "wheel", "--no-deps", "--wheel-dir", tmp_path, packages[".tar.gz"]]
+    subprocess.run(words, env={**os.environ, "CC": "false"}, check=True, capture_output=True)
+    (path,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(path) as wheel:
+        assert "ttlsnap/native/__init__.py" in wheel.namelist()
+        assert LIBRARY not in wheel.namelist()

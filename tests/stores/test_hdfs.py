@@ -26,6 +26,7 @@ from ttlsnap.stores.hdfs.snapshot_writer import SnapshotWriter
 from ttlsnap.stores.hdfs.store import HdfsStore
 from ttlsnap.unsaferow.rows import Rows
 
+from ..both_ways import both_ways  # noqa: F401
 from .plain import Put, record, state_file
 
 Version = tuple[str, list[Put]]

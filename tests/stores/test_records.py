@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ttlsnap.errors import CorruptionError
 from ttlsnap.stores.hdfs.records import WINDOW, read_records
 
+from ..both_ways import both_ways  # noqa: F401
 from .plain import END, Put, record, state_file
 
 

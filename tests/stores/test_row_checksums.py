@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from ttlsnap.stores.row_checksums import row_checksums
 from ttlsnap.unsaferow.rows import Rows
 
+from ..both_ways import both_ways  # noqa: F401
+
 _SIZES = st.integers(0, 9).map(lambda n: 8 * n) | st.sampled_from([4, 12, 504, 512, 520, 2000]) | st.integers(0, 30)
 
 

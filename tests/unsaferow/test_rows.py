@@ -12,6 +12,8 @@ from ttlsnap.errors import CorruptionError, UsageError
 from ttlsnap.unsaferow.rows import Rows
 from ttlsnap.unsaferow.words import read_words
 
+from ..both_ways import both_ways  # noqa: F401
+
 PIECES = [b"first", b"", b"second, longer", b"x" * 300, b"", b"last"]
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from ttlsnap import native
 from ttlsnap.unsaferow.gather import int64_array, word_columns
 from ttlsnap.unsaferow.rows import Rows
 
@@ -103,6 +104,8 @@ def _last_occurrences(keys: pa.LargeBinaryArray) -> Int64:
 
 def hash_rows(rows: Rows) -> Hashes:
     """Return a hash of each row's size and whole words (uint64[n]); equal rows have equal hashes."""
+    if native.is_available():
+        return native.hash_pieces(rows.data, rows.start, rows.size)
     hashes = rows.size.astype(np.uint64)
     words = rows.size >> 3
     long = np.flatnonzero(rows.size > _LONG)

@@ -1,0 +1,90 @@
+"""Loops over the bytes of a batch in C (``kernels.c``), for what array code is slow at: pieces of many sizes.
+
+The library is optional. It is compiled when ttlsnap is installed, if there is a C compiler. Without it, or with
+``TTLSNAP_NATIVE=0``, array code gives the same results. Callers ask ``is_available`` and have that array code beside
+the call.
+
+The functions here check nothing: every piece must lie within its buffer. They run without Python's lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+Int64s = npt.NDArray[np.int64]
+Pieces = tuple[Bytes, Int64s, Int64s]
+"""A buffer, and the starts and sizes of pieces in it."""
+
+SETTING = "TTLSNAP_NATIVE"
+MORE, ENDED, IMPOSSIBLE = range(3)
+"""How ``find_records`` ended: it needs more bytes, found the end mark, or found a length that no record has."""
+
+_LIBRARY = Path(__file__).with_name("kernels.abi3.so")
+_LEAST_RECORD = 8  # bytes: two lengths
+
+
+@cache
+def is_available() -> bool:
+    """Return whether the library was compiled, and is not switched off."""
+    return os.environ.get(SETTING) != "0" and _LIBRARY.exists()
+
+
+def find_records(data: Bytes) -> tuple[Int64s, Int64s, Int64s, int, int]:
+    """Return the starts and sizes (keys, values) of whole records in ``data``, the byte after them, and how it ends."""
+    arrays = [np.empty(len(data) // _LEAST_RECORD, np.int64) for _ in range(3)]
+    used, state = ctypes.c_int64(), ctypes.c_int32()
+    count = _library().find_records(
+        *_pointers(data), len(data), *_pointers(*arrays), ctypes.byref(used), ctypes.byref(state)
+    )
+    start, key_size, value_size = (array[:count] for array in arrays)
+    return start, key_size, value_size, used.value, state.value
+
+
+def gather(data: Bytes, start: Int64s, size: Int64s) -> Bytes:
+    """Return the pieces of ``data``, one after the other."""
+    start, size = np.ascontiguousarray(start), np.ascontiguousarray(size)
+    target = np.empty(int(size.sum()), np.uint8)
+    _library().gather(*_pointers(data, start, size), len(start), *_pointers(target))
+    return target
+
+
+def hash_pieces(data: Bytes, start: Int64s, size: Int64s) -> npt.NDArray[np.uint64]:
+    """Return a hash of the size and the whole words of each piece."""
+    start, size = np.ascontiguousarray(start), np.ascontiguousarray(size)
+    hashes = np.empty(len(start), np.uint64)
+    _library().hash_pieces(*_pointers(data, start, size), len(start), *_pointers(hashes))
+    return hashes
+
+
+def join_checksums(first: Pieces, second: Pieces, *, with_tables: bool = False) -> npt.NDArray[np.uint32]:
+    """Return the CRC32C of each first piece and the second piece after it.
+
+    ``with_tables`` is for tests: it computes as processors do that have no instruction for CRC32C.
+    """
+    pieces = [np.ascontiguousarray(part) for part in (*first, *second)]
+    sums = np.empty(len(pieces[1]), np.uint32)
+    _library().join_checksums(*_pointers(*pieces), len(sums), with_tables, *_pointers(sums))
+    return sums
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(_LIBRARY))
+    address, number = ctypes.c_void_p, ctypes.c_int64
+    library.find_records.argtypes = [address, number, *[address] * 5]
+    library.find_records.restype = number
+    library.gather.argtypes = [*[address] * 3, number, address]
+    library.hash_pieces.argtypes = [*[address] * 3, number, address]
+    library.join_checksums.argtypes = [*[address] * 6, number, ctypes.c_int32, address]
+    return library
+
+
+def _pointers(*arrays: npt.NDArray[np.generic]) -> list[int]:
+    return [array.ctypes.data for array in arrays]
