@@ -2,8 +2,8 @@
 
     python checkpoints.py FOLDER NAME...    writes the ``SHAPES`` with these names
 
-A query of ``queries.py`` reads events, mostly an aggregation by key. Most keys come in four batches, after which
-Spark's maintenance writes a snapshot; two more batches then overwrite some keys and add some.
+A query of ``queries.py`` reads events of ``events.py``, mostly an aggregation by key. Most keys come in four batches,
+after which Spark's maintenance writes a snapshot; two more batches then overwrite some keys and add some.
 Old keys are chosen at random, so that kept and dropped entries are mixed: copying long runs of entries would be
 cheaper. Shapes whose time is that of writing have two batches with a random half of the entries each.
 """
@@ -25,9 +25,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from events import SCHEMAS, Keys, make_events
 from queries import FIELDS, OWN_TTL, QUERIES, TTL_MS
+
+from ttlsnap.schema.types import StringType
+from ttlsnap.unsaferow.murmur3 import first_seeds, hash_column, partitions_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +44,7 @@ TIMESTAMP = "value.max"
 _STATE_STORE = "spark.sql.streaming.stateStore."
 _PACKAGE = "org.apache.spark.sql.execution.streaming.state"
 _BEFORE_SNAPSHOT, _AFTER = 4, 2
+_SKEW = 4  # in a skewed shape, the first partition has so many times the entries of any other one
 _PATIENCE_S = 300
 
 
@@ -48,8 +52,9 @@ _PATIENCE_S = 300
 class Shape:
     """The shape of a checkpoint.
 
-    Keys are strings of 12 characters, so an entry of an aggregation has 72 bytes; with ``ragged_keys`` they have 7 to
-    43. ``per_key`` entries have the same key. Without ``overwrites`` no entry is written twice.
+    ``keys`` are those of ``events.py``. ``per_key`` entries have the same key. With ``skewed``, the first partition has
+    four times as many entries as any other one. Without ``overwrites`` no entry is written twice. With more ``batches``
+    than usual, each of them has as many entries, and Spark writes snapshots as it does by default.
     """
 
     entries: int
@@ -59,7 +64,9 @@ class Shape:
     partitions: int = 4
     codec: str = "lz4"
     row_checksums: bool = False
-    ragged_keys: bool = False
+    keys: Keys = "12 characters"
+    skewed: bool = False
+    batches: int = _BEFORE_SNAPSHOT + _AFTER
     snapshots: bool = True
     provider: str = "HDFSBacked"
 
@@ -68,6 +75,12 @@ class Shape:
         """The newest state format of joins that the provider and ttlsnap support."""
         return 3 if self.provider == "RocksDB" else 2
 
+    @property
+    def _deltas_for_snapshot(self) -> int:
+        if not self.snapshots:
+            return 1000
+        return _BEFORE_SNAPSHOT - 1 if self.batches == _BEFORE_SNAPSHOT + _AFTER else 10
+
     def settings(self) -> dict[str, str]:
         """Return Spark's settings for the query."""
         return {
@@ -75,7 +88,7 @@ class Shape:
             _STATE_STORE + "providerClass": f"{_PACKAGE}.{self.provider}StateStoreProvider",
             _STATE_STORE + "compression.codec": self.codec,
             _STATE_STORE + "rowChecksum.enabled": str(self.row_checksums).lower(),
-            _STATE_STORE + "minDeltasForSnapshot": str(_BEFORE_SNAPSHOT - 1 if self.snapshots else 1000),
+            _STATE_STORE + "minDeltasForSnapshot": str(self._deltas_for_snapshot),
             _STATE_STORE + "maintenanceInterval": "1s",
             # Each batch of events then gives one version. Otherwise transformWithState would never stop.
             "spark.sql.streaming.noDataMicroBatches.enabled": "false",
@@ -87,12 +100,18 @@ SHAPES = {
     "main": Shape(2_000_000),
     "small": Shape(500_000),
     "one": Shape(2_000_000, partitions=1),
-    "ragged": Shape(500_000, ragged_keys=True),
     "checksums": Shape(500_000, row_checksums=True),
     "zstd": Shape(500_000, codec="zstd"),
+    "mixed": Shape(500_000, keys="7 to 43 characters"),
+    "mixed-checksums": Shape(500_000, keys="7 to 43 characters", row_checksums=True),
+    "visits": Shape(500_000, "visits", keys="visits"),
+    "visits-checksums": Shape(500_000, "visits", keys="visits", row_checksums=True),
+    "visits-zstd": Shape(500_000, "visits", keys="visits", codec="zstd"),
+    "skewed": Shape(4_000_000, skewed=True),
     "rocksdb": Shape(2_000_000, provider="RocksDB"),
     "rocksdb-checksums": Shape(500_000, row_checksums=True, provider="RocksDB"),
-    "many": Shape(20_000, partitions=200, snapshots=False),
+    "rocksdb-visits": Shape(500_000, "visits", keys="visits", provider="RocksDB"),
+    "many": Shape(20_000, partitions=200, batches=50),
     "some": Shape(3_200, partitions=32, snapshots=False),
     **{
         f"{provider}-{query}": Shape(1_000_000, query, per_key, overwrites=False, provider=store)
@@ -143,7 +162,7 @@ def _write(spark: SparkSession, folder: Path, shape: Shape) -> None:
         spark.conf.set(name, value)
 
     def read() -> DataFrame:
-        return spark.readStream.schema("key string, at timestamp, amount long").parquet(str(source))
+        return spark.readStream.schema(SCHEMAS[shape.keys]).parquet(str(source))
 
     result, mode = QUERIES[shape.query](read)
     query = (
@@ -154,7 +173,7 @@ def _write(spark: SparkSession, folder: Path, shape: Shape) -> None:
         .start()
     )
     for number, batch in enumerate(_batches(shape)):
-        if number == _BEFORE_SNAPSHOT and shape.snapshots:
+        if number == _BEFORE_SNAPSHOT and shape.snapshots and shape.batches == _BEFORE_SNAPSHOT + _AFTER:
             _await_snapshots(target, shape.partitions)
         pq.write_table(batch, folder / "next.parquet")
         (folder / "next.parquet").rename(source / f"{number}.parquet")
@@ -167,6 +186,8 @@ def _batches(shape: Shape) -> Iterator[pa.Table]:
     chance = np.random.default_rng(7)
     if shape.query in OWN_TTL:
         groups = np.array_split(chance.permutation(shape.entries), 2)
+    elif shape.batches != _BEFORE_SNAPSHOT + _AFTER:
+        groups = np.array_split(chance.permutation(shape.entries), shape.batches)
     else:
         # Nine tenths of the keys come before the snapshot. Each later batch has half of the rest, and as many old keys.
         settled = shape.entries * 9 // 10
@@ -176,21 +197,19 @@ def _batches(shape: Shape) -> Iterator[pa.Table]:
             groups.append(np.concatenate([fresh, old]))
     for numbers in groups:
         age_s = chance.integers(0, 60 * _DAY_S, len(numbers))  # half of the ages exceed the TTL
-        yield pa.table(
-            {
-                "key": _keys(numbers // shape.per_key, shape.ragged_keys),
-                "at": pa.array((_NOW_S - age_s) * 1_000_000, pa.timestamp("us", "UTC")),
-                "amount": chance.integers(0, 1000, len(numbers)) if shape.per_key == 1 else numbers,
-            }
-        )
+        keys = numbers // shape.per_key
+        amounts = chance.integers(0, 1000, len(numbers)) if shape.per_key == 1 else numbers
+        at = pa.array((_NOW_S - age_s) * 1_000_000, pa.timestamp("us", "UTC"))
+        events = make_events(shape.keys, keys, at, amounts)
+        yield events.filter(_is_wanted(events["key"], shape.partitions)) if shape.skewed else events
 
 
-def _keys(numbers: npt.NDArray[np.int64], ragged: bool) -> pa.Array:
-    digits = pc.utf8_lpad(pc.cast(pa.array(numbers), pa.string()), 7, "0")
-    if not ragged:
-        return pc.binary_join_element_wise("user-", digits, "")
-    tails = pa.array(["x" * length for length in range(37)]).take(pa.array(numbers * 7919 % 37))
-    return pc.binary_join_element_wise(digits, tails, "")
+def _is_wanted(keys: pa.ChunkedArray, partitions: int) -> npt.NDArray[np.bool_]:
+    """Return which keys a skewed shape has: all of the first partition, and some of the others."""
+    column = keys.combine_chunks()
+    hashes = hash_column(column, StringType(), first_seeds(len(column)))
+    wanted: npt.NDArray[np.bool_] = (partitions_of(hashes, partitions) == 0) | ((hashes >> np.uint32(8)) % _SKEW == 0)
+    return wanted
 
 
 def _await_snapshots(target: Path, partitions: int) -> None:

@@ -1,6 +1,6 @@
 """The streaming queries of the measured checkpoints, by their names in shapes.
 
-Each receives a function that reads the events (``key``, ``at``, ``amount``), and returns the query and its output mode.
+Each receives a function that reads the events of ``events.py``, and returns the query and its output mode.
 Nothing expires while it runs: watermarks are far behind, and TTLs are longer than the writing takes.
 """
 
@@ -28,6 +28,14 @@ def aggregation(read: Read) -> tuple[DataFrame, str]:
     from pyspark.sql import functions as F
 
     return read().groupBy("key").agg(F.max("at"), F.count("*"), F.sum("amount")), "update"
+
+
+def visits(read: Read) -> tuple[DataFrame, str]:
+    """Return for each site, user and page the first and last time, a count, and sums, one of them a decimal."""
+    from pyspark.sql import functions as F
+
+    groups = read().groupBy(F.struct("tenant", "country").alias("site"), "user", "url")
+    return groups.agg(F.max("at"), F.min("at"), F.count("*"), F.sum("price"), F.sum("amount")), "update"
 
 
 def join(read: Read) -> tuple[DataFrame, str]:
@@ -78,7 +86,7 @@ def variables(read: Read) -> tuple[DataFrame, str]:
 
 
 QUERIES: dict[str, Callable[[Read], tuple[DataFrame, str]]] = {
-    query.__name__: query for query in (aggregation, join, sessions, variables)
+    query.__name__: query for query in (aggregation, visits, join, sessions, variables)
 }
 
 

@@ -31,6 +31,7 @@ from maintenance_work import SMALL, maintenance
 from measuring import Comparison, compare, measure
 from object_work import AT_ONCE, LATENCY, late_store
 from object_work import compaction as remote_compaction
+from profiling import profile
 from queries import OWN_TTL
 from rocksdb_work import (
     StateRewriter,
@@ -41,7 +42,7 @@ from rocksdb_work import (
     library_limit,
     one_large_partition,
 )
-from tiling import many_files, tiled
+from tiling import tiled
 from work import (
     CodecLimit,
     count,
@@ -163,23 +164,38 @@ def large(cache: Path, runs: int) -> list[Table]:
 
 
 def states(cache: Path, runs: int) -> list[Table]:
-    """Measure kinds of state in one thread."""
+    """Measure kinds of state in one thread, against the codec limit, and profile them."""
+    # The name of a kind, and the kind that is like it but for one thing, with the goal.
     kinds = {
-        "small": "72 bytes, lz4",
-        "zstd": "72 bytes, zstd",
-        "ragged": "keys of 7 to 43 characters, lz4",
-        "checksums": "76 bytes, lz4, row checksums",
+        "visits": ("visits, lz4", None, ""),
+        "visits-checksums": ("visits, lz4, row checksums", "visits", "1.3"),
+        "visits-zstd": ("visits, zstd", "visits", ""),
+        "mixed": ("a key of 7 to 43 characters, lz4", "small", "1.3"),
+        "mixed-checksums": ("a key of 7 to 43 characters, lz4, row checksums", "mixed", "1.3"),
+        "small": ("a key of 12 characters, lz4", None, ""),
+        "checksums": ("a key of 12 characters, lz4, row checksums", "small", "1.3"),
+        "zstd": ("a key of 12 characters, zstd", "small", ""),
     }
     checkpoints = make_checkpoints(cache, kinds)
     with contextlib.ExitStack() as stack:
         tasks = {name: stack.enter_context(planned(checkpoints[name])) for name in kinds}
         entries = {name: sum(r.entries for r in run_serially(tasks[name])) for name in kinds}
-        done = compare({name: _later(run_serially, tasks[name]) for name in kinds}, runs)
-    rows: list[Row] = [("500,000 entries", "CPU, ns per entry", "against the first")]
-    for name, what in kinds.items():
-        per_entry = done.cpu(name) / entries[name] * 1e9
-        rows.append((what, f"{per_entry:.0f}", f"{done.cpu_ratio(name, 'small'):.2f}"))
-    return [("One thread, by kind of state", rows)]
+        limits = {name: CodecLimit(tasks[name]) for name in kinds}
+        subjects: dict[str, Callable[[], object]] = {name: _later(run_serially, tasks[name]) for name in kinds}
+        done = compare({**subjects, **{f"limit of {name}": limits[name].run for name in kinds}}, runs)
+        shares = {name: profile(subjects[name], runs) for name in kinds}
+    costs = "wall, ns per entry", "CPU, ns per entry"
+    ratios = "CPU / codec limit", "goal", "CPU / the same without that", "goal"
+    rows: list[Row] = [("state", "bytes of an entry", *costs, *ratios)]
+    for name, (what, base, goal) in kinds.items():
+        cost = [f"{seconds / entries[name] * 1e9:.0f}" for seconds in (done.wall(name), done.cpu(name))]
+        against = f"{done.cpu_ratio(name, base):.2f}" if base else ""
+        limit = f"{done.cpu_ratio(name, f'limit of {name}'):.2f}"
+        size = f"{limits[name].raw_in / entries[name]:.0f}"
+        rows.append((what, size, *cost, limit, "" if "checksums" in name else "3", against, goal))
+    stages: list[Row] = [("share of CPU time", *shares["visits"])]
+    stages += [(kinds[name][0], *(f"{share:.0%}" for share in found.values())) for name, found in shares.items()]
+    return [("One thread, HDFS-backed, 500,000 entries, half of them expired", rows), ("Where the time goes", stages)]
 
 
 def memory(cache: Path, runs: int) -> list[Table]:
@@ -360,26 +376,25 @@ def operators(cache: Path, runs: int) -> list[Table]:
 
 
 def inspect(cache: Path, runs: int) -> list[Table]:
-    """Measure ``ttlsnap inspect``, the whole process."""
+    """Measure ``inspect`` and dry runs of ``compact`` as whole processes, on a few large and on many small files."""
     checkpoints = make_checkpoints(cache, ["main", "many"])
-    with tempfile.TemporaryDirectory(dir=cache) as folder:
-        many = many_files(checkpoints["many"], Path(folder, "checkpoint"), 100)
-        subjects = {
-            "2M entries in 4 partitions": checkpoints["main"],
-            "200 partitions, 100 versions of each": many,
-        }
-        done = compare({name: _later(_inspect, path) for name, path in subjects.items()}, 2 * runs)
-    rows: list[Row] = [("checkpoint", "wall, s", "CPU, s", "goal")]
-    for name in subjects:
-        rows.append((name, f"{done.wall(name):.2f}", f"{done.cpu(name):.2f}", "wall under 0.5"))
-    return [("`ttlsnap inspect`, from start to exit", rows)]
+    nothing = ("--ttl", "36500d", "--timestamp", TIMESTAMP, "--now", NOW, "--dry-run", "--engine", "local")
+    commands: dict[str, tuple[tuple[Any, ...], str]] = {
+        "inspect, 2M entries in 4 partitions": (("inspect", checkpoints["main"]), "0.5"),
+        "inspect, 200 partitions, 50 versions": (("inspect", checkpoints["many"]), "0.5"),
+        "compact --dry-run, 200 partitions, 50 versions": (("compact", checkpoints["many"], *nothing), "2"),
+    }
+    done = compare({name: partial(run_command, *command) for name, (command, _) in commands.items()}, 2 * runs)
+    rows: list[Row] = [("command", "wall, s", "CPU, s", "goal, wall under")]
+    rows += [(name, f"{done.wall(name):.2f}", f"{done.cpu(name):.2f}", goal) for name, (_, goal) in commands.items()]
+    return [("From start to exit", rows)]
 
 
 def checking(cache: Path, runs: int) -> list[Table]:
     """Measure ``check`` and ``contract`` as whole processes, and ``doctor`` against a dry run of ``compact``."""
     checkpoints = make_checkpoints(cache, ["main", "many", "rocksdb"])
+    many = checkpoints["many"]
     with tempfile.TemporaryDirectory(dir=cache) as folder:
-        many = many_files(checkpoints["many"], Path(folder, "checkpoint"), 100)
         contract = Path(folder, "contract.json")
         run_command("contract", many, "--output", contract)
         build = ("--schema", "user string, amount bigint", "--output-mode", "update")
@@ -563,10 +578,6 @@ def _worker(checkpoint: Path, partition: int, *way: str) -> dict[str, Any]:
     command = [sys.executable, str(HERE / "worker.py"), str(checkpoint), str(partition), *way]
     figures: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     return figures
-
-
-def _inspect(checkpoint: Path) -> None:
-    run_command("inspect", checkpoint)
 
 
 def _against(done: Comparison) -> tuple[str, str, str]:

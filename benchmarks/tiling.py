@@ -28,20 +28,6 @@ def tiled(source: Path, target: Path, tiles: int, *, snapshots: bool = True) -> 
     return target
 
 
-def many_files(source: Path, target: Path, versions: int) -> Path:
-    """Make the checkpoint ``target`` with ``versions`` batches: those of ``source``, and copies of its last one."""
-    shutil.copytree(source, target)
-    last = max(int(path.name) for path in (source / "commits").glob("[0-9]*"))
-    for batch in range(last + 1, versions):
-        for log in ("offsets", "commits"):
-            shutil.copy(target / log / str(last), target / log / str(batch))
-    for partition in (target / "state/0").glob("[0-9]*"):
-        for version in range(last + 2, versions + 1):
-            for name in ("{}.delta", ".{}.delta.crc"):
-                shutil.copy(partition / name.format(last + 1), partition / name.format(version))
-    return target
-
-
 def _tile(source: Path, target: Path, tiles: int) -> None:
     with source.open("rb") as file:
         raw = b"".join(decompress(file, "lz4", str(source)))
