@@ -137,7 +137,7 @@ def read(checkpoint: Path, batch: int | None) -> Written:
         entries = [
             (batch.state, key[2:].hex(), value.hex())
             for batch in partition.batches({})
-            for key, value in zip(batch.raw_keys, batch.raw_values, strict=True)  # type: ignore[attr-defined]
+            for key, value in zip(batch.raw_keys.to_list(), batch.raw_values.to_list(), strict=True)  # type: ignore[attr-defined]
         ]
     return Written(entries, {family.name: schemas[family.name] for family in store.families})
 

@@ -193,8 +193,9 @@ def test_the_wheel_has_the_package_alone_and_the_sdist_also_the_tests(packages: 
 
 
 def test_without_a_compiler_the_library_is_left_out(packages: dict[str, Path], tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "pip", "--quiet", "wheel", "--no-deps", "--wheel-dir", tmp_path, packages[".tar.gz"]]
-    subprocess.run(words, env={**os.environ, "CC": "false"}, check=True, capture_output=True)
+    words = ["wheel", "--no-deps", "--wheel-dir", str(tmp_path), str(packages[".tar.gz"])]
+    command = [sys.executable, "-m", "pip", "--quiet", *words]
+    subprocess.run(command, env={**os.environ, "CC": "false"}, check=True, capture_output=True)
     (path,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(path) as wheel:
         assert "ttlsnap/native/__init__.py" in wheel.namelist()

@@ -18,6 +18,7 @@ from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.open import lineage_of, open_state_store
 from ttlsnap.stores.rocksdb import database, lists, partition
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
+from ttlsnap.unsaferow.rows import Rows
 
 from ..consistency import check_links
 from ..samples import bytes_of, sample
@@ -63,14 +64,14 @@ def damage(monkeypatch: pytest.MonkeyPatch, family: bytes, edit: Edit) -> None:
         done = False
         for keys, values in real(*arguments, **options):
             pairs = []
-            for key, value in zip(keys, values, strict=True):
+            for key, value in zip(keys.to_list(), values.to_list(), strict=True):
                 if key.startswith(family) and not done:
                     done = True
                     changed = edit(key, value)
                     pairs += [changed] if changed else []
                 else:
                     pairs.append((key, value))
-            yield tuple(zip(*pairs, strict=True))
+            yield tuple(map(Rows.of, zip(*pairs, strict=True)))
 
     monkeypatch.setattr(partition, "scan", damaged)
     # Otherwise the number of entries would reveal the damage first.

@@ -32,6 +32,7 @@ from ttlsnap.stores.rocksdb.batch import RocksDbBatch
 from ttlsnap.stores.rocksdb.changelog import DELETE, MERGE, PUT
 from ttlsnap.stores.rocksdb.store import RocksDbStore
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
+from ttlsnap.unsaferow.rows import Rows
 
 from ..samples import COMPACTABLE, ROCKSDB, bytes_of, sample
 
@@ -317,7 +318,8 @@ def test_a_wrong_row_checksum_is_damage(tmp_path: Path, monkeypatch: pytest.Monk
 
     def flipped(*arguments: Any, **options: Any) -> Iterator[Any]:
         for keys, values in real(*arguments, **options):
-            yield keys, (values[0][:-1] + bytes([values[0][-1] ^ 1]), *values[1:])
+            first, *rest = values.to_list()
+            yield keys, Rows.of([first[:-1] + bytes([first[-1] ^ 1]), *rest])
 
     monkeypatch.setattr(partition, "scan", flipped)
     with pytest.raises(CorruptionError, match=r"1 of \d rows do not match their checksums"):
@@ -330,7 +332,7 @@ def test_staged_files_are_compared_byte_by_byte(tmp_path: Path, monkeypatch: pyt
     real = writer._Tables.put
 
     def flipped(self: Any, keys: Any, values: Any) -> None:
-        real(self, keys, [value[:-1] + bytes([value[-1] ^ 1]) for value in values])
+        real(self, keys, Rows.of([value[:-1] + bytes([value[-1] ^ 1]) for value in values.to_list()]))
 
     monkeypatch.setattr(writer._Tables, "put", flipped)
     factory = TtlTransformerFactory(StateTtlConfig(86_400_000_000), "value.max")
@@ -376,7 +378,7 @@ def test_a_damaged_key_prefix_is_an_error(
 
     def damaged(*arguments: Any, **options: Any) -> Iterator[Any]:
         for keys, values in real(*arguments, **options):
-            yield [head] * len(keys), values
+            yield Rows.of([head] * len(keys)), values
 
     def prefixed(*arguments: Any) -> list[StateDescriptor]:
         (state,) = states_of(*arguments)
@@ -413,7 +415,7 @@ def test_keys_without_a_known_column_family_are_damage(
     def damaged(*arguments: Any, **options: Any) -> Iterator[Any]:
         for keys, values in real(*arguments, **options):
             which = {place % len(keys)} if place is not None else range(len(keys))
-            yield [key if i in which else old for i, old in enumerate(keys)], values
+            yield Rows.of([key if i in which else old for i, old in enumerate(keys.to_list())]), values
 
     monkeypatch.setattr(partition, "scan", damaged)
     with pytest.raises(CorruptionError, match=words):
@@ -531,7 +533,7 @@ def test_a_scan_returns_exactly_the_requested_keys(tmp_path: Path) -> None:
             opened[key] = b"value"
 
         def found(**options: bytes) -> list[bytes]:
-            return [key for some, _ in database.scan(opened, "here", **options) for key in some]
+            return [key for some, _ in database.scan(opened, "here", **options) for key in some.to_list()]
 
         assert found() == keys
         for family in (b"\0\0", b"\2\0", b"\6\0"):
@@ -589,7 +591,7 @@ def test_linked_entries_are_dropped_alike_if_kept_or_read_again(
 
 
 def _pairs(batch: RocksDbBatch) -> list[tuple[str, bytes, bytes]]:
-    return [(batch.state, *pair) for pair in zip(batch.raw_keys, batch.raw_values, strict=True)]
+    return [(batch.state, *pair) for pair in zip(batch.raw_keys.to_list(), batch.raw_values.to_list(), strict=True)]
 
 
 def test_a_new_zip_has_only_the_files_that_spark_writes(tmp_path: Path) -> None:

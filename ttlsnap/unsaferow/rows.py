@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -81,13 +82,22 @@ class Rows:
     def __len__(self) -> int:
         return len(self.start)
 
-    def take(self, which: npt.NDArray[Any]) -> Rows:
-        """Return the rows that a boolean mask, or an array of indices in its order, selects; no bytes are copied."""
+    def take(self, which: npt.NDArray[Any] | slice) -> Rows:
+        """Return the rows that a mask, an array of indices in its order, or a slice selects; no bytes are copied."""
         # These rows were checked before, so the constructor is skipped.
         taken = object.__new__(Rows)
         for name, value in (("data", self.data), ("start", self.start[which]), ("size", self.size[which])):
             object.__setattr__(taken, name, value)
         return taken
+
+    def piece(self, i: int) -> bytes:
+        """Return the bytes of one row."""
+        return self.data[self.start[i] : self.start[i] + self.size[i]].tobytes()
+
+    def to_list(self) -> list[bytes]:
+        """Return the bytes of all rows."""
+        data = gather_ragged(self.data, self.start, self.size).to_pybytes()
+        return [data[start:end] for start, end in pairwise(offsets_of(self.size).tolist())]
 
     def to_arrow(self) -> pa.LargeBinaryArray:
         """Return the rows as binary values, one after the other."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ttlsnap.stores.rocksdb.lists import Elements
@@ -11,14 +10,14 @@ from ttlsnap.unsaferow.rows import Rows
 
 @dataclass(frozen=True, eq=False)
 class RocksDbBatch:
-    """Consecutive entries of one state in RocksDB; ``rows`` has their keys and values, if requested.
+    """Consecutive entries of one state in RocksDB, as they are stored; ``rows`` has their rows, if requested.
 
     In a state of lists, each of the ``elements`` is an entry, with the key of its list.
     """
 
     state: str
-    raw_keys: Sequence[bytes]
-    raw_values: Sequence[bytes]
+    raw_keys: Rows
+    raw_values: Rows
     rows: tuple[Rows, Rows] | None = None
     elements: Elements | None = None
 
@@ -27,8 +26,8 @@ class RocksDbBatch:
 
     @property
     def keys(self) -> Rows:
-        return self.rows[0] if self.rows else Rows.of(self.raw_keys)
+        return self.rows[0] if self.rows else self.raw_keys
 
     @property
     def values(self) -> Rows:
-        return self.rows[1] if self.rows else Rows.of(self.raw_values)
+        return self.rows[1] if self.rows else self.raw_values

@@ -40,6 +40,7 @@ from ttlsnap.errors import CorruptionError, StorageError, TtlsnapError, Unsuppor
 from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.rocksdb.archive import SnapshotMetadata, extract
 from ttlsnap.stores.rocksdb.footers import check_footer
+from ttlsnap.unsaferow.rows import Rows
 
 _OPTIONS_KEPT = {
     b"[Version]": (b"rocksdb_version", b"options_file_version"),
@@ -57,7 +58,7 @@ _READAHEAD = 2 << 20
 _OPEN_FILES = 256  # a process may usually open 1024
 _BLOOM_BITS = 10  # for each key, as in Spark's databases
 
-Pairs = tuple[tuple[bytes, ...], tuple[bytes, ...]]
+Pairs = tuple[Rows, Rows]
 """Keys and values of consecutive entries, as they are stored."""
 
 
@@ -232,7 +233,7 @@ def scan(
         while pairs := _some(items):
             keys, values = zip(*pairs, strict=True)
             last = keys[-1]
-            yield keys, values
+            yield Rows.of(keys), Rows.of(values)
     _require_end(opened, options, prefix, last, where)
 
 

@@ -17,7 +17,7 @@ import contextlib
 import shutil
 import struct
 import tempfile
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,7 @@ _AVRO_NUMBER_AT, _AVRO_BETWEEN = FAMILY_SIZE + 4 + 1 + 2, b"\x02\x10"  # see ``t
 _KEEP = 128 << 20  # bytes of entries that are kept in memory rather than read again
 
 
-_OBJECTS = 100  # bytes that Python takes for the two objects of an entry, besides their content
+_ARRAYS = 32  # bytes of an entry's positions and sizes
 
 
 _UNPACKED = 10  # bytes of a scratch database for each byte of a changelog
@@ -193,13 +193,13 @@ class RocksDbPartition:
         """Yield all entries; with ``family``, those of others may be omitted."""
         if self._kept is not None:
             for keys, values in self._kept:
-                if family is None or keys[0][:FAMILY_SIZE] <= family <= keys[-1][:FAMILY_SIZE]:
+                if family is None or keys.piece(0)[:FAMILY_SIZE] <= family <= keys.piece(-1)[:FAMILY_SIZE]:
                     yield keys, values
             return
         kept, room = [], _KEEP if self._keep_in_memory and family is None else 0
         for keys, values in scan(self.base, self.where, family):
             if room > 0:
-                room -= sum(map(len, keys)) + sum(map(len, values)) + _OBJECTS * len(keys)
+                room -= int(keys.size.sum() + values.size.sum()) + _ARRAYS * len(keys)
                 kept.append((keys, values))
             if room <= 0:
                 kept.clear()
@@ -207,71 +207,63 @@ class RocksDbPartition:
         self._kept = kept if room > 0 else None
 
     def _by_state(
-        self, raw_keys: Sequence[bytes], raw_values: Sequence[bytes], states: Mapping[str, StateDescriptor]
+        self, raw_keys: Rows, raw_values: Rows, states: Mapping[str, StateDescriptor]
     ) -> Iterator[RocksDbBatch]:
         families = self.families
         if not families:
             yield self._batch(DEFAULT_FAMILY, raw_keys, raw_values, 0, states.get(DEFAULT_FAMILY))
             return
         for start, end in pairwise(self._bounds(raw_keys)):
-            number = int.from_bytes(raw_keys[start][:FAMILY_SIZE], "little", signed=True)
+            keys, values = (raw.take(slice(start, end)) for raw in (raw_keys, raw_values))
+            number = int.from_bytes(keys.piece(0)[:FAMILY_SIZE], "little", signed=True)
             name = families.get(number)
             if name is None:
                 raise CorruptionError(
-                    f"{self.where}: the key {raw_keys[start].hex()} belongs to column family {number}, which the "
+                    f"{self.where}: the key {keys.piece(0).hex()} belongs to column family {number}, which the "
                     "metadata does not name"
                 )
-            yield self._batch(name, raw_keys[start:end], raw_values[start:end], FAMILY_SIZE, states.get(name))
+            yield self._batch(name, keys, values, FAMILY_SIZE, states.get(name))
 
-    def _bounds(self, raw_keys: Sequence[bytes]) -> list[int]:
-        """Return where the keys of each column family begin, and where the last family's keys end.
-
-        Keys are sorted: if two of them have the same family, so do all keys between them. For most batches, comparing
-        the first and the last key is therefore enough.
-        """
-        first, last = raw_keys[0][:FAMILY_SIZE], raw_keys[-1][:FAMILY_SIZE]
-        if first == last and len(first) == FAMILY_SIZE:
-            return [0, len(raw_keys)]
-        short = next((key for key in raw_keys if len(key) < FAMILY_SIZE), None)
-        if short is not None:
-            raise CorruptionError(f"{self.where}: the key {short.hex()} is too short to name a column family")
-        numbers = np.frombuffer(b"".join([key[:FAMILY_SIZE] for key in raw_keys]), "<i2")
+    def _bounds(self, raw_keys: Rows) -> list[int]:
+        """Return where the keys of each column family begin, and where the last family's keys end."""
+        short = np.flatnonzero(raw_keys.size < FAMILY_SIZE)
+        if len(short):
+            key = raw_keys.piece(int(short[0])).hex()
+            raise CorruptionError(f"{self.where}: the key {key} is too short to name a column family")
+        numbers = read_at(raw_keys.data, raw_keys.start, "<i2")
         return [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
 
     def _batch(
         self,
         name: str,
-        raw_keys: Sequence[bytes],
-        raw_values: Sequence[bytes],
+        raw_keys: Rows,
+        raw_values: Rows,
         family: int,
         state: StateDescriptor | None,
     ) -> RocksDbBatch:
         head = CHECKSUM_SIZE if self.store.row_checksums else 0
         if not head and state is None:
             return RocksDbBatch(name, raw_keys, raw_values)
-        keys, values = Rows.of(raw_keys), Rows.of(raw_values)
         if head:
             is_list = state is None or state.lists
-            verify_values(raw_keys, values, self.store.delimiter if is_list else None, self.where)
+            verify_values(raw_keys, raw_values, self.store.delimiter if is_list else None, self.where)
         if state is None:
             return RocksDbBatch(name, raw_keys, raw_values)
         if state.lists:
-            lists = self._keys(keys, family, raw_keys, state)
-            return self._list_batch(name, raw_keys, raw_values, lists, values, state)
-        rows = self._keys(keys, family, raw_keys, state), self._values(values, head, raw_keys, state)
+            return self._list_batch(name, raw_keys, raw_values, self._keys(raw_keys, family, state), state)
+        rows = self._keys(raw_keys, family, state), self._values(raw_values, head, raw_keys, state)
         return RocksDbBatch(name, raw_keys, raw_values, rows)
 
     def _list_batch(
         self,
         name: str,
-        raw_keys: Sequence[bytes],
-        raw_values: Sequence[bytes],
+        raw_keys: Rows,
+        raw_values: Rows,
         keys: Rows,
-        values: Rows,
         state: StateDescriptor,
     ) -> RocksDbBatch:
         head = CHECKSUM_SIZE if self.store.row_checksums else 0
-        elements, wrong = split(values, head - SIZE if head else 0, self.store.delimiter)
+        elements, wrong = split(raw_values, head - SIZE if head else 0, self.store.delimiter)
         pieces = elements.pieces
         if head and not wrong.any():
             # After the checksum is the size of the rest, and the rest begins with the row's own size.
@@ -279,57 +271,57 @@ class RocksDbPartition:
             size = read_at(pieces.data, np.where(short, 0, pieces.start + head), "<i4")
             wrong[elements.owner[short | (size != pieces.size - head - SIZE)]] = True
         if wrong.any():
-            key = raw_keys[int(np.flatnonzero(wrong)[0])]
+            key = raw_keys.piece(int(np.flatnonzero(wrong)[0]))
             raise CorruptionError(f"{self.where}: key {key.hex()}: its value is not a list of rows with their sizes")
         rows = keys.take(elements.owner), self._values(pieces, head + SIZE, raw_keys, state, elements.owner)
         return RocksDbBatch(name, raw_keys, raw_values, rows, elements)
 
-    def _keys(self, raw: Rows, family: int, raw_keys: Sequence[bytes], state: StateDescriptor) -> Rows:
+    def _keys(self, raw: Rows, family: int, state: StateDescriptor) -> Rows:
         """Return the rows of the keys; a prefix that is stored apart is joined with the other columns."""
         if state.avro is not None:
             return state.avro.keys(Rows(raw.data, raw.start + family, raw.size - family))
         if state.key_time is not None:
-            return self._keys_with_time(raw, family, raw_keys, state)
+            return self._keys_with_time(raw, family, state)
         if not state.prefix_columns:
-            return self._rows(raw, family, raw_keys)
+            return self._rows(raw, family, raw)
         room = raw.size - family - 4
         short, size = room < 0, room
         if not short.any():
             size = read_at(raw.data, raw.start + family, "<i4").astype(np.int64)
             short = (size < 1) | (size >= room)
         if short.any():
-            key = raw_keys[int(np.flatnonzero(short)[0])]
+            key = raw.piece(int(np.flatnonzero(short)[0]))
             raise CorruptionError(
                 f"{self.where}: key {key.hex()}: the key is not split into a prefix and the other columns"
             )
-        prefix = self._rows(Rows(raw.data, raw.start + family + 4, size), 0, raw_keys)
-        rest = self._rows(Rows(raw.data, raw.start + family + 4 + size, room - size), 0, raw_keys)
+        prefix = self._rows(Rows(raw.data, raw.start + family + 4, size), 0, raw)
+        rest = self._rows(Rows(raw.data, raw.start + family + 4 + size, room - size), 0, raw)
         if state.ordered_prefix:
             prefix = self._numbers(prefix)
         types = [field.type for field in state.key_schema.fields]
         return side_by_side(prefix, rest, types[: state.prefix_columns], types[state.prefix_columns :])
 
     def _values(
-        self, raw: Rows, head: int, raw_keys: Sequence[bytes], state: StateDescriptor, owner: Int64s | None = None
+        self, raw: Rows, head: int, raw_keys: Rows, state: StateDescriptor, owner: Int64s | None = None
     ) -> Rows:
         """Return the rows of the values, after ``head`` bytes; ``owner`` is the index of each one's key."""
         if state.avro is None:
             return self._rows(raw, head, raw_keys, owner)
         return state.avro.values(Rows(raw.data, raw.start + head, raw.size - head))
 
-    def _keys_with_time(self, raw: Rows, family: int, raw_keys: Sequence[bytes], state: StateDescriptor) -> Rows:
+    def _keys_with_time(self, raw: Rows, family: int, state: StateDescriptor) -> Rows:
         """Return the rows of keys with a time before or after all other columns.
 
         In the schema the time is the last column.
         """
         size = raw.size - family - TIME_SIZE
         if (size < 0).any():
-            key = raw_keys[int(np.flatnonzero(size < 0)[0])]
+            key = raw.piece(int(np.flatnonzero(size < 0)[0]))
             raise CorruptionError(f"{self.where}: key {key.hex()} is too short to contain a time")
         before = state.key_time == "before"
         row = raw.start + family + (TIME_SIZE if before else 0)
         time = read_at(raw.data, raw.start + family + (0 if before else size), ">u8") ^ np.uint64(1 << 63)
-        rows = self._rows(Rows(raw.data, row, size), 0, raw_keys)
+        rows = self._rows(Rows(raw.data, row, size), 0, raw)
         types = [field.type for field in state.key_schema.fields]
         return side_by_side(rows, long_rows(time.astype(np.uint64).view(np.int64)), types[:-1], types[-1:])
 
@@ -344,14 +336,14 @@ class RocksDbPartition:
             raise CorruptionError(f"{self.where}: a key does not begin with an ordered number")
         return long_rows(numbers)
 
-    def _rows(self, raw: Rows, head: int, raw_keys: Sequence[bytes], owner: Int64s | None = None) -> Rows:
+    def _rows(self, raw: Rows, head: int, raw_keys: Rows, owner: Int64s | None = None) -> Rows:
         """Return the rows after ``head`` bytes and the encoding byte; ``owner`` is the index of each one's key."""
         short = raw.size <= head
         if not short.any():
             short = read_at(raw.data, raw.start + head, "u1") != ENCODING
         if short.any():
             i = int(np.flatnonzero(short)[0])
-            key = raw_keys[i if owner is None else int(owner[i])]
+            key = raw_keys.piece(i if owner is None else int(owner[i]))
             raise CorruptionError(f"{self.where}: key {key.hex()}: its row has an unknown encoding")
         return Rows(raw.data, raw.start + head + 1, raw.size - head - 1)
 
@@ -371,17 +363,17 @@ class RocksDbPartition:
             ordered = numbers.astype(">i8").tobytes()
             keys, values = [], []
             for n, i in enumerate(which):
-                key = batch.raw_keys[i]
+                key = batch.raw_keys.piece(i)
                 number = marker[n : n + 1] + between + ordered[8 * n : 8 * n + 8]
                 keys.append(key[:place] + number + key[place + len(number) :])
-                values.append(batch.raw_values[i][head:])
-            yield from zip(keys, self.stored_values(keys, values), strict=True)
+                values.append(batch.raw_values.piece(i)[head:])
+            yield from zip(keys, self.stored_values(Rows.of(keys), values), strict=True)
 
-    def stored_values(self, raw_keys: Sequence[bytes], payload: list[bytes]) -> list[bytes]:
+    def stored_values(self, raw_keys: Rows, payload: list[bytes]) -> list[bytes]:
         """Return values as they are stored, with checksums if the store has them."""
         if not self.store.row_checksums or not payload:
             return payload
-        sums = row_checksums(Rows.of(raw_keys), Rows.of(payload)).tolist()
+        sums = row_checksums(raw_keys, Rows.of(payload)).tolist()
         return [struct.pack("<Ii", c, len(value)) + value for c, value in zip(sums, payload, strict=True)]
 
 
@@ -397,16 +389,15 @@ def verify_keys(changes: changelog.Changes, delimiter: bytes, where: str) -> lis
         if int.from_bytes(stored, "little") != google_crc32c.value(keys[i]):
             raise CorruptionError(f"{where}: the delete of key {keys[i].hex()} does not match its checksum")
     puts = sorted(set(range(len(keys))) - set(deletes))
-    verify_values([keys[i] for i in puts], Rows.of([changes.values[i] for i in puts]), delimiter, where)
+    verify_values(Rows.of([keys[i] for i in puts]), Rows.of([changes.values[i] for i in puts]), delimiter, where)
     return keys
 
 
-def verify_values(raw_keys: Sequence[bytes], values: Rows, delimiter: bytes | None, where: str) -> None:
+def verify_values(keys: Rows, values: Rows, delimiter: bytes | None, where: str) -> None:
     """Raise CorruptionError unless the checksum of every value, or of each of its elements, matches.
 
     Without a ``delimiter``, no value is a list.
     """
-    keys = Rows.of(raw_keys)
     wrong = values.size < CHECKSUM_SIZE
     if not wrong.any():
         owner = np.arange(len(values))
@@ -417,7 +408,7 @@ def verify_values(raw_keys: Sequence[bytes], values: Rows, delimiter: bytes | No
         payload = Rows(values.data, values.start + CHECKSUM_SIZE, values.size - CHECKSUM_SIZE)
         wrong[owner[read_at(values.data, values.start, "<u4") != row_checksums(keys.take(owner), payload)]] = True
     if wrong.any():
-        key = raw_keys[int(np.flatnonzero(wrong)[0])].hex()
+        key = keys.piece(int(np.flatnonzero(wrong)[0])).hex()
         raise CorruptionError(
             f"{where}: {int(wrong.sum())} of {len(wrong)} rows do not match their checksums; the first has the key "
             f"{key}"

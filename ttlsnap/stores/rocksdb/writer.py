@@ -17,7 +17,7 @@ import uuid
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, compress
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -47,7 +47,7 @@ from ttlsnap.stores.rocksdb.database import (
 from ttlsnap.stores.rocksdb.files import SPARK_4_0
 from ttlsnap.stores.rocksdb.lists import Elements, join
 from ttlsnap.stores.rocksdb.partition import RocksDbPartition
-from ttlsnap.unsaferow.gather import Int64s, Mask
+from ttlsnap.unsaferow.gather import Int64s, Mask, gather_ragged
 from ttlsnap.unsaferow.rows import Rows
 
 TOMBSTONE_SHARE = 0.1
@@ -120,25 +120,19 @@ class RocksDbWriter:
             kept, rewritten, new = self._lists(batch, batch.elements, kept, rewritten, values)
         self._count(batch.state, len(kept))
         if self._full:
-            stays = np.zeros(len(batch.raw_keys), np.bool_)
-            stays[kept] = True
-            chosen = stays.tobytes()
-            raw_values = list(compress(batch.raw_values, chosen))
-            for place, value in zip(np.flatnonzero(rewritten).tolist(), new, strict=True):
-                raw_values[place] = value
-            self._put(list(compress(batch.raw_keys, chosen)), raw_values)
+            self._put(batch.raw_keys.take(kept), _replace(batch.raw_values.take(kept), rewritten, new))
             return
         changed = np.ones(len(batch.raw_keys), np.bool_)
         changed[kept] = rewritten
         told: dict[int, bytes] = dict(zip(kept[rewritten].tolist(), new, strict=True))
-        places = np.flatnonzero(changed).tolist()
-        keys = list(compress(batch.raw_keys, changed.tobytes()))
-        self._change(keys, [told.get(place) for place in places])
+        places = np.flatnonzero(changed)
+        self._change(batch.raw_keys.take(places).to_list(), [told.get(place) for place in places.tolist()])
         if self._changes.count > self._limit:
-            self._write_whole(batch.raw_keys[-1])
+            self._write_whole(batch.raw_keys.piece(-1))
 
-    def _put(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        keys, values = self._insert_moved(keys, values)
+    def _put(self, keys: Rows, values: Rows) -> None:
+        if self._next < len(self._moved) and len(keys):
+            keys, values = map(Rows.of, self._insert_moved(keys.to_list(), values.to_list()))
         self._whole.put(keys, values)
         _update(self._digests, keys, values)
 
@@ -172,7 +166,7 @@ class RocksDbWriter:
         if batch.elements is not None:
             payload = [struct.pack("<i", len(row)) + row for row in payload]
             which = batch.elements.owner[which]
-        return self._partition.stored_values([batch.raw_keys[i] for i in which.tolist()], payload)
+        return self._partition.stored_values(batch.raw_keys.take(which), payload)
 
     def _lists(
         self, batch: RocksDbBatch, elements: Elements, kept: Int64s, rewritten: Mask, values: Rows
@@ -226,7 +220,11 @@ class RocksDbWriter:
         rest = self._moved[self._next :]
         self._next = len(self._moved)
         if rest:
-            (self._put if self._full else self._change)(*zip(*rest, strict=True))
+            keys, values = zip(*rest, strict=True)
+            if self._full:
+                self._put(Rows.of(keys), Rows.of(values))
+            else:
+                self._change(keys, values)
 
     def _finish_whole(self) -> Written:
         partition, folder = self._partition, self._folder / "database"
@@ -351,10 +349,20 @@ class RocksDbWriter:
             yield new, where
 
 
-def _update(digests: tuple[Any, Any], keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+def _update(digests: tuple[Any, Any], keys: Rows, values: Rows) -> None:
     """Update the digests of keys and values, which do not depend on the split into pieces."""
     for digest, pieces in zip(digests, (keys, values), strict=True):
-        digest.update(b"".join(pieces))
+        digest.update(gather_ragged(pieces.data, pieces.start, pieces.size))
+
+
+def _replace(values: Rows, which: Mask, new: Sequence[bytes]) -> Rows:
+    """Return the values with new ones in the places that a mask selects."""
+    if not len(new):
+        return values
+    added = Rows.of(new)
+    start, size = values.start.copy(), values.size.copy()
+    start[which], size[which] = added.start + len(values.data), added.size
+    return Rows(np.concatenate([values.data, added.data]), start, size)
 
 
 class _Tables:
@@ -365,11 +373,11 @@ class _Tables:
         self._paths: list[Path] = []
         self._writer: SstFileWriter | None = None
 
-    def put(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+    def put(self, keys: Rows, values: Rows) -> None:
         """Write entries, in the order of their keys."""
-        if keys:  # RocksDB does not write a table without an entry
+        if len(keys):  # RocksDB does not write a table without an entry
             with self._table() as writer:
-                deque(map(writer.__setitem__, keys, values), maxlen=0)
+                deque(map(writer.__setitem__, keys.to_list(), values.to_list()), maxlen=0)
 
     def patch(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
         """Write new values, or deletes where the value is None, in the order of their keys."""
