@@ -26,7 +26,7 @@ from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, StorageError, TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.operators import registry as operators
 from ttlsnap.storage.open import open_directory
-from ttlsnap.stores.rocksdb import changelog, database, partition, writer
+from ttlsnap.stores.rocksdb import changelog, database, partition, spark_library, writer
 from ttlsnap.stores.rocksdb.archive import read_metadata
 from ttlsnap.stores.rocksdb.batch import RocksDbBatch
 from ttlsnap.stores.rocksdb.changelog import DELETE, MERGE, PUT
@@ -550,6 +550,7 @@ def test_entries_are_kept_for_the_second_scan_if_there_is_room(
 ) -> None:
     monkeypatch.setattr(partition, "_KEEP", room)
     monkeypatch.setattr(database, "_BATCH_ENTRIES", 5)
+    monkeypatch.setattr(spark_library, "_BATCH_ENTRIES", 5)
     monkeypatch.setattr(database, "_CHUNK", 5)
     target = sample("visits-4.2", tmp_path)
     checkpoint = open_checkpoint(open_directory(str(target)))

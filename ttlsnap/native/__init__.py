@@ -2,7 +2,7 @@
 
 The library is optional. It is compiled when ttlsnap is installed, if there is a C compiler. Without it, or with
 ``TTLSNAP_NATIVE=0``, array code gives the same results. Callers ask ``is_available`` and have that array code beside
-the call.
+the call. ``TTLSNAP_NATIVE=1`` is for tests of small state (see ``is_wanted``).
 
 The functions here check nothing: every piece must lie within its buffer. They run without Python's lock.
 """
@@ -13,6 +13,7 @@ import ctypes
 import os
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,11 @@ _LEAST_RECORD = 8  # bytes: two lengths
 def is_available() -> bool:
     """Return whether the library was compiled, and is not switched off."""
     return os.environ.get(SETTING) != "0" and _LIBRARY.exists()
+
+
+def is_wanted() -> bool:
+    """Return whether C code shall be used even where loading it takes longer than the work."""
+    return os.environ.get(SETTING) == "1"
 
 
 def find_records(data: Bytes) -> tuple[Int64s, Int64s, Int64s, int, int]:
@@ -74,6 +80,29 @@ def join_checksums(first: Pieces, second: Pieces, *, with_tables: bool = False) 
     return sums
 
 
+def read_entries(iterator: int, calls: ctypes.Array[ctypes.c_void_p], room: int, most: int) -> tuple[Pieces, Pieces]:
+    """Return the keys and values of the next entries of a RocksDB iterator: ``most`` of them, or about ``room`` bytes.
+
+    ``calls`` has the addresses of RocksDB's functions: is valid, next, key, value.
+    """
+    sizes = [np.empty(most, np.int64) for _ in range(4)]
+    needed = ctypes.c_int64(room)
+    count = 0
+    while not count and needed.value:
+        data = np.empty(needed.value, np.uint8)
+        count = _library().read_entries(
+            iterator, calls, *_pointers(data), len(data), most, *_pointers(*sizes), ctypes.byref(needed)
+        )
+    key_start, key_size, value_start, value_size = (array[:count] for array in sizes)
+    return (data, key_start, key_size), (data, value_start, value_size)
+
+
+def put_entries(writer: int, put: int, keys: Pieces, values: Pieces, error: Any) -> None:
+    """Put entries into a RocksDB table with its function ``put``, until that sets ``error``, a pointer to a text."""
+    pieces = [np.ascontiguousarray(part) for part in (*keys, *values)]
+    _library().put_entries(writer, put, *_pointers(*pieces), len(pieces[1]), error)
+
+
 @cache
 def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(str(_LIBRARY))
@@ -83,6 +112,10 @@ def _library() -> ctypes.CDLL:
     library.gather.argtypes = [*[address] * 3, number, address]
     library.hash_pieces.argtypes = [*[address] * 3, number, address]
     library.join_checksums.argtypes = [*[address] * 6, number, ctypes.c_int32, address]
+    library.read_entries.argtypes = [*[address] * 3, number, number, *[address] * 5]
+    library.read_entries.restype = number
+    library.put_entries.argtypes = [*[address] * 8, number, address]
+    library.put_entries.restype = number
     return library
 
 

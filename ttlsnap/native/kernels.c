@@ -3,6 +3,7 @@
  * The caller has checked that every piece lies within its buffer. Positions and sizes are in bytes. Nothing here allocates
  * memory, calls Python or keeps state, so any number of threads can run it.
  */
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -136,4 +137,54 @@ void join_checksums(const uint8_t *first, const int64_t *first_start, const int6
         uint32_t crc = extend_by_tables(0xFFFFFFFF, first + first_start[i], first_size[i], tables);
         sums[i] = ~extend_by_tables(crc, second + second_start[i], second_size[i], tables);
     }
+}
+
+/* Functions of RocksDB's C interface. */
+struct iterator_calls {
+    unsigned char (*is_valid)(const void *iterator);
+    void (*next)(void *iterator);
+    const char *(*key)(const void *iterator, size_t *size);
+    const char *(*value)(const void *iterator, size_t *size);
+};
+typedef void (*put_call)(void *writer, const char *key, size_t key_size, const char *value, size_t value_size,
+                         char **error);
+
+/* Copies the next entries of a RocksDB iterator into data, and returns their number: most or fewer, and those that fit
+ * into room. If not even one fits, needed is its size. */
+int64_t read_entries(void *iterator, const struct iterator_calls *calls, uint8_t *data, int64_t room, int64_t most,
+                     int64_t *key_start, int64_t *key_size, int64_t *value_start, int64_t *value_size,
+                     int64_t *needed) {
+    int64_t at = 0, found = 0;
+    *needed = 0;
+    while (found < most && calls->is_valid(iterator)) {
+        size_t key, value;
+        const char *key_bytes = calls->key(iterator, &key), *value_bytes = calls->value(iterator, &value);
+        if ((int64_t)(key + value) > room - at) {
+            if (!found) *needed = (int64_t)(key + value);
+            break;
+        }
+        memcpy(data + at, key_bytes, key);
+        key_start[found] = at;
+        key_size[found] = (int64_t)key;
+        at += (int64_t)key;
+        memcpy(data + at, value_bytes, value);
+        value_start[found] = at;
+        value_size[found] = (int64_t)value;
+        at += (int64_t)value;
+        found++;
+        calls->next(iterator);
+    }
+    return found;
+}
+
+/* Puts entries into a RocksDB table, and returns their number: fewer than count if RocksDB sets an error. */
+int64_t put_entries(void *writer, put_call put, const uint8_t *keys, const int64_t *key_start, const int64_t *key_size,
+                    const uint8_t *values, const int64_t *value_start, const int64_t *value_size, int64_t count,
+                    char **error) {
+    for (int64_t i = 0; i < count; i++) {
+        put(writer, (const char *)keys + key_start[i], (size_t)key_size[i], (const char *)values + value_start[i],
+            (size_t)value_size[i], error);
+        if (*error) return i;
+    }
+    return count;
 }

@@ -20,7 +20,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rocksdict import (
     AccessType,
@@ -54,12 +54,16 @@ _CHUNK = 128  # entries to read before their size is estimated
 _SAMPLE = 32
 _BATCH_ENTRIES = 2048  # entries that fit into a processor's cache
 _BATCH_BYTES = 1 << 20
-_READAHEAD = 2 << 20
-_OPEN_FILES = 256  # a process may usually open 1024
+READAHEAD = 2 << 20
+OPEN_FILES = 256  # a process may usually open 1024
 _BLOOM_BITS = 10  # for each key, as in Spark's databases
 
 Pairs = tuple[Rows, Rows]
 """Keys and values of consecutive entries, as they are stored."""
+
+
+class RocksDbError(Exception):
+    """An error of RocksDB's C interface."""
 
 
 @contextlib.contextmanager
@@ -75,7 +79,7 @@ def rocksdb_errors(where: str) -> Iterator[None]:
             raise StorageError(
                 f"{where}: the scratch folder is full ({text}); name another one with --scratch"
             ) from error
-        if type(error) is not Exception:  # rocksdict raises plain exceptions for RocksDB's errors
+        if type(error) not in (Exception, RocksDbError):  # rocksdict raises plain exceptions for RocksDB's errors
             raise
         # A missing file is damage to the database; any other error of this kind is a fault of the machine.
         kind = StorageError if text.startswith("IO error") and "No such file" not in text else CorruptionError
@@ -135,6 +139,11 @@ def keep_harmless_options(folder: Path, delimiter: bytes, where: str) -> None:
         path.write_bytes(b"\n".join(kept) + b"\n")
 
 
+def newest_options(folder: Path) -> Path:
+    """Return the newest OPTIONS file of the database in ``folder``."""
+    return max(folder.glob("OPTIONS-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+
+
 def assemble(
     files: Directory,
     path: str,
@@ -174,7 +183,7 @@ class Settings:
         self.database.set_skip_stats_update_on_db_open(True)
         self.database.set_max_file_opening_threads(1)
         self.database.set_max_background_jobs(1)
-        self.database.set_max_open_files(_OPEN_FILES)
+        self.database.set_max_open_files(OPEN_FILES)
 
 
 def settings_of(folder: Path) -> Settings:
@@ -213,17 +222,27 @@ def database(folder: Path, settings: Settings, where: str, *, new: bool = False)
                 opened.close()
 
 
+class Source(Protocol):
+    """Anything else with entries to scan."""
+
+    def scan(self, where: str, prefix: bytes | None) -> Iterator[Pairs]: ...
+
+
 def scan(
-    opened: Rdict, where: str, prefix: bytes | None = None, *, before: bytes | None = None
+    opened: Rdict | Source, where: str, prefix: bytes | None = None, *, before: bytes | None = None
 ) -> Generator[Pairs, None, None]:
     """Yield all entries in the order of their keys, some thousand at a time.
 
     ``before`` selects entries with lesser keys, and ``prefix`` those whose keys begin with it. Raises CorruptionError
     if RocksDB cannot continue.
     """
+    if not isinstance(opened, Rdict):
+        assert before is None
+        yield from opened.scan(where, prefix)
+        return
     options = _read_options()
     if prefix is not None:
-        before = (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")
+        before = end_of_prefix(prefix)
     if before is not None:
         options.set_iterate_upper_bound(before)
     last = None
@@ -235,6 +254,11 @@ def scan(
             last = keys[-1]
             yield Rows.of(keys), Rows.of(values)
     _require_end(opened, options, prefix, last, where)
+
+
+def end_of_prefix(prefix: bytes) -> bytes:
+    """Return the least key that is larger than all keys with the prefix."""
+    return (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")
 
 
 def _some(items: Iterator[Any]) -> list[Any]:
@@ -256,7 +280,7 @@ def _some(items: Iterator[Any]) -> list[Any]:
 
 def _read_options() -> ReadOptions:
     options = ReadOptions()
-    options.set_readahead_size(_READAHEAD)
+    options.set_readahead_size(READAHEAD)
     options.fill_cache(False)  # type: ignore[call-arg]  # each block is read once
     return options
 

@@ -23,7 +23,7 @@ from ttlsnap.stores.rocksdb.database import (
     storage_errors,
 )
 from ttlsnap.stores.rocksdb.format import RocksDbFormat
-from ttlsnap.stores.rocksdb.partition import _UNPACKED, scratch_folder
+from ttlsnap.stores.rocksdb.partition import _UNPACKED, SOURCE, scratch_folder
 from ttlsnap.stores.rocksdb.writer import WritablePartition
 
 
@@ -38,7 +38,7 @@ def open_partition(
         # Remote tables are downloaded twice: for the work, and with the staged tables for the verification.
         copied = 0 if is_local(files.root) else 2 * sum(file.size for file in lineage.shared)
         require_room(folder, copied + _UNPACKED * (changes + (lineage.snapshot.size if lineage.snapshot else 0)))
-        source = folder / "source"
+        source = folder / SOURCE
         source.mkdir()
         metadata = assemble(files, lineage.snapshot.path, source, store.delimiter) if lineage.snapshot else None
         with rocksdb_errors(where):
@@ -50,7 +50,9 @@ def open_partition(
                 store, files, lineage, folder, base, settings, metadata, where, keep_in_memory
             )
             partition.replay()
-            yield partition
+            with partition.spark_database(source, base) as faster:
+                partition.source = faster or base
+                yield partition
 
 
 def _require_tables(base: Rdict, metadata: SnapshotMetadata, where: str) -> None:

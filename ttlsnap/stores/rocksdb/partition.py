@@ -38,17 +38,20 @@ from ttlsnap.stores.rocksdb.batch import RocksDbBatch
 from ttlsnap.stores.rocksdb.database import (
     Pairs,
     Settings,
+    Source,
     rocksdb_errors,
     scan,
 )
 from ttlsnap.stores.rocksdb.format import RocksDbFormat
 from ttlsnap.stores.rocksdb.lists import SIZE, split
+from ttlsnap.stores.rocksdb.spark_library import SparkDatabase, SparkTable, spark_database, spark_table
 from ttlsnap.stores.row_checksums import row_checksums
 from ttlsnap.unsaferow.gather import Int64s, read_at
 from ttlsnap.unsaferow.project import side_by_side
 from ttlsnap.unsaferow.rows import Rows
 from ttlsnap.unsaferow.words import long_rows
 
+SOURCE = "source"  # the folder of the database in the scratch folder
 FAMILY_SIZE = 2
 
 
@@ -95,7 +98,7 @@ def scratch_folder(scratch: str | None) -> Iterator[Path]:
 
 
 class RocksDbPartition:
-    """See ``StoredPartition``."""
+    """See ``StoredPartition``. ``base`` is the database, and ``source`` is what reads its entries."""
 
     def __init__(
         self,
@@ -111,10 +114,24 @@ class RocksDbPartition:
     ) -> None:
         self.store, self.files, self.lineage, self.folder = store, files, lineage, folder
         self.base, self.settings, self.metadata, self.where = base, settings, metadata, where
+        self.source: Rdict | Source = base
         # The number of entries that a scan must find; None if it is not recorded.
         self.expected = metadata.entries if metadata else None
         self._keep_in_memory = keep_in_memory
         self._kept: list[Pairs] | None = None
+
+    def spark_database(self, folder: Path, opened: Rdict) -> contextlib.AbstractContextManager[SparkDatabase | None]:
+        """See ``spark_library.spark_database``."""
+        return spark_database(folder, self.size, self.store.delimiter, opened)
+
+    def spark_table(self, path: Path) -> SparkTable | None:
+        """See ``spark_library.spark_table``."""
+        return spark_table(self.folder / SOURCE, path, self.size, self.store.delimiter)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the snapshot's tables."""
+        return sum(file.size for file in self.lineage.shared)
 
     @property
     def families(self) -> dict[int, str]:
@@ -197,7 +214,7 @@ class RocksDbPartition:
                     yield keys, values
             return
         kept, room = [], _KEEP if self._keep_in_memory and family is None else 0
-        for keys, values in scan(self.base, self.where, family):
+        for keys, values in scan(self.source, self.where, family):
             if room > 0:
                 room -= int(keys.size.sum() + values.size.sum()) + _ARRAYS * len(keys)
                 kept.append((keys, values))

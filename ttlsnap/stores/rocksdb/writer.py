@@ -39,6 +39,7 @@ from ttlsnap.stores.rocksdb.database import (
     ingest,
     live_tables,
     new_table,
+    newest_options,
     require_room,
     rocksdb_errors,
     scan,
@@ -46,7 +47,8 @@ from ttlsnap.stores.rocksdb.database import (
 )
 from ttlsnap.stores.rocksdb.files import SPARK_4_0
 from ttlsnap.stores.rocksdb.lists import Elements, join
-from ttlsnap.stores.rocksdb.partition import RocksDbPartition
+from ttlsnap.stores.rocksdb.partition import SOURCE, RocksDbPartition
+from ttlsnap.stores.rocksdb.spark_library import SparkTable
 from ttlsnap.unsaferow.gather import Int64s, Mask, gather_ragged
 from ttlsnap.unsaferow.rows import Rows
 
@@ -96,7 +98,7 @@ class RocksDbWriter:
             self._require_room()
         self._digests = xxhash.xxh3_128(), xxhash.xxh3_128()
         self._whole = _Tables(self._folder, "whole", partition)
-        self._patch = _Tables(self._folder, "patch", partition)
+        self._patch = _Tables(self._folder, "patch", partition, deletes=True)
         self._changes = _Changes(self._files.enter_context((self._folder / "changes").open("w+b")))
         return self
 
@@ -204,7 +206,7 @@ class RocksDbWriter:
 
         It is at most about as large as the old one.
         """
-        size = sum(file.size for file in self._partition.lineage.shared)
+        size = self._partition.size
         require_room(self._folder, size + size // 4)
 
     def finish(self) -> Written:
@@ -245,7 +247,7 @@ class RocksDbWriter:
         partition.base.flush()
         local = live_tables(partition.base)
         partition.base.close()
-        written = self._stage(partition.folder / "source", local, partition.metadata.tables)
+        written = self._stage(partition.folder / SOURCE, local, partition.metadata.tables)
         if self._staging is not None:
             self._verify_changes(written)
         return written
@@ -265,7 +267,7 @@ class RocksDbWriter:
             sizes.append(size)
             listed.append({"localFileName": name, "dfsSstFileName": stored, "sizeBytes": size})
         current = (folder / "CURRENT").read_text().strip()
-        options = max(folder.glob("OPTIONS-*"), key=lambda path: int(path.name.rpartition("-")[2])).name
+        options = newest_options(folder).name
         document = self._document(listed)
         snapshot = self._folder / "snapshot.zip"
         archive.write(snapshot, folder, [current, "CURRENT", options], document, self._version())
@@ -305,9 +307,9 @@ class RocksDbWriter:
 
     def _verify_all(self, written: Written) -> None:
         """Open the staged files alone and read them; raise CorruptionError unless every byte is as written."""
-        with self._reopen(written) as (new, where):
+        with self._reopen(written) as (new, folder, where), self._partition.spark_database(folder, new) as faster:
             count, digests = 0, (xxhash.xxh3_128(), xxhash.xxh3_128())
-            for keys, values in scan(new, where):
+            for keys, values in scan(faster or new, where):
                 count += len(keys)
                 _update(digests, keys, values)
             wanted = sum(self._counts.values())
@@ -319,7 +321,7 @@ class RocksDbWriter:
 
     def _verify_changes(self, written: Written) -> None:
         """Open the staged files and look up every change; raise CorruptionError if one is missing."""
-        with self._reopen(written) as (new, where):
+        with self._reopen(written) as (new, _, where):
             for keys, values in self._changes.read():
                 if new.get(list[Any](keys)) != values:
                     raise CorruptionError(
@@ -328,7 +330,7 @@ class RocksDbWriter:
                     )
 
     @contextlib.contextmanager
-    def _reopen(self, written: Written) -> Iterator[tuple[Rdict, str]]:
+    def _reopen(self, written: Written) -> Iterator[tuple[Rdict, Path, str]]:
         partition, staging = self._partition, self._staging
         assert staging is not None
         folder = self._folder / "check"
@@ -346,7 +348,7 @@ class RocksDbWriter:
             lying=lying,
         )
         with database(folder, settings_of(folder), where) as new:
-            yield new, where
+            yield new, folder, where
 
 
 def _update(digests: tuple[Any, Any], keys: Rows, values: Rows) -> None:
@@ -366,23 +368,27 @@ def _replace(values: Rows, which: Mask, new: Sequence[bytes]) -> Rows:
 
 
 class _Tables:
-    """A sequence of sorted tables of bounded size."""
+    """A sequence of sorted tables of bounded size. Only rocksdict can write ``deletes``."""
 
-    def __init__(self, folder: Path, name: str, partition: RocksDbPartition) -> None:
-        self._folder, self._name, self._partition = folder, name, partition
+    def __init__(self, folder: Path, name: str, partition: RocksDbPartition, *, deletes: bool = False) -> None:
+        self._folder, self._name, self._partition, self._deletes = folder, name, partition, deletes
         self._paths: list[Path] = []
-        self._writer: SstFileWriter | None = None
+        self._writer: SstFileWriter | SparkTable | None = None
 
     def put(self, keys: Rows, values: Rows) -> None:
         """Write entries, in the order of their keys."""
         if len(keys):  # RocksDB does not write a table without an entry
             with self._table() as writer:
-                deque(map(writer.__setitem__, keys.to_list(), values.to_list()), maxlen=0)
+                if isinstance(writer, SparkTable):
+                    writer.put(keys, values)
+                else:
+                    deque(map(writer.__setitem__, keys.to_list(), values.to_list()), maxlen=0)
 
     def patch(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
         """Write new values, or deletes where the value is None, in the order of their keys."""
         if keys:
             with self._table() as writer:
+                assert isinstance(writer, SstFileWriter)
                 for key, value in zip(keys, values, strict=True):
                     if value is None:
                         del writer[key]
@@ -390,11 +396,14 @@ class _Tables:
                         writer[key] = value
 
     @contextlib.contextmanager
-    def _table(self) -> Iterator[SstFileWriter]:
-        with rocksdb_errors(self._partition.where):
+    def _table(self) -> Iterator[SstFileWriter | SparkTable]:
+        partition = self._partition
+        with rocksdb_errors(partition.where):
             if self._writer is None:
-                self._paths.append(self._folder / f"{self._name}-{len(self._paths)}.sst")
-                self._writer = new_table(self._paths[-1], self._partition.settings)
+                path = self._folder / f"{self._name}-{len(self._paths)}.sst"
+                self._paths.append(path)
+                faster = None if self._deletes else partition.spark_table(path)
+                self._writer = faster or new_table(path, partition.settings)
             yield self._writer
             if self._writer.file_size() >= _TABLE_BYTES:
                 self.close()
