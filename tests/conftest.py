@@ -30,6 +30,8 @@ sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() !=
 os.environ["PYTHONSAFEPATH"] = "1"
 # A recently written file would look like a running query. Tests of that check set a period of their own.
 os.environ["TTLSNAP_STOPPED"] = "1"
+# State of tests is small, and would not be worth loading the RocksDB that PySpark brings.
+os.environ.setdefault("TTLSNAP_NATIVE", "1")
 # Background jobs of a shell ignore Ctrl-C, and every process that a test starts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # A Spark that a test starts lives for seconds, so the optimizing compiler would only cost CPU time.
