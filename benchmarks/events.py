@@ -6,7 +6,7 @@ Every event has ``at`` and ``amount``. By the shape's ``keys``, it also has
     7 to 43 characters    ``key``: a string
     visits                ``tenant``, ``country``, ``user``, ``url`` and ``price``, as real logs have them
 
-Lengths in ``visits``: tenants 4 to 20 characters, a few of which have most of the events; users 8, 12 or 36
+Lengths in ``visits``: tenants 4 to 20 characters, and a few of them have most of the events; users 8, 12 or 36
 characters, one in ten is null; pages 24 to 200 characters, most of them short. One country in twenty and one price in
 ten is null.
 """

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+import zlib
 
 import google_crc32c
 import numpy as np
 import pytest
 
 from ttlsnap import native
+from ttlsnap.stores import codecs
 from ttlsnap.stores.hdfs import key_index
 from ttlsnap.unsaferow.rows import Rows
 
@@ -38,6 +41,38 @@ def test_hashes_are_those_of_the_array_code(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(native, "is_available", lambda: False)
     assert hashes.tolist() == key_index.hash_rows(rows).tolist()
     assert len(set(hashes.tolist())) > 250
+
+
+@pytest.mark.parametrize("noise", [0, 1, 9, 256])
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 1000, 32 << 10, (32 << 10) + 1, 200_003])
+def test_lz4_streams_are_those_of_the_array_code(monkeypatch: pytest.MonkeyPatch, size: int, noise: int) -> None:
+    data = (np.random.default_rng(size).integers(0, 256, size) % (noise + 1)).astype(np.uint8).tobytes()
+    assert codecs._find_lz4() is not None
+    streams = []
+    for in_c in (True, False):
+        monkeypatch.setattr(native, "is_available", lambda in_c=in_c: in_c)
+        sink = io.BytesIO()
+        stream = codecs.Compressor(sink, "lz4")
+        stream.write(data)
+        stream.close()
+        streams.append(sink.getvalue())
+        found = [b"".join(codecs.decompress(io.BytesIO(written), "lz4", "a file")) for written in streams]
+        assert found == [data] * len(streams)
+    assert streams[0] == streams[1]
+
+
+@pytest.mark.parametrize("step", [1, 7, 512])
+def test_the_first_wrong_crc_is_found(step: int) -> None:
+    data = np.random.default_rng(step).bytes(5000)
+    good = b"".join(zlib.crc32(data[at : at + step]).to_bytes(4, "big") for at in range(0, len(data), step))
+    assert native.find_wrong_crc(memoryview(data), step, good) is None
+    for piece in (0, 3, len(good) // 4 - 1):
+        wrong = bytearray(good)
+        wrong[4 * piece + 1] ^= 1
+        wrong[-1] ^= 4
+        assert native.find_wrong_crc(memoryview(data), step, bytes(wrong)) == piece
+    with pytest.raises(ValueError, match="one CRC for each piece"):
+        native.find_wrong_crc(memoryview(data), step, good[:-4])
 
 
 @pytest.mark.parametrize("setting", ["0", "1"])

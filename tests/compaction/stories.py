@@ -157,8 +157,7 @@ def _live_on(judge: Judge, written: Checkpoint, layout: str, version: str, *, fr
     query = written.query
     if query.checkpoint_format == 1:
         judge.lay_out(written, layout)
-    before = digest(written.path)
-    rolled_back, copied = judge.copy(written), judge.copy(written)
+    before, (rolled_back, copied) = copies_of(judge, written)
     new = copied.path.with_name(f"{copied.path.name}-new")
     report = drop_expired(copied.path, query, output=new, rewrite="tombstones")
     assert digest(copied.path) == before, "--output leaves the source alone"
@@ -212,6 +211,17 @@ def settled(checkpoint: Path) -> dict[str, str]:
         time.sleep(0.3)
 
 
+def copies_of(judge: Judge, written: Checkpoint) -> tuple[dict[str, str], list[Checkpoint]]:
+    """Return the digest of a checkpoint, and two copies that have it: maintenance did not write at the same time."""
+    while True:
+        before = settled(written.path)
+        copies = [judge.copy(written) for _ in range(2)]
+        if before == digest(written.path) and all(digest(copy.path) == before for copy in copies):
+            return before, copies
+        for copy in copies:
+            shutil.rmtree(copy.path)
+
+
 def digest(checkpoint: Path) -> dict[str, str]:
     """Return every file of a checkpoint with the hash of its bytes, except those of ttlsnap itself."""
     return {
@@ -253,8 +263,7 @@ def copy_all(target: Path, output: Path | None = None) -> CompactionReport:
 def copies_lists(judge: Judge, query: Query, layout: str, version: str = NEWEST) -> None:
     """Rewrite a whole checkpoint, in place and into a copy that outlives it, and require that Spark resumes on both."""
     written = judge.write(query, VISITS[:3], layout=layout, version=version)
-    before = settled(written.path)
-    copied = judge.copy(written)
+    before, (_, copied) = copies_of(judge, written)
     new = copied.path.with_name(f"{copied.path.name}-new")
     report = copy_all(copied.path, new)
     assert digest(copied.path) == before

@@ -17,6 +17,7 @@ from ttlsnap.stores.codec_names import codec_name
 from ttlsnap.stores.codecs import Compressor, decompress
 from ttlsnap.stores.hdfs.records import read_records
 
+from ..both_ways import both_ways  # noqa: F401
 from ..samples import SAMPLES
 
 CODECS = ("lz4", "zstd", "snappy", "lzf", "none")

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
 from typing import BinaryIO
 
 import google_crc32c
 
+from ttlsnap import native
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import ChecksumError, CorruptionError, UnsupportedError
 from ttlsnap.schema.strict_json import parse_json
@@ -71,10 +71,9 @@ def _verify_hadoop(files: Directory, path: str, checksum_path: str, checksum_siz
             raise CorruptionError(f"{where}: it has a checksum for each {step:,} bytes, which Hadoop does not write")
         start, piece_size = 0, max(1, _PIECE // step) * step
         while piece := memoryview(file.read(piece_size)):
-            found = [zlib.crc32(piece[at : at + step]) for at in range(0, len(piece), step)]
-            expected = sums.read(4 * len(found))
-            if expected != struct.pack(f">{len(found)}I", *found):
-                first = start + _first_wrong(expected, found) * step
+            wrong = _first_wrong(piece, step, sums.read(4 * -(-len(piece) // step)))
+            if wrong is not None:
+                first = start + wrong * step
                 raise CorruptionError(
                     f"{files.root}/{path}: bytes {first} to {min(size, first + step)} do not match the checksum in "
                     f"{checksum_path}"
@@ -82,9 +81,15 @@ def _verify_hadoop(files: Directory, path: str, checksum_path: str, checksum_siz
             start += len(piece)
 
 
-def _first_wrong(expected: bytes, found: Sequence[int]) -> int:
-    """Return the index of the first sum of ``found`` that differs from its sum in ``expected`` or has none there."""
-    pieces = (expected[at : at + 4] for at in range(0, 4 * len(found), 4))
+def _first_wrong(data: memoryview, step: int, expected: bytes) -> int | None:
+    """Return the index of the first piece of ``step`` bytes whose CRC32 is not the expected one, or None."""
+    count = -(-len(data) // step)
+    if native.is_available() and len(expected) == 4 * count:
+        return native.find_wrong_crc(data, step, expected)
+    found = [zlib.crc32(data[at : at + step]) for at in range(0, len(data), step)]
+    if expected == struct.pack(f">{count}I", *found):
+        return None
+    pieces = (expected[at : at + 4] for at in range(0, 4 * count, 4))
     same = [piece == one.to_bytes(4, "big") for one, piece in zip(found, pieces, strict=True)]
     return same.index(False)
 

@@ -29,6 +29,8 @@ MORE, ENDED, IMPOSSIBLE = range(3)
 
 _LIBRARY = Path(__file__).with_name("kernels.abi3.so")
 _LEAST_RECORD = 8  # bytes: two lengths
+BLOCK_HEADER = 21
+"""Bytes before each block of an LZ4 stream."""
 
 
 @cache
@@ -80,6 +82,39 @@ def join_checksums(first: Pieces, second: Pieces, *, with_tables: bool = False) 
     return sums
 
 
+def decompress_blocks(data: memoryview, room: int, decompress: int) -> tuple[memoryview, int]:
+    """Return the content of whole blocks of an LZ4 stream, ``room`` bytes at most, and the position after them.
+
+    ``decompress`` is the address of ``LZ4_decompress_safe``. Blocks from a damaged or incomplete one on are left.
+    """
+    target, used = np.empty(room, np.uint8), ctypes.c_int64()
+    source = np.frombuffer(data, np.uint8)
+    size = _library().decompress_blocks(
+        *_pointers(source), len(source), *_pointers(target), room, decompress, ctypes.byref(used)
+    )
+    return target[:size].data, used.value
+
+
+def compress_blocks(data: memoryview, block: int, level: int, compress: int) -> memoryview:
+    """Return ``data`` as blocks of an LZ4 stream; ``compress`` is the address of ``LZ4_compress_default``."""
+    source = np.frombuffer(data, np.uint8)
+    bound = block + block // 255 + 16  # as LZ4_compressBound: with less room, LZ4 finds other matches
+    target = np.empty(-(-len(source) // block) * (BLOCK_HEADER + bound), np.uint8)
+    size = _library().compress_blocks(
+        *_pointers(source), len(source), block, bound, level, *_pointers(target), compress
+    )
+    return target[:size].data
+
+
+def find_wrong_crc(data: memoryview, step: int, expected: bytes) -> int | None:
+    """Return the index of the first piece of ``step`` bytes whose CRC32 is not the expected one, big-endian."""
+    source, sums = np.frombuffer(data, np.uint8), np.frombuffer(expected, np.uint8)
+    if len(sums) != 4 * -(-len(source) // step):
+        raise ValueError("there is not one CRC for each piece")
+    found: int = _library().find_wrong_crc(*_pointers(source), len(source), step, *_pointers(sums))
+    return None if found < 0 else found
+
+
 def read_entries(iterator: int, calls: ctypes.Array[ctypes.c_void_p], room: int, most: int) -> tuple[Pieces, Pieces]:
     """Return the keys and values of the next entries of a RocksDB iterator: ``most`` of them, or about ``room`` bytes.
 
@@ -112,6 +147,12 @@ def _library() -> ctypes.CDLL:
     library.gather.argtypes = [*[address] * 3, number, address]
     library.hash_pieces.argtypes = [*[address] * 3, number, address]
     library.join_checksums.argtypes = [*[address] * 6, number, ctypes.c_int32, address]
+    library.decompress_blocks.argtypes = [address, number, address, number, address, address]
+    library.decompress_blocks.restype = number
+    library.compress_blocks.argtypes = [address, number, number, number, ctypes.c_int, address, address]
+    library.compress_blocks.restype = number
+    library.find_wrong_crc.argtypes = [address, number, number, address]
+    library.find_wrong_crc.restype = number
     library.read_entries.argtypes = [*[address] * 3, number, number, *[address] * 5]
     library.read_entries.restype = number
     library.put_entries.argtypes = [*[address] * 8, number, address]

@@ -18,6 +18,11 @@
 /* How find_records ended: it needs more bytes, found the end mark, or found a length that no record has. */
 enum { MORE, ENDED, IMPOSSIBLE };
 
+/* Blocks of lz4-java's streams, see ttlsnap/stores/codecs.py. */
+enum { HEADER = 21, TOKEN_AT = 8, PACKED_AT = 9, SIZE_AT = 13, CHECK_AT = 17, STORED = 0x10, COMPRESSED = 0x20 };
+static const char MAGIC[] = "LZ4Block";
+static const uint32_t SEED = 0x9747B28C, CHECK_MASK = 0x0FFFFFFF;
+
 static int32_t read_big_endian(const uint8_t *at) {
     return (int32_t)((uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3]);
 }
@@ -27,6 +32,14 @@ static uint64_t read_word(const uint8_t *at) {
     memcpy(&word, at, sizeof word);
     return word;
 }
+
+static uint32_t read_half(const uint8_t *at) {
+    uint32_t half;
+    memcpy(&half, at, sizeof half);
+    return half;
+}
+
+static void write_half(uint8_t *at, uint32_t half) { memcpy(at, &half, sizeof half); }
 
 /* Finds the whole records of a state file (see ttlsnap/stores/hdfs/records.py) from the first byte of data on, and
  * returns their number. The arrays have room for size / 8 records. used is the position after the last one. */
@@ -83,11 +96,12 @@ void hash_pieces(const uint8_t *data, const int64_t *start, const int64_t *size,
     }
 }
 
-/* Fills tables with what a byte adds to a CRC32C: tables[n] for a byte that n more bytes follow in its word. */
-static void fill_tables(uint32_t tables[8][256]) {
+/* Fills tables with what a byte adds to a CRC: tables[n] for a byte that n more bytes follow in its word. The polynomial
+ * has its bits reversed. */
+static void fill_tables(uint32_t tables[8][256], uint32_t polynomial) {
     for (uint32_t byte = 0; byte < 256; byte++) {
         uint32_t crc = byte;
-        for (int bit = 0; bit < 8; bit++) crc = crc & 1 ? crc >> 1 ^ 0x82F63B78 : crc >> 1;
+        for (int bit = 0; bit < 8; bit++) crc = crc & 1 ? crc >> 1 ^ polynomial : crc >> 1;
         tables[0][byte] = crc;
     }
     for (int after = 1; after < 8; after++)
@@ -132,7 +146,7 @@ void join_checksums(const uint8_t *first, const int64_t *first_start, const int6
     }
 #endif
     (void)with_tables;
-    fill_tables(tables);
+    fill_tables(tables, 0x82F63B78);
     for (int64_t i = 0; i < count; i++) {
         uint32_t crc = extend_by_tables(0xFFFFFFFF, first + first_start[i], first_size[i], tables);
         sums[i] = ~extend_by_tables(crc, second + second_start[i], second_size[i], tables);
@@ -187,4 +201,92 @@ int64_t put_entries(void *writer, put_call put, const uint8_t *keys, const int64
         if (*error) return i;
     }
     return count;
+}
+
+static uint32_t rotate(uint32_t value, int bits) { return value << bits | value >> (32 - bits); }
+
+/* Computes XXH32, a checksum of blocks. */
+static uint32_t xxh32(const uint8_t *at, int64_t size, uint32_t seed) {
+    const uint32_t p1 = 2654435761u, p2 = 2246822519u, p3 = 3266489917u, p4 = 668265263u, p5 = 374761393u;
+    const uint8_t *end = at + size;
+    uint32_t hash = seed + p5;
+    if (size >= 16) {
+        uint32_t lanes[4] = {seed + p1 + p2, seed + p2, seed, seed - p1};
+        for (; end - at >= 16; at += 16)
+            for (int lane = 0; lane < 4; lane++)
+                lanes[lane] = rotate(lanes[lane] + read_half(at + 4 * lane) * p2, 13) * p1;
+        hash = rotate(lanes[0], 1) + rotate(lanes[1], 7) + rotate(lanes[2], 12) + rotate(lanes[3], 18);
+    }
+    hash += (uint32_t)size;
+    for (; end - at >= 4; at += 4) hash = rotate(hash + read_half(at) * p3, 17) * p4;
+    for (; at < end; at++) hash = rotate(hash + *at * p5, 11) * p1;
+    hash = (hash ^ hash >> 15) * p2;
+    hash = (hash ^ hash >> 13) * p3;
+    return hash ^ hash >> 16;
+}
+
+typedef int (*decompress_call)(const char *source, char *target, int packed, int room);
+typedef int (*compress_call)(const char *source, char *target, int size, int room);
+
+/* Decompresses whole blocks that have their checksums, as many as fit into target, and returns the bytes written there.
+ * It stops before any other block. used is the position after the last one. */
+int64_t decompress_blocks(const uint8_t *data, int64_t size, uint8_t *target, int64_t room, decompress_call decompress,
+                          int64_t *used) {
+    int64_t at = 0, done = 0;
+    while (size - at >= HEADER) {
+        const uint8_t *header = data + at;
+        int method = header[TOKEN_AT] & 0xF0;
+        int64_t limit = (int64_t)1 << (10 + (header[TOKEN_AT] & 0x0F));
+        int64_t packed = (int32_t)read_half(header + PACKED_AT), whole = (int32_t)read_half(header + SIZE_AT);
+        if (memcmp(header, MAGIC, sizeof MAGIC - 1) || packed <= 0 || packed > size - at - HEADER || whole <= 0 ||
+            whole > limit || whole > room - done)
+            break;
+        if (method == STORED && packed == whole)
+            memcpy(target + done, header + HEADER, (size_t)whole);
+        else if (method != COMPRESSED || decompress((const char *)header + HEADER, (char *)target + done, (int)packed,
+                                                    (int)whole) != whole)
+            break;
+        if ((xxh32(target + done, whole, SEED) & CHECK_MASK) != read_half(header + CHECK_AT)) break;
+        at += HEADER + packed;
+        done += whole;
+    }
+    *used = at;
+    return done;
+}
+
+/* Compresses data as blocks of at most block bytes to target, and returns the bytes written there. level is the token's.
+ * A block needs HEADER + bound bytes of room: bound is what LZ4 may write for a block. */
+int64_t compress_blocks(const uint8_t *data, int64_t size, int64_t block, int64_t bound, int level, uint8_t *target,
+                        compress_call compress) {
+    int64_t done = 0;
+    for (int64_t at = 0; at < size; at += block) {
+        int64_t whole = size - at < block ? size - at : block;
+        uint8_t *header = target + done;
+        int64_t packed = compress((const char *)data + at, (char *)header + HEADER, (int)whole, (int)bound);
+        int method = COMPRESSED;
+        if (packed <= 0 || packed >= whole) {
+            method = STORED;
+            packed = whole;
+            memcpy(header + HEADER, data + at, (size_t)whole);
+        }
+        memcpy(header, MAGIC, sizeof MAGIC - 1);
+        header[TOKEN_AT] = (uint8_t)(method | level);
+        write_half(header + PACKED_AT, (uint32_t)packed);
+        write_half(header + SIZE_AT, (uint32_t)whole);
+        write_half(header + CHECK_AT, xxh32(data + at, whole, SEED) & CHECK_MASK);
+        done += HEADER + packed;
+    }
+    return done;
+}
+
+/* Returns the index of the first piece of step bytes whose CRC32 is not the expected one (big-endian), or -1. */
+int64_t find_wrong_crc(const uint8_t *data, int64_t size, int64_t step, const uint8_t *expected) {
+    uint32_t tables[8][256];
+    fill_tables(tables, 0xEDB88320);
+    for (int64_t piece = 0, at = 0; at < size; piece++, at += step) {
+        int64_t length = size - at < step ? size - at : step;
+        uint32_t crc = ~extend_by_tables(0xFFFFFFFF, data + at, length, tables);
+        if (crc != (uint32_t)read_big_endian(expected + 4 * piece)) return piece;
+    }
+    return -1;
 }

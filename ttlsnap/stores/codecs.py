@@ -16,8 +16,11 @@ wraps. They are not the frame formats of the command-line tools. Spark itself ha
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from typing import BinaryIO, Protocol
 
 import lz4.block
@@ -26,7 +29,11 @@ import pyarrow as pa
 import xxhash
 import zstandard
 
+from ttlsnap import native
 from ttlsnap.errors import CorruptionError
+
+Piece = bytes | memoryview
+"""Decompressed bytes."""
 
 _LZ4_MAGIC = b"LZ4Block"
 _LZ4_HEADER = struct.Struct("<8sBiiI")
@@ -38,10 +45,10 @@ _SNAPPY_HEADER = b"\x82SNAPPY\x00"
 _SNAPPY_MAX_BLOCK = 64 << 20
 _LZF_MAX_CHUNK = 0xFFFF
 _BLOCK = 32 << 10
-_READ = 1 << 20
+_READ = _DECOMPRESSED = 1 << 20
 
 
-def decompress(file: BinaryIO, codec: str, where: str) -> Iterator[bytes]:
+def decompress(file: BinaryIO, codec: str, where: str) -> Iterator[Piece]:
     """Return the decompressed content of ``file``, in pieces; ``where`` names the file in errors.
 
     Raises CorruptionError, with the byte position, if the stream is truncated or damaged.
@@ -50,45 +57,57 @@ def decompress(file: BinaryIO, codec: str, where: str) -> Iterator[bytes]:
 
 
 class _Source:
-    """A file that is read from front to back, with a position for errors."""
+    """A file that is read from front to back, with a position for errors; ``buffer`` is what was read ahead."""
 
     def __init__(self, file: BinaryIO, where: str) -> None:
         self.file, self.where, self.position = file, where, 0
-        self._buffer = memoryview(b"")
+        self.buffer = memoryview(b"")
 
     def take(self, size: int, what: str) -> memoryview:
         """Return exactly ``size`` bytes; raises CorruptionError if the file ends before."""
-        if len(self._buffer) < size:
+        if len(self.buffer) < size:
             self._fill(size)
-            if len(self._buffer) < size:
-                raise self.damage(f"the file ends in the middle of {what} ({len(self._buffer)} of {size} bytes)")
-        piece, self._buffer = self._buffer[:size], self._buffer[size:]
-        self.position += size
+            if len(self.buffer) < size:
+                raise self.damage(f"the file ends in the middle of {what} ({len(self.buffer)} of {size} bytes)")
+        piece = self.buffer[:size]
+        self.skip(size)
         return piece
 
     def at_end(self) -> bool:
-        if not len(self._buffer):
+        if not len(self.buffer):
             self._fill(1)
-        return not len(self._buffer)
+        return not len(self.buffer)
+
+    def skip(self, size: int) -> None:
+        """Skip bytes that are in the buffer."""
+        self.buffer = self.buffer[size:]
+        self.position += size
 
     def _fill(self, size: int) -> None:
         # Reading stops at the end of the file, so an absurd length does not allocate memory.
-        pieces = [bytes(self._buffer)]
-        have = len(self._buffer)
+        pieces = [bytes(self.buffer)]
+        have = len(self.buffer)
         while have < size:
             piece = self.file.read(_READ)
             if not piece:
                 break
             pieces.append(piece)
             have += len(piece)
-        self._buffer = memoryview(b"".join(pieces))
+        self.buffer = memoryview(b"".join(pieces))
 
     def damage(self, what: str) -> CorruptionError:
         return CorruptionError(f"{self.where}: damaged near byte {self.position}: {what}")
 
 
-def _read_lz4(source: _Source) -> Iterator[bytes]:
+def _read_lz4(source: _Source) -> Iterator[Piece]:
+    calls = _find_lz4() if native.is_available() else None
     while not source.at_end():
+        if calls is not None:
+            piece, used = native.decompress_blocks(source.buffer, _DECOMPRESSED, calls.decompress)
+            source.skip(used)
+            if used:
+                yield piece
+                continue
         magic, token, packed, size, check = _LZ4_HEADER.unpack(source.take(_LZ4_HEADER.size, "an LZ4 block header"))
         method, limit = token & 0xF0, 1 << (10 + (token & 0x0F))
         if magic != _LZ4_MAGIC or method not in (_LZ4_STORED, _LZ4_COMPRESSED):
@@ -108,6 +127,26 @@ def _read_lz4(source: _Source) -> Iterator[bytes]:
         if len(block) != size or xxhash.xxh32_intdigest(block, _LZ4_SEED) & _LZ4_CHECK_MASK != check:
             raise source.damage("the checksum of an LZ4 block does not match")
         yield block
+
+
+@dataclass(frozen=True)
+class _Lz4Calls:
+    """Addresses of functions of LZ4."""
+
+    decompress: int
+    compress: int
+
+
+@cache
+def _find_lz4() -> _Lz4Calls | None:
+    """Return functions of the LZ4 that the package lz4 contains; None if it does not export them."""
+    try:
+        library = ctypes.CDLL(lz4.block._block.__file__)
+        functions = library.LZ4_decompress_safe, library.LZ4_compress_default
+    except (AttributeError, OSError):
+        return None
+    addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in functions]
+    return _Lz4Calls(*map(int, filter(None, addresses)))
 
 
 def _read_zstd(source: _Source) -> Iterator[bytes]:
@@ -184,7 +223,7 @@ def _read_none(source: _Source) -> Iterator[bytes]:
         yield piece
 
 
-_READERS: dict[str, Callable[[_Source], Iterator[bytes]]] = {
+_READERS: dict[str, Callable[[_Source], Iterator[Piece]]] = {
     "lz4": _read_lz4,
     "zstd": _read_zstd,
     "snappy": _read_snappy,
@@ -196,7 +235,7 @@ _READERS: dict[str, Callable[[_Source], Iterator[bytes]]] = {
 class Sink(Protocol):
     """Anything that compressed bytes can be written to."""
 
-    def write(self, data: bytes, /) -> object: ...
+    def write(self, data: Piece, /) -> object: ...
 
 
 class Compressor:
@@ -213,6 +252,7 @@ class Compressor:
             "zstd": self._zstd_piece,
             "none": self._plain,
         }[codec]
+        self._lz4_calls = _find_lz4() if codec == "lz4" and native.is_available() else None
         self._codec = codec
         self._rest = b""
         if codec == "snappy":
@@ -230,8 +270,11 @@ class Compressor:
             self._pack(memoryview(self._rest))
             self._rest = b""
         whole = start + (len(view) - start) // _BLOCK * _BLOCK
-        for position in range(start, whole, _BLOCK):
-            self._pack(view[position : position + _BLOCK])
+        if self._lz4_calls is not None and whole > start:
+            self._sink.write(native.compress_blocks(view[start:whole], _BLOCK, _LZ4_LEVEL, self._lz4_calls.compress))
+        else:
+            for position in range(start, whole, _BLOCK):
+                self._pack(view[position : position + _BLOCK])
         self._rest = bytes(view[whole:])
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import xxhash
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, TtlsnapError, UnsupportedError
 from ttlsnap.storage.directory import Directory, scratch_name
-from ttlsnap.stores.codecs import decompress
+from ttlsnap.stores.codecs import Piece, decompress
 from ttlsnap.stores.hdfs.entries import HdfsBatch, read_entries, read_file
 from ttlsnap.stores.hdfs.format import HdfsFormat
 from ttlsnap.stores.hdfs.records import DELETED, read_records
@@ -125,7 +125,7 @@ class HdfsWriter:
         found = xxhash.xxh3_128()
         where = f"{files.root}/{self._path}"
 
-        def pieces(source: Iterator[bytes]) -> Iterator[bytes]:
+        def pieces(source: Iterator[Piece]) -> Iterator[Piece]:
             for piece in source:
                 found.update(piece)
                 yield piece

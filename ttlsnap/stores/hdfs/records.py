@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from ttlsnap import native
 from ttlsnap.errors import CorruptionError
+from ttlsnap.stores.codecs import Piece
 
 Int64 = npt.NDArray[np.int64]
 Words = npt.NDArray[np.int32]
@@ -67,7 +68,7 @@ class Records:
         return Records(self.data, self.start[index], self.key_size[index], self.value_size[index])
 
 
-def read_records(pieces: Iterable[bytes], where: str, window: int = WINDOW) -> Iterator[Records]:
+def read_records(pieces: Iterable[Piece], where: str, window: int = WINDOW) -> Iterator[Records]:
     """Yield the records of a whole stream, about ``window`` bytes at a time.
 
     Raises CorruptionError for an impossible length, and for a stream that ends before the end mark or continues after
@@ -97,9 +98,10 @@ def read_records(pieces: Iterable[bytes], where: str, window: int = WINDOW) -> I
     )
 
 
-def _gather(source: Iterator[bytes], size: int) -> list[bytes]:
+def _gather(source: Iterator[Piece], size: int) -> list[Piece]:
     """Return pieces of at least ``size`` bytes in total, fewer only at the end."""
-    gathered, have = [], 0
+    gathered: list[Piece] = []
+    have = 0
     for piece in source:
         gathered.append(piece)
         have += len(piece)
@@ -108,9 +110,9 @@ def _gather(source: Iterator[bytes], size: int) -> list[bytes]:
     return gathered
 
 
-def _expect_nothing(pieces: Iterable[bytes], where: str, position: int) -> None:
+def _expect_nothing(pieces: Iterable[Piece], where: str, position: int) -> None:
     for piece in pieces:
-        if piece:
+        if len(piece):
             raise CorruptionError(f"{where}: bytes follow the end mark at decompressed byte {position}")
 
 

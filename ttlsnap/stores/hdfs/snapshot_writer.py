@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import xxhash
 
-from ttlsnap.stores.codecs import Compressor, Sink
+from ttlsnap.stores.codecs import Compressor, Piece, Sink
 from ttlsnap.stores.hdfs.entries import HdfsBatch
 from ttlsnap.stores.hdfs.format import HdfsFormat
 from ttlsnap.stores.hdfs.records import END
@@ -26,7 +26,7 @@ class CountingSink:
         """The digest of all bytes passed on."""
         return self._digest.hexdigest()
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: Piece) -> None:
         self.size += len(data)
         if self._sink is not None:
             self._digest.update(data)

@@ -23,13 +23,14 @@ from ttlsnap.checkpoint.file_checksums import open_checked
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.storage.directory import Directory
-from ttlsnap.stores.codecs import decompress
+from ttlsnap.stores.codecs import Piece, decompress
 from ttlsnap.stores.record_limit import RecordLimit
 
 PUT, DELETE, MERGE, DELETE_RANGE = 0x01, 0x10, 0x11, 0x20
 _END = 0x00
 _WINDOW = 1 << 20
 _MAX_HEADER = 2 * (2 + 0xFFFF)
+_VERSION_SIZE = 4
 _length = struct.Struct(">i").unpack_from
 _short = struct.Struct(">H").unpack_from
 
@@ -66,7 +67,7 @@ def has_families(files: Directory, path: str, codec: str) -> bool:
     where = f"{files.root}/{path}"
     with open_checked(files, path) as file:
         head = next(decompress(file, codec, where), b"")
-    return _version(head, where) in (2, 4)
+    return _version(bytes(head[:_VERSION_SIZE]), where) in (2, 4)
 
 
 def read_changes(files: Directory, path: str, codec: str) -> Iterator[Changes]:
@@ -101,8 +102,9 @@ def read_changes(files: Directory, path: str, codec: str) -> Iterator[Changes]:
             data, position = data[position:], 0
 
 
-def _gather(pieces: Iterator[bytes], size: int) -> bytes:
-    gathered, have = [], 0
+def _gather(pieces: Iterator[Piece], size: int) -> bytes:
+    gathered: list[Piece] = []
+    have = 0
     for piece in pieces:
         gathered.append(piece)
         have += len(piece)
