@@ -95,10 +95,15 @@ def decompress_blocks(data: memoryview, room: int, decompress: int) -> tuple[mem
     return target[:size].data, used.value
 
 
+def bound_of_block(size: int) -> int:
+    """Return how many bytes LZ4 may write for a block (``LZ4_compressBound``)."""
+    return size + size // 255 + 16
+
+
 def compress_blocks(data: memoryview, block: int, level: int, compress: int) -> memoryview:
     """Return ``data`` as blocks of an LZ4 stream; ``compress`` is the address of ``LZ4_compress_default``."""
     source = np.frombuffer(data, np.uint8)
-    bound = block + block // 255 + 16  # as LZ4_compressBound: with less room, LZ4 finds other matches
+    bound = bound_of_block(block)
     target = np.empty(-(-len(source) // block) * (BLOCK_HEADER + bound), np.uint8)
     size = _library().compress_blocks(
         *_pointers(source), len(source), block, bound, level, *_pointers(target), compress

@@ -25,6 +25,7 @@ from typing import BinaryIO, Protocol
 
 import lz4.block
 import lzf
+import numpy as np
 import pyarrow as pa
 import xxhash
 import zstandard
@@ -130,23 +131,32 @@ def _read_lz4(source: _Source) -> Iterator[Piece]:
 
 
 @dataclass(frozen=True)
-class _Lz4Calls:
-    """Addresses of functions of LZ4."""
+class _Lz4:
+    """Functions of LZ4. ``lz4.block.compress`` calls others, which find fewer matches in blocks of this size."""
 
     decompress: int
     compress: int
+    library: ctypes.CDLL
+
+    def compress_block(self, block: memoryview) -> bytes:
+        source = np.frombuffer(block, np.uint8)
+        target = np.empty(native.bound_of_block(len(source)), np.uint8)
+        size = self.library.LZ4_compress_default(
+            *(ctypes.c_void_p(array.ctypes.data) for array in (source, target)), len(source), len(target)
+        )
+        return target[:size].tobytes()
 
 
 @cache
-def _find_lz4() -> _Lz4Calls | None:
-    """Return functions of the LZ4 that the package lz4 contains; None if it does not export them."""
+def _find_lz4() -> _Lz4 | None:
+    """Return the functions of LZ4 that the package lz4 contains; None if it does not export them."""
     try:
         library = ctypes.CDLL(lz4.block._block.__file__)
         functions = library.LZ4_decompress_safe, library.LZ4_compress_default
     except (AttributeError, OSError):
         return None
-    addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in functions]
-    return _Lz4Calls(*map(int, filter(None, addresses)))
+    decompress, compress = (ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions)
+    return _Lz4(decompress, compress, library)
 
 
 def _read_zstd(source: _Source) -> Iterator[bytes]:
@@ -288,7 +298,8 @@ class Compressor:
             self._sink.write(self._zstd.flush())
 
     def _lz4(self, block: memoryview) -> None:
-        packed: bytes = lz4.block.compress(block, store_size=False)
+        calls = _find_lz4()
+        packed: bytes = lz4.block.compress(block, store_size=False) if calls is None else calls.compress_block(block)
         check = xxhash.xxh32_intdigest(block, _LZ4_SEED) & _LZ4_CHECK_MASK
         method = _LZ4_COMPRESSED
         if len(packed) >= len(block):
