@@ -4,7 +4,8 @@ The library is optional. It is compiled when ttlsnap is installed, if there is a
 ``TTLSNAP_NATIVE=0``, array code gives the same results. Callers ask ``is_available`` and have that array code beside
 the call. ``TTLSNAP_NATIVE=1`` is for tests of small state (see ``is_wanted``).
 
-The functions here check nothing: every piece must lie within its buffer. They run without Python's lock.
+Only ``find_outside`` checks whether pieces lie within their buffer; for all others they must. The functions run without
+Python's lock.
 """
 
 from __future__ import annotations
@@ -53,6 +54,13 @@ def find_records(data: Bytes) -> tuple[Int64s, Int64s, Int64s, int, int]:
     )
     start, key_size, value_size = (array[:count] for array in arrays)
     return start, key_size, value_size, used.value, state.value
+
+
+def find_outside(start: Int64s, size: Int64s, room: int) -> int | None:
+    """Return the index of the first piece that does not lie within ``room`` bytes; None if all do."""
+    start, size = np.ascontiguousarray(start), np.ascontiguousarray(size)
+    found: int = _library().find_outside(*_pointers(start, size), len(start), room)
+    return None if found < 0 else found
 
 
 def gather(data: Bytes, start: Int64s, size: Int64s) -> Bytes:
@@ -149,6 +157,8 @@ def _library() -> ctypes.CDLL:
     address, number = ctypes.c_void_p, ctypes.c_int64
     library.find_records.argtypes = [address, number, *[address] * 5]
     library.find_records.restype = number
+    library.find_outside.argtypes = [address, address, number, number]
+    library.find_outside.restype = number
     library.gather.argtypes = [*[address] * 3, number, address]
     library.hash_pieces.argtypes = [*[address] * 3, number, address]
     library.join_checksums.argtypes = [*[address] * 6, number, ctypes.c_int32, address]

@@ -75,6 +75,13 @@ int64_t find_records(const uint8_t *data, int64_t size, int64_t *start, int64_t 
     return found;
 }
 
+/* Returns the index of the first piece that does not lie within room bytes, or -1. */
+int64_t find_outside(const int64_t *start, const int64_t *size, int64_t count, int64_t room) {
+    for (int64_t i = 0; i < count; i++)
+        if (start[i] < 0 || size[i] < 0 || size[i] > room || start[i] > room - size[i]) return i;
+    return -1;
+}
+
 /* Copies pieces of data to target, one after the other. */
 void gather(const uint8_t *data, const int64_t *start, const int64_t *size, int64_t count, uint8_t *target) {
     for (int64_t i = 0; i < count; i++) {

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
+from ttlsnap import native
 from ttlsnap.errors import CorruptionError
 from ttlsnap.unsaferow.gather import Bytes, Int64s, gather_ragged, offsets_of
 
@@ -48,14 +49,11 @@ class Rows:
         if len(self.start) == 0:
             return
         room = len(self.data)
-        lowest = min(int(self.start.min()), int(self.size.min()))
-        highest = max(int(self.start.max()), int(self.size.max()))
-        # The sum cannot overflow once both of its parts are known to be within the buffer's length.
-        if lowest >= 0 and highest <= room and int((self.start + self.size).max()) <= room:
-            return
-        bad = (self.start < 0) | (self.size < 0) | (self.size > room) | (self.start > room - self.size)
-        i = int(np.flatnonzero(bad)[0])
-        raise CorruptionError(f"row {i}: {self.size[i]} bytes at {self.start[i]} do not lie within a buffer of {room}")
+        i = (native.find_outside if native.is_available() else _find_outside)(self.start, self.size, room)
+        if i is not None:
+            raise CorruptionError(
+                f"row {i}: {self.size[i]} bytes at {self.start[i]} do not lie within a buffer of {room}"
+            )
 
     @classmethod
     def none(cls) -> Rows:
@@ -125,3 +123,13 @@ class Rows:
         data = np.frombuffer(value_buffer if value_buffer is not None else b"", np.uint8)
         start = offsets[:-1].astype(np.int64)
         return cls(data, start, offsets[1:].astype(np.int64) - start)
+
+
+def _find_outside(start: Int64s, size: Int64s, room: int) -> int | None:
+    """Do what ``native.find_outside`` does."""
+    lowest = min(int(start.min()), int(size.min()))
+    highest = max(int(start.max()), int(size.max()))
+    # The sum cannot overflow once both of its parts are known to be within the buffer's length.
+    if lowest >= 0 and highest <= room and int((start + size).max()) <= room:
+        return None
+    return int(np.flatnonzero((start < 0) | (size < 0) | (size > room) | (start > room - size))[0])
