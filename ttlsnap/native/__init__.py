@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
 Pieces = tuple[Bytes, Int64s, Int64s]
 """A buffer, and the starts and sizes of pieces in it."""
 
@@ -71,12 +72,27 @@ def gather(data: Bytes, start: Int64s, size: Int64s) -> Bytes:
     return target
 
 
-def hash_pieces(data: Bytes, start: Int64s, size: Int64s) -> npt.NDArray[np.uint64]:
+def hash_pieces(data: Bytes, start: Int64s, size: Int64s) -> Hashes:
     """Return a hash of the size and the whole words of each piece."""
     start, size = np.ascontiguousarray(start), np.ascontiguousarray(size)
     hashes = np.empty(len(start), np.uint64)
     _library().hash_pieces(*_pointers(data, start, size), len(start), *_pointers(hashes))
     return hashes
+
+
+def find_keys(
+    pieces: Pieces, hashes: Hashes, keys: Pieces, key_hashes: Hashes, slots: npt.NDArray[np.int32], shift: int
+) -> npt.NDArray[np.bool_]:
+    """Return which pieces are equal to one of the keys, bool[n].
+
+    The keys are in the order of their hashes. A hash without its last ``shift`` bits is the number of its slot, and a
+    slot has the index of the first key in it, or -1.
+    """
+    arrays = [np.ascontiguousarray(part) for part in (*pieces, hashes, *keys, key_hashes, slots)]
+    found = np.empty(len(hashes), np.bool_)
+    *places, slots_at = _pointers(*arrays)
+    _library().find_keys(*places[:4], len(hashes), *places[4:], len(key_hashes), slots_at, shift, *_pointers(found))
+    return found
 
 
 def join_checksums(first: Pieces, second: Pieces, *, with_tables: bool = False) -> npt.NDArray[np.uint32]:
@@ -161,6 +177,7 @@ def _library() -> ctypes.CDLL:
     library.find_outside.restype = number
     library.gather.argtypes = [*[address] * 3, number, address]
     library.hash_pieces.argtypes = [*[address] * 3, number, address]
+    library.find_keys.argtypes = [*[address] * 4, number, *[address] * 4, number, address, ctypes.c_int32, address]
     library.join_checksums.argtypes = [*[address] * 6, number, ctypes.c_int32, address]
     library.decompress_blocks.argtypes = [address, number, address, number, address, address]
     library.decompress_blocks.restype = number

@@ -103,6 +103,24 @@ void hash_pieces(const uint8_t *data, const int64_t *start, const int64_t *size,
     }
 }
 
+/* Writes whether each piece is one of the keys. Keys are in the order of their hashes. The high bits of a hash, after a
+ * shift, number its slot. A slot has the index of the first key with these bits, or -1. */
+void find_keys(const uint8_t *data, const int64_t *start, const int64_t *size, const uint64_t *hashes, int64_t count,
+               const uint8_t *keys, const int64_t *key_start, const int64_t *key_size, const uint64_t *key_hashes,
+               int64_t key_count, const int32_t *slots, int32_t shift, uint8_t *found) {
+    for (int64_t i = 0; i < count; i++) {
+        int64_t key = slots[hashes[i] >> shift];
+        found[i] = 0;
+        if (key < 0) continue;
+        for (; key < key_count && key_hashes[key] <= hashes[i]; key++)
+            if (key_hashes[key] == hashes[i] && key_size[key] == size[i] &&
+                !memcmp(keys + key_start[key], data + start[i], (size_t)size[i])) {
+                found[i] = 1;
+                break;
+            }
+    }
+}
+
 /* Fills tables with what a byte adds to a CRC: tables[n] for a byte that n more bytes follow in its word. The polynomial
  * has its bits reversed. */
 static void fill_tables(uint32_t tables[8][256], uint32_t polynomial) {

@@ -77,9 +77,17 @@ class KeyIndex:
         slots[self._hashes[::-1] >> self._shift] = np.arange(len(self))[::-1]
         return slots
 
+    @cached_property
+    def _rows(self) -> Rows:
+        """The last written keys, in the order of their hashes."""
+        return Rows.from_arrow(self._keys).take(self.last_writes)
+
     def has(self, keys: Rows) -> npt.NDArray[np.bool_]:
         """Return which of ``keys`` were written, bool[n]."""
         hashes = hash_rows(keys)
+        if native.is_available():
+            asked, mine = ((rows.data, rows.start, rows.size) for rows in (keys, self._rows))
+            return native.find_keys(asked, hashes, mine, self._hashes, self._slots, int(self._shift))
         number = self._slots[hashes >> self._shift]
         maybe = np.flatnonzero(number >= 0)
         number, hashes = number[maybe].astype(np.int64), hashes[maybe]
