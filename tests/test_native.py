@@ -61,6 +61,40 @@ def test_lz4_streams_are_those_of_the_array_code(monkeypatch: pytest.MonkeyPatch
     assert streams[0] == streams[1]
 
 
+def test_a_block_that_ends_later_is_left() -> None:
+    data = np.random.default_rng(3).bytes(70_000)
+    sink = io.BytesIO()
+    stream = codecs.Compressor(sink, "lz4")
+    stream.write(data)
+    stream.close()
+    whole, lz4 = sink.getvalue(), codecs._find_lz4()
+    assert lz4 is not None
+    blocks = [at for at in range(len(whole)) if whole.startswith(b"LZ4Block", at)]
+    assert len(blocks) == 4  # the last one is the end mark
+    for size in [0, 20, *(end + some for end in blocks[1:] for some in (-1, 0, 1)), len(whole)]:
+        # The bytes after the part are those of the block.
+        content, used = native.decompress_blocks(memoryview(whole)[:size], 1 << 20, lz4.decompress)
+        assert used == max(at for at in blocks if at <= size)
+        assert bytes(content) == data[: len(content)]
+    assert len(content) == len(data)
+
+
+@pytest.mark.parametrize("spread", [0, 1])
+def test_keys_are_found_by_all_of_their_bytes(spread: int) -> None:
+    keys = Rows.of([b"", b"a", b"ab", b"abc", b"abcdefgh", b"abcdefghi", b"b" * 100])
+    asked = Rows.of([b"ab", b"abcd", b"", b"x", b"b" * 99, b"b" * 100, b"a", b"abcdefghj"])
+    shift = 60
+    # With a spread of 0, all hashes are equal.
+    mine, theirs = (native.hash_pieces(rows.data, rows.start, rows.size) * np.uint64(spread) for rows in (keys, asked))
+    order = np.argsort(mine, kind="stable")
+    keys, mine = keys.take(order), mine[order]
+    slots = np.full(1 << (64 - shift), -1, np.int32)
+    slots[mine[::-1] >> np.uint64(shift)] = np.arange(len(mine))[::-1]
+    pieces = [(rows.data, rows.start, rows.size) for rows in (asked, keys)]
+    found = native.find_keys(pieces[0], theirs, pieces[1], mine, slots, shift)
+    assert found.tolist() == [True, False, True, False, False, True, True, False]
+
+
 @pytest.mark.parametrize("step", [1, 7, 512])
 def test_the_first_wrong_crc_is_found(step: int) -> None:
     data = np.random.default_rng(step).bytes(5000)
