@@ -238,7 +238,7 @@ def compact(
         EngineName,
         typer.Option(
             "--engine",
-            help="spark: run on Spark. local: run in processes on this machine, without a JVM. auto: use Spark if "
+            help="spark: run on Spark. local: run in this process, without a JVM. auto: use Spark if "
             "--master is given, under spark-submit, or if the state is larger than 16 GiB.",
             rich_help_panel=RUN,
         ),

@@ -61,7 +61,7 @@ def doctor(
             "--parallelism",
             metavar="N",
             min=1,
-            help="How many processes read. Default: depends on the size of the state.",
+            help="How many partitions are read at the same time. Default: as many as there are cores.",
         ),
     ] = None,
     scratch: Annotated[

@@ -74,7 +74,7 @@ def maintain(
         Optional[EngineName],  # noqa: UP045
         typer.Option(
             "--engine",
-            help="spark: run on Spark. local: run in processes on this machine, without a JVM. Default: that of the "
+            help="spark: run on Spark. local: run in this process, without a JVM. Default: that of the "
             "policy, or auto.",
         ),
     ] = None,

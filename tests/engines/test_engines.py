@@ -44,7 +44,7 @@ from ..samples import COMPACTABLE, ROCKSDB, SAMPLES, bytes_of, sample
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ENGINES = ("one thread", "processes", "spark")
+ENGINES = ("one thread", "threads", "spark")
 
 
 @pytest.fixture(params=ENGINES)
@@ -52,7 +52,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     match request.param:
         case "one thread":
             return LocalEngine(1)
-        case "processes":
+        case "threads":
             return LocalEngine(2)
     return SparkEngine(session=request.getfixturevalue("spark"))
 

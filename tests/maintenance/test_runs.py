@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -294,22 +293,17 @@ def test_all_targets_share_one_spark_session(tmp_path: Path) -> None:
     assert all(bytes_of(tmp_path / "ck" / name / "state") == alone for name in ("a", "b", "c"))
 
 
-@pytest.mark.parametrize("worth", [1, 3000])
-def test_all_targets_share_one_pool_of_processes(
-    maintain: Maintain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worth: int
+def test_all_targets_share_one_pool_of_threads(
+    maintain: Maintain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The pool starts with the first target, or with the target that makes the work too much for a thread.
     made: list[int] = []
-    pool = vars(local)["ProcessPoolExecutor"]
+    pool = vars(local)["ThreadPoolExecutor"]
 
-    def counted(workers: int, **options: Any) -> Any:
-        if not options:  # only a compaction without a policy passes options
-            made.append(workers)
-        return pool(workers, **options)
+    def counted(threads: int) -> Any:
+        made.append(threads)
+        return pool(threads)
 
-    monkeypatch.setattr(local, "_WORTH_A_PROCESS", worth)
-    monkeypatch.setattr(local, "ProcessPoolExecutor", counted)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(local, "ThreadPoolExecutor", counted)
     for name in "abcd":
         fresh(tmp_path / "ck", name)
     code, found = maintain('[[target]]\npath = "ck/*"\n', "--parallelism", "2")

@@ -20,7 +20,7 @@ from ttlsnap.diagnosis.partition import PartitionCheck, PartitionFindings, exami
 from ttlsnap.diagnosis.problems import Problem, Severity, is_cut_off, leads_outside, problem
 from ttlsnap.diagnosis.repair import Confirm, refuse_unknown, repair
 from ttlsnap.diagnosis.report import DoctorReport, Restorable, VersionReport
-from ttlsnap.engines.local import spread, useful_processes
+from ttlsnap.engines.local import spread, useful_threads
 from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError
 from ttlsnap.operators.registry import links_of, states_of
 from ttlsnap.storage.directory import Directory
@@ -63,7 +63,7 @@ def doctor(
     Nothing is written without ``fix``, whose names are codes of problems that were found. A repair uses the journal and
     the fence of ``compact``: ``rollback`` undoes it, and ``recover`` finishes an interrupted one. ``confirm`` is called
     before committed batches are given up; without it such a repair is refused. ``parallelism`` is the number of
-    processes; by default as many as are useful. ``scratch`` is a local folder for the work on RocksDB.
+    threads; by default as many as are useful. ``scratch`` is a local folder for the work on RocksDB.
 
     Raise UsageError if ``target`` is not a checkpoint or ``fix`` names a problem that was not found. Raise RefusedError
     if the query seems to be running, and StorageError for errors of the disk.
@@ -96,9 +96,8 @@ def _examine(files: Directory, parallelism: int | None, scratch: str | None, lis
         with tempfile.TemporaryDirectory(prefix="ttlsnap-", dir=scratch) as folder:
             tasks = _tasks(checkpoint, logs, problems, folder)
             listener.planned(len(tasks))
-            cost = open_state_store(checkpoint).relative_cost if tasks else 1
-            workers = parallelism or useful_processes(cost * sum(task.size for task in tasks))
-            found = spread(examine_partition, tasks, workers, listener.partition_done, listener.progress)
+            threads = parallelism or useful_threads(files.root, sum(task.size for task in tasks))
+            found = spread(examine_partition, tasks, threads, listener.partition_done, listener.progress)
         results = list(zip(tasks, found, strict=True))
     for _, each in results:
         problems += each.problems
@@ -253,7 +252,7 @@ def _versions_of(
 
 
 def _size(files: Directory, operator: int, partition: int) -> int:
-    """Return the bytes in a partition's folder, which decide how many processes are useful."""
+    """Return the bytes in a partition's folder, which decide how many threads are useful."""
     folders = [layout.store_directory(operator, partition, layout.DEFAULT_STORE)]
     size = 0
     while folders:

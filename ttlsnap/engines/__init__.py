@@ -1,1 +1,1 @@
-"""The engines that run the partitions of a compaction: processes on this machine, or Spark."""
+"""The engines that run the partitions of a compaction: threads of this process, or Spark."""

@@ -3,7 +3,7 @@
 A ``StateSnapshotTransformer`` receives batches of entries and answers with entries. The same object means that all are
 kept, a filtered one that some are dropped, and replaced values that some are rewritten. A factory creates one
 transformer for each partition and state, on the thread that uses it. A transformer is never shared, so it may hold
-buffers. Factories are sent to other processes, so they must be picklable.
+buffers. The Spark engine sends factories to other processes, so they must be picklable.
 
 ``EntryTransformerFactory`` adapts a function of one entry, ``(key, value) -> Keep | Drop | Replace(value)``. It is
 slower by two orders of magnitude, and often fast enough.

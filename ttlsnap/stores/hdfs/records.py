@@ -29,7 +29,7 @@ Words = npt.NDArray[np.int32]
 
 DELETED = -1
 END = np.array([-1], dtype=">i4").tobytes()
-WINDOW = 1 << 20
+WINDOW = 2 << 20
 _LONG_RUN = 64
 _FOLLOWED = 4096  # records that are followed one by one before the next attempt to find a run
 
