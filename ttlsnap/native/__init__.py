@@ -119,18 +119,18 @@ def decompress_blocks(data: memoryview, room: int, decompress: int) -> tuple[mem
     return target[:size].data, used.value
 
 
-def bound_of_block(size: int) -> int:
-    """Return how many bytes LZ4 may write for a block (``LZ4_compressBound``)."""
-    return size + size // 255 + 16
+def compress_blocks(data: memoryview, block: int, level: int, memory: int, reset: int, compress: int) -> memoryview:
+    """Return ``data`` as blocks of an LZ4 stream.
 
-
-def compress_blocks(data: memoryview, block: int, level: int, compress: int) -> memoryview:
-    """Return ``data`` as blocks of an LZ4 stream; ``compress`` is the address of ``LZ4_compress_default``."""
+    ``memory`` is the size of LZ4's own stream (``LZ4_sizeofState``). ``reset`` and ``compress`` are the addresses of
+    ``LZ4_resetStream`` and ``LZ4_compress_fast_continue``.
+    """
     source = np.frombuffer(data, np.uint8)
-    bound = bound_of_block(block)
+    bound = block + block // 255 + 16  # as LZ4_compressBound
     target = np.empty(-(-len(source) // block) * (BLOCK_HEADER + bound), np.uint8)
+    stream = np.empty(-(-memory // 8), np.int64)
     size = _library().compress_blocks(
-        *_pointers(source), len(source), block, bound, level, *_pointers(target), compress
+        *_pointers(source), len(source), block, bound, level, *_pointers(target, stream), reset, compress
     )
     return target[:size].data
 
@@ -181,7 +181,7 @@ def _library() -> ctypes.CDLL:
     library.join_checksums.argtypes = [*[address] * 6, number, ctypes.c_int32, address]
     library.decompress_blocks.argtypes = [address, number, address, number, address, address]
     library.decompress_blocks.restype = number
-    library.compress_blocks.argtypes = [address, number, number, number, ctypes.c_int, address, address]
+    library.compress_blocks.argtypes = [address, number, number, number, ctypes.c_int, *[address] * 4]
     library.compress_blocks.restype = number
     library.find_wrong_crc.argtypes = [address, number, number, address]
     library.find_wrong_crc.restype = number

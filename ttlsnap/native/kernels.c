@@ -251,7 +251,8 @@ static uint32_t xxh32(const uint8_t *at, int64_t size, uint32_t seed) {
 }
 
 typedef int (*decompress_call)(const char *source, char *target, int packed, int room);
-typedef int (*compress_call)(const char *source, char *target, int size, int room);
+typedef void (*reset_call)(void *stream);
+typedef int (*compress_call)(void *stream, const char *source, char *target, int size, int room, int acceleration);
 
 /* Decompresses whole blocks that have their checksums, as many as fit into target, and returns the bytes written there.
  * It stops before any other block. used is the position after the last one. */
@@ -280,15 +281,17 @@ int64_t decompress_blocks(const uint8_t *data, int64_t size, uint8_t *target, in
 }
 
 /* Compresses data as blocks of at most block bytes to target, and returns the bytes written there. level is the token's.
- * A block needs HEADER + bound bytes of room: bound is what LZ4 may write for a block. */
+ * A block needs HEADER + bound bytes of room: bound is what LZ4 may write for a block. stream is memory for LZ4. */
 int64_t compress_blocks(const uint8_t *data, int64_t size, int64_t block, int64_t bound, int level, uint8_t *target,
-                        compress_call compress) {
+                        void *stream, reset_call reset, compress_call compress) {
     int64_t done = 0;
     for (int64_t at = 0; at < size; at += block) {
         int64_t whole = size - at < block ? size - at : block;
         uint8_t *header = target + done;
-        int64_t packed = compress((const char *)data + at, (char *)header + HEADER, (int)whole, (int)bound);
+        int64_t packed;
         int method = COMPRESSED;
+        reset(stream);
+        packed = compress(stream, (const char *)data + at, (char *)header + HEADER, (int)whole, (int)bound, 1);
         if (packed <= 0 || packed >= whole) {
             method = STORED;
             packed = whole;

@@ -25,7 +25,6 @@ from typing import BinaryIO, Protocol
 
 import lz4.block
 import lzf
-import numpy as np
 import pyarrow as pa
 import xxhash
 import zstandard
@@ -132,19 +131,12 @@ def _read_lz4(source: _Source) -> Iterator[Piece]:
 
 @dataclass(frozen=True)
 class _Lz4:
-    """Functions of LZ4. ``lz4.block.compress`` calls others, which find fewer matches in blocks of this size."""
+    """The functions of LZ4 by which the package lz4 works, and the size of LZ4's stream."""
 
     decompress: int
+    memory: int
+    reset: int
     compress: int
-    library: ctypes.CDLL
-
-    def compress_block(self, block: memoryview) -> bytes:
-        source = np.frombuffer(block, np.uint8)
-        target = np.empty(native.bound_of_block(len(source)), np.uint8)
-        size = self.library.LZ4_compress_default(
-            *(ctypes.c_void_p(array.ctypes.data) for array in (source, target)), len(source), len(target)
-        )
-        return target[:size].tobytes()
 
 
 @cache
@@ -152,11 +144,12 @@ def _find_lz4() -> _Lz4 | None:
     """Return the functions of LZ4 that the package lz4 contains; None if it does not export them."""
     try:
         library = ctypes.CDLL(lz4.block._block.__file__)
-        functions = library.LZ4_decompress_safe, library.LZ4_compress_default
+        functions = library.LZ4_decompress_safe, library.LZ4_resetStream, library.LZ4_compress_fast_continue
+        memory: int = library.LZ4_sizeofState()
     except (AttributeError, OSError):
         return None
-    decompress, compress = (ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions)
-    return _Lz4(decompress, compress, library)
+    decompress, reset, compress = (ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions)
+    return _Lz4(decompress, memory, reset, compress)
 
 
 def _read_zstd(source: _Source) -> Iterator[bytes]:
@@ -281,7 +274,10 @@ class Compressor:
             self._rest = b""
         whole = start + (len(view) - start) // _BLOCK * _BLOCK
         if self._lz4_calls is not None and whole > start:
-            self._sink.write(native.compress_blocks(view[start:whole], _BLOCK, _LZ4_LEVEL, self._lz4_calls.compress))
+            calls = self._lz4_calls
+            self._sink.write(
+                native.compress_blocks(view[start:whole], _BLOCK, _LZ4_LEVEL, calls.memory, calls.reset, calls.compress)
+            )
         else:
             for position in range(start, whole, _BLOCK):
                 self._pack(view[position : position + _BLOCK])
@@ -298,8 +294,7 @@ class Compressor:
             self._sink.write(self._zstd.flush())
 
     def _lz4(self, block: memoryview) -> None:
-        calls = _find_lz4()
-        packed: bytes = lz4.block.compress(block, store_size=False) if calls is None else calls.compress_block(block)
+        packed: bytes = lz4.block.compress(block, store_size=False)
         check = xxhash.xxh32_intdigest(block, _LZ4_SEED) & _LZ4_CHECK_MASK
         method = _LZ4_COMPRESSED
         if len(packed) >= len(block):
