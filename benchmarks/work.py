@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,13 +54,6 @@ def run_engine(engine: Engine, tasks: Sequence[PartitionTask]) -> list[Partition
 def run_serially(tasks: Sequence[PartitionTask]) -> list[PartitionResult]:
     """Run the same work in this thread."""
     return [rename_staged(task, result) for task in tasks for result in compact_partition(task)]
-
-
-def run_in_threads(tasks: Sequence[PartitionTask], threads: int) -> list[PartitionResult]:
-    """Run the same work in threads of this process, which the local engine does not do."""
-    with ThreadPoolExecutor(threads) as pool:
-        results = zip(tasks, pool.map(compact_partition, tasks), strict=True)
-        return [rename_staged(task, result) for task, mine in results for result in mine]
 
 
 def count(tasks: Sequence[PartitionTask], results: Sequence[PartitionResult]) -> tuple[int, int, int]:
