@@ -161,7 +161,7 @@ def one_large_partition(source: Path, target: Path, tiles: int) -> Path:
             writer = new_table(tables[-1], settings)
             for keys, values in scan(opened, "old"):
                 count += len(keys)
-                for key, value in zip(keys, values, strict=True):
+                for key, value in zip(keys.to_list(), values.to_list(), strict=True):
                     writer[key[:_STRING_AT] + b"%04d" % tile + key[_STRING_AT + 4 :]] = value
             writer.finish()
     with database(new, settings, "new", new=True) as opened:
