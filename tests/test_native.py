@@ -99,14 +99,14 @@ def test_keys_are_found_by_all_of_their_bytes(spread: int) -> None:
 def test_the_first_wrong_crc_is_found(step: int) -> None:
     data = np.random.default_rng(step).bytes(5000)
     good = b"".join(zlib.crc32(data[at : at + step]).to_bytes(4, "big") for at in range(0, len(data), step))
-    assert native.find_wrong_crc(memoryview(data), step, good) is None
+    assert native.find_wrong_crc(data, step, good) is None
     for piece in (0, 3, len(good) // 4 - 1):
         wrong = bytearray(good)
         wrong[4 * piece + 1] ^= 1
         wrong[-1] ^= 4
-        assert native.find_wrong_crc(memoryview(data), step, bytes(wrong)) == piece
+        assert native.find_wrong_crc(data, step, bytes(wrong)) == piece
     with pytest.raises(ValueError, match="one CRC for each piece"):
-        native.find_wrong_crc(memoryview(data), step, good[:-4])
+        native.find_wrong_crc(data, step, good[:-4])
 
 
 @pytest.mark.parametrize("setting", ["0", "1"])

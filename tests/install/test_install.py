@@ -39,7 +39,7 @@ if FULL:  # with other versions of Python, and with the oldest release of each d
     VERSIONS += ["4.0-python3.12", "4.3-python3.13", "3.5.0-lowest"]
 FROM_SDIST = "4.3"
 SAMPLE = "agg-deltas-lz4-4.2"
-LIBRARY = "ttlsnap/native/kernels.abi3.so"
+LIBRARY = "ttlsnap/native/kernels.so.1"
 WEEK = ("--ttl", "7d", "--timestamp", "value.max", "--now", "2026-11-21T09:00:00Z", "--stopped")
 OURS = Path(sys.executable).with_name("ttlsnap")
 QUERIES = ("sessions", "distinct", "running") if FULL else ("running",)
@@ -178,7 +178,7 @@ def test_the_wheel_has_the_package_alone_and_the_sdist_also_the_tests(packages: 
     with zipfile.ZipFile(packages[".whl"]) as wheel:
         tops = {name.partition("/")[0] for name in wheel.namelist()}
         modules = {name for name in wheel.namelist() if name.endswith(".py")}
-        libraries = {name for name in wheel.namelist() if name.endswith(".so")}
+        libraries = {name for name in wheel.namelist() if name.endswith(".so.1")}
     assert tops == {"ttlsnap", next(top for top in tops if top.endswith(".dist-info"))}
     tracked = subprocess.run(
         ["git", "ls-files", "ttlsnap/*.py", "cli/*.py", "transformers/*.py"], cwd=ROOT, capture_output=True, text=True

@@ -70,7 +70,7 @@ def _verify_hadoop(files: Directory, path: str, checksum_path: str, checksum_siz
         if step > _MAX_STEP:
             raise CorruptionError(f"{where}: it has a checksum for each {step:,} bytes, which Hadoop does not write")
         start, piece_size = 0, max(1, _PIECE // step) * step
-        while piece := memoryview(file.read(piece_size)):
+        while piece := file.read(piece_size):
             wrong = _first_wrong(piece, step, sums.read(4 * -(-len(piece) // step)))
             if wrong is not None:
                 first = start + wrong * step
@@ -81,12 +81,13 @@ def _verify_hadoop(files: Directory, path: str, checksum_path: str, checksum_siz
             start += len(piece)
 
 
-def _first_wrong(data: memoryview, step: int, expected: bytes) -> int | None:
+def _first_wrong(data: bytes, step: int, expected: bytes) -> int | None:
     """Return the index of the first piece of ``step`` bytes whose CRC32 is not the expected one, or None."""
     count = -(-len(data) // step)
     if native.is_available() and len(expected) == 4 * count:
         return native.find_wrong_crc(data, step, expected)
-    found = [zlib.crc32(data[at : at + step]) for at in range(0, len(data), step)]
+    view = memoryview(data)
+    found = [zlib.crc32(view[at : at + step]) for at in range(0, len(data), step)]
     if expected == struct.pack(f">{count}I", *found):
         return None
     pieces = (expected[at : at + 4] for at in range(0, 4 * count, 4))

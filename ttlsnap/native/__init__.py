@@ -5,7 +5,7 @@ The library is optional. It is compiled when ttlsnap is installed, if there is a
 the call. ``TTLSNAP_NATIVE=1`` is for tests of small state (see ``is_wanted``).
 
 Only ``find_outside`` checks whether pieces lie within their buffer; for all others they must. The functions run without
-Python's lock.
+Python's lock. NumPy is imported only by those that use it, because ``inspect`` does not need it.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import ctypes
 import os
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
-Bytes = npt.NDArray[np.uint8]
-Int64s = npt.NDArray[np.int64]
-Hashes = npt.NDArray[np.uint64]
-Pieces = tuple[Bytes, Int64s, Int64s]
-"""A buffer, and the starts and sizes of pieces in it."""
-
+    Bytes = npt.NDArray[np.uint8]
+    Int64s = npt.NDArray[np.int64]
+    Hashes = npt.NDArray[np.uint64]
+    # A buffer, and the starts and sizes of pieces in it.
+    Pieces = tuple[Bytes, Int64s, Int64s]
 SETTING = "TTLSNAP_NATIVE"
 MORE, ENDED, IMPOSSIBLE = range(3)
 """How ``find_records`` ended: it needs more bytes, found the end mark, or found a length that no record has."""
 
-_LIBRARY = Path(__file__).with_name("kernels.abi3.so")
+_LIBRARY = Path(__file__).with_name("kernels.so.1")
 _LEAST_RECORD = 8  # bytes: two lengths
 BLOCK_HEADER = 21
 """Bytes before each block of an LZ4 stream."""
@@ -48,6 +48,8 @@ def is_wanted() -> bool:
 
 def find_records(data: Bytes) -> tuple[Int64s, Int64s, Int64s, int, int]:
     """Return the starts and sizes (keys, values) of whole records in ``data``, the byte after them, and how it ends."""
+    import numpy as np
+
     arrays = [np.empty(len(data) // _LEAST_RECORD, np.int64) for _ in range(3)]
     used, state = ctypes.c_int64(), ctypes.c_int32()
     count = _library().find_records(
@@ -59,6 +61,8 @@ def find_records(data: Bytes) -> tuple[Int64s, Int64s, Int64s, int, int]:
 
 def find_outside(start: Int64s, size: Int64s, room: int) -> int | None:
     """Return the index of the first piece that does not lie within ``room`` bytes; None if all do."""
+    import numpy as np
+
     start, size = np.ascontiguousarray(start), np.ascontiguousarray(size)
     found: int = _library().find_outside(*_pointers(start, size), len(start), room)
     return None if found < 0 else found
@@ -66,6 +70,8 @@ def find_outside(start: Int64s, size: Int64s, room: int) -> int | None:
 
 def gather(data: Bytes, start: Int64s, size: Int64s) -> Bytes:
     """Return the pieces of ``data``, one after the other."""
+    import numpy as np
+
     start, size = np.ascontiguousarray(start), np.ascontiguousarray(size)
     target = np.empty(int(size.sum()), np.uint8)
     _library().gather(*_pointers(data, start, size), len(start), *_pointers(target))
@@ -74,6 +80,8 @@ def gather(data: Bytes, start: Int64s, size: Int64s) -> Bytes:
 
 def hash_pieces(data: Bytes, start: Int64s, size: Int64s) -> Hashes:
     """Return a hash of the size and the whole words of each piece."""
+    import numpy as np
+
     start, size = np.ascontiguousarray(start), np.ascontiguousarray(size)
     hashes = np.empty(len(start), np.uint64)
     _library().hash_pieces(*_pointers(data, start, size), len(start), *_pointers(hashes))
@@ -88,6 +96,8 @@ def find_keys(
     The keys are in the order of their hashes. A hash without its last ``shift`` bits is the number of its slot, and a
     slot has the index of the first key in it, or -1.
     """
+    import numpy as np
+
     arrays = [np.ascontiguousarray(part) for part in (*pieces, hashes, *keys, key_hashes, slots)]
     found = np.empty(len(hashes), np.bool_)
     *places, slots_at = _pointers(*arrays)
@@ -100,6 +110,8 @@ def join_checksums(first: Pieces, second: Pieces, *, with_tables: bool = False) 
 
     ``with_tables`` is for tests: it computes as processors do that have no instruction for CRC32C.
     """
+    import numpy as np
+
     pieces = [np.ascontiguousarray(part) for part in (*first, *second)]
     sums = np.empty(len(pieces[1]), np.uint32)
     _library().join_checksums(*_pointers(*pieces), len(sums), with_tables, *_pointers(sums))
@@ -111,6 +123,8 @@ def decompress_blocks(data: memoryview, room: int, decompress: int) -> tuple[mem
 
     ``decompress`` is the address of ``LZ4_decompress_safe``. Blocks from a damaged or incomplete one on are left.
     """
+    import numpy as np
+
     target, used = np.empty(room, np.uint8), ctypes.c_int64()
     source = np.frombuffer(data, np.uint8)
     size = _library().decompress_blocks(
@@ -125,6 +139,8 @@ def compress_blocks(data: memoryview, block: int, level: int, memory: int, reset
     ``memory`` is the size of LZ4's own stream (``LZ4_sizeofState``). ``reset`` and ``compress`` are the addresses of
     ``LZ4_resetStream`` and ``LZ4_compress_fast_continue``.
     """
+    import numpy as np
+
     source = np.frombuffer(data, np.uint8)
     bound = block + block // 255 + 16  # as LZ4_compressBound
     target = np.empty(-(-len(source) // block) * (BLOCK_HEADER + bound), np.uint8)
@@ -135,12 +151,11 @@ def compress_blocks(data: memoryview, block: int, level: int, memory: int, reset
     return target[:size].data
 
 
-def find_wrong_crc(data: memoryview, step: int, expected: bytes) -> int | None:
+def find_wrong_crc(data: bytes, step: int, expected: bytes) -> int | None:
     """Return the index of the first piece of ``step`` bytes whose CRC32 is not the expected one, big-endian."""
-    source, sums = np.frombuffer(data, np.uint8), np.frombuffer(expected, np.uint8)
-    if len(sums) != 4 * -(-len(source) // step):
+    if len(expected) != 4 * -(-len(data) // step):
         raise ValueError("there is not one CRC for each piece")
-    found: int = _library().find_wrong_crc(*_pointers(source), len(source), step, *_pointers(sums))
+    found: int = _library().find_wrong_crc(data, len(data), step, expected)
     return None if found < 0 else found
 
 
@@ -149,6 +164,8 @@ def read_entries(iterator: int, calls: ctypes.Array[ctypes.c_void_p], room: int,
 
     ``calls`` has the addresses of RocksDB's functions: is valid, next, key, value.
     """
+    import numpy as np
+
     sizes = [np.empty(most, np.int64) for _ in range(4)]
     needed = ctypes.c_int64(room)
     count = 0
@@ -163,6 +180,8 @@ def read_entries(iterator: int, calls: ctypes.Array[ctypes.c_void_p], room: int,
 
 def put_entries(writer: int, put: int, keys: Pieces, values: Pieces, error: Any) -> None:
     """Put entries into a RocksDB table with its function ``put``, until that sets ``error``, a pointer to a text."""
+    import numpy as np
+
     pieces = [np.ascontiguousarray(part) for part in (*keys, *values)]
     _library().put_entries(writer, put, *_pointers(*pieces), len(pieces[1]), error)
 
@@ -183,7 +202,7 @@ def _library() -> ctypes.CDLL:
     library.decompress_blocks.restype = number
     library.compress_blocks.argtypes = [address, number, number, number, ctypes.c_int, *[address] * 4]
     library.compress_blocks.restype = number
-    library.find_wrong_crc.argtypes = [address, number, number, address]
+    library.find_wrong_crc.argtypes = [ctypes.c_char_p, number, number, ctypes.c_char_p]
     library.find_wrong_crc.restype = number
     library.read_entries.argtypes = [*[address] * 3, number, number, *[address] * 5]
     library.read_entries.restype = number
