@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 
 import pytest
 
@@ -57,8 +58,14 @@ def again(version: str, query: Query) -> tuple[str, ...]:
 
 if FULL:
 
-    @pytest.mark.parametrize("version", [*OLD_VERSIONS, *VERSIONS])
-    @pytest.mark.parametrize("operator", EXAMPLES)
+    @pytest.mark.parametrize(
+        ("operator", "version"),
+        [
+            (operator, version)
+            for operator, version in product(EXAMPLES, [*OLD_VERSIONS, *VERSIONS])
+            if version >= support.SINCE.get(operator, "")
+        ],
+    )
     def test_spark_restarts(judge: Judge, operator: str, version: str) -> None:
         example = BEFORE_3_4.get(operator, EXAMPLES[operator]) if version < "3.4" else EXAMPLES[operator]
         queries = [
