@@ -36,7 +36,8 @@ class KeyIndex:
 
     def __init__(self, keys: pa.LargeBinaryArray) -> None:
         self._keys = keys
-        hashes = hash_rows(Rows.from_arrow(keys))
+        self._written = Rows.from_arrow(keys)
+        hashes = hash_rows(self._written)
         order = np.argsort(hashes)
         hashes = hashes[order]
         first = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1])[: len(keys)])
@@ -80,7 +81,7 @@ class KeyIndex:
     @cached_property
     def _rows(self) -> Rows:
         """The last written keys, in the order of their hashes."""
-        return Rows.from_arrow(self._keys).take(self.last_writes)
+        return self._written.take(self.last_writes)
 
     def has(self, keys: Rows) -> npt.NDArray[np.bool_]:
         """Return which of ``keys`` were written, bool[n]."""

@@ -118,15 +118,14 @@ def _expect_nothing(pieces: Iterable[Piece], where: str, position: int) -> None:
 
 def _find(data: npt.NDArray[np.uint8]) -> tuple[Int64, Int64, Int64, int, int]:
     """Do what ``native.find_records`` does."""
-    words = np.frombuffer(data, ">i4", len(data) // 4)
-    in_order = words.astype(np.int32).data
+    words = np.frombuffer(data, ">i4", len(data) // 4).astype(np.int32)
     found = [np.empty(0, np.int64)]
     position, end = 0, None
     while end is None:
-        run, position = _find_run(words, in_order, position)
+        run, position = _find_run(words, position)
         found.append(run)
         if len(run) < _LONG_RUN:
-            followed, position, end = _follow(in_order, position, _FOLLOWED)
+            followed, position, end = _follow(words.data, position, _FOLLOWED)
             found.append(np.array(followed, np.int64))
     starts = np.concatenate(found)
     key_size = words[starts].astype(np.int64)
@@ -134,13 +133,13 @@ def _find(data: npt.NDArray[np.uint8]) -> tuple[Int64, Int64, Int64, int, int]:
     return 4 * starts, key_size, value_size, 4 * position, end
 
 
-def _find_run(words: Words, in_order: memoryview, position: int) -> tuple[Int64, int]:
+def _find_run(words: Words, position: int) -> tuple[Int64, int]:
     """Return the records from ``position`` on that have the sizes of the first one, and the word after them."""
-    one, after, _ = _follow(in_order, position, 1)
+    one, after, _ = _follow(words.data, position, 1)
     if not one:
         return np.empty(0, np.int64), position
     stride = after - position
-    value_at = 1 + (in_order[position] >> 2)
+    value_at = 1 + (int(words[position]) >> 2)
     count = (len(words) - position) // stride
     table = words[position : position + count * stride].reshape(count, stride)
     differs = (table[:, [0, value_at]] != table[0, [0, value_at]]).any(axis=1)

@@ -88,13 +88,15 @@ class SparkTable:
     """A writer of a sorted table at ``path``, with the options of the database in ``folder``."""
 
     def __init__(self, library: ctypes.CDLL, folder: Path, path: Path, delimiter: bytes) -> None:
-        self._library, self._stack = library, contextlib.ExitStack()
-        options = self._stack.enter_context(_options_of(library, folder, delimiter))
-        environment = library.rocksdb_envoptions_create()
-        self._stack.callback(library.rocksdb_envoptions_destroy, environment)
-        self._writer = library.rocksdb_sstfilewriter_create(environment, options)
-        self._stack.callback(library.rocksdb_sstfilewriter_destroy, self._writer)
-        _call(library, library.rocksdb_sstfilewriter_open, self._writer, os.fsencode(path))
+        self._library = library
+        with contextlib.ExitStack() as stack:
+            options = stack.enter_context(_options_of(library, folder, delimiter))
+            environment = library.rocksdb_envoptions_create()
+            stack.callback(library.rocksdb_envoptions_destroy, environment)
+            self._writer = library.rocksdb_sstfilewriter_create(environment, options)
+            stack.callback(library.rocksdb_sstfilewriter_destroy, self._writer)
+            _call(library, library.rocksdb_sstfilewriter_open, self._writer, os.fsencode(path))
+            self._stack = stack.pop_all()
 
     def put(self, keys: Rows, values: Rows) -> None:
         """Write entries, in the order of their keys."""
