@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from ttlsnap import native
+from ttlsnap.native import loops
 from ttlsnap.stores import codecs
 from ttlsnap.stores.hdfs import key_index
 from ttlsnap.unsaferow.rows import Rows
@@ -28,7 +29,7 @@ def _rows(count: int) -> Rows:
 @pytest.mark.parametrize("with_tables", [False, True])
 def test_checksums_are_those_of_the_crc_package(with_tables: bool) -> None:
     keys, values = _rows(300), _rows(300).take(np.arange(300)[::-1])
-    found = native.join_checksums(
+    found = loops.join_checksums(
         (keys.data, keys.start, keys.size), (values.data, values.start, values.size), with_tables=with_tables
     )
     pieces = zip(keys.to_arrow().to_pylist(), values.to_arrow().to_pylist(), strict=True)
@@ -73,7 +74,7 @@ def test_a_block_that_ends_later_is_left() -> None:
     assert len(blocks) == 4  # the last one is the end mark
     for size in [0, 20, *(end + some for end in blocks[1:] for some in (-1, 0, 1)), len(whole)]:
         # The bytes after the part are those of the block.
-        content, used = native.decompress_blocks(memoryview(whole)[:size], 1 << 20, lz4.decompress)
+        content, used = loops.decompress_blocks(memoryview(whole)[:size], 1 << 20, lz4.decompress)
         assert used == max(at for at in blocks if at <= size)
         assert bytes(content) == data[: len(content)]
     assert len(content) == len(data)
@@ -85,13 +86,13 @@ def test_keys_are_found_by_all_of_their_bytes(spread: int) -> None:
     asked = Rows.of([b"ab", b"abcd", b"", b"x", b"b" * 99, b"b" * 100, b"a", b"abcdefghj"])
     shift = 60
     # With a spread of 0, all hashes are equal.
-    mine, theirs = (native.hash_pieces(rows.data, rows.start, rows.size) * np.uint64(spread) for rows in (keys, asked))
+    mine, theirs = (loops.hash_pieces(rows.data, rows.start, rows.size) * np.uint64(spread) for rows in (keys, asked))
     order = np.argsort(mine, kind="stable")
     keys, mine = keys.take(order), mine[order]
     slots = np.full(1 << (64 - shift), -1, np.int32)
     slots[mine[::-1] >> np.uint64(shift)] = np.arange(len(mine))[::-1]
     pieces = [(rows.data, rows.start, rows.size) for rows in (asked, keys)]
-    found = native.find_keys(pieces[0], theirs, pieces[1], mine, slots, shift)
+    found = loops.find_keys(pieces[0], theirs, pieces[1], mine, slots, shift)
     assert found.tolist() == [True, False, True, False, False, True, True, False]
 
 

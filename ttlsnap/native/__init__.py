@@ -1,11 +1,10 @@
-"""Loops over the bytes of a batch in C (``kernels.c``), for what array code is slow at: pieces of many sizes.
+"""A library in C (``kernels.c``) for what array code is slow at: loops over the bytes of pieces of many sizes.
 
 The library is optional. It is compiled when ttlsnap is installed, if there is a C compiler. Without it, or with
 ``TTLSNAP_NATIVE=0``, array code gives the same results. Callers ask ``is_available`` and have that array code beside
 the call. ``TTLSNAP_NATIVE=1`` is for tests of small state (see ``is_wanted``).
 
-Only ``find_outside`` checks whether pieces lie within their buffer; for all others they must. The functions run without
-Python's lock. NumPy is imported only by those that use it, because ``inspect`` does not need it.
+The functions for batches are in ``loops``. They need NumPy, which ``inspect`` does not load.
 """
 
 from __future__ import annotations
@@ -14,25 +13,9 @@ import ctypes
 import os
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Bytes = npt.NDArray[np.uint8]
-    Int64s = npt.NDArray[np.int64]
-    Hashes = npt.NDArray[np.uint64]
-    # A buffer, and the starts and sizes of pieces in it.
-    Pieces = tuple[Bytes, Int64s, Int64s]
 SETTING = "TTLSNAP_NATIVE"
-MORE, ENDED, IMPOSSIBLE = range(3)
-"""How ``find_records`` ended: it needs more bytes, found the end mark, or found a length that no record has."""
-
 _LIBRARY = Path(__file__).with_name("kernels.so.1")
-_LEAST_RECORD = 8  # bytes: two lengths
-BLOCK_HEADER = 21
-"""Bytes before each block of an LZ4 stream."""
 
 
 @cache
@@ -46,148 +29,17 @@ def is_wanted() -> bool:
     return os.environ.get(SETTING) == "1"
 
 
-def find_records(data: Bytes) -> tuple[Int64s, Int64s, Int64s, int, int]:
-    """Return the starts and sizes (keys, values) of whole records in ``data``, the byte after them, and how it ends."""
-    import numpy as np
-
-    arrays = [np.empty(len(data) // _LEAST_RECORD, np.int64) for _ in range(3)]
-    used, state = ctypes.c_int64(), ctypes.c_int32()
-    count = _library().find_records(
-        *_pointers(data), len(data), *_pointers(*arrays), ctypes.byref(used), ctypes.byref(state)
-    )
-    start, key_size, value_size = (array[:count] for array in arrays)
-    return start, key_size, value_size, used.value, state.value
-
-
-def find_outside(start: Int64s, size: Int64s, room: int) -> int | None:
-    """Return the index of the first piece that does not lie within ``room`` bytes; None if all do."""
-    import numpy as np
-
-    start, size = np.ascontiguousarray(start), np.ascontiguousarray(size)
-    found: int = _library().find_outside(*_pointers(start, size), len(start), room)
-    return None if found < 0 else found
-
-
-def gather(data: Bytes, start: Int64s, size: Int64s) -> Bytes:
-    """Return the pieces of ``data``, one after the other."""
-    import numpy as np
-
-    start, size = np.ascontiguousarray(start), np.ascontiguousarray(size)
-    target = np.empty(int(size.sum()), np.uint8)
-    _library().gather(*_pointers(data, start, size), len(start), *_pointers(target))
-    return target
-
-
-def hash_pieces(data: Bytes, start: Int64s, size: Int64s) -> Hashes:
-    """Return a hash of the size and the whole words of each piece."""
-    import numpy as np
-
-    start, size = np.ascontiguousarray(start), np.ascontiguousarray(size)
-    hashes = np.empty(len(start), np.uint64)
-    _library().hash_pieces(*_pointers(data, start, size), len(start), *_pointers(hashes))
-    return hashes
-
-
-def find_keys(
-    pieces: Pieces, hashes: Hashes, keys: Pieces, key_hashes: Hashes, slots: npt.NDArray[np.int32], shift: int
-) -> npt.NDArray[np.bool_]:
-    """Return which pieces are equal to one of the keys, bool[n].
-
-    The keys are in the order of their hashes. A hash without its last ``shift`` bits is the number of its slot, and a
-    slot has the index of the first key in it, or -1.
-    """
-    import numpy as np
-
-    arrays = [np.ascontiguousarray(part) for part in (*pieces, hashes, *keys, key_hashes, slots)]
-    found = np.empty(len(hashes), np.bool_)
-    *places, slots_at = _pointers(*arrays)
-    _library().find_keys(*places[:4], len(hashes), *places[4:], len(key_hashes), slots_at, shift, *_pointers(found))
-    return found
-
-
-def join_checksums(first: Pieces, second: Pieces, *, with_tables: bool = False) -> npt.NDArray[np.uint32]:
-    """Return the CRC32C of each first piece and the second piece after it.
-
-    ``with_tables`` is for tests: it computes as processors do that have no instruction for CRC32C.
-    """
-    import numpy as np
-
-    pieces = [np.ascontiguousarray(part) for part in (*first, *second)]
-    sums = np.empty(len(pieces[1]), np.uint32)
-    _library().join_checksums(*_pointers(*pieces), len(sums), with_tables, *_pointers(sums))
-    return sums
-
-
-def decompress_blocks(data: memoryview, room: int, decompress: int) -> tuple[memoryview, int]:
-    """Return the content of whole blocks of an LZ4 stream, ``room`` bytes at most, and the position after them.
-
-    ``decompress`` is the address of ``LZ4_decompress_safe``. Blocks from a damaged or incomplete one on are left.
-    """
-    import numpy as np
-
-    target, used = np.empty(room, np.uint8), ctypes.c_int64()
-    source = np.frombuffer(data, np.uint8)
-    size = _library().decompress_blocks(
-        *_pointers(source), len(source), *_pointers(target), room, decompress, ctypes.byref(used)
-    )
-    return target[:size].data, used.value
-
-
-def compress_blocks(data: memoryview, block: int, level: int, memory: int, reset: int, compress: int) -> memoryview:
-    """Return ``data`` as blocks of an LZ4 stream.
-
-    ``memory`` is the size of LZ4's own stream (``LZ4_sizeofState``). ``reset`` and ``compress`` are the addresses of
-    ``LZ4_resetStream`` and ``LZ4_compress_fast_continue``.
-    """
-    import numpy as np
-
-    source = np.frombuffer(data, np.uint8)
-    bound = block + block // 255 + 16  # as LZ4_compressBound
-    target = np.empty(-(-len(source) // block) * (BLOCK_HEADER + bound), np.uint8)
-    stream = np.empty(-(-memory // 8), np.int64)
-    size = _library().compress_blocks(
-        *_pointers(source), len(source), block, bound, level, *_pointers(target, stream), reset, compress
-    )
-    return target[:size].data
-
-
 def find_wrong_crc(data: bytes, step: int, expected: bytes) -> int | None:
     """Return the index of the first piece of ``step`` bytes whose CRC32 is not the expected one, big-endian."""
     if len(expected) != 4 * -(-len(data) // step):
         raise ValueError("there is not one CRC for each piece")
-    found: int = _library().find_wrong_crc(data, len(data), step, expected)
+    found: int = load_library().find_wrong_crc(data, len(data), step, expected)
     return None if found < 0 else found
 
 
-def read_entries(iterator: int, calls: ctypes.Array[ctypes.c_void_p], room: int, most: int) -> tuple[Pieces, Pieces]:
-    """Return the keys and values of the next entries of a RocksDB iterator: ``most`` of them, or about ``room`` bytes.
-
-    ``calls`` has the addresses of RocksDB's functions: is valid, next, key, value.
-    """
-    import numpy as np
-
-    sizes = [np.empty(most, np.int64) for _ in range(4)]
-    needed = ctypes.c_int64(room)
-    count = 0
-    while not count and needed.value:
-        data = np.empty(needed.value, np.uint8)
-        count = _library().read_entries(
-            iterator, calls, *_pointers(data), len(data), most, *_pointers(*sizes), ctypes.byref(needed)
-        )
-    key_start, key_size, value_start, value_size = (array[:count] for array in sizes)
-    return (data, key_start, key_size), (data, value_start, value_size)
-
-
-def put_entries(writer: int, put: int, keys: Pieces, values: Pieces, error: Any) -> None:
-    """Put entries into a RocksDB table with its function ``put``, until that sets ``error``, a pointer to a text."""
-    import numpy as np
-
-    pieces = [np.ascontiguousarray(part) for part in (*keys, *values)]
-    _library().put_entries(writer, put, *_pointers(*pieces), len(pieces[1]), error)
-
-
 @cache
-def _library() -> ctypes.CDLL:
+def load_library() -> ctypes.CDLL:
+    """Return the library, with the types of its functions."""
     library = ctypes.CDLL(str(_LIBRARY))
     address, number = ctypes.c_void_p, ctypes.c_int64
     library.find_records.argtypes = [address, number, *[address] * 5]
@@ -209,7 +61,3 @@ def _library() -> ctypes.CDLL:
     library.put_entries.argtypes = [*[address] * 8, number, address]
     library.put_entries.restype = number
     return library
-
-
-def _pointers(*arrays: npt.NDArray[np.generic]) -> list[int]:
-    return [array.ctypes.data for array in arrays]

@@ -1,4 +1,4 @@
-/* Loops over the bytes of a whole batch. See __init__.py for the functions and for the array code that they replace.
+/* Loops over the bytes of a whole batch. See __init__.py and loops.py.
  *
  * The caller has checked that every piece lies within its buffer. Positions and sizes are in bytes. Nothing here allocates
  * memory, calls Python or keeps state, so any number of threads can run it.

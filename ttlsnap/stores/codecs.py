@@ -31,6 +31,7 @@ import zstandard
 
 from ttlsnap import native
 from ttlsnap.errors import CorruptionError
+from ttlsnap.native import loops
 
 Piece = bytes | memoryview
 """Decompressed bytes."""
@@ -103,7 +104,7 @@ def _read_lz4(source: _Source) -> Iterator[Piece]:
     calls = _find_lz4() if native.is_available() else None
     while not source.at_end():
         if calls is not None:
-            piece, used = native.decompress_blocks(source.buffer, _DECOMPRESSED, calls.decompress)
+            piece, used = loops.decompress_blocks(source.buffer, _DECOMPRESSED, calls.decompress)
             source.skip(used)
             if used:
                 yield piece
@@ -276,7 +277,7 @@ class Compressor:
         if self._lz4_calls is not None and whole > start:
             calls = self._lz4_calls
             self._sink.write(
-                native.compress_blocks(view[start:whole], _BLOCK, _LZ4_LEVEL, calls.memory, calls.reset, calls.compress)
+                loops.compress_blocks(view[start:whole], _BLOCK, _LZ4_LEVEL, calls.memory, calls.reset, calls.compress)
             )
         else:
             for position in range(start, whole, _BLOCK):

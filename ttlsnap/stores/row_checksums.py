@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ttlsnap import native
 from ttlsnap.errors import CorruptionError
+from ttlsnap.native import loops
 from ttlsnap.unsaferow.gather import read_at, word_columns
 from ttlsnap.unsaferow.rows import Rows
 
@@ -28,7 +29,7 @@ _LONG = 512  # bytes; the checksums of longer rows are computed one by one
 def row_checksums(keys: Rows, values: Rows) -> npt.NDArray[np.uint32]:
     """Return the checksum of each entry (uint32[n]); a delete's value has no bytes."""
     if native.is_available():
-        return native.join_checksums((keys.data, keys.start, keys.size), (values.data, values.start, values.size))
+        return loops.join_checksums((keys.data, keys.start, keys.size), (values.data, values.start, values.size))
     long = (keys.size > _LONG) | (values.size > _LONG)
     sums = np.full(len(keys), 0xFFFFFFFF, np.uint32)
     for rows in (keys, values):

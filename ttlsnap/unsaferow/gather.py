@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
 from ttlsnap import native
+from ttlsnap.native import loops
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -57,7 +58,7 @@ def gather_ragged(data: Bytes, start: Int64s, size: Int64s) -> pa.Buffer:
     if n == 1 or (lowest == 0 and int(gaps.max()) == 0):
         return pa.py_buffer(data[int(start[0]) : int(end[-1])])
     if native.is_available():
-        return pa.py_buffer(native.gather(data, start, size))
+        return pa.py_buffer(loops.gather(data, start, size))
     one_size = int(size[0])
     if 0 < one_size <= _LARGEST_ITEM and int(size.min()) == int(size.max()):
         return pa.py_buffer(read_at(data, start, f"V{one_size}").view(np.uint8))

@@ -23,6 +23,7 @@ import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
 from ttlsnap import native
 from ttlsnap.errors import CorruptionError
+from ttlsnap.native import loops
 from ttlsnap.unsaferow.gather import Bytes, Int64s, gather_ragged, offsets_of
 
 
@@ -49,7 +50,7 @@ class Rows:
         if len(self.start) == 0:
             return
         room = len(self.data)
-        i = (native.find_outside if native.is_available() else _find_outside)(self.start, self.size, room)
+        i = (loops.find_outside if native.is_available() else _find_outside)(self.start, self.size, room)
         if i is not None:
             raise CorruptionError(
                 f"row {i}: {self.size[i]} bytes at {self.start[i]} do not lie within a buffer of {room}"
@@ -126,7 +127,7 @@ class Rows:
 
 
 def _find_outside(start: Int64s, size: Int64s, room: int) -> int | None:
-    """Do what ``native.find_outside`` does."""
+    """Do what ``loops.find_outside`` does."""
     lowest = min(int(start.min()), int(size.min()))
     highest = max(int(start.max()), int(size.max()))
     # The sum cannot overflow once both of its parts are known to be within the buffer's length.

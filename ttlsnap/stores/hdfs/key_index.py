@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from ttlsnap import native
+from ttlsnap.native import loops
 from ttlsnap.unsaferow.gather import int64_array, word_columns
 from ttlsnap.unsaferow.rows import Rows
 
@@ -88,7 +89,7 @@ class KeyIndex:
         hashes = hash_rows(keys)
         if native.is_available():
             asked, mine = ((rows.data, rows.start, rows.size) for rows in (keys, self._rows))
-            return native.find_keys(asked, hashes, mine, self._hashes, self._slots, int(self._shift))
+            return loops.find_keys(asked, hashes, mine, self._hashes, self._slots, int(self._shift))
         number = self._slots[hashes >> self._shift]
         maybe = np.flatnonzero(number >= 0)
         number, hashes = number[maybe].astype(np.int64), hashes[maybe]
@@ -114,7 +115,7 @@ def _last_occurrences(keys: pa.LargeBinaryArray) -> Int64:
 def hash_rows(rows: Rows) -> Hashes:
     """Return a hash of each row's size and whole words (uint64[n]); equal rows have equal hashes."""
     if native.is_available():
-        return native.hash_pieces(rows.data, rows.start, rows.size)
+        return loops.hash_pieces(rows.data, rows.start, rows.size)
     hashes = rows.size.astype(np.uint64)
     words = rows.size >> 3
     long = np.flatnonzero(rows.size > _LONG)

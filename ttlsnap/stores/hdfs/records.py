@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from ttlsnap import native
 from ttlsnap.errors import CorruptionError
+from ttlsnap.native import loops
 from ttlsnap.stores.codecs import Piece
 
 Int64 = npt.NDArray[np.int64]
@@ -78,12 +79,12 @@ def read_records(pieces: Iterable[Piece], where: str, window: int = WINDOW) -> I
     base, rest, target = 0, b"", window
     while gathered := _gather(source, target):
         data = np.frombuffer(b"".join([rest, *gathered]), np.uint8)
-        start, key_size, value_size, used, end = (native.find_records if native.is_available() else _find)(data)
-        if end == native.IMPOSSIBLE:
+        start, key_size, value_size, used, end = (loops.find_records if native.is_available() else _find)(data)
+        if end == loops.IMPOSSIBLE:
             raise _impossible(data, used, where, base)
         if len(start):
             yield Records(data, start, key_size, value_size)
-        if end == native.ENDED:
+        if end == loops.ENDED:
             if used + len(END) != len(data):
                 raise CorruptionError(f"{where}: bytes follow the end mark at byte {base + used}")
             _expect_nothing(source, where, base + len(data))
@@ -117,7 +118,7 @@ def _expect_nothing(pieces: Iterable[Piece], where: str, position: int) -> None:
 
 
 def _find(data: npt.NDArray[np.uint8]) -> tuple[Int64, Int64, Int64, int, int]:
-    """Do what ``native.find_records`` does."""
+    """Do what ``loops.find_records`` does."""
     words = np.frombuffer(data, ">i4", len(data) // 4).astype(np.int32)
     found = [np.empty(0, np.int64)]
     position, end = 0, None
@@ -154,21 +155,21 @@ def _follow(words: memoryview, position: int, most: int) -> tuple[list[int], int
     total = len(words)
     while len(starts) < most:
         if position >= total:
-            return starts, position, native.MORE
+            return starts, position, loops.MORE
         key_size = words[position]
         if key_size == DELETED:
-            return starts, position, native.ENDED
+            return starts, position, loops.ENDED
         if key_size < 0 or key_size & 3:
-            return starts, position, native.IMPOSSIBLE
+            return starts, position, loops.IMPOSSIBLE
         value_at = position + 1 + (key_size >> 2)
         if value_at >= total:
-            return starts, position, native.MORE
+            return starts, position, loops.MORE
         value_size = words[value_at]
         if value_size < DELETED or (value_size > 0 and value_size & 3):
-            return starts, position, native.IMPOSSIBLE
+            return starts, position, loops.IMPOSSIBLE
         after = value_at + 1 + (max(value_size, 0) >> 2)
         if after > total:
-            return starts, position, native.MORE
+            return starts, position, loops.MORE
         starts.append(position)
         position = after
     return starts, position, None

@@ -28,6 +28,7 @@ from typing import Any
 from rocksdict import Rdict
 
 from ttlsnap import native
+from ttlsnap.native import loops
 from ttlsnap.stores.rocksdb.database import (
     OPEN_FILES,
     READAHEAD,
@@ -76,7 +77,7 @@ class SparkDatabase:
             stack.callback(library.rocksdb_iter_destroy, iterator)
             library.rocksdb_iter_seek(iterator, start, len(start))
             while True:
-                keys, values = native.read_entries(iterator, calls, _BATCH_BYTES, _BATCH_ENTRIES)
+                keys, values = loops.read_entries(iterator, calls, _BATCH_BYTES, _BATCH_ENTRIES)
                 if not len(keys[1]):
                     break
                 yield Rows(*keys), Rows(*values)
@@ -102,7 +103,7 @@ class SparkTable:
         """Write entries, in the order of their keys."""
         put = _address(self._library.rocksdb_sstfilewriter_put)
         pieces = (keys.data, keys.start, keys.size), (values.data, values.start, values.size)
-        _call(self._library, native.put_entries, self._writer, put, *pieces)
+        _call(self._library, loops.put_entries, self._writer, put, *pieces)
 
     def file_size(self) -> int:
         """Return the bytes written so far."""
