@@ -141,11 +141,7 @@ class RowEntries(StateEntries):
         )
 
     def _replace(self, values: pa.StructArray, mask: Mask) -> RowEntries:
-        new = encode(values, self.state.value_schema)
-        old_size = len(self.values.data)
-        start, size = self.values.start.copy(), self.values.size.copy()
-        start[mask], size[mask] = new.start + old_size, new.size
-        rows = Rows(np.concatenate([self.values.data, new.data]), start, size)
+        rows = self.values.replace(mask, encode(values, self.state.value_schema))
         return replace(self, values=rows, rewritten=self.rewritten | mask)
 
     def up_to_first_of_each_list(self, answer: RowEntries, lists: Int64) -> RowEntries:
@@ -165,11 +161,9 @@ class RowEntries(StateEntries):
         mine = kept & ~is_later
         from_answer = np.zeros(len(self), np.int64)
         from_answer[at] = np.arange(len(answer))
-        start, size, rewritten = self.values.start.copy(), self.values.size.copy(), self.rewritten.copy()
         number = from_answer[mine]
-        start[mine] = answer.values.start[number] + len(self.values.data)
-        size[mine], rewritten[mine] = answer.values.size[number], answer.rewritten[number]
-        values = Rows(np.concatenate([self.values.data, answer.values.data]), start, size)
+        values, rewritten = self.values.replace(mine, answer.values.take(number)), self.rewritten.copy()
+        rewritten[mine] = answer.rewritten[number]
         return replace(self, values=values, rewritten=rewritten)._take(np.flatnonzero(kept | is_later))
 
     def _side(self, side: str) -> tuple[Rows, StructType]:

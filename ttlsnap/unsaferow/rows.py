@@ -89,6 +89,14 @@ class Rows:
             object.__setattr__(taken, name, value)
         return taken
 
+    def replace(self, which: npt.NDArray[Any], new: Rows) -> Rows:
+        """Return the rows with ``new`` ones in the places that a mask or an array of indices selects."""
+        if not len(new):
+            return self
+        start, size = self.start.copy(), self.size.copy()
+        start[which], size[which] = new.start + len(self.data), new.size
+        return Rows(np.concatenate([self.data, new.data]), start, size)
+
     def piece(self, i: int) -> bytes:
         """Return the bytes of one row."""
         return self.data[self.start[i] : self.start[i] + self.size[i]].tobytes()

@@ -122,7 +122,7 @@ class RocksDbWriter:
             kept, rewritten, new = self._lists(batch, batch.elements, kept, rewritten, values)
         self._count(batch.state, len(kept))
         if self._full:
-            self._put(batch.raw_keys.take(kept), _replace(batch.raw_values.take(kept), rewritten, new))
+            self._put(batch.raw_keys.take(kept), batch.raw_values.take(kept).replace(rewritten, Rows.of(new)))
             return
         changed = np.ones(len(batch.raw_keys), np.bool_)
         changed[kept] = rewritten
@@ -181,10 +181,7 @@ class RocksDbWriter:
         mine = touched[owner[kept]]
         kept_here, new_here = kept[mine], rewritten[mine]
         new = Rows.of(self._raw_values(batch, kept[rewritten], values.take(rewritten)))
-        old = elements.pieces
-        start, size = old.start[kept_here], old.size[kept_here]
-        start[new_here], size[new_here] = new.start + len(old.data), new.size
-        pieces = Rows(np.concatenate([old.data, new.data]), start, size)
+        pieces = elements.pieces.take(kept_here).replace(new_here, new)
         kept_lists = np.flatnonzero(left)
         return kept_lists, touched[kept_lists], join(pieces, owner[kept_here], self._partition.store.delimiter)
 
@@ -355,16 +352,6 @@ def _update(digests: tuple[Any, Any], keys: Rows, values: Rows) -> None:
     """Update the digests of keys and values, which do not depend on the split into pieces."""
     for digest, pieces in zip(digests, (keys, values), strict=True):
         digest.update(gather_ragged(pieces.data, pieces.start, pieces.size))
-
-
-def _replace(values: Rows, which: Mask, new: Sequence[bytes]) -> Rows:
-    """Return the values with new ones in the places that a mask selects."""
-    if not len(new):
-        return values
-    added = Rows.of(new)
-    start, size = values.start.copy(), values.size.copy()
-    start[which], size[which] = added.start + len(values.data), added.size
-    return Rows(np.concatenate([values.data, added.data]), start, size)
 
 
 class _Tables:
