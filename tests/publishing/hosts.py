@@ -47,6 +47,13 @@ os._exit(code)
 """
 
 
+def moves_of(checkpoint: Path) -> tuple[int, int]:
+    """Return the number of files that a checkpoint's only run staged, and the number that it moved."""
+    (journal,) = checkpoint.glob("_ttlsnap/runs/*/journal.json")
+    moved = json.loads(journal.read_text())["moves"]
+    return sum("/staged/" in move["source"] for move in moved), len(moved)
+
+
 class Host:
     """A command on a machine that shares the file system. The context manager kills it at the end.
 

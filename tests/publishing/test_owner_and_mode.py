@@ -20,8 +20,9 @@ from ..judge.queries import Query
 from ..judge.spark import Judge
 from ..matrix import FULL
 from ..samples import COMPACTABLE, bytes_of, sample
-from .hosts import Host
+from .hosts import Host, moves_of
 from .owners import NOBODY, THEIRS, Owned, give, kinds, owned, owners, require_root, run
+from .trees import copy
 
 GROUP = 4321
 
@@ -135,7 +136,10 @@ def test_killed_and_recovered_runs_keep_owners_and_modes(tmp_path: Path) -> None
     name = "agg-snapshot-zstd-4.1"
     target = give(sample(name, tmp_path), NOBODY, GROUP, files=0o640, folders=0o750)
     wanted = ({Owned(NOBODY, GROUP, "0o640")}, {Owned(NOBODY, GROUP, "0o750")})
-    with Host(*compacting(target), at=8, elsewhere=False) as killed:
+    twin = copy(target, tmp_path / "twin" / name)
+    run(*compacting(twin))
+    staged, moved = moves_of(twin)
+    with Host(*compacting(target), at=staged + moved // 2, elsewhere=False) as killed:
         killed.kill()
     assert list(target.glob("_ttlsnap/runs/*/journal.json"))
     assert kinds(target) == wanted

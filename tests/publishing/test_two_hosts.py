@@ -20,7 +20,7 @@ from ttlsnap.storage.local import LocalDirectory
 
 from ..matrix import FULL
 from .commands import Commands
-from .hosts import Host
+from .hosts import Host, moves_of
 from .library import compact_with
 from .stories import compact
 from .trees import copy, differences, is_fenced, tree
@@ -30,10 +30,8 @@ SOON = 5.0
 
 def moves(checkpoint: Path, twin: Path) -> tuple[int, int]:
     """Return the number of files that a compaction of the checkpoint stages, and the number that it moves."""
-    report = compact_with(copy(checkpoint, twin))
-    journal = json.loads((twin / f"_ttlsnap/runs/{report.run}/journal.json").read_text())
-    staged = [move for move in journal["moves"] if "/staged/" in move["source"]]
-    return len(staged), len(journal["moves"])
+    compact_with(copy(checkpoint, twin))
+    return moves_of(twin)
 
 
 def locks(checkpoint: Path) -> list[Path]:
