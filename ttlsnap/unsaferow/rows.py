@@ -97,6 +97,16 @@ class Rows:
         start[which], size[which] = new.start + len(self.data), new.size
         return Rows(np.concatenate([self.data, new.data]), start, size)
 
+    def zip(self, other: Rows) -> Rows:
+        """Return the first row, the first of the ``other`` ones, the second row, and so on.
+
+        No bytes are copied if both are in one buffer.
+        """
+        together = self.data is other.data
+        data = self.data if together else np.concatenate([self.data, other.data])
+        second = other.start if together else other.start + len(self.data)
+        return Rows(data, np.stack((self.start, second), 1).ravel(), np.stack((self.size, other.size), 1).ravel())
+
     def piece(self, i: int) -> bytes:
         """Return the bytes of one row."""
         return self.data[self.start[i] : self.start[i] + self.size[i]].tobytes()

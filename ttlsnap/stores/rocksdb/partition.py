@@ -120,7 +120,9 @@ class RocksDbPartition:
         self._keep_in_memory = keep_in_memory
         self._kept: list[Pairs] | None = None
 
-    def spark_database(self, folder: Path, opened: Rdict) -> contextlib.AbstractContextManager[SparkDatabase | None]:
+    def spark_database(
+        self, folder: Path, opened: Rdict | None = None
+    ) -> contextlib.AbstractContextManager[SparkDatabase | None]:
         """See ``spark_library.spark_database``."""
         return spark_database(folder, self.size, self.store.delimiter, opened)
 

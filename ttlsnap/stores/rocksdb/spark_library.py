@@ -44,8 +44,8 @@ from ttlsnap.unsaferow.rows import Rows
 _FILES = {"x86_64": "librocksdbjni-linux64.so", "aarch64": "librocksdbjni-linux-aarch64.so"}
 _MOST_BYTES = 64 << 20  # of the library; those of Spark 3.5 to 4.3 have 15 MB
 _WORTH_IT = 8 << 20  # bytes of tables whose reading takes longer than loading the library
-_BATCH_ENTRIES = 4096
-_BATCH_BYTES = 1 << 20
+_BATCH_ENTRIES = 16384
+_BATCH_BYTES = 2 << 20
 _BLOCK_CACHE = 8 << 20
 _ITERATOR = ("valid", "next", "key", "value")
 _pointer, _size = ctypes.c_void_p, ctypes.c_size_t
@@ -118,8 +118,10 @@ class SparkTable:
 
 
 @contextlib.contextmanager
-def spark_database(folder: Path, size: int, delimiter: bytes, opened: Rdict) -> Iterator[SparkDatabase | None]:
-    """Open the database in ``folder`` for reading, which rocksdict has ``opened``.
+def spark_database(
+    folder: Path, size: int, delimiter: bytes, opened: Rdict | None = None
+) -> Iterator[SparkDatabase | None]:
+    """Open the database in ``folder`` for reading, even while rocksdict has it ``opened``.
 
     ``size`` is that of its tables, and ``delimiter`` is what Spark puts between merged values. Yield None if there is
     no library, if it is not worth it, or if it cannot open the database.
@@ -128,7 +130,8 @@ def spark_database(folder: Path, size: int, delimiter: bytes, opened: Rdict) -> 
     if library is None:
         yield None
         return
-    opened.flush()  # the library sees only what is in files
+    if opened is not None:
+        opened.flush()  # the library sees only what is in files
     with contextlib.ExitStack() as stack:
         handle = None
         with contextlib.suppress(RocksDbError):

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 import xxhash
-from rocksdict import Rdict, SstFileWriter
+from rocksdict import SstFileWriter
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.entries.descriptor import StateDescriptor
@@ -96,7 +96,7 @@ class RocksDbWriter:
         self._full = self._full or self._foreseen > self._limit
         if self._full:
             self._require_room()
-        self._digests = xxhash.xxh3_128(), xxhash.xxh3_128()
+        self._digest = _Digest()
         self._whole = _Tables(self._folder, "whole", partition)
         self._patch = _Tables(self._folder, "patch", partition, deletes=True)
         self._changes = _Changes(self._files.enter_context((self._folder / "changes").open("w+b")))
@@ -136,7 +136,7 @@ class RocksDbWriter:
         if self._next < len(self._moved) and len(keys):
             keys, values = map(Rows.of, self._insert_moved(keys.to_list(), values.to_list()))
         self._whole.put(keys, values)
-        _update(self._digests, keys, values)
+        self._digest.update(keys, values)
 
     def _change(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
         keys, values = self._insert_moved(keys, values)
@@ -304,21 +304,24 @@ class RocksDbWriter:
 
     def _verify_all(self, written: Written) -> None:
         """Open the staged files alone and read them; raise CorruptionError unless every byte is as written."""
-        with self._reopen(written) as (new, folder, where), self._partition.spark_database(folder, new) as faster:
-            count, digests = 0, (xxhash.xxh3_128(), xxhash.xxh3_128())
-            for keys, values in scan(faster or new, where):
-                count += len(keys)
-                _update(digests, keys, values)
-            wanted = sum(self._counts.values())
-            if count != wanted or [d.digest() for d in digests] != [d.digest() for d in self._digests]:
-                raise CorruptionError(
-                    f"{where}: {wanted} entries were staged and {count} read back, or their bytes differ. Nothing was "
-                    "published. Check the disk and the memory of this machine"
-                )
+        folder, where = self._assemble(written)
+        found = _Digest()
+        with contextlib.ExitStack() as stack:
+            faster = stack.enter_context(self._partition.spark_database(folder))
+            new = faster or stack.enter_context(database(folder, settings_of(folder), where))
+            for keys, values in scan(new, where):
+                found.update(keys, values)
+        wanted = sum(self._counts.values())
+        if found.count != wanted or found != self._digest:
+            raise CorruptionError(
+                f"{where}: {wanted} entries were staged and {found.count} read back, or their bytes differ. Nothing "
+                "was published. Check the disk and the memory of this machine"
+            )
 
     def _verify_changes(self, written: Written) -> None:
         """Open the staged files and look up every change; raise CorruptionError if one is missing."""
-        with self._reopen(written) as (new, _, where):
+        folder, where = self._assemble(written)
+        with database(folder, settings_of(folder), where) as new:
             for keys, values in self._changes.read():
                 if new.get(list[Any](keys)) != values:
                     raise CorruptionError(
@@ -326,8 +329,8 @@ class RocksDbWriter:
                         "memory of this machine"
                     )
 
-    @contextlib.contextmanager
-    def _reopen(self, written: Written) -> Iterator[tuple[Rdict, Path, str]]:
+    def _assemble(self, written: Written) -> tuple[Path, str]:
+        """Return a folder with the database of the staged files, and its place for messages."""
         partition, staging = self._partition, self._staging
         assert staging is not None
         folder = self._folder / "check"
@@ -344,14 +347,28 @@ class RocksDbWriter:
             home=partition.lineage.new_snapshot,
             lying=lying,
         )
-        with database(folder, settings_of(folder), where) as new:
-            yield new, folder, where
+        return folder, where
 
 
-def _update(digests: tuple[Any, Any], keys: Rows, values: Rows) -> None:
-    """Update the digests of keys and values, which do not depend on the split into pieces."""
-    for digest, pieces in zip(digests, (keys, values), strict=True):
-        digest.update(gather_ragged(pieces.data, pieces.start, pieces.size))
+class _Digest:
+    """A digest of entries in their order, whatever batches they come in."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sizes, self._content = xxhash.xxh3_128(), xxhash.xxh3_128()
+
+    def update(self, keys: Rows, values: Rows) -> None:
+        """Add entries: the sizes of each key and value, and their bytes."""
+        self.count += len(keys)
+        entries = keys.zip(values)  # entries that were just read follow each other, and are not copied
+        self._sizes.update(entries.size.data)
+        self._content.update(gather_ragged(entries.data, entries.start, entries.size))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Digest) and self._both() == other._both()
+
+    def _both(self) -> tuple[bytes, bytes]:
+        return self._sizes.digest(), self._content.digest()
 
 
 class _Tables:
