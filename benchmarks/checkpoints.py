@@ -105,14 +105,17 @@ SHAPES = {
     "mixed": Shape(500_000, keys="7 to 43 characters"),
     "mixed-checksums": Shape(500_000, keys="7 to 43 characters", row_checksums=True),
     "visits": Shape(500_000, "visits", keys="visits"),
+    "visits-large": Shape(1_000_000, "visits", keys="visits"),
     "visits-checksums": Shape(500_000, "visits", keys="visits", row_checksums=True),
     "visits-zstd": Shape(500_000, "visits", keys="visits", codec="zstd"),
     "skewed": Shape(4_000_000, skewed=True),
     "rocksdb": Shape(2_000_000, provider="RocksDB"),
     "rocksdb-checksums": Shape(500_000, row_checksums=True, provider="RocksDB"),
     "rocksdb-visits": Shape(500_000, "visits", keys="visits", provider="RocksDB"),
+    "rocksdb-visits-large": Shape(1_000_000, "visits", keys="visits", provider="RocksDB"),
     "many": Shape(20_000, partitions=200, batches=50),
     "some": Shape(3_200, partitions=32, snapshots=False),
+    "rocksdb-some": Shape(3_200, partitions=32, provider="RocksDB"),
     **{
         f"{provider}-{query}": Shape(1_000_000, query, per_key, overwrites=False, provider=store)
         for provider, store in (("hdfs", "HDFSBacked"), ("rocksdb", "RocksDB"))

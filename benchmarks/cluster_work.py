@@ -18,8 +18,12 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyspark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 HOME = Path(pyspark.__file__).parent
 _PATIENCE_S = 120
@@ -68,18 +72,23 @@ def seconds(master: str, cores: int, checkpoint: Path, runs: int) -> list[float]
     return found
 
 
-def main(master: str, cores: str, checkpoint: str, runs: str) -> None:
-    from measuring import measure
+def application_session(master: str, cores: int) -> SparkSession:
+    """Start an application with ``cores`` executors of a core each."""
     from pyspark.sql import SparkSession
-    from work import planned, run_engine
-
-    from ttlsnap.engines.spark import SparkEngine
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).config("spark.cores.max", cores).config("spark.executor.cores", "1")
     builder = builder.config("spark.executor.memory", "512m").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
-    session = builder.getOrCreate()
+    return builder.config("spark.scheduler.minRegisteredResourcesRatio", "1.0").getOrCreate()
+
+
+def main(master: str, cores: str, checkpoint: str, runs: str) -> None:
+    from measuring import measure
+    from work import planned, run_engine
+
+    from ttlsnap.engines.spark import SparkEngine
+
+    session = application_session(master, int(cores))
     with planned(Path(checkpoint)) as tasks:
         engine = SparkEngine(session)
         run_engine(engine, tasks)  # this starts the Python workers

@@ -1,4 +1,4 @@
-"""Costs and their comparison: wall and CPU time, medians, ratios of subjects that run in turn.
+"""Costs and their comparison: wall and CPU time, medians, ratios of subjects that run in turn, and peaks of memory.
 
 CPU time is that of this process and all processes below it, such as a JVM and its Python workers. Linux counts it in
 ``/proc`` in steps of 10 ms.
@@ -6,6 +6,7 @@ CPU time is that of this process and all processes below it, such as a JVM and i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import time
@@ -71,24 +72,33 @@ def measure(subject: Callable[[], object]) -> Cost:
     return Cost(time.perf_counter() - wall, _cpu_of_tree() - cpu)
 
 
+def peak_memory(command: str) -> int:
+    """Return the largest peak, in bytes, of a process below this one whose command line contains ``command``."""
+    peaks = []
+    for process in _tree():
+        with contextlib.suppress(OSError):
+            status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
+            if command in (process / "cmdline").read_text():
+                peaks.append(int(status["VmHWM"].split()[0]) << 10)
+    return max(peaks)
+
+
 def _cpu_of_tree() -> float:
     """Return the CPU seconds of this process and all processes below it, running or waited for."""
-    parents: dict[int, int] = {}
-    ticks: dict[int, int] = {}
+    return sum(sum(map(int, fields[11:15])) for fields in _tree().values()) * _TICK
+
+
+def _tree() -> dict[Path, list[str]]:
+    """Return this process and all processes below it: their folders in ``/proc``, with what follows their names."""
+    found: dict[int, list[str]] = {}
     for process in Path("/proc").glob("[0-9]*"):
-        try:
+        with contextlib.suppress(OSError):  # it has ended
             # The name in parentheses may have any characters. State, parent and, later, four times follow it.
-            fields = (process / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it has ended
-        parents[int(process.name)] = int(fields[1])
-        ticks[int(process.name)] = sum(map(int, fields[11:15]))
+            found[int(process.name)] = (process / "stat").read_text().rpartition(")")[2].split()
 
-    def ours(process: int) -> bool:
-        while process > 1:
-            if process == os.getpid():
-                return True
-            process = parents.get(process, 0)
-        return False
+    def is_ours(process: int) -> bool:
+        while process in found and process != os.getpid():
+            process = int(found[process][1])
+        return process == os.getpid()
 
-    return sum(count for process, count in ticks.items() if ours(process)) * _TICK
+    return {Path(f"/proc/{process}"): fields for process, fields in found.items() if is_ours(process)}

@@ -35,19 +35,23 @@ def late_store() -> Iterator[tuple[str, Proxy]]:
 
 
 def compaction(
-    checkpoint: Path, bucket: str, proxy: Proxy, timestamp: str, ttl: str, now: str, at_once: int
+    checkpoint: Path, bucket: str, proxy: Proxy, timestamp: str, ttl: str, now: str, at_once: int, *, late: bool = True
 ) -> Callable[[], Callable[[], None]]:
-    """Return a function that uploads a checkpoint, and returns its compaction with ``at_once`` requests at a time."""
+    """Return a function that uploads a checkpoint, and returns its compaction with ``at_once`` requests at a time.
+
+    Answers are ``late`` by 20 ms, as in a real store.
+    """
 
     def ready() -> Callable[[], None]:
         proxy.reset()
         uri = upload(checkpoint, f"{bucket}/{time.monotonic_ns()}")
-        proxy.seen.clear()
+        proxy.reset()
         return lambda: work(uri)
 
     def work(uri: str) -> None:
         ObjectDirectory.at_once = at_once
-        proxy.fault = lambda request: time.sleep(LATENCY)
+        if late:
+            proxy.fault = lambda request: time.sleep(LATENCY)
         factory = TtlTransformerFactory(StateTtlConfig(parse_duration(ttl)), timestamp)
         compact(uri, [factory], now=now, stopped=True, engine=LocalEngine(None if at_once > 1 else 1))
 

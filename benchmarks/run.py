@@ -4,7 +4,7 @@
     python benchmarks/run.py --cache DIR         keep the checkpoints in DIR for the next time
     python benchmarks/run.py --markdown FILE     also put the tables into FILE, between the marks of each part
     python benchmarks/run.py --only engines      one part: engines, large, states, memory, rocksdb, operators, inspect,
-                                             check, tables, maintain, cluster or objects
+                                             check, tables, maintain, cluster, objects or costs
 
 This script judges nothing: it prints goals beside the figures.
 """
@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from typing import Any
 
 from checkpoints import NOW, SHAPES, TIMESTAMP, TTL, half_expired, make_checkpoints, spark_session
 from cluster_work import cluster, seconds
+from cost_work import EXECUTORS, Model, Run, application, spread
 from maintenance_work import SMALL, maintenance
 from measuring import Comparison, compare, measure
 from object_work import AT_ONCE, LATENCY, late_store
@@ -504,6 +506,75 @@ def objects(cache: Path, runs: int) -> list[Table]:
     return [(title, rows)]
 
 
+def costs(cache: Path, runs: int) -> list[Table]:
+    """Derive models of CPU time and of requests from small states, and test them on larger ones."""
+    return [
+        table for provider in ("", "rocksdb-") for table in (_cpu_model(cache, provider), _requests(cache, provider))
+    ]
+
+
+def _cpu_model(cache: Path, provider: str) -> Table:
+    """Return what ``compact`` costs on a cluster, with a model of its CPU time."""
+    names = {name: f"{provider}{name}" for name in ("some", "visits", "visits-large")}
+    found = make_checkpoints(cache, names.values())
+    rows: list[Row] = [("partitions", "entries", "wall, s", "CPU, s", "model, s", "ratio", "peak of a worker, MiB")]
+    with tempfile.TemporaryDirectory(dir=cache) as name, cluster(EXECUTORS, Path(name)) as master:
+
+        def run(source: str, partitions: int) -> Run:
+            checkpoint = spread(found[names[source]], Path(name, "checkpoint"), partitions)
+            with application(master) as spark:
+                spark.compact(spread(found[names["some"]], Path(name, "first"), 8))  # this starts the Python workers
+                done = spark.compact(checkpoint)
+            for folder in ("checkpoint", "first"):
+                shutil.rmtree(Path(name, folder))
+            return done
+
+        known = [run("some", 8), run("some", 200), run("visits", 8), run("visits", 40)]
+        model = Model.of(known)
+        for done in (run("visits", 50), run("visits", 200), run("visits-large", 200)):
+            cpu = model.cpu(done.partitions, done.entries)
+            costs = f"{done.cost.wall:.1f}", f"{done.cost.cpu:.1f}", f"{cpu:.1f}", f"{done.cost.cpu / cpu:.2f}"
+            rows.append((str(done.partitions), f"{done.entries:,}", *costs, f"{done.worker_mib:.0f}"))
+    told = (
+        f"{model.run:.2f} s + {1000 * model.partition:.0f} ms a partition + {model.million:.2f} s per million entries"
+    )
+    return (
+        f"{_store(provider)} on a cluster, {EXECUTORS} executors with a core each. CPU time by the model: {told}",
+        rows,
+    )
+
+
+def _requests(cache: Path, provider: str) -> Table:
+    """Return the requests and bytes of ``compact`` in an object store."""
+    found = make_checkpoints(cache, [f"{provider}some", f"{provider}visits"])
+    kinds = ("GET", "HEAD", "PUT", "POST", "DELETE")
+    rows: list[Row] = [("partitions", "MB of state", *kinds, "MB read", "MB written", "requests a partition")]
+    with tempfile.TemporaryDirectory(dir=cache) as name, late_store() as (bucket, proxy):
+        for source, partitions in (
+            ("some", 8),
+            ("some", 32),
+            ("some", 128),
+            ("visits", 4),
+            ("visits", 8),
+            ("visits", 16),
+        ):
+            checkpoint = spread(found[f"{provider}{source}"], Path(name, "checkpoint"), partitions)
+            size = sum(path.stat().st_size for path in checkpoint.rglob("*") if path.is_file())
+            run = remote_compaction(checkpoint, bucket, proxy, TIMESTAMP, TTL, NOW, AT_ONCE, late=False)()
+            run()
+            counts = [sum(request.method == kind for request in proxy.seen) for kind in kinds]
+            sizes = (proxy.downloaded / MB, proxy.uploaded / MB)
+            each = len(proxy.seen) / partitions
+            row = (partitions, f"{size / MB:.0f}", *counts, *(f"{size:.0f}" for size in sizes), f"{each:.1f}")
+            rows.append(tuple(map(str, row)))
+            shutil.rmtree(checkpoint)
+    return (f"{_store(provider)} in S3: the requests of one run", rows)
+
+
+def _store(provider: str) -> str:
+    return "RocksDB" if provider else "HDFS-backed"
+
+
 PARTS: dict[str, Callable[[Path, int], list[Table]]] = {
     "engines": engines,
     "large": large,
@@ -517,6 +588,7 @@ PARTS: dict[str, Callable[[Path, int], list[Table]]] = {
     "maintain": maintaining,
     "cluster": clusters,
     "objects": objects,
+    "costs": costs,
 }
 
 

@@ -41,12 +41,17 @@ def fine(request: Request) -> str | None:
 
 @dataclass
 class Proxy:
-    """A proxy in front of the server at ``target`` (``host:port``). ``seen`` has the requests that arrived."""
+    """A proxy in front of the server at ``target`` (``host:port``).
+
+    ``seen`` has the requests that arrived. ``uploaded`` and ``downloaded`` are the bytes of their bodies and answers.
+    """
 
     target: str
     endpoint: str = ""
     fault: Fault = fine
     seen: list[Request] = field(default_factory=list)
+    uploaded: int = 0
+    downloaded: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, method: str, path: str) -> Request:
@@ -55,11 +60,17 @@ class Proxy:
             self.seen.append(Request(changes, method, unquote(path)))
             return self.seen[-1]
 
+    def count(self, uploaded: int, downloaded: int) -> None:
+        with self._lock:
+            self.uploaded += uploaded
+            self.downloaded += downloaded
+
     def reset(self) -> None:
         """Remove the fault, and forget the requests."""
         with self._lock:
             self.fault = fine
             self.seen.clear()
+            self.uploaded = self.downloaded = 0
 
 
 @contextlib.contextmanager
@@ -114,6 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
         response = connection.getresponse()
         answer, told = response.read(), response.getheaders()
         connection.close()
+        self.before.count(len(body), len(answer))
         if fault == "unanswered":
             self._hang_up()
             return
