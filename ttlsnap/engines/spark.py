@@ -12,7 +12,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pickle
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -111,13 +113,19 @@ def cancel_jobs(session: SparkSession) -> None:
 
 
 def _work(tasks: list[PartitionTask], port: int | None) -> Any:
-    """Return the function for ``mapInArrow``: it takes partition numbers, and yields results as JSON."""
+    """Return the function for ``mapInArrow``: it takes partition numbers, and yields results as JSON.
+
+    Spark sends it to every task. There the transformers and one partition's task are unpickled, not all tasks.
+    """
+    factories = tasks[0].factories
+    pickled = [pickle.dumps(replace(task, factories=())) for task in tasks]
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         send = sender(port)
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                result = json.dumps([result.to_json() for result in compact_partition(tasks[number], send)])
+                task = replace(pickle.loads(pickled[number]), factories=factories)
+                result = json.dumps([result.to_json() for result in compact_partition(task, send)])
                 send(0, 0, ended=True)
                 yield pa.RecordBatch.from_arrays(
                     [pa.array([number], pa.int64()), pa.array([result])], ["number", "result"]
