@@ -45,6 +45,9 @@ OURS = Path(sys.executable).with_name("ttlsnap")
 QUERIES = ("sessions", "distinct", "running") if FULL else ("running",)
 # Another test shows that both engines write the same bytes.
 CONTINUED = list(product(("hdfs", "rocksdb"), ("local", "spark"))) if FULL else [("rocksdb", "local")]
+# Those that start Spark most often run beside the oldest and the newest one.
+EXTREMES = VERSIONS if FULL else [VERSIONS[0], VERSIONS[-1]]
+of_the_extremes = pytest.mark.parametrize("version", EXTREMES, indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +105,7 @@ def test_both_engines_write_what_the_tested_environment_writes(version: str, tmp
     run_well(version, "check", SAMPLES / SAMPLE, "local", cwd=tmp_path)
 
 
+@of_the_extremes
 @pytest.mark.parametrize(("provider", "engine"), CONTINUED)
 def test_the_spark_of_the_environment_restarts_the_result(
     judge: Judge, version: str, provider: str, engine: str, tmp_path: Path
@@ -129,6 +133,7 @@ def contracts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@of_the_extremes
 @pytest.mark.parametrize("name", QUERIES)
 def test_contracts_differ_only_in_what_depends_on_the_version(version: str, name: str, contracts: Path) -> None:
     new = f"{name}-{version}.json"

@@ -41,7 +41,7 @@ class Case:
 SLICE = [
     Case(Query("agg_update", **ROCKSDB)),
     Case(Query("agg_append", sink="parquet", **HDFS)),
-    Case(Query("agg_update", **CHANGELOG), trigger="30 seconds"),
+    Case(Query("agg_update", **CHANGELOG), trigger="10 seconds"),
     Case(Query("agg_all", sink="memory", source="partitions", **HDFS)),
 ]
 EVERYTHING = [
