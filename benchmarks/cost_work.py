@@ -25,16 +25,19 @@ EXECUTORS = 2
 MILLION = 1_000_000
 
 
-def spread(source: Path, target: Path, partitions: int) -> Path:
+def spread(source: Path, target: Path, partitions: int, *, checksums: bool = True) -> Path:
     """Make the checkpoint ``target`` with ``partitions``, each a copy of one of those of ``source``.
 
-    Spark would put the entries into other partitions, which makes no difference here.
+    Spark would put the entries into other partitions, which makes no difference here. Without ``checksums`` it has no
+    checksum files, as in object stores, where Hadoop writes none.
     """
     old = len([path for path in (source / "state/0").iterdir() if path.name.isdigit()])
-    ignored = shutil.ignore_patterns("*.delta", "*.snapshot", "*.zip", "*.changelog", "SSTs", ".*.crc")
-    shutil.copytree(source, target, ignore=ignored)
+    state = shutil.ignore_patterns("*.delta", "*.snapshot", "*.zip", "*.changelog", "SSTs", ".*.crc")
+    shutil.copytree(source, target, ignore=state)
+    ignored = None if checksums else shutil.ignore_patterns(".*.crc")
     for number in range(partitions):
-        shutil.copytree(source / f"state/0/{number % old}", target / f"state/0/{number}", dirs_exist_ok=True)
+        folder = target / f"state/0/{number}"
+        shutil.copytree(source / f"state/0/{number % old}", folder, ignore=ignored, dirs_exist_ok=True)
     for path in (target / "state/0/_metadata/metadata", *(target / "offsets").glob("[0-9]*")):
         text = path.read_text().replace(f'"numPartitions":{old}', f'"numPartitions":{partitions}')
         setting = '"spark.sql.shuffle.partitions":"{}"'

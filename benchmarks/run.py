@@ -521,54 +521,52 @@ def _cpu_model(cache: Path, provider: str) -> Table:
     with tempfile.TemporaryDirectory(dir=cache) as name, cluster(EXECUTORS, Path(name)) as master:
 
         def run(source: str, partitions: int) -> Run:
-            checkpoint = spread(found[names[source]], Path(name, "checkpoint"), partitions)
+            folders = Path(name, "first"), Path(name, "measured")
             with application(master) as spark:
-                spark.compact(spread(found[names["some"]], Path(name, "first"), 8))  # this starts the Python workers
-                done = spark.compact(checkpoint)
-            for folder in ("checkpoint", "first"):
-                shutil.rmtree(Path(name, folder))
+                # The first run starts the Python workers, and lets Java compile.
+                spark.compact(spread(found[names["some"]], folders[0], 64))
+                done = spark.compact(spread(found[names[source]], folders[1], partitions))
+            for folder in folders:
+                shutil.rmtree(folder)
             return done
 
-        known = [run("some", 8), run("some", 200), run("visits", 8), run("visits", 40)]
-        model = Model.of(known)
-        for done in (run("visits", 50), run("visits", 200), run("visits-large", 200)):
+        model = Model.of([run("some", 8), run("some", 200), run("visits", 50), run("visits", 100)])
+        for done in (run("visits", 25), run("visits", 200), run("visits-large", 200)):
             cpu = model.cpu(done.partitions, done.entries)
             costs = f"{done.cost.wall:.1f}", f"{done.cost.cpu:.1f}", f"{cpu:.1f}", f"{done.cost.cpu / cpu:.2f}"
             rows.append((str(done.partitions), f"{done.entries:,}", *costs, f"{done.worker_mib:.0f}"))
-    told = (
-        f"{model.run:.2f} s + {1000 * model.partition:.0f} ms a partition + {model.million:.2f} s per million entries"
+    words = (
+        f"{model.run:.1f} s + {1000 * model.partition:.0f} ms a partition + {model.million:.2f} s per million entries"
     )
-    return (
-        f"{_store(provider)} on a cluster, {EXECUTORS} executors with a core each. CPU time by the model: {told}",
-        rows,
-    )
+    return (f"{_store(provider)}, {EXECUTORS} executors with a core each. The model of CPU time: {words}", rows)
 
 
 def _requests(cache: Path, provider: str) -> Table:
-    """Return the requests and bytes of ``compact`` in an object store."""
+    """Return the requests and bytes of ``compact`` in an object store, with a model of the requests."""
     found = make_checkpoints(cache, [f"{provider}some", f"{provider}visits"])
-    kinds = ("GET", "HEAD", "PUT", "POST", "DELETE")
-    rows: list[Row] = [("partitions", "MB of state", *kinds, "MB read", "MB written", "requests a partition")]
+    reading, writing = ("GET", "HEAD"), ("PUT", "POST", "DELETE")
+    rows: list[Row] = [
+        ("partitions", "MB of state", "reading requests", "writing requests", "model", "MB read", "MB written")
+    ]
     with tempfile.TemporaryDirectory(dir=cache) as name, late_store() as (bucket, proxy):
-        for source, partitions in (
-            ("some", 8),
-            ("some", 32),
-            ("some", 128),
-            ("visits", 4),
-            ("visits", 8),
-            ("visits", 16),
-        ):
-            checkpoint = spread(found[f"{provider}{source}"], Path(name, "checkpoint"), partitions)
-            size = sum(path.stat().st_size for path in checkpoint.rglob("*") if path.is_file())
-            run = remote_compaction(checkpoint, bucket, proxy, TIMESTAMP, TTL, NOW, AT_ONCE, late=False)()
-            run()
-            counts = [sum(request.method == kind for request in proxy.seen) for kind in kinds]
-            sizes = (proxy.downloaded / MB, proxy.uploaded / MB)
-            each = len(proxy.seen) / partitions
-            row = (partitions, f"{size / MB:.0f}", *counts, *(f"{size:.0f}" for size in sizes), f"{each:.1f}")
-            rows.append(tuple(map(str, row)))
+
+        def run(source: str, partitions: int) -> tuple[float, list[int], tuple[float, float]]:
+            checkpoint = spread(found[f"{provider}{source}"], Path(name, "checkpoint"), partitions, checksums=False)
+            size = sum(path.stat().st_size for path in checkpoint.rglob("*") if path.is_file()) / MB
+            remote_compaction(checkpoint, bucket, proxy, TIMESTAMP, TTL, NOW, AT_ONCE, late=False)()()
             shutil.rmtree(checkpoint)
-    return (f"{_store(provider)} in S3: the requests of one run", rows)
+            counts = [sum(request.method in kinds for request in proxy.seen) for kinds in (reading, writing)]
+            return size, counts, (proxy.downloaded / MB, proxy.uploaded / MB)
+
+        few, more = (sum(run("some", partitions)[1]) for partitions in (8, 16))
+        each = (more - few) / 8
+        for source, partitions in (("some", 32), ("some", 128), ("visits", 16)):
+            size, counts, moved = run(source, partitions)
+            model = few + each * (partitions - 8)
+            row = (partitions, f"{size:.0f}", *counts, f"{model:.0f}", *(f"{size:.0f}" for size in moved))
+            rows.append(tuple(map(str, row)))
+    words = f"{few - 8 * each:.0f} + {each:.0f} a partition"
+    return (f"{_store(provider)} in S3. The model of requests: {words}", rows)
 
 
 def _store(provider: str) -> str:
