@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import json
@@ -339,6 +340,23 @@ def test_staged_files_are_compared_byte_by_byte(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(CorruptionError, match="or their bytes differ"):
         compact(str(target), [factory], engine=LocalEngine(1), rewrite="full", stopped=True, max_drop=1.0)
     assert bytes_of(target) == before
+
+
+def test_an_error_between_two_entries_leaves_no_table_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+
+    def failing(self: Any, keys: Any, values: Any) -> None:
+        raise CorruptionError("here")
+
+    monkeypatch.setattr(writer._Digest, "update", failing)
+    factory = TtlTransformerFactory(StateTtlConfig(86_400_000_000), "value.max")
+    with pytest.raises(CorruptionError, match="here"):
+        compact(str(target), [factory], engine=LocalEngine(1), rewrite="full", stopped=True, max_drop=1.0)
+    names = []
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the one of this loop
+            names.append(str(link.readlink()))
+    assert not [name for name in names if name.endswith(".sst (deleted)")]
 
 
 @pytest.mark.parametrize("at", ["_some", "ingest", "new_table"])

@@ -114,6 +114,10 @@ class SparkTable:
     def finish(self) -> None:
         """Complete the table."""
         _call(self._library, self._library.rocksdb_sstfilewriter_finish, self._writer)
+        self.close()
+
+    def close(self) -> None:
+        """Free the writer's memory. A table that is not complete stays as it is."""
         self._stack.close()
 
 

@@ -104,6 +104,8 @@ class RocksDbWriter:
 
     def __exit__(self, *error: Any) -> None:
         self._files.close()
+        for tables in (self._whole, self._patch):
+            tables.discard()
         if self._staging is not None and not self._finished:
             for file in self._staged:
                 self._staging.files.remove(file.path)
@@ -418,6 +420,11 @@ class _Tables:
             self._writer.finish()
             self._writer = None
         return self._paths
+
+    def discard(self) -> None:
+        """Free the memory of a table that is not complete, after an error."""
+        if isinstance(self._writer, SparkTable):
+            self._writer.close()
 
 
 class _Changes:
