@@ -34,8 +34,11 @@ os.environ["TTLSNAP_STOPPED"] = "1"
 os.environ.setdefault("TTLSNAP_NATIVE", "1")
 # Background jobs of a shell ignore Ctrl-C, and every process that a test starts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# A Spark that a test starts lives for seconds, so the optimizing compiler would only cost CPU time.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC")
+# A Spark that a test starts lives for seconds, so the optimizing compiler would only cost CPU time, and so would the
+# verification of classes.
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+_UNVERIFIED = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{_JAVA} {_UNVERIFIED}")
 # Generating examples is slow while Spark keeps the machine busy.
 settings.register_profile("beside Spark", suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("beside Spark")

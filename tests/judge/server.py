@@ -37,6 +37,8 @@ _OPENED = (
     "sun.util.calendar",
 )
 """Packages of java.base that Spark accesses by reflection. Before 3.3, Spark does not open them in Java 17 itself."""
+_UNVERIFIED = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+"""Java's options to load classes without verifying their code."""
 _LOADING = threading.Lock()
 
 
@@ -139,8 +141,10 @@ def _session(scratch: str, classes: str, delta: bool) -> Any:
         # Queries that run for a second gain nothing from the optimising compiler. Without this compiler, the JVM
         # reserves a small code cache, and discards code after some minutes that it needs again.
         "spark.driver.extraJavaOptions": " ".join(
-            ("-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC", *opens)
+            ("-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC", _UNVERIFIED, *opens)
         ),
+        # Compiling Java code for every plan takes longer than running it without. The full matrix does compile.
+        "spark.sql.codegen.wholeStage": str(os.environ.get("TTLSNAP_MATRIX") == "full").lower(),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": scratch + "/warehouse",
         "spark.local.dir": scratch + "/local",
