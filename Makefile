@@ -18,7 +18,7 @@ LOWEST := .venvs/spark-3.5.0-lowest
 demo: $(VENV)/installed
 	$(BIN)/python sample_checkpoints/demo.py
 
-PYTEST := -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST := -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/tested venvs strace
 	$(BIN)/python $(PYTEST) tests
