@@ -1,4 +1,4 @@
-"""Faults put into ttlsnap on purpose, each of which some test must find.
+"""Faults put into ttlsnap on purpose. For each of them, some test must fail.
 
     python -m tests.breaks             all of them (with ``TTLSNAP_VENVS`` from another folder)
     python -m tests.breaks 3 17        some of them, by their numbers

@@ -31,6 +31,7 @@ OPERATORS = {
         "agg_update_long",
         "agg_two_maxima",
         "agg_complete",
+        "agg_repartitioned",
     ),
     "aggregation with a watermark": ("agg_append", "agg_window_update", "agg_namesake"),
     "`dropDuplicates`": ("dedup", "dedup_plain", "dedup_key", "dedup_alone", "dedup_many"),

@@ -197,6 +197,14 @@ def agg_namesake(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 
 @operator
+def agg_repartitioned(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """Count by two keys, behind a repartition by one of them, which Spark before 3.3 used for the state as well."""
+    from pyspark.sql import functions as F
+
+    return read().repartition("key").groupBy("key", "value").agg(F.max("at"), F.count("*")), "update"
+
+
+@operator
 def agg_append(read: Read, query: Query) -> tuple[DataFrame, str]:
     """Aggregate for each window and key. Emit and evict once the watermark has passed the window's end."""
     return _windowed(read, query), "append"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.compaction.task import Progress
@@ -21,6 +20,7 @@ from ttlsnap.errors import ChecksumError, CorruptionError, CountError, StorageEr
 from ttlsnap.operators.deduplication import can_have_two_orders
 from ttlsnap.operators.key_order import KeySample, KeySampling
 from ttlsnap.operators.links import Link, StateId
+from ttlsnap.operators.placement import Misplaced, PlacementCheck, is_placed_by_hash
 from ttlsnap.operators.work import begin_work
 from ttlsnap.publishing.journal import FileFacts, is_same
 from ttlsnap.storage.directory import Directory, cache_listings, hide_files
@@ -41,7 +41,8 @@ class PartitionCheck:
     ``versions`` has, for each version from the newest on, the ids of its files by store (None without ids). ``newest``
     is the checkpoint's newest version. ``without_state`` are versions that need no files. ``published`` are snapshots
     that ttlsnap wrote: the deltas beside them have another state. ``last_published`` are the files of the last run, if
-    they still have to be as it wrote them. ``partitions`` is the number of partitions.
+    they still have to be as it wrote them. ``partitions`` is the number of partitions. ``hashed_over`` is the number by
+    which Spark places keys.
     """
 
     root: str
@@ -57,6 +58,7 @@ class PartitionCheck:
     published: frozenset[str]
     last_published: tuple[FileFacts, ...]
     partitions: int
+    hashed_over: int
     size: int
     scratch: str | None = None
 
@@ -71,7 +73,8 @@ class PartitionFindings:
 
     ``cleaned_up`` are versions without any file, after Spark's cleanup or a copy. For ``unknown`` versions ttlsnap
     cannot tell whether they can be restored. ``entries`` is the number of entries in the newest version. ``keys`` are
-    samples of the keys of states whose keys can have two orders. ``changed`` are published files with other bytes.
+    samples of the keys of states whose keys can have two orders. ``misplaced`` are keys in the wrong partition.
+    ``changed`` are published files with other bytes.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -80,6 +83,7 @@ class PartitionFindings:
     unknown: set[int] = field(default_factory=set)
     entries: int = 0
     keys: dict[StateId, KeySample] = field(default_factory=dict)
+    misplaced: dict[StateId, Misplaced] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
 
 
@@ -264,6 +268,17 @@ class _Examination:
                 for place, state in task.states.items()
                 if can_have_two_orders(state)
             }
+            placed = {
+                place: PlacementCheck(state, task.partition, task.hashed_over)
+                for place, state in task.states.items()
+                if is_placed_by_hash(state)
+            }
+
+            def look(place: StateId, keys: Rows) -> None:
+                for check in (sampled.get(place), placed.get(place)):  # noqa: B023 - called before the next round
+                    if check is not None:
+                        check.look(keys)
+
             try:
                 self._found.entries = scan_version(
                     self._files,
@@ -273,9 +288,11 @@ class _Examination:
                     task.links,
                     task.scratch,
                     self._progress,
-                    {place: sampling.look for place, sampling in sampled.items()},
+                    look,
                 )
                 self._found.keys = {place: sampling.result() for place, sampling in sampled.items()}
+                found = {place: check.result() for place, check in placed.items()}
+                self._found.misplaced = {place: misplaced for place, misplaced in found.items() if misplaced}
                 return read
             except StorageError:
                 raise
@@ -386,11 +403,11 @@ def scan_version(
     links: Sequence[Link],
     scratch: str | None = None,
     progress: Progress = lambda entries, dropped: None,
-    look_at_keys: Mapping[StateId, Callable[[Rows], None]] = MappingProxyType({}),
+    look_at_keys: Callable[[StateId, Rows], None] = lambda place, keys: None,
 ) -> int:
     """Read one version of a partition completely, and check all links. Return the number of its entries.
 
-    ``look_at_keys`` has functions that get the keys of a state.
+    ``look_at_keys`` gets the keys of each state.
 
     Raise CorruptionError if a row does not fit its schema, or linked entries do not match.
     """
@@ -404,8 +421,8 @@ def scan_version(
             for batch, state in scan_partition(stored, mine, check=_check_rows):
                 entries += len(batch)
                 progress(len(batch), 0)
-                if state is not None and state.place in look_at_keys:
-                    look_at_keys[state.place](batch.keys)
+                if state is not None:
+                    look_at_keys(state.place, batch.keys)
                 for link, work in works:
                     if state is not None and state.place in link.places:
                         with _raise_as("broken-links"):

@@ -105,6 +105,17 @@ CODES: dict[str, Kind] = {
         "duplicates of older rows came through after the query moved to another Spark, and keys in the older order are "
         "never found again",
     ),
+    "misplaced-keys": Kind(
+        "error",
+        "Spark never finds these keys again, and begins new entries for them. If folders or files of partitions were "
+        "exchanged, put them back. Otherwise restore the checkpoint from a copy",
+    ),
+    "maybe-misplaced-keys": Kind(
+        "note",
+        "There is nothing to do if the query was begun before Spark 3.3, and has a repartition of its own by some of "
+        "its keys. Otherwise Spark never finds these keys again: put folders or files that were exchanged back, or "
+        "restore the checkpoint from a copy",
+    ),
     "last-batch-lost": Kind(
         "error",
         "If there is no copy to restore from, go back to batch {batch}: ttlsnap doctor {target} --fix last-batch-lost "

@@ -17,6 +17,7 @@ from ttlsnap.diagnosis.key_orders import find_key_orders
 from ttlsnap.diagnosis.last_run import LastRun, examine_last_run, is_run_lost, judge_newest
 from ttlsnap.diagnosis.logs import LogFindings, examine_logs
 from ttlsnap.diagnosis.partition import PartitionCheck, PartitionFindings, examine_partition
+from ttlsnap.diagnosis.placement import find_misplaced
 from ttlsnap.diagnosis.problems import Problem, Severity, is_cut_off, leads_outside, problem
 from ttlsnap.diagnosis.repair import Confirm, refuse_unknown, repair
 from ttlsnap.diagnosis.report import DoctorReport, Restorable, VersionReport
@@ -102,6 +103,8 @@ def _examine(files: Directory, parallelism: int | None, scratch: str | None, lis
     for _, each in results:
         problems += each.problems
     problems += find_key_orders(files.root, results)
+    if checkpoint is not None:
+        problems += find_misplaced(checkpoint, results)
     last = examine_last_run(files, logs, [path for _, each in results for path in each.changed])
     if last is not None:
         problems = last.explain(problems)
@@ -210,6 +213,7 @@ def _tasks(checkpoint: Checkpoint, logs: LogFindings, problems: list[Problem], s
                     published=logs.published,
                     last_published=tuple(facts for facts in published if facts.path.startswith(folders)),
                     partitions=len(partitions),
+                    hashed_over=shuffle_partitions(checkpoint.batch.conf) or len(operator.stores[0].partitions),
                     without_state=frozenset(batch + 1 for batch in logs.skipped),
                     size=_size(checkpoint.files, operator.id, partition),
                     scratch=scratch,

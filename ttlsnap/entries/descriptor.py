@@ -35,6 +35,9 @@ class StateDescriptor:
     ordered_prefix    whether that prefix is one number whose bytes have the order of the numbers
     key_time          if RocksDB stores the key's last column, a time, ``before`` or ``after`` the others
     lists             whether several entries have one key
+    grouping          where in the key the columns by which the query groups are: () for the key itself, (0,) for the
+                      struct that is its first column, and so on
+    grouping_without_last  whether the last of the columns there is not one of them
     kind              ``value``, ``list``, ``map``, ``timer``, ``row`` (of a join), ``index`` or ``count``
     avro              how to read Avro, if the rows are not UnsafeRows
     opaque            why ttlsnap cannot read the entries as rows; it then copies them
@@ -60,6 +63,8 @@ class StateDescriptor:
     ordered_prefix: bool = False
     key_time: Literal["before", "after"] | None = None
     lists: bool = False
+    grouping: tuple[int, ...] = ()
+    grouping_without_last: bool = False
     kind: str = "value"
     avro: AvroRows | None = None
     opaque: str | None = None

@@ -96,6 +96,7 @@ def states(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[Sta
                 side=side,
                 key_time=key_time,
                 lists=key_time is not None,
+                grouping_without_last=kind != COUNTS,
                 kind=_KINDS[kind],
             )
         )

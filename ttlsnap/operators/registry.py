@@ -133,6 +133,7 @@ def states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[
                 without_time=deduplication.WITHOUT_TIME if family.value == deduplication.NOTHING else None,
                 emits_on_close=operator.name in _EMITS_ON_CLOSE,
                 prefix_columns=_prefix_columns(checkpoint, operator, store, family),
+                grouping_without_last=operator.name == session_window.NAME or _is_nameless_session(operator, family),
                 opaque=_opaque(checkpoint, operator, store, family),
             )
         )
@@ -145,16 +146,20 @@ def _stored_time(operator: Operator, family: ColumnFamilySchema) -> StoredTime |
     if timeout and operator.name in (None, *group_state.NAMES):
         return timeout
     finder = _FINDERS.get(operator.name)
-    if operator.name is None and session_window.is_session(family.value):
+    if _is_nameless_session(operator, family):
         finder = session_window.stored_time
     return finder(family.key, family.value) if finder else None
+
+
+def _is_nameless_session(operator: Operator, family: ColumnFamilySchema) -> bool:
+    return operator.name is None and session_window.is_session(family.value)
 
 
 def _prefix_columns(checkpoint: Checkpoint, operator: Operator, store: Store, family: ColumnFamilySchema) -> int:
     """Return how many columns of the key RocksDB stores apart from the others."""
     if checkpoint.provider == "hdfs":
         return 0  # both providers keep the same rows, but RocksDB in an order that can be searched
-    if operator.name is None and session_window.is_session(family.value):
+    if _is_nameless_session(operator, family):
         return session_window.prefix_columns(family.key)
     return store.num_cols_prefix_key
 

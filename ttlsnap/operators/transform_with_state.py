@@ -167,10 +167,23 @@ def _state(checkpoint: Checkpoint, operator: Operator, store: Store, family: Col
         prefix_columns=prefix if opaque is None else 0,
         ordered_prefix=ordered,
         lists=kind == "list" and opaque is None,
+        grouping=_grouping(operator, family.name, kind),
         kind=kind,
         avro=avro,
         opaque=opaque,
     )
+
+
+def _grouping(operator: Operator, name: str, kind: str) -> tuple[int, ...]:
+    """Return the place of the grouping columns in a key: beside a map's own key, or beside a time."""
+    if kind == "map":
+        return (0,)
+    if kind == "timer":
+        return (1,) if name.endswith(_BY_TIME) else (0,)
+    if not name.startswith(_INDEX):
+        return ()
+    of_a_map = any(each.kind == "MapState" for each in operator.variables if each.name == name.removeprefix(_INDEX))
+    return (1, 0) if of_a_map else (1,)
 
 
 def _avro(family: ColumnFamilySchema, prefix_columns: int, ordered: bool) -> AvroRows:

@@ -1,0 +1,87 @@
+"""Keys that are not in the partition where Spark looks for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ttlsnap.operators.placement import STRICT
+
+from ..compaction.stories import rocksdb, settled
+from ..compaction.test_every_cell import MORE_WHOLE, WHOLE
+from ..judge.model import Model
+from ..judge.processes import NEWEST
+from ..judge.queries import OPERATORS, Query
+from ..judge.spark import Judge
+from ..matrix import FULL
+from .asked import doctor
+
+PARTITIONS = 3
+ONLY_ROCKSDB = ("alarms", "for_a_day", "for_a_day_rows", "for_a_day_scala", "lists", "removals", "reminders", "visits")
+WITHOUT_KEYS = ("first_rows",)  # a limit, with one partition
+SLICE = [
+    Query("agg_window_update"),
+    Query("sessions"),
+    Query("join"),
+    Query("join", provider="rocksdb", join_format=4),
+    rocksdb("alarms", changelog=True),
+    rocksdb("for_a_day", changelog=True),
+]
+EVERYTHING = [
+    *(Query(operator) for operator in OPERATORS if operator not in (*ONLY_ROCKSDB, *WITHOUT_KEYS)),
+    *(rocksdb(operator, changelog=True) for operator in OPERATORS if operator not in WITHOUT_KEYS),
+    Query("join", provider="rocksdb", join_format=4),
+]
+
+
+def exchange(checkpoint: Path) -> None:
+    """Give each partition the state files of the next one."""
+    for operator in checkpoint.glob("state/[0-9]*"):
+        folders = [operator / str(number) for number in range(PARTITIONS)]
+        schemas = [path for path in folders[0].rglob("_metadata") if path.is_dir()]
+        names = [path.relative_to(folders[0]) for path in schemas]
+        for path, name in zip(schemas, names, strict=True):
+            path.rename(operator / f"kept-{str(name).replace('/', '-')}")
+        folders[0].rename(operator / "first")
+        for number in range(1, PARTITIONS):
+            folders[number].rename(folders[number - 1])
+        (operator / "first").rename(folders[-1])
+        for name in names:
+            (operator / f"kept-{str(name).replace('/', '-')}").rename(folders[0] / name)
+
+
+@pytest.mark.parametrize("query", EVERYTHING if FULL else SLICE, ids=lambda query: f"{query.operator}-{query.provider}")
+def test_spark_puts_every_key_where_doctor_expects_it(judge: Judge, query: Query) -> None:
+    written = judge.write(replace(query, partitions=PARTITIONS), WHOLE, layout="snapshot")
+    settled(written.path)
+    sound = doctor(written.path)
+    assert "misplaced-keys" not in sound.codes
+    exchange(written.path)
+    found = doctor(written.path)
+    assert set(found.codes) - set(sound.codes) == {"misplaced-keys"}
+    told = [each["message"] for each in found.document["problems"] if each["code"] == "misplaced-keys"]
+    counts = [int(message.split(": ")[1].split(" keys")[0].replace(",", "")) for message in told]
+    assert sum(counts) == found.document["entries"] == sound.document["entries"] > 0
+
+
+def test_spark_does_not_find_misplaced_keys(judge: Judge) -> None:
+    query = Query("agg_update", partitions=PARTITIONS)
+    written = judge.write(query, WHOLE)
+    settled(written.path)
+    exchange(written.path)
+    assert doctor(written.path).code == 1
+    shown, afresh = judge.restart(written, MORE_WHOLE), Model(query, NEWEST).run(MORE_WHOLE)
+    assert [batch.rows for batch in shown] == [batch.rows for batch in afresh]
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_partitions_of_a_querys_own_may_be_as_they_should(judge: Judge, strict: bool) -> None:
+    query = Query("agg_repartitioned", partitions=PARTITIONS, conf=((STRICT, str(strict).lower()),))
+    written = judge.write(query, WHOLE)
+    settled(written.path)
+    found = doctor(written.path)
+    assert (found.code, found.codes) == (0, [] if strict else ["maybe-misplaced-keys"])
+    if not strict:
+        assert found.problem("maybe-misplaced-keys")["severity"] == "note"

@@ -1,0 +1,33 @@
+"""Keys that are not in the partition where Spark looks for them (see ``ttlsnap.operators.placement``)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from ttlsnap.checkpoint import Checkpoint, layout
+from ttlsnap.diagnosis.partition import PartitionCheck, PartitionFindings
+from ttlsnap.diagnosis.problems import Problem, problem
+from ttlsnap.operators.links import StateId
+from ttlsnap.operators.placement import STRICT, Misplaced
+
+
+def find_misplaced(
+    checkpoint: Checkpoint, results: Sequence[tuple[PartitionCheck, PartitionFindings]]
+) -> Iterator[Problem]:
+    """Yield a problem for each operator with keys in the wrong partition."""
+    found: dict[int, dict[StateId, list[Misplaced]]] = {}
+    for task, findings in results:
+        for place, misplaced in findings.misplaced.items():
+            found.setdefault(task.operator, {}).setdefault(place, []).append(misplaced)
+    code = "misplaced-keys" if checkpoint.batch.conf.get(STRICT) == "true" else "maybe-misplaced-keys"
+    for operator, states in found.items():
+        first = next(iter(states.values()))[0]
+        keys = sum(part.count for parts in states.values() for part in parts)
+        some = "" if len(states) == 1 else f" in {len(states)} states"
+        words = (
+            f"operator {operator}: {keys:,} keys{some} are not in the partition that Spark's hash gives. For example, "
+            f"{json.dumps(first.example, ensure_ascii=False)} is in partition {first.partition}, and belongs to "
+            f"partition {first.belongs_to}"
+        )
+        yield problem(checkpoint.target, code, layout.operator_directory(operator), words)

@@ -1,0 +1,110 @@
+"""The partition of a key: the one that Spark's hash of its grouping columns gives, and the only one where Spark looks.
+
+A key of the state can have more columns than those by which the query groups or joins: the index of a join's row, the
+start of a session, a map's own key, the time of a timer. ``StateDescriptor`` says which columns are hashed. Their hash,
+modulo the number of partitions, is the partition.
+
+A key in another partition is never found again: Spark begins a new entry for it, without a message. That happens if
+the folders of partitions are exchanged. Before 3.3, Spark could use the partitions of a query's own ``repartition`` by
+some of the columns. A checkpoint from that time stays so, also with a later Spark. It is not one if it pins ``STRICT``.
+
+Limits: strings with a collation have a hash that is not known here. A query without grouping columns has one partition.
+
+Source: Spark's ``StatefulOperatorPartitioning``, ``HashPartitioning``, and SPARK-38204.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.errors import UnsupportedError
+from ttlsnap.operators import aggregation, deduplication, group_state, join, session_window, transform_with_state
+from ttlsnap.operators.links import show_key
+from ttlsnap.schema.types import DataType, NullType, StructType, physical
+from ttlsnap.unsaferow.decode import decode
+from ttlsnap.unsaferow.gather import Int64s
+from ttlsnap.unsaferow.murmur3 import first_seeds, hash_columns, partitions_of
+from ttlsnap.unsaferow.rows import Rows
+
+STRICT = "spark.sql.streaming.statefulOperator.useStrictDistribution"
+
+_KNOWN = (
+    None,  # before Spark 4.0 no name is recorded; the other operators have no keys of their own
+    *aggregation.NAMES,
+    *deduplication.NAMES,
+    *group_state.NAMES,
+    *transform_with_state.NAMES,
+    session_window.NAME,
+    join.NAME,
+)
+
+
+@dataclass(frozen=True)
+class Misplaced:
+    """Keys of a state in the wrong partition: their number, and one of them with its partition and the right one."""
+
+    count: int
+    example: Any
+    partition: int
+    belongs_to: int
+
+
+class PlacementCheck:
+    """A check of the keys of one partition; ``look`` gets them. ``partitions`` is the number of the operator's."""
+
+    def __init__(self, state: StateDescriptor, partition: int, partitions: int) -> None:
+        self._state, self._partition, self._partitions = state, partition, partitions
+        self._found: Misplaced | None = None
+
+    def look(self, keys: Rows) -> None:
+        """Add a batch of keys."""
+        try:
+            partitions = find_partitions(self._state, keys, self._partitions)
+        except UnsupportedError:
+            return  # the hash of a type is not known, so nothing can be said of these keys
+        wrong = np.flatnonzero(partitions != self._partition)
+        if len(wrong):
+            example = show_key([keys.take(wrong[:1]).to_arrow()], 0, self._state.key_schema)
+            before = self._found or Misplaced(0, example, self._partition, int(partitions[wrong[0]]))
+            self._found = replace(before, count=before.count + len(wrong))
+
+    def result(self) -> Misplaced | None:
+        """Return what was found; None if every key is where it belongs."""
+        return self._found
+
+
+def is_placed_by_hash(state: StateDescriptor) -> bool:
+    """Return whether Spark places the keys of a state by their hash.
+
+    It runs an operator without grouping columns, and a global limit, in one partition.
+    """
+    only_nulls = all(isinstance(physical(kind), NullType) for kind in _grouping_types(state))
+    return state.operator_name in _KNOWN and not state.opaque and not only_nulls
+
+
+def find_partitions(state: StateDescriptor, keys: Rows, partitions: int) -> Int64s:
+    """Return the partition of each key, int64[n].
+
+    Raise UnsupportedError for a type whose hash is not known, and CorruptionError for a row that is not of this type.
+    """
+    columns = decode(keys, state.key_schema)
+    for place in state.grouping:
+        columns = columns.field(place)
+    types = _grouping_types(state)
+    hashes = hash_columns(columns.flatten()[: len(types)], types, first_seeds(len(keys)))
+    return partitions_of(hashes, partitions)
+
+
+def _grouping_types(state: StateDescriptor) -> list[DataType]:
+    """Return the types of the hashed columns."""
+    schema: DataType = state.key_schema
+    for place in state.grouping:
+        assert isinstance(schema, StructType)
+        schema = schema.fields[place].type
+    assert isinstance(schema, StructType)
+    types = [field.type for field in schema.fields]
+    return types[:-1] if state.grouping_without_last else types
