@@ -107,7 +107,7 @@ def test_an_interrupted_repartition_is_found_and_repaired(
     for each in (finished, shrunk):
         settled(each.path)
         found = doctor(each.path)
-        assert (found.code, found.codes) == (0, [])
+        assert (found.code, found.codes) == (0, []), found.document["problems"]
         assert set(found.restorable.values()) == {True}
         wanted = each.expected.run(MORE[:1])
         got = judge.restart(each, MORE[:1])

@@ -13,7 +13,7 @@ from ..compaction.stories import rocksdb, settled
 from ..compaction.test_every_cell import MORE_WHOLE, WHOLE
 from ..judge.model import Model
 from ..judge.processes import NEWEST
-from ..judge.queries import OPERATORS, Query
+from ..judge.queries import ENDLESS, OPERATORS, Query
 from ..judge.spark import Judge
 from ..matrix import FULL
 from .asked import doctor
@@ -54,7 +54,8 @@ def exchange(checkpoint: Path) -> None:
 
 @pytest.mark.parametrize("query", EVERYTHING if FULL else SLICE, ids=lambda query: f"{query.operator}-{query.provider}")
 def test_spark_puts_every_key_where_doctor_expects_it(judge: Judge, query: Query) -> None:
-    written = judge.write(replace(query, partitions=PARTITIONS), WHOLE, layout="snapshot")
+    layout = "both" if query.operator in ENDLESS else "snapshot"
+    written = judge.write(replace(query, partitions=PARTITIONS), WHOLE, layout=layout)
     settled(written.path)
     sound = doctor(written.path)
     assert "misplaced-keys" not in sound.codes

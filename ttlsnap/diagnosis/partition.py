@@ -271,7 +271,8 @@ class _Examination:
             placed = {
                 place: PlacementCheck(state, task.partition, task.hashed_over)
                 for place, state in task.states.items()
-                if is_placed_by_hash(state)
+                # A partition from before a repartition has only older versions, which Spark placed by another number.
+                if self._newest == task.newest and is_placed_by_hash(state)
             }
 
             def look(place: StateId, keys: Rows) -> None:
