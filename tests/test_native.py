@@ -16,6 +16,7 @@ from ttlsnap import native
 from ttlsnap.native import loops
 from ttlsnap.stores import codecs
 from ttlsnap.stores.hdfs import key_index
+from ttlsnap.unsaferow import murmur3
 from ttlsnap.unsaferow.rows import Rows
 
 pytestmark = pytest.mark.skipif(not native.is_available(), reason="ttlsnap was installed without a C compiler")
@@ -41,6 +42,15 @@ def test_hashes_are_those_of_the_array_code(monkeypatch: pytest.MonkeyPatch) -> 
     hashes = key_index.hash_rows(rows)
     monkeypatch.setattr(native, "is_available", lambda: False)
     assert hashes.tolist() == key_index.hash_rows(rows).tolist()
+    assert len(set(hashes.tolist())) > 250
+
+
+def test_murmur3_is_that_of_the_array_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = _rows(300).take(np.arange(299, -1, -1))
+    seeds = np.random.default_rng(7).integers(0, 2**32, 300, np.uint32)
+    hashes = murmur3._hash_bytes(rows, seeds)
+    monkeypatch.setattr(native, "is_available", lambda: False)
+    assert hashes.tolist() == murmur3._hash_bytes(rows, seeds).tolist()
     assert len(set(hashes.tolist())) > 250
 
 

@@ -14,6 +14,7 @@ from ttlsnap.unsaferow.decode import decode
 from ttlsnap.unsaferow.murmur3 import first_seeds, hash_columns, partitions_of
 from ttlsnap.unsaferow.rows import Rows
 
+from ..both_ways import both_ways  # noqa: F401
 from .test_spark_random import RandomTable
 from .test_spark_types import CASES, values
 

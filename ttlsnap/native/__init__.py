@@ -48,6 +48,7 @@ def load_library() -> ctypes.CDLL:
     library.find_outside.restype = number
     library.gather.argtypes = [*[address] * 3, number, address]
     library.hash_pieces.argtypes = [*[address] * 3, number, address]
+    library.murmur3_pieces.argtypes = [*[address] * 3, number, address, address]
     library.find_keys.argtypes = [*[address] * 4, number, *[address] * 4, number, address, ctypes.c_int32, address]
     library.join_checksums.argtypes = [*[address] * 6, number, ctypes.c_int32, address]
     library.decompress_blocks.argtypes = [address, number, address, number, address, address]

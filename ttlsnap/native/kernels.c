@@ -230,6 +230,27 @@ int64_t put_entries(void *writer, put_call put, const uint8_t *keys, const int64
 
 static uint32_t rotate(uint32_t value, int bits) { return value << bits | value >> (32 - bits); }
 
+static uint32_t mix(uint32_t hash, uint32_t word) {
+    hash ^= rotate(word * 0xCC9E2D51u, 15) * 0x1B873593u;
+    return rotate(hash, 13) * 5 + 0xE6546B64u;
+}
+
+/* Computes Spark's Murmur3 of each piece (see ttlsnap/unsaferow/murmur3.py): its whole words, and each byte that is left
+ * as a signed word. */
+void murmur3_pieces(const uint8_t *data, const int64_t *start, const int64_t *size, int64_t count,
+                    const uint32_t *seeds, uint32_t *hashes) {
+    for (int64_t i = 0; i < count; i++) {
+        const uint8_t *at = data + start[i], *end = at + size[i];
+        uint32_t hash = seeds[i];
+        for (; end - at >= 4; at += 4) hash = mix(hash, read_half(at));
+        for (; at < end; at++) hash = mix(hash, (uint32_t)(int32_t)(int8_t)*at);
+        hash ^= (uint32_t)size[i];
+        hash = (hash ^ hash >> 16) * 0x85EBCA6Bu;
+        hash = (hash ^ hash >> 13) * 0xC2B2AE35u;
+        hashes[i] = hash ^ hash >> 16;
+    }
+}
+
 /* Computes XXH32, a checksum of blocks. */
 static uint32_t xxh32(const uint8_t *at, int64_t size, uint32_t seed) {
     const uint32_t p1 = 2654435761u, p2 = 2246822519u, p3 = 3266489917u, p4 = 668265263u, p5 = 374761393u;

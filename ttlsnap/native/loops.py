@@ -63,6 +63,14 @@ def hash_pieces(data: Bytes, start: Int64s, size: Int64s) -> Hashes:
     return hashes
 
 
+def murmur3_pieces(data: Bytes, start: Int64s, size: Int64s, seeds: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """Return Spark's Murmur3 of each piece, after a seed for each."""
+    start, size = np.ascontiguousarray(start), np.ascontiguousarray(size)
+    seeds, hashes = np.ascontiguousarray(seeds), np.empty(len(start), np.uint32)
+    load_library().murmur3_pieces(*_pointers(data, start, size), len(start), *_pointers(seeds, hashes))
+    return hashes
+
+
 def find_keys(
     pieces: Pieces, hashes: Hashes, keys: Pieces, key_hashes: Hashes, slots: npt.NDArray[np.int32], shift: int
 ) -> npt.NDArray[np.bool_]:

@@ -25,7 +25,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
+from ttlsnap import native
 from ttlsnap.errors import UnsupportedError
+from ttlsnap.native import loops
 from ttlsnap.schema import types as T
 from ttlsnap.unsaferow.decimals import wide_decimal_bytes
 from ttlsnap.unsaferow.gather import Int64s, read_at
@@ -140,6 +142,8 @@ def _hash_long(values: npt.NDArray[np.int64], seeds: Hashes) -> Hashes:
 
 def _hash_bytes(pieces: Rows, seeds: Hashes) -> Hashes:
     """Return the hashes after pieces of any length: words as long as any piece has one more, then bytes."""
+    if native.is_available():
+        return loops.murmur3_pieces(pieces.data, pieces.start, pieces.size, seeds)
     hashes, words = seeds.copy(), pieces.size // _WORD
     left = np.flatnonzero(words > 0)
     for number in range(int(words.max(initial=0))):
