@@ -17,7 +17,10 @@ from ttlsnap.compaction import publish
 from ttlsnap.compaction import run as compaction
 from ttlsnap.compaction.plan import Plan
 from ttlsnap.errors import BusyError, RefusedError, StorageError, TtlsnapError
+from ttlsnap.publishing import swap as swapping
+from ttlsnap.publishing.journal import Journal
 from ttlsnap.publishing.liveness import refuse_if_running
+from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import open_directory
 
 from .commands import Commands
@@ -92,6 +95,26 @@ def test_no_copy_appears_if_the_checkpoint_changes_meanwhile(checkpoint: Path, t
         compact_with(checkpoint, listener=Meanwhile(meanwhile), output=str(tmp_path / "new" / "copy"))
     assert tree(checkpoint) == moved_on[0]
     assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_an_offset_file_that_appears_just_before_the_fence_is_not_overwritten(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = tree(checkpoint)
+    write = swapping.write_journal
+
+    def write_and_go_on(files: Directory, journal: Journal) -> None:
+        write(files, journal)
+        (checkpoint / journal.fence).write_bytes(b"of the query")
+        found.append(checkpoint / journal.fence)
+
+    found: list[Path] = []
+    monkeypatch.setattr(swapping, "write_journal", write_and_go_on)
+    with pytest.raises(BusyError, match="appeared during the run: the query is running"):
+        compact_with(checkpoint)
+    assert found[0].read_bytes() == b"of the query"
+    found[0].unlink()
+    assert tree(checkpoint) == old
 
 
 def test_a_file_that_appears_behind_the_fence_is_not_overwritten(
