@@ -18,7 +18,7 @@ from ttlsnap.compaction import run as compaction
 from ttlsnap.compaction.plan import Plan
 from ttlsnap.errors import BusyError, RefusedError, StorageError, TtlsnapError
 from ttlsnap.publishing import swap as swapping
-from ttlsnap.publishing.journal import Journal
+from ttlsnap.publishing.journal import Journal, write_journal
 from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import open_directory
@@ -101,7 +101,7 @@ def test_an_offset_file_that_appears_just_before_the_fence_is_not_overwritten(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = tree(checkpoint)
-    write = swapping.write_journal
+    write = write_journal
 
     def write_and_go_on(files: Directory, journal: Journal) -> None:
         write(files, journal)
