@@ -88,7 +88,7 @@ class Application:
         self._from: IO[str] = process.stdout
 
     def compact(self, checkpoint: Path) -> Run:
-        """Run ``compact`` on a copy of a checkpoint's files, and return its cost."""
+        """Run ``compact`` on a checkpoint, which it changes, and return its cost."""
         done: dict[str, Any] = {}
 
         def run() -> None:

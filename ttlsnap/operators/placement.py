@@ -25,7 +25,7 @@ from ttlsnap.errors import UnsupportedError
 from ttlsnap.operators import aggregation, deduplication, group_state, join, session_window, transform_with_state
 from ttlsnap.operators.links import show_key
 from ttlsnap.schema.types import DataType, NullType, StructType, physical
-from ttlsnap.unsaferow.decode import decode
+from ttlsnap.unsaferow.decode import decode_column
 from ttlsnap.unsaferow.gather import Int64s
 from ttlsnap.unsaferow.murmur3 import first_seeds, hash_columns, partitions_of
 from ttlsnap.unsaferow.rows import Rows
@@ -91,12 +91,10 @@ def find_partitions(state: StateDescriptor, keys: Rows, partitions: int) -> Int6
 
     Raise UnsupportedError for a type whose hash is not known, and CorruptionError for a row that is not of this type.
     """
-    columns = decode(keys, state.key_schema)
-    for place in state.grouping:
-        columns = columns.field(place)
     types = _grouping_types(state)
-    hashes = hash_columns(columns.flatten()[: len(types)], types, first_seeds(len(keys)))
-    return partitions_of(hashes, partitions)
+    paths = [(*state.grouping, place) for place in range(len(types))]
+    columns = [decode_column(keys, state.key_schema, path) for path in paths]
+    return partitions_of(hash_columns(columns, types, first_seeds(len(keys))), partitions)
 
 
 def _grouping_types(state: StateDescriptor) -> list[DataType]:
