@@ -163,8 +163,8 @@ BREAKS = (
     Break(
         "a lost conditional write to an object store overwrites",
         "storage/objects.py",
-        'data, mode="create")',
-        'data, mode="overwrite")',
+        '_ask(obstore.put, self._store, self._key(path), data, mode="create")',
+        '_ask(obstore.put, self._store, self._key(path), data, mode="overwrite")',
         "objects/test_directory.py",
     ),
     Break(
