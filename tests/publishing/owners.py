@@ -41,11 +41,12 @@ def owners(folder: Path) -> dict[str, Owned]:
     return {str(path.relative_to(folder)): owned(path) for path in (folder, *sorted(folder.rglob("*")))}
 
 
-def kinds(folder: Path) -> tuple[set[Owned], set[Owned]]:
-    """Return the owners of all files, and the owners of all folders."""
+def kinds(folder: Path, *, scratch: bool = True) -> tuple[set[Owned], set[Owned]]:
+    """Return the owners of all files, and the owners of all folders, with or without scratch files and folders."""
     found = {True: set[Owned](), False: set[Owned]()}
     for path in (folder, *folder.rglob("*")):
-        found[path.is_dir()].add(owned(path))
+        if scratch or path.suffix != ".tmp":
+            found[path.is_dir()].add(owned(path))
     return found[False], found[True]
 
 

@@ -141,9 +141,9 @@ def test_ctrl_c_behind_the_fence_undoes_the_run(checkpoint: Path, monkeypatch: p
     old = tree(checkpoint)
     rename = os.rename
 
-    def interrupted(source: str, target: str) -> None:
+    def interrupted(source: str | Path, target: str | Path) -> None:
         rename(source, target)
-        if target.endswith("backup/state/0/1/3.snapshot"):
+        if str(target).endswith("backup/state/0/1/3.snapshot"):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "rename", interrupted)

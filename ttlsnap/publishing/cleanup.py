@@ -117,8 +117,9 @@ def discard_leftovers(files: Directory) -> None:
 
     def discard_scratch(folder: str) -> None:
         for info in files.list(folder):
-            if info.name.endswith(SCRATCH) and not info.is_dir:
-                files.remove(f"{folder}/{info.name}")
+            if info.name.endswith(SCRATCH):
+                remove = files.remove_tree if info.is_dir else files.remove
+                remove(f"{folder}/{info.name}")
 
     def is_left_over(run: str) -> bool:
         # The run that made this copy has only a report, which must stay. A damaged file may be such a report.

@@ -11,18 +11,23 @@ import re
 import shutil
 import stat
 import tempfile
+import threading
 from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ttlsnap.errors import BusyError, RefusedError, StorageError, UnsupportedError
 from ttlsnap.storage.access import PRIVATE_FILE, PRIVATE_FOLDER, Access, may_reach, read_access, write_access
-from ttlsnap.storage.directory import OWN, SCRATCH, FileInfo, scratch_for
+from ttlsnap.storage.directory import OWN, SCRATCH, FileInfo, scratch_for, scratch_name
 from ttlsnap.storage.lease import Lease
 from ttlsnap.storage.local_lock import LocalLock
 from ttlsnap.storage.new_access import access_of_new, access_of_new_folder
 
 _PIECE = 8 << 20
+
+
+_MAKING = threading.Lock()
+"""Threads make folders one after another, so that they do not replace each other's."""
 
 
 _NO_UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
@@ -303,12 +308,31 @@ class LocalDirectory:
         """Make one folder. ``path`` is empty for the directory itself and for folders above it."""
         if not path:
             folder.mkdir(exist_ok=True)
+        elif path.startswith(f"{OWN}/"):
+            self._make_own_folder(folder, path)
         else:
             access = access_of_new_folder(self, path)
             with contextlib.suppress(FileExistsError):
                 folder.mkdir(PRIVATE_FOLDER)
                 self._apply_access(path, access)
         _sync_directory(folder.parent)
+
+    def _make_own_folder(self, folder: Path, path: str) -> None:
+        """Make a folder below ttlsnap's own. It has its access from the first moment, even if the process dies."""
+        scratch = scratch_name(f"{OWN}/.{folder.name}")
+        with _MAKING:
+            if folder.is_dir():
+                return
+            made = Path(self.locate(scratch))
+            made.mkdir(PRIVATE_FOLDER)
+            try:
+                self._apply_access(scratch, access_of_new_folder(self, path))
+                made.rename(folder)  # replaces an empty folder
+            except BaseException as error:
+                with contextlib.suppress(FileNotFoundError):
+                    made.rmdir()
+                if not (isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST)):
+                    raise  # otherwise another process made it
 
     def sync(self, path: str) -> None:
         """Make the names in directory ``path`` durable."""
