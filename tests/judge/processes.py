@@ -116,8 +116,9 @@ class Server:
         scratch.mkdir(parents=True)
         classes.mkdir(parents=True, exist_ok=True)  # Java ignores folders that are created later
         self._log = scratch / "log"
-        # Remove this process's paths and settings, so that the server imports the packages of its own version.
-        unwanted = ("PYTHONPATH", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS")
+        # Remove this process's settings, and its paths if the server has packages of its own.
+        unwanted = ["SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"]
+        unwanted += [] if version == _OWN else ["PYTHONPATH"]
         python, packages = (str(interpreter(version)), "") if user is None else user.python(version)
         environment = {name: value for name, value in os.environ.items() if name not in unwanted}
         environment |= {

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import random
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+from typing import BinaryIO
 from unittest import mock
 
 import numpy as np
@@ -15,18 +16,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ttlsnap import LocalEngine, compact
 from ttlsnap.errors import CorruptionError
 from ttlsnap.storage.local import LocalDirectory
-from ttlsnap.stores import protocols
+from ttlsnap.stores import codecs, protocols
 from ttlsnap.stores.codecs import Compressor
 from ttlsnap.stores.hdfs import entries, key_index, partition, records
 from ttlsnap.stores.hdfs.entries import HdfsBatch, read_entries
 from ttlsnap.stores.hdfs.files import find_lineage
 from ttlsnap.stores.hdfs.snapshot_writer import SnapshotWriter
 from ttlsnap.stores.hdfs.store import HdfsStore
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 from ttlsnap.unsaferow.rows import Rows
 
 from ..both_ways import both_ways  # noqa: F401
+from ..samples import bytes_of, sample
 from .plain import Put, record, state_file
 
 Version = tuple[str, list[Put]]
@@ -264,6 +268,24 @@ def test_a_written_snapshot_has_all_copied_and_put_entries(tmp_path: Path, codec
     wanted = puts[::3] + [(key, value) for (key, _), (_, value) in zip(changed_puts, changed_puts[::-1], strict=True)]
     assert writer.entries == len(wanted)
     assert sorted(store.entries(2)) == sorted(wanted)
+
+
+def test_staged_snapshots_are_compared_byte_by_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = sample("agg-snapshot-zstd-4.1", tmp_path)
+    before = bytes_of(target)
+    real = codecs.decompress
+
+    def flipped(file: BinaryIO, codec: str, where: str) -> Iterator[bytes]:
+        data = bytearray(b"".join(map(bytes, real(file, codec, where))))
+        if "/staged/" in where and len(data) > 4:
+            data[-5] ^= 1  # of the last value
+        yield bytes(data)
+
+    monkeypatch.setattr(partition, "decompress", flipped)
+    factory = TtlTransformerFactory(StateTtlConfig(2 * 86_400_000_000), "value.max")
+    with pytest.raises(CorruptionError, match=r"entries were staged and \d+ read back, or their bytes differ"):
+        compact(str(target), [factory], engine=LocalEngine(1), stopped=True)
+    assert bytes_of(target) == before
 
 
 def test_missing_files_are_named_before_anything_is_read(tmp_path: Path) -> None:

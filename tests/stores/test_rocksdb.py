@@ -342,6 +342,21 @@ def test_staged_files_are_compared_byte_by_byte(tmp_path: Path, monkeypatch: pyt
     assert bytes_of(target) == before
 
 
+def test_staged_tombstones_are_looked_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+    before = bytes_of(target)
+    real = writer._Tables.patch
+
+    def forgotten(self: Any, keys: Any, values: Any) -> None:
+        real(self, keys[:-1], values[:-1])
+
+    monkeypatch.setattr(writer._Tables, "patch", forgotten)
+    factory = TtlTransformerFactory(StateTtlConfig(2 * 86_400_000_000), "value.max")
+    with pytest.raises(CorruptionError, match="the staged file lacks a change"):
+        compact(str(target), [factory], engine=LocalEngine(1), rewrite="tombstones", stopped=True, max_drop=1.0)
+    assert bytes_of(target) == before
+
+
 def test_an_error_between_two_entries_leaves_no_table_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = sample("rocksdb-4.2", tmp_path)
 
