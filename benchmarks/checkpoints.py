@@ -35,11 +35,8 @@ from ttlsnap.unsaferow.murmur3 import first_seeds, hash_column, partitions_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-NOW = "2025-06-15T12:00:00Z"
 _NOW_S = 1_749_988_800
-TTL = "30d"
 _DAY_S = 86_400
-TIMESTAMP = "value.max"
 
 _STATE_STORE = "spark.sql.streaming.stateStore."
 _PACKAGE = "org.apache.spark.sql.execution.streaming.state"

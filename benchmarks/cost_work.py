@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from checkpoints import NOW, TIMESTAMP, TTL
 from measuring import Cost, measure, peak_memory
+from queries import NOW, TIMESTAMP, TTL
 
 EXECUTORS = 2
 MILLION = 1_000_000

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
     Read = Callable[[], DataFrame]
 
+NOW = "2025-06-15T12:00:00Z"
+TTL = "30d"
+TIMESTAMP = "value.max"
+"""The rule of ``compact`` for aggregations, of which half the entries have expired."""
 TTL_MS = 30 * 86_400_000
 FIELDS = 10
 """Entries that a key has in ``variables``: one of a value, the others of a map."""

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from checkpoints import NOW, SHAPES, TIMESTAMP, TTL, half_expired, make_checkpoints, spark_session
+from checkpoints import SHAPES, half_expired, make_checkpoints, spark_session
 from cluster_work import cluster, seconds
 from cost_work import EXECUTORS, Model, Run, application, spread
 from maintenance_work import SMALL, maintenance
@@ -34,7 +34,7 @@ from measuring import Comparison, compare, measure
 from object_work import AT_ONCE, LATENCY, late_store
 from object_work import compaction as remote_compaction
 from profiling import profile
-from queries import OWN_TTL
+from queries import NOW, OWN_TTL, TIMESTAMP, TTL
 from rocksdb_work import (
     StateRewriter,
     assembled,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import xxhash
-from checkpoints import NOW, TIMESTAMP, TTL
+from queries import NOW, TIMESTAMP, TTL
 
 from ttlsnap import clock_at, open_checkpoint, plan_compaction
 from ttlsnap.checkpoint.file_checksums import open_checked
