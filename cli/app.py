@@ -10,7 +10,19 @@ import traceback
 
 import typer
 
-from ttlsnap.cli import check, compact, contract, doctor, history, inspect, maintain, recover, rollback, transformers
+from ttlsnap.cli import (
+    check,
+    compact,
+    contract,
+    doctor,
+    history,
+    inspect,
+    maintain,
+    migrate,
+    recover,
+    rollback,
+    transformers,
+)
 from ttlsnap.cli.output import print_error, print_marked, verbosity
 from ttlsnap.errors import TtlsnapError
 from ttlsnap.interrupts import Terminated, catch_sigterm, defer_signals
@@ -33,7 +45,19 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (inspect, compact, maintain, recover, rollback, history, doctor, contract, check, transformers):
+for _command in (
+    inspect,
+    compact,
+    migrate,
+    maintain,
+    recover,
+    rollback,
+    history,
+    doctor,
+    contract,
+    check,
+    transformers,
+):
     _command.register(app)
 
 

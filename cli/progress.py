@@ -119,12 +119,12 @@ def _question(report: CompactionReport) -> str:
 class ReadingProgress:
     """The progress of reading; see ``DoctorListener``."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "reading") -> None:
         self._progress: Progress | None = None
         self._task: TaskID | None = None
-        self._entries = 0
+        self._entries, self._what = 0, what
         if sys.stderr.isatty() and not verbosity.quiet:
-            columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[counts]}"))
+            columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[counts]}"))
             self._progress = Progress(*columns, console=console(stderr=True), transient=True)
 
     def __enter__(self) -> ReadingProgress:
@@ -144,7 +144,7 @@ class ReadingProgress:
             if self._task is not None:
                 self._progress.remove_task(self._task)
             self._progress.start()
-            self._task = self._progress.add_task("reading", total=partitions, counts="")
+            self._task = self._progress.add_task(self._what, total=partitions, counts="")
 
     def progress(self, entries: int, dropped: int) -> None:
         self._entries += entries

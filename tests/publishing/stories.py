@@ -31,6 +31,14 @@ def compact(checkpoint: Path | str, *options: str, ttl: str = "2h") -> list[str]
     ]
 
 
+def migrate(checkpoint: Path | str, partitions: int = 3) -> list[str]:
+    """Return the command that gives the state another number of partitions."""
+    return [
+        *("migrate", str(checkpoint), "--partitions", str(partitions)),
+        *("--parallelism", "1", "--stopped", "--yes", "--format", "json"),
+    ]
+
+
 def limit(ttl_hours: int = 2) -> int:
     """Return the time, in epoch seconds, up to which entries expire."""
     return NOW - ttl_hours * H

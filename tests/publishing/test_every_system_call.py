@@ -13,7 +13,7 @@ import pytest
 from ..judge.spark import Checkpoint
 from ..matrix import FULL
 from .faults import EIO, KILL, Faults, Point, Step, Workshop, errors, kills, samples, told_well
-from .stories import compact
+from .stories import compact, migrate
 from .syscalls import Call
 from .trees import copy, is_fenced, tree
 
@@ -179,3 +179,40 @@ def test_an_interrupted_copy_is_complete_or_missing(
     reference = workshop.after(tmp_path, argv)
     assert copied(reference) != tree(source)
     workshop.check(step, samples(fault(step.calls)), judge)
+
+
+@pytest.fixture(scope="module")
+def migration(workshop: Workshop, rich: Checkpoint) -> Step:
+    """Return a migration to more partitions."""
+    step = workshop.step("migrate", rich.path, migrate)
+    assert step.old != step.new
+    return step
+
+
+@pytest.mark.parametrize("fault", [kills, errors])
+def test_an_interrupted_migration_leaves_the_old_or_the_new_state(
+    workshop: Workshop, migration: Step, fault: Faults
+) -> None:
+    points = samples(fault(migration.calls))
+    workshop.check(migration, points if FULL else points[::2])
+
+
+def test_a_killed_rollback_of_a_migration_leaves_the_old_or_the_new_state(
+    workshop: Workshop, rich: Checkpoint, migration: Step
+) -> None:
+    migrated = workshop.after(rich.path, migrate)
+    step = workshop.step("rollback", migrated, lambda path: ["rollback", str(path)])
+    assert (step.old, step.new) == (migration.new, migration.old)
+    points = samples(kills(step.calls))
+    workshop.check(step, points if FULL else points[::2])
+
+
+@pytest.mark.parametrize("options", [(), ("--undo",)])
+def test_a_killed_recovery_of_a_migration_leaves_the_old_or_the_new_state(
+    workshop: Workshop, migration: Step, options: tuple[str, ...]
+) -> None:
+    start = half_way(workshop, migration)
+    step = workshop.step("recover", start, lambda path: ["recover", str(path), *options], old=migration.old)
+    assert step.new == (migration.old if options else migration.new)
+    points = samples(kills(step.calls))
+    workshop.check(replace(step, new=migration.new), points if FULL else points[::2])

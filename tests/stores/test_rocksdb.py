@@ -330,12 +330,12 @@ def test_a_wrong_row_checksum_is_damage(tmp_path: Path, monkeypatch: pytest.Monk
 def test_staged_files_are_compared_byte_by_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     before = bytes_of(target)
-    real = writer._Tables.put
+    real = writer.Tables.put
 
     def flipped(self: Any, keys: Any, values: Any) -> None:
         real(self, keys, Rows.of([value[:-1] + bytes([value[-1] ^ 1]) for value in values.to_list()]))
 
-    monkeypatch.setattr(writer._Tables, "put", flipped)
+    monkeypatch.setattr(writer.Tables, "put", flipped)
     factory = TtlTransformerFactory(StateTtlConfig(86_400_000_000), "value.max")
     with pytest.raises(CorruptionError, match="or their bytes differ"):
         compact(str(target), [factory], engine=LocalEngine(1), rewrite="full", stopped=True, max_drop=1.0)
@@ -345,12 +345,12 @@ def test_staged_files_are_compared_byte_by_byte(tmp_path: Path, monkeypatch: pyt
 def test_staged_tombstones_are_looked_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     before = bytes_of(target)
-    real = writer._Tables.patch
+    real = writer.Tables.patch
 
     def forgotten(self: Any, keys: Any, values: Any) -> None:
         real(self, keys[:-1], values[:-1])
 
-    monkeypatch.setattr(writer._Tables, "patch", forgotten)
+    monkeypatch.setattr(writer.Tables, "patch", forgotten)
     factory = TtlTransformerFactory(StateTtlConfig(2 * 86_400_000_000), "value.max")
     with pytest.raises(CorruptionError, match="the staged file lacks a change"):
         compact(str(target), [factory], engine=LocalEngine(1), rewrite="tombstones", stopped=True, max_drop=1.0)

@@ -558,7 +558,7 @@ PROVIDER_PINNED, PARTITIONS_PINNED, SETTING_PINNED = (
         ("provider-ignored", ", or start a new checkpoint"),
         (
             "partitions-ignored",
-            ", repartition the state with Spark's own tool (Spark 4.2, RocksDB), or start a new checkpoint",
+            ", or change the number in the old checkpoint: ttlsnap migrate CHECKPOINT --partitions {value}",
         ),
         ("setting-ignored", ""),
     )

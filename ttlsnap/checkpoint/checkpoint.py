@@ -16,7 +16,7 @@ from ttlsnap.checkpoint.logs import Logs, MicroBatch, read_batch, read_conf, rea
 from ttlsnap.checkpoint.metadata import OperatorMetadata, StateVariable, StoreMetadata, read_operator_metadata
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema, read_state_schema
-from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError, UsageError
+from ttlsnap.errors import CorruptionError, FencedError, NotACheckpointError, UnsupportedError, UsageError
 from ttlsnap.schema.strict_json import parse_json, require_type
 from ttlsnap.schema.types import NullType, StructType, physical
 from ttlsnap.storage.directory import Directory
@@ -142,11 +142,16 @@ def open_checkpoint(
     ``tolerate_damage`` is for code that examines damage: partitions beyond the expected number are ignored, and the
     query's id is not read.
 
-    Raises NotACheckpointError, CorruptionError or UnsupportedError. Raises UsageError if ``batch`` is not retained, or
-    if ``schemas`` names a store that does not exist or has a recorded schema.
+    Raises NotACheckpointError, CorruptionError or UnsupportedError, and FencedError if an interrupted run has moved the
+    logs. Raises UsageError if ``batch`` is not retained, or if ``schemas`` names a store that does not exist or has a
+    recorded schema.
     """
     require_checkpoint(files)
     logs = read_logs(files)
+    if logs.fence is not None and not set(logs.commits[-1:]) & set(logs.offsets):
+        raise FencedError(
+            f"{files.root} is fenced: a run was interrupted while it published. Run: ttlsnap recover {files.root}"
+        )
     if not logs.commits:
         raise NotACheckpointError(f"{files.root}: no batch is committed yet, so there is no state")
     wanted = logs.commits[-1] if batch is None else batch

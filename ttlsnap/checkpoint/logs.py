@@ -29,7 +29,7 @@ from ttlsnap.storage.directory import Directory
 FENCE_MARK = "ttlsnap fence"
 MAX_LOG_BYTES = 64 << 20
 _OFFSET_VERSIONS, _COMMIT_VERSIONS = ("v1", "v2"), ("v1", "v2", "v3")
-_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _DIGITS = re.compile(r"0*([0-9]+)")
 _MAX_OFFSET = 1 << 16  # characters of a source's offset
 _LOG_OFFSET = re.compile(r'\{\s*"logOffset"\s*:\s*(0|[1-9][0-9]{0,18})\s*\}')
@@ -102,8 +102,28 @@ def read_batch(files: Directory, batch: int) -> MicroBatch:
     )
 
 
-def plan_next(files: Directory, batch: MicroBatch) -> str:
-    """Return the offset log entry of a batch after ``batch`` that has no data.
+def with_conf(files: Directory, batch: int, conf: Mapping[str, str]) -> str:
+    """Return the offset log entry of a batch with other settings; raises as ``read_batch`` does."""
+    path = layout.offset_file(batch)
+    lines = _offset_lines(files, path)
+    metadata = _offset_metadata(files, path, lines)
+    metadata["conf"] = {**metadata.get("conf", {}), **conf}
+    lines[1] = json.dumps(metadata, separators=(",", ":"), ensure_ascii=False)
+    return "\n".join(lines)
+
+
+def with_unique_ids(files: Directory, batch: int, ids: Mapping[int, Sequence[Sequence[str]]]) -> str:
+    """Return the commit log entry of a batch with other ids of state files for some operators."""
+    path = layout.commit_file(batch)
+    lines = _lines(files, path, _COMMIT_VERSIONS)
+    committed = _json_object(files, path, lines[1])
+    committed["stateUniqueIds"] |= {str(operator): partitions for operator, partitions in ids.items()}
+    lines[1] = json.dumps(committed, separators=(",", ":"), ensure_ascii=False)
+    return "\n".join(lines)
+
+
+def plan_next(files: Directory, batch: MicroBatch, conf: Mapping[str, str] | None = None) -> str:
+    """Return the offset log entry of a batch after ``batch`` that has no data, with other settings if given.
 
     Spark itself plans such a batch when the watermark moved. The sources' offsets, the settings and the timestamp are
     those of ``batch``: the batch reads nothing, and fires no timer that has not fired yet. The watermark is the one
@@ -114,6 +134,8 @@ def plan_next(files: Directory, batch: MicroBatch) -> str:
     if lines[1].strip():
         metadata = _offset_metadata(files, path, lines)
         metadata["batchWatermarkMs"] = max(batch.watermark_ms or 0, batch.next_watermark_ms or 0)
+        if conf:
+            metadata["conf"] = {**metadata.get("conf", {}), **conf}
         lines[1] = json.dumps(metadata, separators=(",", ":"), ensure_ascii=False)
     return "\n".join(lines)
 
@@ -185,7 +207,7 @@ def read_conf(files: Directory, batch: int) -> Mapping[str, str]:
 
 def shuffle_partitions(conf: Mapping[str, str]) -> int | None:
     """Return the number of partitions that a batch's settings pin, or None."""
-    return layout.parse_number(conf.get(_SHUFFLE_PARTITIONS, ""))
+    return layout.parse_number(conf.get(SHUFFLE_PARTITIONS, ""))
 
 
 def _offset_lines(files: Directory, path: str) -> list[str]:
@@ -200,9 +222,9 @@ def _offset_metadata(files: Directory, path: str, lines: list[str]) -> dict[str,
     conf = metadata.get("conf", {})
     if not isinstance(conf, dict) or not all(isinstance(v, str) for v in conf.values()):
         raise CorruptionError(f"{files.root}/{path}: 'conf' is not an object of strings")
-    count = _DIGITS.fullmatch(conf.get(_SHUFFLE_PARTITIONS, "1"))
+    count = _DIGITS.fullmatch(conf.get(SHUFFLE_PARTITIONS, "1"))
     if count and not (len(count[1]) < 10 and 0 < int(count[1]) <= layout.MAX_PARTITIONS):
-        raise CorruptionError(f"{files.root}/{path}: {_SHUFFLE_PARTITIONS} is {count[1][:40]}, which is impossible")
+        raise CorruptionError(f"{files.root}/{path}: {SHUFFLE_PARTITIONS} is {count[1][:40]}, which is impossible")
     return metadata
 
 

@@ -105,6 +105,30 @@ def with_schema_paths_under(files: Directory, path: str, home: str) -> bytes:
     return head + b"\n" + json.dumps(document, separators=(",", ":")).encode()
 
 
+def with_partitions(files: Directory, path: str, before: int, partitions: int) -> bytes:
+    """Return the operator metadata file ``path`` with another number of partitions in place of ``before``.
+
+    Raises CorruptionError for content that Spark does not write.
+    """
+    head, _, body = read_checked(files, path, _MAX_METADATA_BYTES).partition(b"\n")
+    with _as_spark_writes(f"{files.root}/{path}"):
+        document = parse_json(body)
+        for store in require_type(document["stateStoreInfo"], list):
+            if store["numPartitions"] == before:
+                store["numPartitions"] = partitions
+    return head + b"\n" + json.dumps(document, separators=(",", ":")).encode()
+
+
+def metadata_file(files: Directory, operator: int, batch: int) -> str | None:
+    """Return the path of the operator metadata that applies at ``batch``, or None."""
+    base = f"{layout.operator_directory(operator)}/_metadata"
+    batches = (layout.parse_number(info.name) for info in files.list(f"{base}/v2") if not info.is_dir)
+    versions = [b for b in batches if b is not None and b <= batch]
+    if versions:
+        return f"{base}/v2/{max(versions)}"
+    return f"{base}/metadata" if files.stat(f"{base}/metadata") is not None else None
+
+
 def schema_paths(files: Directory, path: str) -> list[str]:
     """Return the paths of state schema files as an operator metadata file v2 records them."""
     _, _, body = read_checked(files, path, _MAX_METADATA_BYTES).partition(b"\n")

@@ -17,15 +17,16 @@ def rename_staged(task: PartitionTask, result: PartitionResult) -> PartitionResu
         return result
     staging = Staging(open_directory(task.staging_root), task.staged_below)
     if result.expired is not None:
-        _settle(staging.files, result.expired, result.expired.target)
+        settle(staging.files, result.expired, result.expired.target)
     if result.staged is None:
         return result
     return replace(
-        result, staged=tuple(_settle(staging.files, file, staging.place(file.target)) for file in result.staged)
+        result, staged=tuple(settle(staging.files, file, staging.place(file.target)) for file in result.staged)
     )
 
 
-def _settle(files: Directory, file: StagedFile, path: str) -> StagedFile:
+def settle(files: Directory, file: StagedFile, path: str) -> StagedFile:
+    """Give a staged file its final name. Raise StorageError if it is not what the worker left."""
     found = files.stat(file.path)
     if found is None or found.size != file.size:
         raise StorageError(

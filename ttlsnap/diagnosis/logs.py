@@ -93,7 +93,7 @@ def _own_runs(files: Directory, found: LogFindings) -> None:
         return
     found.last_run = find_last_run(files, found.logs)
     done = [journal for journal in recent_journals(files, found.logs) if journal.status == "done"]
-    found.published = frozenset(f.path for journal in done if journal.kind == "compact" for f in journal.published)
+    found.published = frozenset(f.path for journal in done if journal.has_new_state for f in journal.published)
     found.hidden_batches = find_hidden_batches(files, found.logs)
     for hidden in found.hidden_batches:
         where = next(iter(hidden.files), hidden.planned or layout.RUNS)

@@ -27,7 +27,7 @@ from ttlsnap.operators.links import show_key
 from ttlsnap.schema.types import DataType, NullType, StructType, physical
 from ttlsnap.unsaferow.decode import decode_column
 from ttlsnap.unsaferow.gather import Int64s
-from ttlsnap.unsaferow.murmur3 import first_seeds, hash_columns, partitions_of
+from ttlsnap.unsaferow.murmur3 import Hashes, first_seeds, hash_columns, partitions_of
 from ttlsnap.unsaferow.rows import Rows
 
 STRICT = "spark.sql.streaming.statefulOperator.useStrictDistribution"
@@ -87,14 +87,19 @@ def is_placed_by_hash(state: StateDescriptor) -> bool:
 
 
 def find_partitions(state: StateDescriptor, keys: Rows, partitions: int) -> Int64s:
-    """Return the partition of each key, int64[n].
+    """Return the partition of each key, int64[n]; raises as ``hash_keys`` does."""
+    return partitions_of(hash_keys(state, keys), partitions)
+
+
+def hash_keys(state: StateDescriptor, keys: Rows) -> Hashes:
+    """Return the hash of each key, uint32[n].
 
     Raise UnsupportedError for a type whose hash is not known, and CorruptionError for a row that is not of this type.
     """
     types = _grouping_types(state)
     paths = [(*state.grouping, place) for place in range(len(types))]
     columns = [decode_column(keys, state.key_schema, path) for path in paths]
-    return partitions_of(hash_columns(columns, types, first_seeds(len(keys))), partitions)
+    return hash_columns(columns, types, first_seeds(len(keys)))
 
 
 def _grouping_types(state: StateDescriptor) -> list[DataType]:

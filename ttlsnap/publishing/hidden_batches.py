@@ -52,7 +52,7 @@ def find_hidden_batches(files: Directory, logs: Logs) -> list[HiddenBatch]:
     journals = recent_journals(files, logs)
     undone = {journal.undoes for journal in journals if journal.status == "done"}
     last = next((journal.run for journal in journals if journal.status == "done"), None)
-    done = [j for j in journals if j.status == "done" and j.kind == "compact" and j.run not in undone]
+    done = [j for j in journals if j.status == "done" and j.has_new_state and j.run not in undone]
     return [hidden for j in done if (hidden := _hidden_batch(files, logs, j, is_last=j.run == last)) is not None]
 
 

@@ -66,7 +66,7 @@ class Journal:
 
     run: str
     number: int
-    kind: Literal["compact", "rollback", "repair"]
+    kind: Literal["compact", "migrate", "rollback", "repair"]
     batch: int
     fence: str
     moves: tuple[Move, ...]
@@ -81,6 +81,11 @@ class Journal:
     @property
     def path(self) -> str:
         return journal_path(self.run)
+
+    @property
+    def has_new_state(self) -> bool:
+        """Whether the run wrote new state, and did not only move files."""
+        return self.kind in ("compact", "migrate")
 
     @property
     def to_backup(self) -> tuple[Move, ...]:
@@ -250,7 +255,7 @@ def _check_facts(journal: Journal, run: str, where: str) -> None:
     numbers = (journal.number, journal.batch)
     facts = {
         "run": journal.run == run,
-        "kind": journal.kind in ("compact", "rollback", "repair"),
+        "kind": journal.kind in ("compact", "migrate", "rollback", "repair"),
         "status": journal.status in ("open", "done", "undone"),
         "number": all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in numbers),
         "undoes": isinstance(journal.undoes, str) if journal.kind == "rollback" else journal.undoes is None,
@@ -296,7 +301,7 @@ def _is_plain(path: str) -> bool:
 def _may_move(journal: Journal, parts: list[str]) -> bool:
     """Return whether a run of this kind may move a file.
 
-    A compaction moves state files and a stale checksum of its fence. A repair and a rollback also move logs.
+    A compaction moves state files and a stale checksum of its fence. All other kinds also move logs.
     """
     if parts[0] == layout.STATE:
         return True

@@ -47,7 +47,7 @@ def find_last_run(files: Directory, logs: Logs) -> Journal | None:
     journals = [journal for journal in recent_journals(files, logs) if journal.status != "undone"]
     undone = {journal.undoes for journal in journals}
     valid = [each for each in journals if each.kind != "rollback" and each.run not in undone]
-    at = next((at for at, each in enumerate(valid) if each.kind == "compact"), None)
+    at = next((at for at, each in enumerate(valid) if each.has_new_state), None)
     if at is None or any(each.status != "done" for each in journals):
         return None
     last = valid[at]

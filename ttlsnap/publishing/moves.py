@@ -87,9 +87,16 @@ def apply(files: Directory, journal: Journal) -> None:
         files.rename(move.source, move.target)
 
     for moves in (journal.to_backup, journal.new):
+        make_folders(files, [move.target for move in moves])
         each(files, carry_out, moves)
         # After a power cut, no new file may be in place without the old one in the backup.
         sync_names(files, [path for move in moves for path in (move.source, move.target)])
+
+
+def make_folders(files: Directory, paths: Sequence[str]) -> None:
+    """Make the folders of files that do not exist yet."""
+    for folder in sorted({path.rpartition("/")[0] for path in paths}):
+        files.mkdirs(folder)
 
 
 def refuse_unclear(files: Directory, journal: Journal) -> None:
@@ -116,3 +123,22 @@ def sync_names(files: Directory, paths: Sequence[str]) -> None:
             files.sync(folder)
 
     each(files, sync, sorted({path.rpartition("/")[0] for path in paths}))
+
+
+def remove_empty_partitions(files: Directory, journal: Journal) -> None:
+    """Remove the folders of partitions that are empty after a migration, or after its undoing or rollback.
+
+    Spark's reader of state takes each of these folders for a partition.
+    """
+    if journal.kind not in ("migrate", "rollback"):
+        return
+    paths = [path for move in journal.moves for path in (move.source, move.target)]
+    folders = {"/".join(path.split("/")[:3]) for path in paths if path.startswith(f"{layout.STATE}/")}
+    for folder in sorted(folders):
+        is_partition = layout.parse_number(folder.rpartition("/")[2]) is not None
+        if is_partition and files.stat(folder) is not None and _is_empty(files, folder):
+            files.remove_tree(folder)
+
+
+def _is_empty(files: Directory, folder: str) -> bool:
+    return all(info.is_dir and _is_empty(files, f"{folder}/{info.name}") for info in files.list(folder))

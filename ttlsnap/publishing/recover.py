@@ -26,7 +26,14 @@ from ttlsnap.publishing.journal import (
     close_journal,
     read_journals,
 )
-from ttlsnap.publishing.moves import complete_halves, find_existing, find_rewritten, is_done, refuse_unclear
+from ttlsnap.publishing.moves import (
+    complete_halves,
+    find_existing,
+    find_rewritten,
+    is_done,
+    refuse_unclear,
+    remove_empty_partitions,
+)
 from ttlsnap.publishing.preflight import require_ownership
 from ttlsnap.publishing.runs import open_existing
 from ttlsnap.publishing.swap import close_undone, finish, undo
@@ -123,6 +130,7 @@ def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
     refuse_unclear(files, journal)
     if not any(done):
         # No file has moved, and the run may not have known yet whether the query is stopped. So it is not finished.
+        remove_empty_partitions(files, journal)
         undo_fence(files, journal)
         close_undone(files, journal)
         return "undone"

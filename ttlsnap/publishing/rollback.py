@@ -6,7 +6,7 @@ A rollback is a run with its own journal and fence, so ``recover`` works for it,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.checkpoint import open_checkpoint, query_id
@@ -32,7 +32,12 @@ from ttlsnap.publishing.journal import (
     read_journals,
 )
 from ttlsnap.publishing.liveness import refuse_if_running
-from ttlsnap.publishing.moves import find_existing, find_rewritten, plan_backup, stat_files
+from ttlsnap.publishing.moves import (
+    find_existing,
+    find_rewritten,
+    plan_backup,
+    stat_files,
+)
 from ttlsnap.publishing.runs import new_run_id, open_existing, refuse_if_interrupted
 from ttlsnap.publishing.swap import refuse_if_changed, swap
 from ttlsnap.storage.directory import Directory, each
@@ -105,7 +110,7 @@ def rollback(
             moves=tuple(moves),
             status="open",
             undoes=last.run,
-            logs=facts_of(files, (layout.offset_file(last.batch), layout.commit_file(last.batch))),
+            logs=_logs_after(files, last, back),
             replaces=last.planned if is_ours else None,
             published=tuple(FileFacts(m.target, times[m.source].size, times[m.source].mtime_ns) for m in back),
         )
@@ -113,13 +118,21 @@ def rollback(
 
         def recheck() -> None:
             refuse_if_changed(files, journal, before, only_signs=True)
-            if last.kind == "compact" and committed == last.batch:
+            if last.has_new_state and committed == last.batch:
                 _require_loadable(files)
 
         swap(files, journal, check=lambda: refuse_if_changed(files, journal, before), recheck=recheck)
         _remove_empty_folders(files, last)
         warnings = tuple(take_back_if_allowed(files, last.run, places))
         return RollbackReport(files.root, run, last.run, len(back), warnings, last.kind)
+
+
+def _logs_after(files: Directory, last: Journal, back: Sequence[Move]) -> tuple[FileFacts, ...]:
+    """Return the identities of the logs of the batch as they will be after the rollback."""
+    sources = {move.target: move.source for move in back}
+    paths = [layout.offset_file(last.batch), layout.commit_file(last.batch)]
+    found = [facts_of(files, [sources.get(path, path)]) for path in paths]
+    return tuple(replace(facts, path=path) for path, there in zip(paths, found, strict=True) for facts in there)
 
 
 def _has_state_of(listing: Listing, batch: int) -> bool:

@@ -44,7 +44,9 @@ from ttlsnap.publishing.moves import (
     complete_halves,
     find_existing,
     is_done,
+    make_folders,
     refuse_unclear,
+    remove_empty_partitions,
     stat_files,
     sync_names,
 )
@@ -71,7 +73,7 @@ def swap(
     each(files, lambda move: hand_over(files, move.source, move.target), staged)
     require_place_for_fence(files, journal)
     backup = f"{layout.run_directory(journal.run)}/backup"  # the report names this folder
-    for folder in sorted({backup, *(move.target.rpartition("/")[0] for move in journal.moves)}):
+    for folder in sorted({backup, *(move.target.rpartition("/")[0] for move in journal.to_backup)}):
         files.mkdirs(folder)
     # The journal survives a power cut, so the staged files that it names must, too.
     sync_names(files, [move.source for move in journal.moves if move.source.startswith(f"{layout.RUNS}/")])
@@ -89,6 +91,7 @@ def swap(
         apply(files, journal)
         _require_targets(files, journal)
         recheck()
+        remove_empty_partitions(files, journal)
     except BaseException as error:
         _give_up(files, journal, error, begun)
         if isinstance(error, StorageError):
@@ -140,6 +143,7 @@ def finish(files: Directory, journal: Journal) -> None:
     except BusyError as error:
         _give_up(files, journal, error, begun=True)
         raise BusyError(f"{error}. Run {journal.run} was undone, so the checkpoint is as it was before") from error
+    remove_empty_partitions(files, journal)
     replace_fence(files, journal)
     close_journal(files, journal, "done")
 
@@ -165,8 +169,10 @@ def undo(files: Directory, journal: Journal) -> None:
         files.rename(move.target, move.source)
 
     for moves in (journal.new, journal.to_backup):
+        make_folders(files, [move.source for move in moves])
         each(files, take_back, reversed(moves))
         sync_names(files, [path for move in moves for path in (move.source, move.target)])
+    remove_empty_partitions(files, journal)
 
 
 def _refuse_uploads(files: Directory, journal: Journal) -> None:

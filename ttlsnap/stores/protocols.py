@@ -42,6 +42,10 @@ class EntryBatch(Protocol):
     def keys(self) -> Rows: ...
     @property
     def values(self) -> Rows: ...
+    @property
+    def stored(self) -> tuple[Rows, Rows, Rows]:
+        """The stored keys and values, and the row of each stored key."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,18 @@ class SnapshotWriter(Protocol):
         ...
 
 
+class PartitionBuilder(Protocol):
+    """A new partition, with the settings of an old one."""
+
+    def put(self, keys: Rows, values: Rows) -> None:
+        """Add entries as they are stored, in any order."""
+        ...
+
+    def finish(self) -> Written:
+        """See ``SnapshotWriter.finish``."""
+        ...
+
+
 class StoredPartition(Protocol):
     """One version of one partition."""
 
@@ -174,6 +190,12 @@ class StateStore(Protocol):
 
         ``keep_in_memory`` says that the partition will be scanned more than once, so that it may keep its entries.
         """
+        ...
+
+    def build(
+        self, files: Directory, like: Lineage, target: str, staging: Staging | None, scratch: str | None
+    ) -> AbstractContextManager[PartitionBuilder]:
+        """Build the snapshot ``target`` of a partition that is new, with the settings of the partition ``like``."""
         ...
 
     def find_damaged(

@@ -46,6 +46,13 @@ class HdfsBatch:
     def __len__(self) -> int:
         return len(self.keys)
 
+    @property
+    def stored(self) -> tuple[Rows, Rows, Rows]:
+        """See ``EntryBatch.stored``."""
+        records = self.records
+        keys = Rows(records.data, records.key_start, records.key_size)
+        return keys, Rows(records.data, records.value_start, records.value_size), self.keys
+
 
 def read_entries(files: Directory, lineage: Lineage, form: HdfsFormat) -> Iterator[HdfsBatch]:
     """Yield every live entry of the lineage's version once, in batches, in no particular order.

@@ -109,6 +109,10 @@ class HdfsWriter:
         self._writer.copy(HdfsBatch(batch.records.take(kept[~rewritten]), batch.keys, batch.values))
         self._writer.put(batch.keys.take(kept[rewritten]), values.take(rewritten))
 
+    def put(self, keys: Rows, values: Rows) -> None:
+        """See ``PartitionBuilder.put``."""
+        self._writer.put_stored(keys, values)
+
     def finish(self) -> Written:
         """See ``SnapshotWriter.finish``."""
         digest = self._writer.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from ttlsnap.stores.codecs import Compressor, Piece, Sink
@@ -51,15 +52,23 @@ class SnapshotWriter:
 
     def put(self, keys: Rows, values: Rows) -> None:
         """Write entries with new values, and with checksums if the store has them."""
-        count = len(keys)
-        if not count:
+        if not len(keys):
             return
         head = CHECKSUM_SIZE if self._form.row_checksums else 0
+        self._put(keys, values, row_checksums(keys, values) if head else None)
+
+    def put_stored(self, keys: Rows, values: Rows) -> None:
+        """Write entries whose values already have their checksums."""
+        if len(keys):
+            self._put(keys, values, None)
+
+    def _put(self, keys: Rows, values: Rows, sums: npt.NDArray[np.uint32] | None) -> None:
+        count, head = len(keys), 0 if sums is None else CHECKSUM_SIZE
         frame = np.empty((count, 2 + bool(head)), "<u4")
         frame[:, 0] = keys.size.astype(np.uint32).byteswap()
         frame[:, 1] = (values.size + head).astype(np.uint32).byteswap()
-        if head:
-            frame[:, 2] = row_checksums(keys, values)
+        if sums is not None:
+            frame[:, 2] = sums
         frames, place = frame.view(np.uint8).ravel(), np.arange(count, dtype=np.int64) * frame.shape[1] * 4
         data, _, _ = interleave(
             (frames, place, 4),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ttlsnap.errors import TtlsnapError
     from ttlsnap.storage.directory import Directory
     from ttlsnap.stores.lineage import Lineage
-    from ttlsnap.stores.protocols import Look, StoredPartition
+    from ttlsnap.stores.protocols import Look, PartitionBuilder, Staging, StoredPartition
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,16 @@ class HdfsStore(HdfsFormat):
         from ttlsnap.stores.hdfs.partition import HdfsPartition
 
         yield HdfsPartition(self, files, lineage, keep_in_memory)
+
+    @contextlib.contextmanager
+    def build(
+        self, files: Directory, like: Lineage, target: str, staging: Staging | None, scratch: str | None
+    ) -> Iterator[PartitionBuilder]:
+        """See ``StateStore.build``; all partitions have the same settings, and ``scratch`` is not used."""
+        from ttlsnap.stores.hdfs.partition import HdfsWriter
+
+        with HdfsWriter(self, target, staging) as writer:
+            yield writer
 
     def find_damaged(
         self, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look, scratch: str | None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ttlsnap.stores.rocksdb.lists import Elements
 from ttlsnap.unsaferow.rows import Rows
 
@@ -31,3 +33,11 @@ class RocksDbBatch:
     @property
     def values(self) -> Rows:
         return self.rows[1] if self.rows else self.raw_values
+
+    @property
+    def stored(self) -> tuple[Rows, Rows, Rows]:
+        """See ``EntryBatch.stored``."""
+        keys = self.keys
+        if self.elements is not None:
+            keys = keys.take(np.searchsorted(self.elements.owner, np.arange(len(self.raw_keys))))
+        return self.raw_keys, self.raw_values, keys

@@ -13,7 +13,7 @@ from ttlsnap.stores.rocksdb.format import RocksDbFormat
 if TYPE_CHECKING:
     from ttlsnap.storage.directory import Directory
     from ttlsnap.stores.lineage import Lineage
-    from ttlsnap.stores.protocols import Look, StoredPartition
+    from ttlsnap.stores.protocols import Look, PartitionBuilder, Staging, StoredPartition
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,16 @@ class RocksDbStore(RocksDbFormat):
 
         with open_partition(self, files, lineage, scratch, keep_in_memory) as partition:
             yield partition
+
+    @contextlib.contextmanager
+    def build(
+        self, files: Directory, like: Lineage, target: str, staging: Staging | None, scratch: str | None
+    ) -> Iterator[PartitionBuilder]:
+        """See ``StateStore.build``."""
+        from ttlsnap.stores.rocksdb.build import build_partition
+
+        with build_partition(self, files, like, target, staging, scratch) as builder:
+            yield builder
 
     def find_damaged(
         self, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look, scratch: str | None

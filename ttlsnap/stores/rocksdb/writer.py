@@ -97,8 +97,8 @@ class RocksDbWriter:
         if self._full:
             self._require_room()
         self._digest = _Digest()
-        self._whole = _Tables(self._folder, "whole", partition)
-        self._patch = _Tables(self._folder, "patch", partition, deletes=True)
+        self._whole = Tables(self._folder, "whole", partition)
+        self._patch = Tables(self._folder, "patch", partition, deletes=True)
         self._changes = _Changes(self._files.enter_context((self._folder / "changes").open("w+b")))
         return self
 
@@ -112,9 +112,9 @@ class RocksDbWriter:
 
     def keep(self, batch: RocksDbBatch) -> None:
         """See ``SnapshotWriter.keep``."""
-        self._count(batch.state, len(batch.raw_keys))
+        self.count(batch.state, len(batch.raw_keys))
         if self._full:
-            self._put(batch.raw_keys, batch.raw_values)
+            self.put(batch.raw_keys, batch.raw_values)
 
     def change(self, batch: RocksDbBatch, kept: Int64s, rewritten: Mask, values: Rows) -> None:
         """See ``SnapshotWriter.change``."""
@@ -122,9 +122,9 @@ class RocksDbWriter:
             new = self._raw_values(batch, kept[rewritten], values.take(rewritten))
         else:
             kept, rewritten, new = self._lists(batch, batch.elements, kept, rewritten, values)
-        self._count(batch.state, len(kept))
+        self.count(batch.state, len(kept))
         if self._full:
-            self._put(batch.raw_keys.take(kept), batch.raw_values.take(kept).replace(rewritten, Rows.of(new)))
+            self.put(batch.raw_keys.take(kept), batch.raw_values.take(kept).replace(rewritten, Rows.of(new)))
             return
         changed = np.ones(len(batch.raw_keys), np.bool_)
         changed[kept] = rewritten
@@ -134,7 +134,8 @@ class RocksDbWriter:
         if self._changes.count > self._limit:
             self._write_whole(batch.raw_keys.piece(-1))
 
-    def _put(self, keys: Rows, values: Rows) -> None:
+    def put(self, keys: Rows, values: Rows) -> None:
+        """Write entries as they are stored, in the order of their keys."""
         if self._next < len(self._moved) and len(keys):
             keys, values = map(Rows.of, self._insert_moved(keys.to_list(), values.to_list()))
         self._whole.put(keys, values)
@@ -154,7 +155,8 @@ class RocksDbWriter:
         both = {**dict(zip(keys, values, strict=True)), **dict(moved)}  # a moved entry may replace a deleted one
         return tuple(zip(*sorted(both.items(), key=itemgetter(0)), strict=True))  # type: ignore[return-value]
 
-    def _count(self, state: str, entries: int) -> None:
+    def count(self, state: str, entries: int) -> None:
+        """Add entries to the number of a state's entries."""
         self._counts[state] = self._counts.get(state, 0) + entries
 
     def _raw_values(self, batch: RocksDbBatch, which: Int64s, rows: Rows) -> list[bytes]:
@@ -198,7 +200,7 @@ class RocksDbWriter:
         with rocksdb_errors(where):
             ingest(base, self._patch.close())
             for keys, values in scan(base, where, before=last + b"\0"):
-                self._put(keys, values)
+                self.put(keys, values)
 
     def _require_room(self) -> None:
         """Raise StorageError unless there is room for a full snapshot.
@@ -223,7 +225,7 @@ class RocksDbWriter:
         if rest:
             keys, values = zip(*rest, strict=True)
             if self._full:
-                self._put(Rows.of(keys), Rows.of(values))
+                self.put(Rows.of(keys), Rows.of(values))
             else:
                 self._change(keys, values)
 
@@ -373,7 +375,7 @@ class _Digest:
         return self._sizes.digest(), self._content.digest()
 
 
-class _Tables:
+class Tables:
     """A sequence of sorted tables of bounded size. Only rocksdict can write ``deletes``."""
 
     def __init__(self, folder: Path, name: str, partition: RocksDbPartition, *, deletes: bool = False) -> None:

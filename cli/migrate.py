@@ -1,0 +1,174 @@
+"""``ttlsnap migrate``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from ttlsnap.cli.help import Command
+from ttlsnap.cli.options import RUN, Checkpoint, Format, FormatOption, StoppedOption
+from ttlsnap.cli.output import MISSING, console, number, print_json, print_warning, size, table
+from ttlsnap.cli.progress import ReadingProgress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ttlsnap.migration.report import MigrationReport, StoreReport
+
+EXAMPLES = """
+Examples:
+  # show the sizes of the new partitions
+  ttlsnap migrate ck --partitions 400 --dry-run
+
+  # migrate
+  ttlsnap migrate ck --partitions 400
+
+  # undo it
+  ttlsnap rollback ck --stopped
+"""
+
+_PUBLISH = "Publishing"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("migrate", cls=Command, epilog=EXAMPLES)(migrate)
+
+
+def migrate(
+    target: Checkpoint,
+    partitions: Annotated[
+        int,
+        typer.Option("--partitions", metavar="N", min=1, help="The new number of partitions.", show_default=False),
+    ],
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Build the new partitions and report, but change nothing.", rich_help_panel=_PUBLISH
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask before publishing.", rich_help_panel=_PUBLISH)
+    ] = False,
+    stopped: StoppedOption = False,
+    no_planned_batch: Annotated[
+        bool,
+        typer.Option(
+            "--no-planned-batch",
+            help="Omit the planned batch, which stops a query that is still running. Dangerous: such a query would "
+            "damage the state.",
+            rich_help_panel=_PUBLISH,
+        ),
+    ] = False,
+    parallelism: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            "--parallelism",
+            metavar="N",
+            min=1,
+            help="How many partitions to process at the same time. Default: the number of cores.",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
+    scratch: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--scratch",
+            metavar="DIR",
+            help="A local folder with room for the whole state, uncompressed. Default: in the checkpoint; in a dry "
+            "run, and for a checkpoint elsewhere, TMPDIR.",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Change the number of partitions of a checkpoint's state, with which the query then continues.
+
+    Spark takes this number (spark.sql.shuffle.partitions) from a query's first batch, and ignores later settings. Stop
+    the query first. ttlsnap puts each entry into the partition where Spark will look for it, and changes the recorded
+    number. It sets older versions of the state aside, and [bold]ttlsnap rollback[/bold] restores everything.
+    """
+    from ttlsnap.migration.run import migrate as run
+
+    text = output_format is Format.TEXT
+    with _Listener(text, ask=not yes and not dry_run and sys.stdin.isatty()) as listener:
+        report = run(
+            target,
+            partitions=partitions,
+            dry_run=dry_run,
+            scratch=scratch,
+            parallelism=parallelism,
+            stopped=stopped,
+            planned_batch=not no_planned_batch,
+            listener=listener,
+        )
+    for warning in report.warnings:
+        print_warning(warning)
+    if text:
+        _show(console(), report, tables=not listener.shown)
+    else:
+        print_json(report.to_json())
+
+
+class _Listener(ReadingProgress):
+    """The progress of the work, and the question before publishing."""
+
+    def __init__(self, text: bool, *, ask: bool) -> None:
+        super().__init__("moving")
+        self._text, self._ask = text, ask
+        self.shown = False
+
+    def __enter__(self) -> _Listener:
+        return self
+
+    def confirm(self, report: MigrationReport) -> bool:
+        self.stop()
+        if not self._ask:
+            return True
+        if self._text:
+            _show_stores(console(always=True), report)
+            self.shown = True
+        return typer.confirm(
+            f"Change the number of partitions of {report.target} to {report.partitions}? Stop the query first.",
+            err=True,
+        )
+
+
+def _show(out: Console, report: MigrationReport, *, tables: bool) -> None:
+    if not report.stores:
+        out.print(f"{report.target} has {number(report.partitions)} partitions already. Nothing was changed.")
+        return
+    if tables:
+        _show_stores(out, report)
+    if report.dry_run:
+        out.print("Dry run: nothing was changed. Without --dry-run, ttlsnap publishes this.")
+    elif not report.published:
+        out.print("Nothing was changed.")
+    else:
+        out.print(f"Published as run {report.run}. The replaced files are in {report.backup}")
+        out.print(f"Next: restart the query. To undo the run before that: ttlsnap rollback {report.target} --stopped")
+
+
+def _show_stores(out: Console, report: MigrationReport) -> None:
+    out.print(f"{report.target}, batch {report.batch}")
+    columns = ("operator", "store", "partitions", "entries", "before", "after", "largest / median")
+    made = table(*columns, right=columns[2:])
+    for store in report.stores:
+        made.add_row(
+            f"{store.operator} {store.operator_name}" if store.operator_name else str(store.operator),
+            store.store,
+            f"{number(store.partitions_before)} to {number(report.partitions)}",
+            number(store.entries),
+            size(store.bytes_before),
+            size(store.bytes_after),
+            _skew(store),
+        )
+    out.print(made)
+    for operator in report.single:
+        out.print(f"operator {operator} stays in a single partition")
+    out.print(f"{report.seconds:.1f} s")
+
+
+def _skew(store: StoreReport) -> str:
+    return MISSING if store.skew is None else f"{store.skew:.2f}"

@@ -1,0 +1,161 @@
+"""The work of a migration on samples: every entry is in the new partitions, exactly once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap import open_checkpoint
+from ttlsnap.errors import BusyError, CorruptionError, StorageError, UsageError
+from ttlsnap.migration import run, spill, task
+from ttlsnap.migration.run import migrate
+from ttlsnap.operators.placement import find_partitions
+from ttlsnap.operators.registry import describe
+from ttlsnap.storage.local import LocalDirectory
+from ttlsnap.stores.open import lineages_of, open_state_store
+from ttlsnap.stores.rocksdb import build
+
+from ..both_ways import both_ways  # noqa: F401
+from ..samples import bytes_of, sample
+
+SAMPLES = (
+    "agg-deltas-lz4-4.2",
+    "agg-rowchecksum-deletes-4.2",
+    "dedup-columns-3.1",
+    "join-4.2",
+    "join-format4-4.2",
+    "rocksdb-changelog-3.5",
+    "rocksdb-ids-4.2",
+    "visits-4.2",
+    "lists-4.2",
+    "alarms-4.2",
+)
+Entries = Counter[tuple[str, str, bytes, bytes]]
+
+
+def entries_of(checkpoint: Path) -> Entries:
+    """Return the stored entries of all stores. Each must be in the partition that its hash gives."""
+    files = LocalDirectory(str(checkpoint.resolve()))
+    read = open_checkpoint(files)
+    state_store, found = open_state_store(read), Entries()
+    states = {(state.store, state.state): state for state in describe(read)}
+    for operator in read.operators:
+        for store in operator.stores:
+            mine = {name: state for (of, name), state in states.items() if of == store.name}
+            for partition, lineage in enumerate(lineages_of(read, state_store, store)):
+                with state_store.open(files, lineage, None) as opened:
+                    for batch in opened.batches(mine):
+                        keys, values, rows = batch.stored
+                        placed = find_partitions(mine[batch.state], rows, len(store.partitions))
+                        assert set(placed.tolist()) <= {partition}
+                        found.update(
+                            (store.name, batch.state, key, value)
+                            for key, value in zip(keys.to_list(), values.to_list(), strict=True)
+                        )
+    return found
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_entry_moves_whatever_the_sizes_of_blocks_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    target = sample(name, tmp_path)
+    before = entries_of(target)
+    assert before and set(before.values()) == {1}
+    for number, block in ((5, 1), (3, 1 << 20), (1, 1)):
+        monkeypatch.setattr(spill, "_BLOCK", block)
+        monkeypatch.setattr(build, "_RUN", block)
+        monkeypatch.setattr(build, "_PUT", 2)
+        report = migrate(str(target), partitions=number, stopped=True)
+        assert entries_of(target) == before
+        assert report.entries == before.total()
+        assert all(len(store.partitions) == number for store in report.stores)
+
+
+def lose(entries: list[spill.Entries]) -> list[spill.Entries]:
+    """Return all entries but the first."""
+    keys, values = entries[0]
+    return [(keys.take(slice(1, None)), values.take(slice(1, None))), *entries[1:]]
+
+
+def double(entries: list[spill.Entries]) -> list[spill.Entries]:
+    """Return the entries, with the first in place of the second, so that their number is the same."""
+    keys, values = entries[0]
+    index = [0, 0, *range(2, len(keys))]
+    return [(keys.take(index), values.take(index)), *entries[1:]]  # type: ignore[arg-type]
+
+
+def exchange(entries: list[spill.Entries]) -> list[spill.Entries]:
+    """Return the entries, of which the first two have exchanged their values."""
+    keys, values = entries[0]
+    index = [1, 0, *range(2, len(keys))]
+    return [(keys, values.take(index)), *entries[1:]]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [lose, double, exchange])
+@pytest.mark.parametrize("name", ["agg-snapshot-zstd-4.1", "rocksdb-4.2"])
+def test_lost_doubled_and_mixed_entries_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, wrong: Any
+) -> None:
+    target = sample(name, tmp_path)
+    before = bytes_of(target)
+
+    def damaged(path: Path, partition: int, partitions: int) -> Iterator[spill.Entries]:
+        found = list(spill.read_spill(path, partition, partitions))
+        yield from wrong(found) if found and len(found[0][0]) > 1 else found
+
+    monkeypatch.setattr(task, "read_spill", damaged)
+    with pytest.raises(CorruptionError, match=r"do not have the entries of the old ones|strict ascending order"):
+        migrate(str(target), partitions=1, stopped=True)
+    assert bytes_of(target) == before
+
+
+def test_a_batch_that_is_committed_meanwhile_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = sample("agg-snapshot-zstd-4.1", tmp_path)
+    real = task.require_all
+
+    def late(*given: Any) -> None:
+        real(*given)
+        (target / "offsets/5").write_text("v1\n{}\n-")
+
+    monkeypatch.setattr(run, "require_all", late)
+    with pytest.raises(BusyError, match="offsets/5 already exists where the fence belongs"):
+        migrate(str(target), partitions=3, stopped=True)
+    assert not (target / "state/0/2").exists()
+
+
+def test_a_running_query_is_refused(tmp_path: Path) -> None:
+    target = sample("agg-snapshot-zstd-4.1", tmp_path)
+    for path in (target / "offsets/4", target / "commits/4"):
+        path.touch()
+    with pytest.raises(BusyError, match=r"--stopped"):
+        migrate(str(target), partitions=3)
+
+
+def test_the_same_number_changes_nothing(tmp_path: Path) -> None:
+    target = sample("agg-snapshot-zstd-4.1", tmp_path)
+    before = bytes_of(target)
+    report = migrate(str(target), partitions=2, stopped=True)
+    assert (report.published, report.stores, report.backup) == (False, (), None)
+    assert bytes_of(target) == before
+
+
+def test_impossible_numbers_and_folders_are_refused(tmp_path: Path) -> None:
+    target = sample("agg-snapshot-zstd-4.1", tmp_path)
+    before = bytes_of(target)
+    with pytest.raises(UsageError, match="from 1 to"):
+        migrate(str(target), partitions=1 << 30, stopped=True)
+    with pytest.raises(UsageError, match="is not a folder"):
+        migrate(str(target), partitions=3, stopped=True, scratch=str(tmp_path / "gone"))
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spill, "_data_of", lambda path: tmp_path / "gone" / "data")
+        with pytest.raises(StorageError, match="name another folder with --scratch"):
+            migrate(str(target), partitions=3, stopped=True, scratch=str(scratch))
+    assert not list(scratch.iterdir())
+    assert bytes_of(target) == before

@@ -1,0 +1,1 @@
+"""Migration of a checkpoint: the same entries in another number of partitions."""

@@ -1,0 +1,128 @@
+"""The publishing of a migration: new state files, logs and operator metadata replace the old ones.
+
+Files of older versions could not be read with the new number of partitions, nor could their batches be run again. So
+they move to the run's backup with the logs of their batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.listing import difference, list_activity
+from ttlsnap.checkpoint.logs import SHUFFLE_PARTITIONS, plan_next, with_conf, with_unique_ids
+from ttlsnap.checkpoint.metadata import metadata_file, with_partitions
+from ttlsnap.errors import BusyError
+from ttlsnap.migration.plan import MigrationPlan, old_files
+from ttlsnap.publishing.fence import fence_file
+from ttlsnap.publishing.journal import (
+    FileFacts,
+    Journal,
+    Move,
+    digest_of,
+    facts_of,
+    next_number,
+    staged_path,
+)
+from ttlsnap.publishing.moves import plan_backup, plan_checksum_backup, stat_files
+from ttlsnap.publishing.preflight import refuse_immovable, refuse_shared_folders
+from ttlsnap.publishing.swap import refuse_if_changed, swap
+from ttlsnap.stores.protocols import StagedFile
+
+
+def publish(plan: MigrationPlan, staged: Sequence[StagedFile], *, planned_batch: bool = True) -> Journal:
+    """Move the staged files into place, set aside all others of the migrated operators, and plan the next batch.
+
+    Raise BusyError if the checkpoint is no longer as planned, and StorageError for errors of the disk. The checkpoint
+    is then unchanged or fenced, and the message says which.
+    """
+    files, checkpoint = plan.checkpoint.files, plan.checkpoint
+    batch, logs = checkpoint.batch.id, checkpoint.logs
+    conf = {SHUFFLE_PARTITIONS: str(plan.partitions)}
+    documents = new_documents(plan, conf)
+    fence = fence_file(logs)
+    older = [layout.offset_file(b) for b in logs.offsets if b < batch]
+    older += [layout.commit_file(b) for b in logs.commits if b < batch]
+    targets = [file.target for file in staged]
+    replaced = dict.fromkeys([*old_files(plan), *targets, *documents, *older])
+    to_backup = plan_backup(files, plan.run, list(replaced)) + plan_checksum_backup(files, plan.run, fence)
+    for path, data in documents.items():
+        place = staged_path(plan.run, path)
+        files.mkdirs(place.rpartition("/")[0])
+        with files.writer(place) as file:
+            file.write(data)
+    moves = [Move(file.path, file.target) for file in staged]
+    moves += [Move(staged_path(plan.run, path), path) for path in documents]
+    digests = {file.target: file.digest for file in staged}
+    digests |= {path: digest_of(files, staged_path(plan.run, path)) for path in documents}
+    infos = stat_files(files, [move.source for move in moves])
+    published = tuple(
+        FileFacts(m.target, infos[m.source].size, infos[m.source].mtime_ns, digests[m.target]) for m in moves
+    )
+    unchanged = [path for path in (layout.offset_file(batch), layout.commit_file(batch)) if path not in documents]
+    journal = Journal(
+        run=plan.run,
+        number=next_number(files),
+        kind="migrate",
+        batch=batch,
+        fence=fence,
+        moves=(*to_backup, *moves),
+        status="open",
+        published=published,
+        logs=(
+            *(facts for facts in published if facts.path in (layout.offset_file(batch), layout.commit_file(batch))),
+            *facts_of(files, unchanged),
+        ),
+        planned=plan_next(files, checkpoint.batch, conf) if planned_batch and logs.offsets[-1] == batch else None,
+    )
+    return swap(
+        files,
+        journal,
+        check=lambda: check_unchanged(plan),
+        recheck=lambda: refuse_if_changed(files, journal, plan.listing, only_signs=True),
+    )
+
+
+def new_documents(plan: MigrationPlan, conf: Mapping[str, str]) -> dict[str, bytes]:
+    """Return the new content of the logs and of the operator metadata, by path."""
+    files, batch = plan.checkpoint.files, plan.checkpoint.batch.id
+    found = {
+        layout.offset_file(b): with_conf(files, b, conf).encode() for b in plan.checkpoint.logs.offsets if b >= batch
+    }
+    ids = {
+        operator.id: [list(each) for each in zip(*mine, strict=True)]
+        for operator in plan.checkpoint.operators
+        if (mine := [store.ids for store in plan.stores if store.operator == operator.id and store.ids])
+    }
+    if ids:
+        found[layout.commit_file(batch)] = with_unique_ids(files, batch, ids).encode()
+    before = {store.operator: len(store.lineages) for store in plan.stores}
+    for operator in plan.checkpoint.operators:
+        path = metadata_file(files, operator.id, batch)
+        if path is not None and operator.id in before:
+            found[path] = with_partitions(files, path, before[operator.id], plan.partitions)
+    return found
+
+
+def check_unchanged(plan: MigrationPlan) -> None:
+    """Raise BusyError unless logs, state files and temporary files are those of the plan."""
+    files = plan.checkpoint.files
+    listing = list_activity(files)
+    listing.pop(fence_file(plan.checkpoint.logs), None)
+    changed = difference(plan.listing, listing)
+    if changed is not None:
+        raise BusyError(
+            f"{files.root}/{changed} changed while ttlsnap worked: the query is running. Nothing was changed. Stop the "
+            "query first"
+        )
+
+
+def refuse_unmovable(plan: MigrationPlan) -> None:
+    """Raise RefusedError if a file that the plan may move cannot be moved."""
+    files = plan.checkpoint.files
+    folders = [store.store.directory(partition) for store in plan.stores for partition in range(len(store.lineages))]
+    refuse_shared_folders(files, folders)
+    paths = [path for old in old_files(plan) for path in (old, *layout.all_checksums(old))]
+    logs = plan.checkpoint.logs
+    paths += [*map(layout.offset_file, logs.offsets), *map(layout.commit_file, logs.commits)]
+    refuse_immovable(files, [*paths, layout.offset_file(logs.offsets[-1] + 1)])

@@ -1,0 +1,83 @@
+"""The report of a migration, for people and machines."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+
+@dataclass(frozen=True)
+class NewPartition:
+    """A new partition: its entries, and its bytes on disk."""
+
+    partition: int
+    entries: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class StoreReport:
+    """A migrated store: its old number of partitions and their bytes on disk, and its new partitions."""
+
+    operator: int
+    operator_name: str | None
+    store: str
+    partitions_before: int
+    bytes_before: int
+    partitions: tuple[NewPartition, ...]
+
+    @property
+    def entries(self) -> int:
+        """The number of entries, which a migration does not change."""
+        return sum(partition.entries for partition in self.partitions)
+
+    @property
+    def bytes_after(self) -> int:
+        """The bytes of the new partitions on disk."""
+        return sum(partition.bytes for partition in self.partitions)
+
+    @property
+    def skew(self) -> float | None:
+        """The entries of the largest new partition, as a multiple of the median; None if the median is 0."""
+        counts = [partition.entries for partition in self.partitions]
+        middle = median(counts)
+        return max(counts) / middle if middle else None
+
+
+@dataclass(frozen=True)
+class MigrationReport:
+    """The result of ``migrate``. ``single`` are the operators that stay in one partition."""
+
+    run: str
+    target: str
+    dry_run: bool
+    published: bool
+    batch: int
+    partitions: int
+    stores: tuple[StoreReport, ...]
+    single: tuple[int, ...]
+    backup: str | None
+    seconds: float
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def entries(self) -> int:
+        """The number of entries in all migrated stores."""
+        return sum(store.entries for store in self.stores)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as plain values."""
+        stores = [
+            {
+                **asdict(store),
+                "entries": store.entries,
+                "bytes_after": store.bytes_after,
+                "skew": None if store.skew is None else round(store.skew, 3),
+            }
+            for store in self.stores
+        ]
+        before = sum(store.bytes_before for store in self.stores)
+        after = sum(store.bytes_after for store in self.stores)
+        totals = {"entries": self.entries, "bytes_before": before, "bytes_after": after}
+        return {**asdict(self), "kind": "migrate", "stores": stores, "totals": totals}

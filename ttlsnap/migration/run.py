@@ -1,0 +1,258 @@
+"""``migrate``: another number of partitions for the same state.
+
+Each old partition is split by the new partitions of its keys, and each new partition is built from its parts. Between
+the two, the entries are in scratch files, so memory does not grow with the state.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from ttlsnap.checkpoint import layout, open_checkpoint
+from ttlsnap.compaction.scratch import existing_folder
+from ttlsnap.compaction.staged import settle
+from ttlsnap.engines.local import spread, useful_threads
+from ttlsnap.errors import RefusedError, TtlsnapError
+from ttlsnap.migration.plan import MigrationPlan, StoreMigration, plan_migration
+from ttlsnap.migration.publish import check_unchanged, publish, refuse_unmovable
+from ttlsnap.migration.report import MigrationReport, NewPartition, StoreReport
+from ttlsnap.migration.task import BuildTask, Built, Split, SplitTask, build, require_all, split
+from ttlsnap.publishing.cleanup import discard_backups, discard_leftovers, discard_run, discard_unless_open
+from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
+from ttlsnap.publishing.liveness import refuse_if_running
+from ttlsnap.publishing.preflight import require_ownership
+from ttlsnap.publishing.runs import refuse_if_interrupted
+from ttlsnap.storage.directory import Directory, each
+from ttlsnap.storage.open import for_reading, open_directory
+from ttlsnap.storage.uris import is_local
+from ttlsnap.stores.protocols import StagedFile, Staging
+
+
+class MigrationListener(Protocol):
+    """A listener to the progress of a migration. ``confirm`` returns whether to publish."""
+
+    def planned(self, steps: int) -> None: ...
+    def progress(self, entries: int, dropped: int) -> None: ...
+    def partition_done(self) -> None: ...
+    def confirm(self, report: MigrationReport) -> bool: ...
+
+
+class SilentListener:
+    """A listener that prints nothing and agrees."""
+
+    def planned(self, steps: int) -> None:
+        pass
+
+    def progress(self, entries: int, dropped: int) -> None:
+        pass
+
+    def partition_done(self) -> None:
+        pass
+
+    def confirm(self, report: MigrationReport) -> bool:
+        return True
+
+
+def migrate(
+    target: str,
+    *,
+    partitions: int,
+    dry_run: bool = False,
+    scratch: str | None = None,
+    parallelism: int | None = None,
+    stopped: bool = False,
+    planned_batch: bool = True,
+    listener: MigrationListener | None = None,
+) -> MigrationReport:
+    """Give the state of the checkpoint ``target`` another number of ``partitions``, and publish the result.
+
+    ``scratch`` is a local folder with room for the whole state, uncompressed. ``stopped`` and ``planned_batch`` are as
+    in ``compact``.
+
+    Raise a ``TtlsnapError`` (see ``ttlsnap.errors``). The checkpoint is then as it was, unless the message names
+    ``ttlsnap recover``.
+    """
+    started = time.monotonic()
+    if scratch is not None:
+        scratch = existing_folder(scratch)
+    files = open_directory(target)
+    open_checkpoint(for_reading(files))  # fail before locking if this is not a checkpoint
+    with nullcontext() if dry_run else files.lock():
+        refuse_if_interrupted(files)
+        checkpoint = replace(open_checkpoint(for_reading(files)), files=files)
+        plan = plan_migration(checkpoint, partitions)
+        run = _Run(plan, parallelism, listener or SilentListener(), started)
+        if plan.is_done:
+            return replace(run.report([], dry_run=dry_run), published=False, backup=None)
+        refuse_unmovable(plan)
+        if not dry_run:
+            refuse_if_running(files, checkpoint.query_id, stopped=stopped)
+            require_ownership(files, [*_new_snapshots(plan), layout.offset_file(checkpoint.logs.offsets[-1] + 1)])
+            discard_leftovers(files)
+        return run.dry(scratch) if dry_run else run.in_place(files, scratch, planned_batch)
+
+
+def _new_snapshots(plan: MigrationPlan) -> list[str]:
+    return [store.new_snapshot(partition) for store in plan.stores for partition in range(plan.partitions)]
+
+
+@dataclass
+class _Run:
+    plan: MigrationPlan
+    parallelism: int | None
+    listener: MigrationListener
+    started: float
+
+    def dry(self, scratch: str | None) -> MigrationReport:
+        with tempfile.TemporaryDirectory(prefix="ttlsnap-", dir=scratch) as work:
+            return self.report(self._build(Path(work), None), dry_run=True)
+
+    def in_place(self, files: Directory, scratch: str | None, planned_batch: bool) -> MigrationReport:
+        plan = self.plan
+        # On a local disk, the work is in the run's own folder, so that its files need only be renamed.
+        place = f"{files.root}/{scratch_path(plan.run)}" if scratch is None and is_local(files.root) else None
+        try:
+            files.mkdirs(layout.run_directory(plan.run))
+            if place is not None:
+                files.mkdirs(scratch_path(plan.run))
+            work = Path(place or tempfile.mkdtemp(prefix="ttlsnap-", dir=scratch))
+            try:
+                built = self._build(work, staged_path(plan.run, ""))
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
+            report = self.report(built, dry_run=False)
+            if not self.listener.confirm(report):
+                discard_run(files, plan.run)
+                return replace(report, published=False, backup=None)
+            files.replace(report_path(plan.run), json.dumps(report.to_json(), indent=1).encode())
+            publish(plan, _settled(files, plan, built), planned_batch=planned_batch)
+        except BaseException:
+            discard_unless_open(files, plan.run)
+            raise
+        try:
+            files.remove_tree(staged_path(plan.run, ""))
+            discard_backups(files, keep=plan.run)
+        except (TtlsnapError, MemoryError) as error:
+            kept = f"an older backup could not be removed; the next run will try again: {error or 'out of memory'}"
+            report = replace(report, warnings=(*report.warnings, kept))
+        return replace(report, seconds=time.monotonic() - self.started)
+
+    def _build(self, work: Path, below: str | None) -> list[list[Built]]:
+        """Return the new partitions of each store."""
+        plan = self.plan
+        self.listener.planned(sum(len(store.lineages) + plan.partitions for store in plan.stores))
+        splits = self._split(work)
+        self._require_placed(splits)
+        built = []
+        for number, (store, parts) in enumerate(zip(plan.stores, splits, strict=True)):
+            tasks = [
+                BuildTask(
+                    root=plan.checkpoint.target,
+                    target=store.new_snapshot(partition),
+                    partition=partition,
+                    partitions=plan.partitions,
+                    like=store.lineages[0],
+                    state_store=plan.state_store,
+                    spills=tuple(_spill(work, number, old) for old in range(len(parts))),
+                    staging_root=plan.checkpoint.target,
+                    staged_below=below,
+                    scratch=str(work),
+                )
+                for partition in range(plan.partitions)
+            ]
+            mine = spread(build, tasks, self._threads, self.listener.partition_done, self.listener.progress)
+            require_all(f"{plan.checkpoint.target}: {store.states[0]}", parts, mine)
+            built.append(mine)
+        check_unchanged(plan)
+        return built
+
+    def _split(self, work: Path) -> list[list[Split]]:
+        plan = self.plan
+        return [
+            spread(
+                split,
+                [
+                    SplitTask(
+                        root=plan.checkpoint.target,
+                        where=f"{plan.checkpoint.target}/{store.store.directory(partition)}",
+                        partition=partition,
+                        before=len(store.lineages),
+                        partitions=plan.partitions,
+                        states=store.states,
+                        lineage=lineage,
+                        state_store=plan.state_store,
+                        spill=_spill(work, number, partition),
+                        scratch=str(work),
+                    )
+                    for partition, lineage in enumerate(store.lineages)
+                ],
+                self._threads,
+                self.listener.partition_done,
+                self.listener.progress,
+            )
+            for number, store in enumerate(plan.stores)
+        ]
+
+    def _require_placed(self, splits: Sequence[Sequence[Split]]) -> None:
+        """Raise RefusedError if a key is not where Spark's hash puts it."""
+        for store, parts in zip(self.plan.stores, splits, strict=True):
+            misplaced = sum(part.misplaced for part in parts)
+            if misplaced:
+                example = next(part.example for part in parts if part.misplaced)
+                raise RefusedError(
+                    f"{self.plan.checkpoint.target}: operator {store.operator}, store {store.store.name}: "
+                    f"{misplaced:,} keys are not in the partition that Spark's hash gives, so ttlsnap does not know "
+                    f"where Spark would look for them. For example, {example}. Nothing was changed. Run: ttlsnap "
+                    f"doctor {self.plan.checkpoint.target}"
+                )
+
+    @property
+    def _threads(self) -> int:
+        size = sum(store.size for store in self.plan.stores)
+        return self.parallelism or useful_threads(self.plan.checkpoint.target, size)
+
+    def report(self, built: Sequence[Sequence[Built]], *, dry_run: bool) -> MigrationReport:
+        plan = self.plan
+        backup = f"{plan.checkpoint.target}/{layout.run_directory(plan.run)}/backup"
+        return MigrationReport(
+            run=plan.run,
+            target=plan.checkpoint.target,
+            dry_run=dry_run,
+            published=not dry_run,
+            batch=plan.checkpoint.batch.id,
+            partitions=plan.partitions,
+            stores=tuple(map(_report_store, plan.stores, built)) if built else (),
+            single=plan.single,
+            backup=None if dry_run else backup,
+            seconds=time.monotonic() - self.started,
+        )
+
+
+def _spill(work: Path, store: int, partition: int) -> Path:
+    return work / f"{store}-{partition}"
+
+
+def _report_store(store: StoreMigration, built: Sequence[Built]) -> StoreReport:
+    return StoreReport(
+        operator=store.operator,
+        operator_name=store.states[0].operator_name,
+        store=store.store.name,
+        partitions_before=len(store.lineages),
+        bytes_before=store.size,
+        partitions=tuple(NewPartition(n, found.entries, found.size) for n, found in enumerate(built)),
+    )
+
+
+def _settled(files: Directory, plan: MigrationPlan, built: Sequence[Sequence[Built]]) -> list[StagedFile]:
+    """Give the staged files their final names."""
+    staging = Staging(files, staged_path(plan.run, ""))
+    staged = [file for partitions in built for partition in partitions for file in partition.files]
+    return each(files, lambda file: settle(files, file, staging.place(file.target)), staged)

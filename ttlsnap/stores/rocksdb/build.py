@@ -1,0 +1,133 @@
+"""A new partition of the RocksDB store, from entries in any order.
+
+Entries are sorted in memory, up to ``_RUN`` bytes at once. If there are more, each sorted run becomes a table of a
+scratch database, and RocksDB merges these.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
+from rocksdict import Rdict
+
+from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
+from ttlsnap.errors import CorruptionError
+from ttlsnap.storage.directory import Directory
+from ttlsnap.stores.lineage import Lineage
+from ttlsnap.stores.protocols import Staging, Written
+from ttlsnap.stores.rocksdb import archive
+from ttlsnap.stores.rocksdb.database import (
+    database,
+    default_settings,
+    ingest,
+    keep_harmless_options,
+    rocksdb_errors,
+    scan,
+    settings_of,
+    storage_errors,
+)
+from ttlsnap.stores.rocksdb.format import RocksDbFormat
+from ttlsnap.stores.rocksdb.partition import SOURCE, scratch_folder
+from ttlsnap.stores.rocksdb.writer import RocksDbWriter, Tables, WritablePartition
+from ttlsnap.unsaferow.gather import read_at
+from ttlsnap.unsaferow.rows import Rows
+
+_RUN = 128 << 20  # bytes of keys and values that are sorted at once
+_PUT = 16384  # entries
+
+
+@contextlib.contextmanager
+def build_partition(
+    store: RocksDbFormat, files: Directory, like: Lineage, target: str, staging: Staging | None, scratch: str | None
+) -> Iterator[RocksDbBuilder]:
+    """See ``StateStore.build``. The partition has the options and the column families of the partition ``like``."""
+    where = f"{files.root}/{target}"
+    with scratch_folder(scratch) as folder, storage_errors(str(folder)):
+        source, metadata = folder / SOURCE, None
+        source.mkdir()
+        with rocksdb_errors(where):
+            settings = default_settings(store.format_version)
+        if like.snapshot is not None:
+            options = folder / "options"
+            options.mkdir()
+            found = archive.extract(files, like.snapshot.path, options)
+            keep_harmless_options(options, store.delimiter, f"{files.root}/{like.snapshot.path}")
+            with rocksdb_errors(where):
+                settings = settings_of(options)
+            metadata = replace(found, files=(), entries=None if found.entries is None else 0)
+        lineage = replace(like, deltas=(), newer=(), new_snapshot=target)
+        with database(source, settings, where, new=True) as base:
+            partition = WritablePartition(store, files, lineage, folder, base, settings, metadata, where, False)
+            with RocksDbWriter(partition, staging, "full", {}, {}, 0) as writer:
+                yield RocksDbBuilder(partition, writer, base, source)
+
+
+class RocksDbBuilder:
+    """See ``PartitionBuilder``."""
+
+    def __init__(self, partition: WritablePartition, writer: RocksDbWriter, base: Rdict, source: Path) -> None:
+        self._partition, self._writer, self._base, self._source = partition, writer, base, source
+        self._waiting: list[tuple[Rows, Rows]] = []
+        self._size = self._runs = 0
+
+    def put(self, keys: Rows, values: Rows) -> None:
+        """See ``PartitionBuilder.put``."""
+        self._waiting.append((keys, values))
+        self._size += int(keys.size.sum() + values.size.sum())
+        if self._size >= _RUN:
+            self._write_run()
+
+    def finish(self) -> Written:
+        """See ``SnapshotWriter.finish``."""
+        if self._runs and self._waiting:
+            self._write_run()
+        with self._merged() as pairs:
+            for keys, values in pairs:
+                self._count(keys)
+                self._writer.put(keys, values)
+        return self._writer.finish()
+
+    @contextlib.contextmanager
+    def _merged(self) -> Iterator[Iterator[tuple[Rows, Rows]]]:
+        if not self._runs:
+            yield self._sorted()
+            return
+        with self._partition.spark_database(self._source, self._base) as faster:
+            yield scan(faster or self._base, self._partition.where)
+
+    def _sorted(self) -> Iterator[tuple[Rows, Rows]]:
+        """Yield what waits in the order of the keys, and forget it."""
+        keys, values = (Rows.concat([pair[kind] for pair in self._waiting]) for kind in (0, 1))
+        self._waiting, self._size = [], 0
+        order = np.asarray(pc.array_sort_indices(keys.to_arrow())).astype(np.int64)
+        for start in range(0, len(order), _PUT):
+            some = order[start : start + _PUT]
+            # Copied, because the writer may copy the whole buffer of what it gets.
+            yield Rows.concat([keys.take(some)]), Rows.concat([values.take(some)])
+
+    def _write_run(self) -> None:
+        tables = Tables(self._partition.folder, f"run-{self._runs}", self._partition)
+        for keys, values in self._sorted():
+            tables.put(keys, values)
+        with rocksdb_errors(self._partition.where):
+            ingest(self._base, tables.close())
+        self._runs += 1
+
+    def _count(self, keys: Rows) -> None:
+        families = self._partition.families
+        if not families:
+            self._writer.count(DEFAULT_FAMILY, len(keys))
+            return
+        numbers, counts = np.unique(read_at(keys.data, keys.start, "<i2"), return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            if number not in families:
+                raise CorruptionError(
+                    f"{self._partition.where}: a key belongs to column family {number}, which the metadata does not "
+                    "name"
+                )
+            self._writer.count(families[number], count)
