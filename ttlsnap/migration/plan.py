@@ -24,7 +24,7 @@ from ttlsnap.stores.protocols import StateStore
 
 @dataclass(frozen=True)
 class StoreMigration:
-    """A store whose entries are distributed anew. ``lineages`` are the files of its old partitions, in order.
+    """A store whose entries get new partitions. ``lineages`` are the files of its old partitions, in order.
 
     ``ids`` are the ids in the names of the new partitions' files; empty if they have none (checkpoint format 1).
     """
