@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ttlsnap import open_checkpoint
-from ttlsnap.errors import BusyError, CorruptionError, StorageError, UsageError
+from ttlsnap.errors import BusyError, CorruptionError, StorageError, UnsupportedError, UsageError
 from ttlsnap.migration import run, spill, task
 from ttlsnap.migration.run import migrate
 from ttlsnap.operators.placement import find_partitions
@@ -111,6 +112,22 @@ def test_lost_doubled_and_mixed_entries_are_found(
     monkeypatch.setattr(task, "read_spill", damaged)
     with pytest.raises(CorruptionError, match=r"do not have the entries of the old ones|strict ascending order"):
         migrate(str(target), partitions=1, stopped=True)
+    assert bytes_of(target) == before
+
+
+def test_column_families_with_other_ids_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = sample("visits-4.2", tmp_path)
+    before = bytes_of(target)
+
+    def other(given: task.SplitTask, progress: Any) -> task.Split:
+        found = task.split(given, progress)
+        ids = sorted(found.families)
+        turned = dict(zip(ids, map(found.families.get, reversed(ids)), strict=True))
+        return replace(found, families=turned if given.partition else found.families)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(run, "split", other)
+    with pytest.raises(UnsupportedError, match="partitions 0 and 1 have different ids for their column families"):
+        migrate(str(target), partitions=3, stopped=True)
     assert bytes_of(target) == before
 
 

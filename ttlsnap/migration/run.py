@@ -20,7 +20,7 @@ from ttlsnap.checkpoint import layout, open_checkpoint
 from ttlsnap.compaction.scratch import existing_folder
 from ttlsnap.compaction.staged import settle
 from ttlsnap.engines.local import spread, useful_threads
-from ttlsnap.errors import RefusedError, TtlsnapError
+from ttlsnap.errors import RefusedError, TtlsnapError, UnsupportedError
 from ttlsnap.migration.plan import MigrationPlan, StoreMigration, plan_migration
 from ttlsnap.migration.publish import check_unchanged, publish, refuse_unmovable
 from ttlsnap.migration.report import MigrationReport, NewPartition, StoreReport
@@ -33,6 +33,7 @@ from ttlsnap.publishing.runs import refuse_if_interrupted
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.open import for_reading, open_directory
 from ttlsnap.storage.uris import is_local
+from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import StagedFile, Staging
 
 
@@ -153,13 +154,14 @@ class _Run:
         self._require_placed(splits)
         built = []
         for number, (store, parts) in enumerate(zip(plan.stores, splits, strict=True)):
+            like = self._choose_model(store, parts)
             tasks = [
                 BuildTask(
                     root=plan.checkpoint.target,
                     target=store.new_snapshot(partition),
                     partition=partition,
                     partitions=plan.partitions,
-                    like=store.lineages[0],
+                    like=like,
                     state_store=plan.state_store,
                     spills=tuple(_spill(work, number, old) for old in range(len(parts))),
                     staging_root=plan.checkpoint.target,
@@ -171,8 +173,24 @@ class _Run:
             mine = spread(build, tasks, self._threads, self.listener.partition_done, self.listener.progress)
             require_all(f"{plan.checkpoint.target}: {store.states[0]}", parts, mine)
             built.append(mine)
-        check_unchanged(plan)
+        if below is not None:
+            check_unchanged(plan)
         return built
+
+    def _choose_model(self, store: StoreMigration, parts: Sequence[Split]) -> Lineage:
+        """Return the old partition whose settings the new ones get.
+
+        Raise UnsupportedError if a column family has different ids in two partitions.
+        """
+        chosen = next((number for number, lineage in enumerate(store.lineages) if lineage.snapshot is not None), 0)
+        for number, part in enumerate(parts):
+            if any(part.entries) and part.families != parts[chosen].families:
+                raise UnsupportedError(
+                    f"{self.plan.checkpoint.target}: operator {store.operator}, store {store.store.name}: partitions "
+                    f"{chosen} and {number} have different ids for their column families; migrating such a store is "
+                    "not supported"
+                )
+        return store.lineages[chosen]
 
     def _split(self, work: Path) -> list[list[Split]]:
         plan = self.plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,11 +40,13 @@ class SplitTask:
 class Split:
     """The result of a ``SplitTask``: the entries of each new partition, and the fingerprint of all.
 
-    ``misplaced`` counts the keys that are not where Spark's hash puts them, and ``example`` describes one.
+    ``families`` are the column families by their ids. ``misplaced`` counts the keys that are not where Spark's hash
+    puts them, and ``example`` describes one.
     """
 
     entries: tuple[int, ...]
     fingerprint: int
+    families: Mapping[int, str]
     misplaced: int = 0
     example: str = ""
 
@@ -104,12 +107,13 @@ def split(task: SplitTask, progress: Progress) -> Split:
             total = add(total, fingerprint(keys, values))
             progress(len(keys), 0)
         spill.finish()
+        families = dict(partition.families)
     misplaced = [found for found in (check.result() for check in checks.values()) if found is not None]
     example = ""
     if misplaced:
         first = misplaced[0]
         example = f"{first.example} is in partition {first.partition}, and belongs to partition {first.belongs_to}"
-    return Split(tuple(spill.entries.tolist()), total, sum(found.count for found in misplaced), example)
+    return Split(tuple(spill.entries.tolist()), total, families, sum(found.count for found in misplaced), example)
 
 
 def build(task: BuildTask, progress: Progress) -> Built:

@@ -135,7 +135,10 @@ class PartitionBuilder(Protocol):
 
 
 class StoredPartition(Protocol):
-    """One version of one partition."""
+    """One version of one partition. ``families`` are its column families by the ids in its keys, if keys have ids."""
+
+    @property
+    def families(self) -> Mapping[int, str]: ...
 
     def batches(
         self, states: Mapping[str, StateDescriptor], only: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Generator, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -28,6 +29,8 @@ _LARGE_BLOCK = 31 << 20  # bytes, just below glibc's maximum for its mmap thresh
 
 class HdfsPartition:
     """See ``StoredPartition``."""
+
+    families: Mapping[int, str] = MappingProxyType({})
 
     def __init__(self, store: HdfsFormat, files: Directory, lineage: Lineage, keep_in_memory: bool) -> None:
         self._store, self._files, self._lineage = store, files, lineage
