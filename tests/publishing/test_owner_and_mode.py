@@ -123,6 +123,9 @@ def test_the_umask_does_not_change_owners_and_modes(
         ["rollback", target, "--stopped"],
         compacting(target),
         ["history", target, "--prune"],
+        ["migrate", target, "--partitions", "5", "--stopped", "--yes"],
+        ["migrate", target, "--partitions", "1", "--stopped", "--yes"],
+        ["rollback", target, "--stopped"],
     ):
         done = run(*argv, umask=umask)
         assert done.returncode == 0, done.stderr
