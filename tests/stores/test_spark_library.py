@@ -15,6 +15,7 @@ from ttlsnap.errors import CorruptionError
 from ttlsnap.stores.rocksdb import spark_library
 from ttlsnap.stores.rocksdb.database import (
     Pairs,
+    RocksDbError,
     Source,
     database,
     default_settings,
@@ -99,6 +100,16 @@ def test_rocksdict_reads_the_tables_that_it_writes(folder: Path, tmp_path: Path)
     with database(tmp_path / "new", default_settings(5), "here", new=True) as opened:
         ingest(opened, [tmp_path / "new.sst"])
         assert pairs(opened) == sorted(ENTRIES.items())
+
+
+def test_a_scan_may_outlive_its_database(folder: Path) -> None:
+    # The traceback of an error keeps the generator.
+    with both(folder) as (_, faster):
+        kept, other = scan(faster, "here"), scan(faster, "here")
+        assert len(next(kept)[0]) and len(next(other)[0])
+    kept.close()
+    with pytest.raises(RocksDbError, match="the database was closed during a scan"):
+        next(other)
 
 
 def test_keys_in_the_wrong_order_are_an_error(folder: Path, tmp_path: Path) -> None:

@@ -97,8 +97,12 @@ class RocksDbBuilder:
         if not self._runs:
             yield self._sorted()
             return
-        with self._partition.spark_database(self._source, self._base) as faster:
-            yield scan(faster or self._base, self._partition.where)
+        with (
+            self._partition.spark_database(self._source, self._base) as faster,
+            # Closed before its database, also after an error that keeps it alive: it frees its iterator then.
+            contextlib.closing(scan(faster or self._base, self._partition.where)) as pairs,
+        ):
+            yield pairs
 
     def _sorted(self) -> Iterator[tuple[Rows, Rows]]:
         """Yield what waits in the order of the keys, and forget it."""
@@ -112,10 +116,13 @@ class RocksDbBuilder:
 
     def _write_run(self) -> None:
         tables = Tables(self._partition.folder, f"run-{self._runs}", self._partition)
-        for keys, values in self._sorted():
-            tables.put(keys, values)
-        with rocksdb_errors(self._partition.where):
-            ingest(self._base, tables.close())
+        try:
+            for keys, values in self._sorted():
+                tables.put(keys, values)
+            with rocksdb_errors(self._partition.where):
+                ingest(self._base, tables.close())
+        finally:
+            tables.discard()
         self._runs += 1
 
     def _count(self, keys: Rows) -> None:

@@ -52,10 +52,22 @@ _pointer, _size = ctypes.c_void_p, ctypes.c_size_t
 
 
 class SparkDatabase:
-    """A database that is open for reading."""
+    """A database that is open for reading.
+
+    ``close`` ends its scans first, because an iterator must not outlive its database. After an error, a generator can:
+    its frame is in the traceback.
+    """
 
     def __init__(self, library: ctypes.CDLL, handle: int) -> None:
         self._library, self._handle = library, handle
+        self._scans: list[contextlib.ExitStack] = []
+
+    def close(self) -> None:
+        """Free the iterators of all scans, and the database. A scan that continues afterwards raises RocksDbError."""
+        for scan in list(self._scans):
+            scan.close()
+        self._library.rocksdb_close(self._handle)
+        self._handle = 0
 
     def scan(self, where: str, prefix: bytes | None) -> Generator[Pairs, None, None]:
         """Yield all entries in the order of their keys, or those whose keys begin with ``prefix``.
@@ -65,6 +77,8 @@ class SparkDatabase:
         library = self._library
         calls = (_pointer * len(_ITERATOR))(*(_address(getattr(library, f"rocksdb_iter_{name}")) for name in _ITERATOR))
         with contextlib.ExitStack() as stack:
+            self._scans.append(stack)
+            stack.callback(self._scans.remove, stack)
             options = library.rocksdb_readoptions_create()
             stack.callback(library.rocksdb_readoptions_destroy, options)
             library.rocksdb_readoptions_set_fill_cache(options, 0)  # each block is read once
@@ -77,6 +91,8 @@ class SparkDatabase:
             stack.callback(library.rocksdb_iter_destroy, iterator)
             library.rocksdb_iter_seek(iterator, start, len(start))
             while True:
+                if not self._handle:
+                    raise RocksDbError(f"{where}: the database was closed during a scan")
                 keys, values = loops.read_entries(iterator, calls, _BATCH_BYTES, _BATCH_ENTRIES)
                 if not len(keys[1]):
                     break
@@ -141,8 +157,9 @@ def spark_database(
         with contextlib.suppress(RocksDbError):
             options = stack.enter_context(_options_of(library, folder, delimiter))
             handle = _call(library, library.rocksdb_open_for_read_only, options, os.fsencode(folder), 0)
-            stack.callback(library.rocksdb_close, handle)
-        yield None if handle is None else SparkDatabase(library, handle)
+            found = SparkDatabase(library, handle)
+            stack.callback(found.close)
+        yield None if handle is None else found
 
 
 def spark_table(folder: Path, path: Path, size: int, delimiter: bytes) -> SparkTable | None:
