@@ -141,7 +141,9 @@ def _run(arguments: list[str], debug: bool) -> int:
         words = "`ttlsnap history TARGET` shows whether a run was published before it ran out"
         typer.echo(f"Error: out of memory. {words}", err=True)
         return 5
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         if debug:
             traceback.print_exc()
         print_marked("Error:", "bold red", f"{type(error).__name__}: {error}\nThis is unexpected; --debug shows where.")

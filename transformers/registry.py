@@ -17,7 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from ttlsnap.errors import UsageError
+from ttlsnap.errors import USERS_ERRORS, UsageError
 from ttlsnap.expired.receivers import TABLE, ExpiredCallback
 from ttlsnap.transform.protocols import CollectionStrategy, EntryTransformerFactory, StateSnapshotTransformerFactory
 
@@ -85,7 +85,7 @@ def _load(name: str) -> Any:
         return _import(module, attribute)
     except UsageError:
         raise
-    except Exception as error:  # its author's code runs here
+    except USERS_ERRORS as error:  # its author's code runs here
         raise UsageError(f"transformer {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
 
 
@@ -104,7 +104,7 @@ def load_callback(name: str) -> ExpiredCallback:
     module, _, attribute = name.partition(":")
     try:
         found = _import(module, attribute)
-    except Exception as error:  # its author's code runs here
+    except USERS_ERRORS as error:  # its author's code runs here
         raise UsageError(f"the function {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(found):
         raise UsageError(f"{name!r} is {type(found).__name__}, which cannot be called")
@@ -125,7 +125,7 @@ def _make(name: str, options: dict[str, str], make: Callable[[], Any]) -> Any:
         return make()
     except UsageError:
         raise
-    except Exception as error:
+    except USERS_ERRORS as error:
         given = " ".join(f"--set {key}=..." for key in options) or "no --set"  # values may be secrets
         raise UsageError(
             f"transformer {name!r} cannot be made with {given}: {type(error).__name__}: {error}"

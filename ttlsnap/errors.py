@@ -20,6 +20,9 @@ message that is longer than ``MAX_MESSAGE`` characters.
 
 from __future__ import annotations
 
+USERS_ERRORS = (Exception, SystemExit)
+"""What code of the user's can raise. ``sys.exit()`` in it must not end the command as if it had succeeded."""
+
 MAX_MESSAGE = 3000
 _BEGINNING = 2000
 

@@ -167,12 +167,17 @@ def test_an_output_may_be_empty_or_missing(ttlsnap: Ttlsnap, tmp_path: Path) -> 
         (("--transformer", "own_rules:partial"), "the new value lacks value.max"),
         (("--transformer", "own_rules:misspelt"), "value.cuont, which is not a field"),
         (("--transformer", "own_rules:unfit"), "a new value does not fit"),
+        (("--transformer", "own_rules:half"), "value.count is 0.5, and would be stored as 0"),
+        (("--transformer", "own_rules:epoch"), "value.max is 1700000000.0, and would be stored as datetime"),
+        (("--transformer", "own_rules:leaves"), "SystemExit: 0"),
+        (("--transformer", "leaving_rules:F"), "cannot be loaded: SystemExit"),
     ],
 )
 def test_mistakes_in_rules_and_ttls_are_explained(
     refuses: Refuses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], says: str
 ) -> None:
     (tmp_path / "broken_rules.py").write_text("def F(:")
+    (tmp_path / "leaving_rules.py").write_text("import sys; sys.exit()")
     (tmp_path / "own_rules.py").write_text(OWN_RULES)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -194,6 +199,15 @@ class Stubborn:
 
 def partial(key, value):
     return Replace({"count": 2})
+
+def half(key, value):
+    return Replace({**value, "count": 0.5})
+
+def epoch(key, value):
+    return Replace({**value, "max": 1.7e9})
+
+def leaves(key, value):
+    raise SystemExit(0)
 
 def misspelt(key, value):
     return Replace({**value, "cuont": 2})

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ttlsnap.clock import Clock
 from ttlsnap.entries.batch import Int64, Mask, RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.errors import TransformerError, TtlsnapError
+from ttlsnap.errors import USERS_ERRORS, TransformerError, TtlsnapError
 from ttlsnap.transform.protocols import (
     ChoosesStrategy,
     CollectionStrategy,
@@ -56,7 +56,7 @@ def create(
         return factory.create(state, clock)
     except TtlsnapError:
         raise
-    except Exception as error:
+    except USERS_ERRORS as error:
         name = type(factory).__name__
         raise TransformerError(f"{state}: {name}.create raised {type(error).__name__}: {error}") from error
 
@@ -137,7 +137,7 @@ def _filter_or_transform(transformer: StateSnapshotTransformer, before: StateEnt
         raise TransformerError(f"{state}: {error}") from error
     except TtlsnapError:
         raise
-    except Exception as error:
+    except USERS_ERRORS as error:
         raise TransformerError(
             f"{state}: the transformer raised {type(error).__name__}: {error} "
             f"(in {len(before)} entries, the first with key {_first_key(before)})"

@@ -23,9 +23,10 @@ from ttlsnap.clock import Clock
 from ttlsnap.entries.batch import Int64, Mask, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.timestamps import TimestampField
-from ttlsnap.errors import TransformerError, UsageError
+from ttlsnap.errors import USERS_ERRORS, TransformerError, UsageError
 from ttlsnap.schema import types as T
 from ttlsnap.schema.fields import distinct_names
+from ttlsnap.transform.exact import find_inexact
 
 
 class StateSnapshotTransformer(Protocol):
@@ -225,7 +226,7 @@ class _EntryTransformer:
         for i, (key, value) in enumerate(pairs):
             try:
                 verdict = self._function(key, value)
-            except Exception as error:
+            except USERS_ERRORS as error:
                 raise TransformerError(f"key {key!r}: {type(error).__name__}: {error}") from error
             match verdict:
                 case Keep():
@@ -247,8 +248,17 @@ class _EntryTransformer:
                 new = pa.array(values, type=whole.type)
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 raise TransformerError(f"a new value does not fit {whole.type}: {error}") from error
+            _require_exact(values, new)
             entries = entries.replace_values(new, changed)
         return entries.filter(keep)
+
+
+def _require_exact(values: Sequence[Any], new: pa.Array) -> None:
+    """Raise TransformerError if a value would be stored as another one."""
+    for given, stored in zip(values, new.to_pylist(), strict=True):
+        wrong = find_inexact(given, stored, "value")
+        if wrong is not None:
+            raise TransformerError(f"a new value does not fit the field: {wrong}. Convert it in the function")
 
 
 def _distinct(array: pa.Array) -> pa.Array:
