@@ -3,8 +3,8 @@
     python benchmarks/run.py                     everything; Spark first writes missing checkpoints
     python benchmarks/run.py --cache DIR         keep the checkpoints in DIR for the next time
     python benchmarks/run.py --markdown FILE     also put the tables into FILE, between the marks of each part
-    python benchmarks/run.py --only engines      one part: engines, large, states, memory, rocksdb, operators, inspect,
-                                             check, tables, maintain, cluster, objects or costs
+    python benchmarks/run.py --only engines      one part: engines, large, states, memory, rocksdb, migrations,
+                                             operators, inspect, check, tables, maintain, cluster, objects or costs
 
 This script judges nothing: it prints goals beside the figures.
 """
@@ -31,6 +31,7 @@ from cluster_work import cluster, seconds
 from cost_work import EXECUTORS, Model, Run, application, spread
 from maintenance_work import SMALL, maintenance
 from measuring import Comparison, compare, measure
+from migration_work import migration, repartition
 from object_work import AT_ONCE, LATENCY, late_store
 from object_work import compaction as remote_compaction
 from profiling import profile
@@ -332,6 +333,46 @@ def _large_partition(cache: Path, runs: int) -> list[Table]:
     return [(f"RocksDB: a process that compacts one partition ({nothing['peak'] / MB:.0f} MiB before it begins)", rows)]
 
 
+def migrations(cache: Path, runs: int) -> list[Table]:
+    """Measure a migration of 2M entries to 7 partitions, against rewriting them, and against Spark's repartition."""
+    checkpoints = make_checkpoints(cache, ["main", "rocksdb"])
+    session = spark_session()
+    rows: list[Row] = [("", "wall, s", "CPU, s", "CPU, ns per entry", "CPU / rewriting", "goal")]
+    spark = ""
+    with tempfile.TemporaryDirectory(dir=cache) as folder:
+        here = Path(folder)
+        for name, what in (("main", "HDFS-backed"), ("rocksdb", "RocksDB")):
+            source = checkpoints[name]
+
+            def rewriting(source: Path = source) -> Callable[[], Any]:
+                # Nearly all entries are written again, as in a migration.
+                return compaction(source, here / "compacted", LocalEngine(1), TIMESTAMP, "59d", NOW)
+
+            subjects: dict[str, Callable[[], Any]] = {
+                "compact": rewriting,
+                "migrate": partial(migration, source, here / "migrated", 7, 1),
+            }
+            if name == "rocksdb":
+                subjects["spark"] = partial(repartition, session, source, here / "repartitioned", 7)
+            done = compare(subjects, runs, prepare=True)
+            entries = migration(source, here / "counted", 7, 1)().entries
+            words = {
+                "compact": f"{what}: `compact --rewrite full`, one thread",
+                "migrate": f"{what}: `migrate`, one thread",
+                "spark": f"{what}: Spark 4.2's offline repartition, warm",
+            }
+            for subject in subjects:
+                ratio = "" if subject == "compact" else f"{done.cpu_ratio(subject, 'compact'):.2f}"
+                goal = "at most 3" if subject == "migrate" else ""
+                cost = f"{done.wall(subject):.2f}", f"{done.cpu(subject):.2f}"
+                rows.append((words[subject], *cost, f"{done.cpu(subject) / entries * 1e9:.0f}", ratio, goal))
+            if name == "rocksdb":
+                spark = f"{done.cpu_ratio('spark', 'migrate'):.1f}"
+        session.stop()
+    ratios: list[Row] = [("", "CPU", "goal"), ("Spark's repartition / `migrate`", spark, "at least 3")]
+    return [("2,000,000 entries, from 4 to 7 partitions", rows), ("Migration: ratio", ratios)]
+
+
 def operators(cache: Path, runs: int) -> list[Table]:
     """Measure operators with linked entries, against an aggregation of as many entries with the same provider."""
     kinds = {
@@ -579,6 +620,7 @@ PARTS: dict[str, Callable[[Path, int], list[Table]]] = {
     "states": states,
     "memory": memory,
     "rocksdb": rocksdb,
+    "migrations": migrations,
     "operators": operators,
     "inspect": inspect,
     "check": checking,

@@ -48,6 +48,15 @@ def migrate(
             "--dry-run", help="Build the new partitions and report, but change nothing.", rich_help_panel=_PUBLISH
         ),
     ] = False,
+    output: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--output",
+            metavar="DIR",
+            help="Write a new checkpoint there. The source stays as it is.",
+            rich_help_panel=_PUBLISH,
+        ),
+    ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask before publishing.", rich_help_panel=_PUBLISH)
     ] = False,
@@ -97,6 +106,7 @@ def migrate(
             target,
             partitions=partitions,
             dry_run=dry_run,
+            output=output,
             scratch=scratch,
             parallelism=parallelism,
             stopped=stopped,
@@ -129,10 +139,10 @@ class _Listener(ReadingProgress):
         if self._text:
             _show_stores(console(always=True), report)
             self.shown = True
-        return typer.confirm(
-            f"Change the number of partitions of {report.target} to {report.partitions}? Stop the query first.",
-            err=True,
-        )
+        what = f"Change the number of partitions of {report.target} to {report.partitions}"
+        if report.output is not None:
+            return typer.confirm(f"{what} in the new checkpoint {report.output}?", err=True)
+        return typer.confirm(f"{what}? Stop the query first.", err=True)
 
 
 def _show(out: Console, report: MigrationReport, *, tables: bool) -> None:
@@ -145,6 +155,9 @@ def _show(out: Console, report: MigrationReport, *, tables: bool) -> None:
         out.print("Dry run: nothing was changed. Without --dry-run, ttlsnap publishes this.")
     elif not report.published:
         out.print("Nothing was changed.")
+    elif report.output is not None:
+        out.print(f"A new checkpoint is at {report.output}; {report.target} is unchanged.")
+        out.print(f'Next: start the query with the checkpoint location "{report.output}".')
     else:
         out.print(f"Published as run {report.run}. The replaced files are in {report.backup}")
         out.print(f"Next: restart the query. To undo the run before that: ttlsnap rollback {report.target} --stopped")

@@ -14,34 +14,36 @@ from ..compaction.stories import H, T, copies_of, copy_all, rocksdb, settled
 from ..compaction.test_every_cell import MORE_WHOLE, WHOLE
 from ..doctor.asked import doctor
 from ..doctor.test_misplaced import ONLY_ROCKSDB, WITHOUT_KEYS, exchange
+from ..judge.processes import NEWEST, VERSIONS
 from ..judge.queries import ENDLESS, OPERATORS, Event, Query
 from ..judge.spark import Events, Judge
 from ..matrix import FULL
 from ..publishing.trees import tree
 
 SLICE = [
-    Query("agg_window_update"),
-    Query("dedup"),
+    Query("agg_window_update", row_checksum=True, codec="zstd"),
     Query("join", join_type="left_outer"),
-    Query("windows_of_windows"),
-    Query("agg_update", row_checksum=True, codec="zstd"),
-    rocksdb("agg_update", changelog=False),
     Query("join", provider="rocksdb", join_format=4),
     rocksdb("alarms", changelog=True, row_checksum=True),
-    rocksdb("lists", changelog=True),
-    rocksdb("sessions", changelog=True),
     rocksdb("agg_update", changelog=True, checkpoint_format=2),
+]
+MORE = [
+    *SLICE,
+    rocksdb("agg_update", changelog=False),
+    rocksdb("lists", changelog=True, row_checksum=True),
+    rocksdb("windows_of_windows", changelog=False),
 ]
 EVERYTHING = [
     *(Query(operator) for operator in OPERATORS if operator not in (*ONLY_ROCKSDB, *WITHOUT_KEYS)),
     *(rocksdb(operator, changelog=True) for operator in OPERATORS if operator not in WITHOUT_KEYS),
-    *SLICE,
+    *MORE,
 ]
 NUMBERS = (7, 3, 1)
+A_ROUND = 7 if FULL else 2  # batches
 ROUNDS: list[list[Events]] = [
     [
         [Event(f"k{(number * 5 + i) % 29}", T + 4 * H + number * 900 + i, i + 1) for i in range(9)]
-        for number in range(7 * step, 7 * step + 7)
+        for number in range(A_ROUND * step, A_ROUND * (step + 1))
     ]
     for step in range(len(NUMBERS))
 ]
@@ -52,6 +54,21 @@ def name_of(query: Query) -> str:
     return f"{query.operator}-{query.provider}-{query.checkpoint_format}"
 
 
+if FULL:
+
+    @pytest.mark.parametrize("version", VERSIONS)
+    @pytest.mark.parametrize("query", MORE, ids=name_of)
+    def test_every_version_continues(judge: Judge, query: Query, version: str) -> None:
+        first = "4.2" if query.join_format == 4 else "4.0" if is_new(query) else "3.5"
+        if version >= first:
+            continues(judge, query, version)
+
+
+def is_new(query: Query) -> bool:
+    """Return whether a query needs Spark 4.0."""
+    return query.operator in ONLY_ROCKSDB or query.checkpoint_format == 2
+
+
 def errors(checkpoint: Path) -> set[str]:
     """Return the codes of the errors that ``doctor`` finds."""
     return {found["code"] for found in doctor(checkpoint).document["problems"] if found["severity"] == "error"}
@@ -59,8 +76,13 @@ def errors(checkpoint: Path) -> set[str]:
 
 @pytest.mark.parametrize("query", EVERYTHING if FULL else SLICE, ids=name_of)
 def test_a_query_continues_with_another_number_of_partitions(judge: Judge, query: Query) -> None:
+    continues(judge, query, NEWEST)
+
+
+def continues(judge: Judge, query: Query, version: str) -> None:
+    """Migrate a checkpoint several times. After each migration, the query must emit what it emits without it."""
     layout = "both" if query.operator in ENDLESS else "snapshot"
-    written = judge.write(replace(query, partitions=2), WHOLE, layout=layout)
+    written = judge.write(replace(query, partitions=2), WHOLE, layout=layout, version=version)
     settled(written.path)
     _, (migrated, same) = copies_of(judge, written)
     for number, batches in zip(NUMBERS, ROUNDS, strict=True):
@@ -92,6 +114,39 @@ def test_a_rollback_restores_every_byte(judge: Judge, query: Query, number: int)
     assert folders == {str(partition) for partition in range(number)}
     rollback(str(written.path), stopped=True)
     assert tree(written.path) == before
+    assert judge.restart(written, MORE_WHOLE) == written.expected.run(MORE_WHOLE)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query("agg_update"),
+        rocksdb("visits", changelog=True),
+        rocksdb("agg_update", changelog=True, checkpoint_format=2),
+    ][: 3 if FULL else 2],
+    ids=name_of,
+)
+@pytest.mark.parametrize("number", [1, 5])
+def test_a_query_continues_on_a_new_checkpoint(judge: Judge, query: Query, number: int) -> None:
+    written = judge.write(query, WHOLE, layout="both")
+    before = settled(written.path)
+    copy = written.path.with_name(f"{written.path.name}-new")
+    report = migrate(str(written.path), partitions=number, output=str(copy), stopped=True)
+    assert report.output == str(copy)
+    assert settled(written.path) == before
+    assert not (written.path / "_ttlsnap/runs").exists()
+    assert not [found for found in doctor(copy).document["problems"] if found["severity"] != "note"]
+    assert {path.name for path in (copy / "state/0").iterdir() if path.name.isdigit()} == set(map(str, range(number)))
+    on_copy = judge.at(written, copy)
+    wanted, found = (judge.restart(each, MORE_WHOLE) for each in (written, on_copy))
+    assert [batch.rows for batch in found if batch.rows] == [batch.rows for batch in wanted if batch.rows] != []
+
+
+def test_a_query_continues_without_a_planned_batch(judge: Judge) -> None:
+    written = judge.write(Query("agg_update"), WHOLE)
+    settled(written.path)
+    migrate(str(written.path), partitions=5, stopped=True, planned_batch=False)
+    assert doctor(written.path).codes == []
     assert judge.restart(written, MORE_WHOLE) == written.expected.run(MORE_WHOLE)
 
 

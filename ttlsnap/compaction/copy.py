@@ -20,7 +20,7 @@ from ttlsnap.compaction.task import PartitionResult
 from ttlsnap.errors import RefusedError, StorageError, UsageError
 from ttlsnap.interrupts import defer_signals
 from ttlsnap.publishing.journal import report_path
-from ttlsnap.storage.access import PRIVATE_FOLDER, Access, own_access, umask
+from ttlsnap.storage.access import PRIVATE_FOLDER, Access, own_access, read_access, umask
 from ttlsnap.storage.directory import OWN, Directory
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.new_access import access_of_new
@@ -84,6 +84,15 @@ def _share_below(source: Directory, staging: LocalDirectory, path: str) -> bool:
     return given
 
 
+def describe_owner(source: str, copy: str) -> str:
+    """Return a warning that the copy belongs to this user, and the command that gives it to the source's owner."""
+    owner, me = read_access(source).owner_name, own_access(0).owner_name
+    return (
+        f"{copy} belongs to {me}, who cannot give files to the owner of the source ({owner}). Before a query of "
+        f"{owner} uses it, run as root: chown -R --reference={source} {copy}"
+    )
+
+
 def _access_of_root(source: Directory) -> Access:
     return source.effective_access("") or own_access(0o777 & ~umask())
 
@@ -103,16 +112,31 @@ def write_copy(
                 if kept is None:
                     lineage = lineage_of(plan.checkpoint, plan.state_store, store, partition)
                     kept = tuple(file.path for file in lineage.files)
-                for file in kept:
-                    _, spark = layout.checksum_files(file)
-                    checksums = (*layout.checksum_files(file), *layout.checksum_files(spark))
-                    staging.mkdirs(file.rpartition("/")[0])
-                    for path in (file, *(path for path in checksums if source.stat(path) is not None)):
-                        _copy_file(source, staging, path)
+                copy_state_files(source, staging, kept)
+    copy_all_but_state(source, staging, home)
+    write_report(staging, plan.run, report)
+
+
+def copy_state_files(source: Directory, staging: LocalDirectory, paths: Iterable[str]) -> None:
+    """Copy state files with their checksum files."""
+    for file in paths:
+        _, spark = layout.checksum_files(file)
+        checksums = (*layout.checksum_files(file), *layout.checksum_files(spark))
+        staging.mkdirs(file.rpartition("/")[0])
+        for path in (file, *(path for path in checksums if source.stat(path) is not None)):
+            _copy_file(source, staging, path)
+
+
+def copy_all_but_state(source: Directory, staging: LocalDirectory, home: str) -> None:
+    """Copy everything except state files and ttlsnap's own folder. ``home`` is the final path of the copy."""
     _copy_tree(source, staging, "", home)
-    run_report = report_path(plan.run)
-    staging.mkdirs(run_report.rpartition("/")[0])
-    with staging.writer(run_report) as new:
+
+
+def write_report(staging: LocalDirectory, run: str, report: bytes) -> None:
+    """Write the report of the run that makes the copy."""
+    path = report_path(run)
+    staging.mkdirs(path.rpartition("/")[0])
+    with staging.writer(path) as new:
         new.write(report)
 
 

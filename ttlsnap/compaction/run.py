@@ -16,6 +16,7 @@ from ttlsnap.clock import clock_at
 from ttlsnap.compaction.copy import (
     begin_copy,
     check_destination,
+    describe_owner,
     discard_copy,
     finish_copy,
     share_copy,
@@ -49,7 +50,6 @@ from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
 from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.publishing.preflight import require_ownership
 from ttlsnap.publishing.runs import refuse_if_interrupted
-from ttlsnap.storage.access import own_access, read_access
 from ttlsnap.storage.directory import OWN, Directory
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.open import for_reading, open_directory
@@ -181,13 +181,5 @@ def _to_copy(run: Runner, files: Directory, destination: LocalDirectory) -> Comp
         raise
     report = _deliver(destination, run, report)
     if not given and is_local(files.root):
-        report = replace(report, warnings=(*report.warnings, _describe_owner(files.root, destination.root)))
+        report = replace(report, warnings=(*report.warnings, describe_owner(files.root, destination.root)))
     return replace(report, seconds=run.seconds)
-
-
-def _describe_owner(source: str, copy: str) -> str:
-    owner, me = read_access(source).owner_name, own_access(0).owner_name
-    return (
-        f"{copy} belongs to {me}, who cannot give files to the owner of the source ({owner}). Before a query of "
-        f"{owner} uses it, run as root: chown -R --reference={source} {copy}"
-    )

@@ -6,7 +6,7 @@ they move to the run's backup with the logs of their batches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.listing import difference, list_activity
@@ -27,6 +27,7 @@ from ttlsnap.publishing.journal import (
 from ttlsnap.publishing.moves import plan_backup, plan_checksum_backup, stat_files
 from ttlsnap.publishing.preflight import refuse_immovable, refuse_shared_folders
 from ttlsnap.publishing.swap import refuse_if_changed, swap
+from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.protocols import StagedFile
 
 
@@ -38,13 +39,10 @@ def publish(plan: MigrationPlan, staged: Sequence[StagedFile], *, planned_batch:
     """
     files, checkpoint = plan.checkpoint.files, plan.checkpoint
     batch, logs = checkpoint.batch.id, checkpoint.logs
-    conf = {SHUFFLE_PARTITIONS: str(plan.partitions)}
-    documents = new_documents(plan, conf)
+    documents = new_documents(plan, files)
     fence = fence_file(logs)
-    older = [layout.offset_file(b) for b in logs.offsets if b < batch]
-    older += [layout.commit_file(b) for b in logs.commits if b < batch]
     targets = [file.target for file in staged]
-    replaced = dict.fromkeys([*old_files(plan), *targets, *documents, *older])
+    replaced = dict.fromkeys([*old_files(plan), *targets, *documents, *older_logs(plan)])
     to_backup = plan_backup(files, plan.run, list(replaced)) + plan_checksum_backup(files, plan.run, fence)
     for path, data in documents.items():
         place = staged_path(plan.run, path)
@@ -73,7 +71,9 @@ def publish(plan: MigrationPlan, staged: Sequence[StagedFile], *, planned_batch:
             *(facts for facts in published if facts.path in (layout.offset_file(batch), layout.commit_file(batch))),
             *facts_of(files, unchanged),
         ),
-        planned=plan_next(files, checkpoint.batch, conf) if planned_batch and logs.offsets[-1] == batch else None,
+        planned=plan_next(files, checkpoint.batch, new_settings(plan))
+        if planned_batch and logs.offsets[-1] == batch
+        else None,
     )
     return swap(
         files,
@@ -83,11 +83,28 @@ def publish(plan: MigrationPlan, staged: Sequence[StagedFile], *, planned_batch:
     )
 
 
-def new_documents(plan: MigrationPlan, conf: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the new content of the logs and of the operator metadata, by path."""
-    files, batch = plan.checkpoint.files, plan.checkpoint.batch.id
+def new_settings(plan: MigrationPlan) -> dict[str, str]:
+    """Return the settings that the offset log pins from now on."""
+    return {SHUFFLE_PARTITIONS: str(plan.partitions)}
+
+
+def older_logs(plan: MigrationPlan) -> list[str]:
+    """Return the logs of earlier batches, except the offsets of the last one before the migrated batch.
+
+    A query that restarts after the batch also reads the offsets before it.
+    """
+    batch, logs = plan.checkpoint.batch.id, plan.checkpoint.logs
+    older = [layout.offset_file(b) for b in logs.offsets if b < batch - 1]
+    return older + [layout.commit_file(b) for b in logs.commits if b < batch]
+
+
+def new_documents(plan: MigrationPlan, files: Directory) -> dict[str, bytes]:
+    """Return the new content of the logs and of the operator metadata in ``files``, by path."""
+    batch, conf = plan.checkpoint.batch.id, new_settings(plan)
     found = {
-        layout.offset_file(b): with_conf(files, b, conf).encode() for b in plan.checkpoint.logs.offsets if b >= batch
+        layout.offset_file(b): with_conf(files, b, conf).encode()
+        for b in plan.checkpoint.logs.offsets
+        if b >= batch - 1
     }
     ids = {
         operator.id: [list(each) for each in zip(*mine, strict=True)]

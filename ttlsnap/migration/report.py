@@ -58,6 +58,7 @@ class MigrationReport:
     stores: tuple[StoreReport, ...]
     single: tuple[int, ...]
     backup: str | None
+    output: str | None
     seconds: float
     warnings: tuple[str, ...] = ()
 

@@ -17,10 +17,20 @@ from pathlib import Path
 from typing import Protocol
 
 from ttlsnap.checkpoint import layout, open_checkpoint
+from ttlsnap.compaction.copy import (
+    begin_copy,
+    check_destination,
+    describe_owner,
+    discard_copy,
+    finish_copy,
+    share_copy,
+    staging_directory,
+)
 from ttlsnap.compaction.scratch import existing_folder
 from ttlsnap.compaction.staged import settle
 from ttlsnap.engines.local import spread, useful_threads
-from ttlsnap.errors import RefusedError, TtlsnapError, UnsupportedError
+from ttlsnap.errors import RefusedError, TtlsnapError, UnsupportedError, UsageError
+from ttlsnap.migration.copy import write_copy
 from ttlsnap.migration.plan import MigrationPlan, StoreMigration, plan_migration
 from ttlsnap.migration.publish import check_unchanged, publish, refuse_unmovable
 from ttlsnap.migration.report import MigrationReport, NewPartition, StoreReport
@@ -31,6 +41,7 @@ from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.publishing.preflight import require_ownership
 from ttlsnap.publishing.runs import refuse_if_interrupted
 from ttlsnap.storage.directory import Directory, each
+from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.open import for_reading, open_directory
 from ttlsnap.storage.uris import is_local
 from ttlsnap.stores.lineage import Lineage
@@ -67,6 +78,7 @@ def migrate(
     *,
     partitions: int,
     dry_run: bool = False,
+    output: str | None = None,
     scratch: str | None = None,
     parallelism: int | None = None,
     stopped: bool = False,
@@ -75,8 +87,8 @@ def migrate(
 ) -> MigrationReport:
     """Give the state of the checkpoint ``target`` another number of ``partitions``, and publish the result.
 
-    ``scratch`` is a local folder with room for the whole state, uncompressed. ``stopped`` and ``planned_batch`` are as
-    in ``compact``.
+    ``scratch`` is a local folder with room for the whole state, uncompressed. ``output``, ``stopped`` and
+    ``planned_batch`` are as in ``compact``.
 
     Raise a ``TtlsnapError`` (see ``ttlsnap.errors``). The checkpoint is then as it was, unless the message names
     ``ttlsnap recover``.
@@ -86,16 +98,23 @@ def migrate(
         scratch = existing_folder(scratch)
     files = open_directory(target)
     open_checkpoint(for_reading(files))  # fail before locking if this is not a checkpoint
-    with nullcontext() if dry_run else files.lock():
+    only_read = output is not None
+    with nullcontext() if dry_run else files.lock(shared=only_read):
         refuse_if_interrupted(files)
         checkpoint = replace(open_checkpoint(for_reading(files)), files=files)
         plan = plan_migration(checkpoint, partitions)
         run = _Run(plan, parallelism, listener or SilentListener(), started)
         if plan.is_done:
+            if output is not None:
+                raise UsageError(f"{files.root} has {partitions} partitions already, so --output would only be a copy")
             return replace(run.report([], dry_run=dry_run), published=False, backup=None)
+        destination = check_destination(files.root, output) if output is not None else None
+        if not dry_run:
+            refuse_if_running(files, checkpoint.query_id, stopped=stopped, only_read=only_read)
+        if destination is not None:
+            return run.dry(scratch) if dry_run else run.to_copy(files, destination, scratch)
         refuse_unmovable(plan)
         if not dry_run:
-            refuse_if_running(files, checkpoint.query_id, stopped=stopped)
             require_ownership(files, [*_new_snapshots(plan), layout.offset_file(checkpoint.logs.offsets[-1] + 1)])
             discard_leftovers(files)
         return run.dry(scratch) if dry_run else run.in_place(files, scratch, planned_batch)
@@ -114,7 +133,7 @@ class _Run:
 
     def dry(self, scratch: str | None) -> MigrationReport:
         with tempfile.TemporaryDirectory(prefix="ttlsnap-", dir=scratch) as work:
-            return self.report(self._build(Path(work), None), dry_run=True)
+            return self.report(self._build(Path(work), self.plan.checkpoint.target, None), dry_run=True)
 
     def in_place(self, files: Directory, scratch: str | None, planned_batch: bool) -> MigrationReport:
         plan = self.plan
@@ -126,7 +145,7 @@ class _Run:
                 files.mkdirs(scratch_path(plan.run))
             work = Path(place or tempfile.mkdtemp(prefix="ttlsnap-", dir=scratch))
             try:
-                built = self._build(work, staged_path(plan.run, ""))
+                built = self._build(work, files.root, staged_path(plan.run, ""))
             finally:
                 shutil.rmtree(work, ignore_errors=True)
             report = self.report(built, dry_run=False)
@@ -134,7 +153,7 @@ class _Run:
                 discard_run(files, plan.run)
                 return replace(report, published=False, backup=None)
             files.replace(report_path(plan.run), json.dumps(report.to_json(), indent=1).encode())
-            publish(plan, _settled(files, plan, built), planned_batch=planned_batch)
+            publish(plan, _settled(files, staged_path(plan.run, ""), built), planned_batch=planned_batch)
         except BaseException:
             discard_unless_open(files, plan.run)
             raise
@@ -146,7 +165,30 @@ class _Run:
             report = replace(report, warnings=(*report.warnings, kept))
         return replace(report, seconds=time.monotonic() - self.started)
 
-    def _build(self, work: Path, below: str | None) -> list[list[Built]]:
+    def to_copy(self, files: Directory, destination: LocalDirectory, scratch: str | None) -> MigrationReport:
+        plan, staging = self.plan, staging_directory(destination, self.plan.run)
+        try:
+            begin_copy(files, staging)
+            with tempfile.TemporaryDirectory(prefix="ttlsnap-", dir=scratch or staging.root) as work:
+                built = self._build(Path(work), staging.root, "")
+            report = replace(self.report(built, dry_run=False), backup=None, output=destination.root)
+            if not self.listener.confirm(report):
+                discard_copy(staging)
+                return replace(report, published=False, output=None)
+            _settled(staging, "", built)
+            write_copy(plan, staging, destination.root, json.dumps(report.to_json(), indent=1).encode())
+            refuse_if_interrupted(files)  # the lock may not keep out other machines
+            check_unchanged(plan)
+            given = share_copy(files, staging)
+            finish_copy(staging, destination)
+        except BaseException:
+            discard_copy(staging)
+            raise
+        if not given and is_local(files.root):
+            report = replace(report, warnings=(*report.warnings, describe_owner(files.root, destination.root)))
+        return replace(report, seconds=time.monotonic() - self.started)
+
+    def _build(self, work: Path, staging_root: str, below: str | None) -> list[list[Built]]:
         """Return the new partitions of each store."""
         plan = self.plan
         self.listener.planned(sum(len(store.lineages) + plan.partitions for store in plan.stores))
@@ -164,7 +206,7 @@ class _Run:
                     like=like,
                     state_store=plan.state_store,
                     spills=tuple(_spill(work, number, old) for old in range(len(parts))),
-                    staging_root=plan.checkpoint.target,
+                    staging_root=staging_root,
                     staged_below=below,
                     scratch=str(work),
                 )
@@ -250,6 +292,7 @@ class _Run:
             stores=tuple(map(_report_store, plan.stores, built)) if built else (),
             single=plan.single,
             backup=None if dry_run else backup,
+            output=None,
             seconds=time.monotonic() - self.started,
         )
 
@@ -269,8 +312,8 @@ def _report_store(store: StoreMigration, built: Sequence[Built]) -> StoreReport:
     )
 
 
-def _settled(files: Directory, plan: MigrationPlan, built: Sequence[Sequence[Built]]) -> list[StagedFile]:
+def _settled(files: Directory, below: str, built: Sequence[Sequence[Built]]) -> list[StagedFile]:
     """Give the staged files their final names."""
-    staging = Staging(files, staged_path(plan.run, ""))
+    staging = Staging(files, below)
     staged = [file for partitions in built for partition in partitions for file in partition.files]
     return each(files, lambda file: settle(files, file, staging.place(file.target)), staged)
