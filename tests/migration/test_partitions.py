@@ -19,6 +19,7 @@ from ..judge.queries import ENDLESS, OPERATORS, Event, Query
 from ..judge.spark import Events, Judge
 from ..matrix import FULL
 from ..publishing.trees import tree
+from .test_work import entries_of
 
 SLICE = [
     Query("agg_window_update", row_checksum=True, codec="zstd"),
@@ -148,6 +149,18 @@ def test_a_query_continues_without_a_planned_batch(judge: Judge) -> None:
     migrate(str(written.path), partitions=5, stopped=True, planned_batch=False)
     assert doctor(written.path).codes == []
     assert judge.restart(written, MORE_WHOLE) == written.expected.run(MORE_WHOLE)
+
+
+@pytest.mark.parametrize("operator", ["agg_update", "join", "for_a_day_rows"] if FULL else ["agg_update"])
+def test_entries_are_where_sparks_own_repartition_puts_them(judge: Judge, operator: str) -> None:
+    query = replace(rocksdb(operator, changelog=False), join_format=3)
+    written = judge.write(query, WHOLE, layout="snapshot")
+    _, (ours, theirs) = copies_of(judge, written)
+    before = entries_of(written.path)
+    migrate(str(ours.path), partitions=5, stopped=True)
+    judge.repartition(theirs, 5)
+    # ``entries_of`` requires that each entry is in the partition of its hash.
+    assert entries_of(ours.path) == entries_of(theirs.path) == before
 
 
 def test_keys_in_the_wrong_partition_are_named(judge: Judge) -> None:
