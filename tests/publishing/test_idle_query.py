@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ttlsnap import history, rollback
+from ttlsnap.migration.run import migrate
 
 from ..compaction import test_chains as chains
 from ..compaction.stories import BATCHES, MORE, T, copy_all, drop_expired, settled, unwanted
@@ -21,7 +22,7 @@ from ..judge.processes import NEWEST, OLD_VERSIONS, VERSIONS
 from ..judge.queries import Event, Query, rated
 from ..judge.spark import Judge, told
 from ..matrix import FULL
-from .idle import CHANGELOG, HDFS, ROCKSDB, ends_untouched, stores
+from .idle import CHANGELOG, HDFS, IDS, ROCKSDB, ends_untouched, stores
 from .trees import tree
 
 
@@ -87,6 +88,27 @@ def test_an_idle_query_stops_before_it_writes_anything(judge: Judge, case: Case)
     # The source has recorded that file, so the restarted query runs it as its own batch.
     assert judge.restart(written, []) == told(query, model.run(more[:1]))
     assert judge.restart(written, more[1:]) == told(query, model.run(more[1:]))
+
+
+@pytest.mark.parametrize("number", [1, 5])
+@pytest.mark.parametrize(
+    ("version", "store"),
+    [(version, store) for version in VERSIONS for store in stores(version)]
+    if FULL
+    else [(NEWEST, HDFS), (NEWEST, IDS)],
+)
+def test_an_idle_query_stops_after_a_migration(judge: Judge, version: str, store: dict[str, Any], number: int) -> None:
+    query = Query("agg_update", **store)
+    deltas = query.provider == "hdfs" or query.changelog
+    written = judge.write(query, BATCHES[:-1], version=version, layout="deltas" if deltas else "snapshot")
+    assert judge.start(written, BATCHES[-1:]) == written.expected.run(BATCHES[-1:])
+    settled(written.path)
+    migrate(str(written.path), partitions=number, stopped=True)
+    model = written.expected
+    ends_untouched(judge, written, list(MORE[0]))
+    # The source has recorded that file, so the restarted query runs it as its own batch.
+    assert judge.restart(written, []) == model.run(MORE[:1])
+    assert judge.restart(written, MORE[1:]) == model.run(MORE[1:])
 
 
 @pytest.mark.parametrize(
