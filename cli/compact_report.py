@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -40,7 +41,7 @@ def show_report(out: Console, report: CompactionReport, *, tables: bool = True, 
         if report.expired_to is not None and report.totals.dropped and not report.warnings:
             lines.append(f"The dropped entries are archived {describe_place(report.expired_to, report.run)}")
         lines.append(
-            f"Next: restart the query. To undo the run before that: ttlsnap rollback {report.target} --stopped"
+            f"Next: restart the query. To undo the run before that: ttlsnap rollback {quote(report.target)} --stopped"
         )
     lines[0] = name_target(lines[0], target)
     out.print("\n".join(lines))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.options import RUN, Checkpoint, Format, FormatOption, StoppedOption
+from ttlsnap.cli.options import RUN, Checkpoint, Format, FormatOption, SchemaOption, StoppedOption
 from ttlsnap.cli.output import MISSING, console, number, print_json, print_warning, size, table
 from ttlsnap.cli.progress import ReadingProgress
 
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
 Examples:
-  # show the sizes of the new partitions
+  # build the new partitions, and show how large and how even they are
   ttlsnap migrate ck --partitions 400 --dry-run
 
   # migrate
-  ttlsnap migrate ck --partitions 400
+  ttlsnap migrate ck --partitions 400 --stopped
 
   # undo it
   ttlsnap rollback ck --stopped
@@ -60,6 +61,7 @@ def migrate(
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask before publishing.", rich_help_panel=_PUBLISH)
     ] = False,
+    schema: SchemaOption = None,
     stopped: StoppedOption = False,
     no_planned_batch: Annotated[
         bool,
@@ -92,19 +94,21 @@ def migrate(
     ] = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Change the number of partitions of a checkpoint's state, with which the query then continues.
+    """Change the number of partitions of a checkpoint's state. The query then continues with the new number.
 
     Spark takes this number (spark.sql.shuffle.partitions) from a query's first batch, and ignores later settings. Stop
     the query first. ttlsnap puts each entry into the partition where Spark will look for it, and changes the recorded
     number. It sets older versions of the state aside, and [bold]ttlsnap rollback[/bold] restores everything.
     """
     from ttlsnap.migration.run import migrate as run
+    from ttlsnap.schema.ddl import parse_schemas
 
     text = output_format is Format.TEXT
     with _Listener(text, ask=not yes and not dry_run and sys.stdin.isatty()) as listener:
         report = run(
             target,
             partitions=partitions,
+            schemas=parse_schemas(schema),
             dry_run=dry_run,
             output=output,
             scratch=scratch,
@@ -147,7 +151,7 @@ class _Listener(ReadingProgress):
 
 def _show(out: Console, report: MigrationReport, *, tables: bool) -> None:
     if not report.stores:
-        out.print(f"{report.target} has {number(report.partitions)} partitions already. Nothing was changed.")
+        out.print(f"{report.target} has this number of partitions already. Nothing was changed.")
         return
     if tables:
         _show_stores(out, report)
@@ -160,7 +164,8 @@ def _show(out: Console, report: MigrationReport, *, tables: bool) -> None:
         out.print(f'Next: start the query with the checkpoint location "{report.output}".')
     else:
         out.print(f"Published as run {report.run}. The replaced files are in {report.backup}")
-        out.print(f"Next: restart the query. To undo the run before that: ttlsnap rollback {report.target} --stopped")
+        undo = f"ttlsnap rollback {shlex.quote(report.target)} --stopped"
+        out.print(f"Next: restart the query. To undo the migration before that: {undo}")
 
 
 def _show_stores(out: Console, report: MigrationReport) -> None:

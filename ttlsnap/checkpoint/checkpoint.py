@@ -150,7 +150,8 @@ def open_checkpoint(
     logs = read_logs(files)
     if logs.fence is not None and not set(logs.commits[-1:]) & set(logs.offsets):
         raise FencedError(
-            f"{files.root} is fenced: a run was interrupted while it published. Run: ttlsnap recover {files.root}"
+            f"{files.root} is fenced: a run is publishing, or was interrupted. If none is running: ttlsnap recover "
+            f"{files.root}"
         )
     if not logs.commits:
         raise NotACheckpointError(f"{files.root}: no batch is committed yet, so there is no state")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 from ttlsnap.checkpoint import layout, open_checkpoint
@@ -33,7 +33,7 @@ from ttlsnap.compaction.publish import check_unchanged, new_files, publish, refu
 from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.compaction.runner import Runner
 from ttlsnap.compaction.scratch import discard_old_scratch, existing_folder
-from ttlsnap.errors import TtlsnapError
+from ttlsnap.errors import FencedError, TtlsnapError
 from ttlsnap.expired.delivery import deliver
 from ttlsnap.expired.places import AllowedPlaces
 from ttlsnap.expired.receivers import open_receiver, refuse_within
@@ -73,7 +73,8 @@ def compact(
     if options.scratch is not None:
         options = replace(options, scratch=existing_folder(options.scratch))
     files = open_directory(target)
-    open_checkpoint(for_reading(files), schemas=options.schemas)  # fail before locking if this is not a checkpoint
+    with suppress(FencedError):  # a run that is publishing holds the lock
+        open_checkpoint(for_reading(files), schemas=options.schemas)  # fail before locking if this is not a checkpoint
     archive = None
     if options.expired_to is not None:
         refuse_within(options.expired_to, *filter(None, (target, options.output)))

@@ -100,7 +100,10 @@ def plan_migration(checkpoint: Checkpoint, partitions: int) -> MigrationPlan:
         for store in operator.stores
     )
     if not stores:
-        raise UsageError(f"{target}: every operator runs in a single partition, whatever the number is")
+        raise UsageError(
+            f"{target}: Spark runs every operator of this query in a single partition, whatever the number is. Nothing "
+            "was changed"
+        )
     return MigrationPlan(new_run_id(), checkpoint, listing, state_store, partitions, stores, single)
 
 

@@ -11,12 +11,13 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from ttlsnap.checkpoint import layout, open_checkpoint
+from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.compaction.copy import (
     begin_copy,
     check_destination,
@@ -29,7 +30,7 @@ from ttlsnap.compaction.copy import (
 from ttlsnap.compaction.scratch import existing_folder
 from ttlsnap.compaction.staged import settle
 from ttlsnap.engines.local import spread, useful_threads
-from ttlsnap.errors import RefusedError, TtlsnapError, UnsupportedError, UsageError
+from ttlsnap.errors import FencedError, RefusedError, TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.migration.copy import write_copy
 from ttlsnap.migration.plan import MigrationPlan, StoreMigration, plan_migration
 from ttlsnap.migration.publish import check_unchanged, publish, refuse_unmovable
@@ -77,6 +78,7 @@ def migrate(
     target: str,
     *,
     partitions: int,
+    schemas: Schemas | None = None,
     dry_run: bool = False,
     output: str | None = None,
     scratch: str | None = None,
@@ -87,8 +89,8 @@ def migrate(
 ) -> MigrationReport:
     """Give the state of the checkpoint ``target`` another number of ``partitions``, and publish the result.
 
-    ``scratch`` is a local folder with room for the whole state, uncompressed. ``output``, ``stopped`` and
-    ``planned_batch`` are as in ``compact``.
+    ``scratch`` is a local folder with room for the whole state, uncompressed. ``schemas``, ``output``, ``stopped`` and
+    ``planned_batch`` are as in ``compact``. The placement of the keys shows whether the schemas of the keys are right.
 
     Raise a ``TtlsnapError`` (see ``ttlsnap.errors``). The checkpoint is then as it was, unless the message names
     ``ttlsnap recover``.
@@ -97,11 +99,12 @@ def migrate(
     if scratch is not None:
         scratch = existing_folder(scratch)
     files = open_directory(target)
-    open_checkpoint(for_reading(files))  # fail before locking if this is not a checkpoint
+    with suppress(FencedError):  # a run that is publishing holds the lock
+        open_checkpoint(for_reading(files), schemas=schemas)  # fail before locking if this is not a checkpoint
     only_read = output is not None
     with nullcontext() if dry_run else files.lock(shared=only_read):
         refuse_if_interrupted(files)
-        checkpoint = replace(open_checkpoint(for_reading(files)), files=files)
+        checkpoint = replace(open_checkpoint(for_reading(files), schemas=schemas), files=files)
         plan = plan_migration(checkpoint, partitions)
         run = _Run(plan, parallelism, listener or SilentListener(), started)
         if plan.is_done:
