@@ -39,6 +39,7 @@ EVERYTHING = [
     *(rocksdb(operator, changelog=True) for operator in OPERATORS if operator not in WITHOUT_KEYS),
     *MORE,
 ]
+COMPLETE = ("agg_all", "agg_complete")
 NUMBERS = (7, 3, 1)
 A_ROUND = 7 if FULL else 2  # batches
 ROUNDS: list[list[Events]] = [
@@ -92,7 +93,8 @@ def continues(judge: Judge, query: Query, version: str) -> None:
         assert {len(store.partitions) for store in report.stores} == {number}
         assert report.entries > 0
         wanted, found = (judge.restart(each, batches) for each in (same, migrated))
-        # The planned batch of ttlsnap is empty.
+        # The planned batch of ttlsnap is empty, but in complete mode every batch emits all of the state.
+        found = found[1:] if query.operator in COMPLETE else found
         assert [batch.rows for batch in found if batch.rows] == [batch.rows for batch in wanted if batch.rows]
         emitted += sum(len(batch.rows) for batch in found)
         settled(migrated.path)
@@ -101,6 +103,7 @@ def continues(judge: Judge, query: Query, version: str) -> None:
     copy_all(migrated.path)
     last: list[Events] = [[Event("k1", T + 31 * H, 1)], [Event("k1", T + 50 * H, 1)]]
     wanted, found = (judge.restart(each, last) for each in (same, migrated))
+    found = found[1:] if query.operator in COMPLETE else found
     assert [batch.rows for batch in found if batch.rows] == [batch.rows for batch in wanted if batch.rows]
 
 
