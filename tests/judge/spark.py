@@ -164,6 +164,13 @@ class Judge:
         """
         return self._run(checkpoint, batches, version=version, fresh=fresh, snapshot=snapshot, trigger=trigger)
 
+    def crash(self, checkpoint: Checkpoint, batches: Sequence[Events]) -> None:
+        """Restart a query on its checkpoint with more events, and let it fail before the commit of a batch.
+
+        That is the last of these batches, or one before it if the query first runs a planned batch.
+        """
+        self._run(checkpoint, batches, crash=True)
+
     def start(self, checkpoint: Checkpoint, batches: Sequence[Events], trigger: str = "0 seconds") -> list[Batch]:
         """Restart a query that keeps running. Return the batches that the sink got, once these batches are done."""
         return self._run(checkpoint, batches, trigger=trigger, verb="start")

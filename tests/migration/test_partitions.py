@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ttlsnap import inspect, rollback
+from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.migration.run import migrate
 
 from ..compaction.stories import H, T, copies_of, copy_all, rocksdb, settled
@@ -168,13 +169,27 @@ def test_entries_are_where_sparks_own_repartition_puts_them(judge: Judge, operat
     assert entries_of(ours.path) == entries_of(theirs.path) == before
 
 
+def test_a_rollback_is_refused_once_the_query_has_begun_a_batch(judge: Judge) -> None:
+    written = judge.write(Query("agg_update"), WHOLE)
+    settled(written.path)
+    migrate(str(written.path), partitions=5, stopped=True)
+    model = written.expected
+    judge.crash(written, MORE_WHOLE[:1])  # in the planned batch
+    before = tree(written.path)
+    assert not (written.path / "commits/3").exists()
+    with pytest.raises(RefusedError, match="batch 3 was begun after the migration"):
+        rollback(str(written.path), stopped=True)
+    assert tree(written.path) == before
+    assert judge.restart(written, MORE_WHOLE[1:]) == model.run(MORE_WHOLE)
+
+
 def test_keys_in_the_wrong_partition_are_named(judge: Judge) -> None:
     written = judge.write(Query("agg_update", partitions=3), WHOLE, layout="snapshot")
     settled(written.path)
     exchange(written.path)
     before = tree(written.path)
     entries = doctor(written.path).document["entries"]
-    with pytest.raises(Exception, match=rf"{entries} keys are not in the partition that Spark's hash gives"):
+    with pytest.raises(RefusedError, match=rf"{entries} keys are not in the partition that Spark's hash gives"):
         migrate(str(written.path), partitions=2, stopped=True)
     assert tree(written.path) == before
 
@@ -182,7 +197,7 @@ def test_keys_in_the_wrong_partition_are_named(judge: Judge) -> None:
 def test_a_limit_stays_in_one_partition(judge: Judge) -> None:
     written = judge.write(Query("first_rows"), WHOLE, layout="deltas")
     settled(written.path)
-    with pytest.raises(Exception, match="every operator runs in a single partition"):
+    with pytest.raises(UsageError, match="every operator of this query in a single partition"):
         migrate(str(written.path), partitions=3, stopped=True)
 
 

@@ -100,6 +100,8 @@ def rollback(
         moves = _plan_moves(files, last, run, back)
         # A planned batch that Spark has begun to run stays and is run again. The sink may already have its number.
         is_ours = planned is not None and planned.run == last.run and not _has_state_of(before, last.batch + 1)
+        if last.kind == "migrate" and not is_ours:
+            _refuse_begun(files, last, logs, before)
         times = stat_files(files, [move.source for move in back])
         journal = Journal(
             run=run,
@@ -125,6 +127,18 @@ def rollback(
         _remove_empty_folders(files, last)
         warnings = tuple(take_back_if_allowed(files, last.run, places))
         return RollbackReport(files.root, run, last.run, len(back), warnings, last.kind)
+
+
+def _refuse_begun(files: Directory, last: Journal, logs: Logs, listing: Listing) -> None:
+    """Raise RefusedError if Spark has begun a batch with the settings of a migration: it would run again with them."""
+    replaced = {move.target for move in last.new}
+    later = [batch for batch in logs.offsets if batch > last.batch and layout.offset_file(batch) not in replaced]
+    if later or _has_state_of(listing, last.batch + 1):
+        raise RefusedError(
+            f"{files.root}: batch {last.batch + 1} was begun after the migration {last.run}, with the new number of "
+            "partitions. It would run again with this number, on the old state. Nothing was changed. Start the query: "
+            "it can only continue with the new number"
+        )
 
 
 def _logs_after(files: Directory, last: Journal, back: Sequence[Move]) -> tuple[FileFacts, ...]:
