@@ -195,7 +195,7 @@ def test_user_code_cannot_end_the_run(
         assert (code, found["good"]["status"]) == (0, "done")
         assert "SystemExit" in found["good"]["warnings"][0]
     else:
-        assert (code, found["good"]["status"]) == (5, "failed") and "SystemExit" in found["good"]["error"]
+        assert (code, found["good"]["status"]) == (2, "failed") and "SystemExit" in found["good"]["error"]
 
 
 def test_dropped_entries_are_archived_beside_the_policy(maintain: Maintain, tmp_path: Path) -> None:
