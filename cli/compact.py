@@ -13,14 +13,18 @@ import typer
 from ttlsnap.cli.compact_report import show_report
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import (
+    PUBLISH,
     RUN,
     EngineName,
     Format,
     FormatOption,
     JarsOption,
     MasterOption,
+    NoPlannedBatchOption,
     NowOption,
     OperatorOption,
+    OutputOption,
+    ParallelismOption,
     SchemaOption,
     StateOption,
     StoppedOption,
@@ -64,7 +68,6 @@ Examples:
 """
 
 _DROP = "What is dropped"
-_PUBLISH = "Publishing"
 _OPERATORS = "RocksDB, joins, timers"
 _TABLES = "Delta tables"
 
@@ -204,36 +207,20 @@ def compact(
     schema: SchemaOption = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Scan and report, but change nothing.", rich_help_panel=_PUBLISH),
+        typer.Option("--dry-run", help="Scan and report, but change nothing.", rich_help_panel=PUBLISH),
     ] = False,
-    output: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            "--output",
-            metavar="DIR",
-            help="Write a new checkpoint there. The source stays as it is.",
-            rich_help_panel=_PUBLISH,
-        ),
-    ] = None,
+    output: OutputOption = None,
     yes: Annotated[
         bool,
         typer.Option(
             "--yes",
             "-y",
             help="Do not ask before publishing. See --max-drop and --retention.",
-            rich_help_panel=_PUBLISH,
+            rich_help_panel=PUBLISH,
         ),
     ] = False,
     stopped: StoppedOption = False,
-    no_planned_batch: Annotated[
-        bool,
-        typer.Option(
-            "--no-planned-batch",
-            help="Omit the planned batch, which stops a query that is still running. Dangerous: such a query would "
-            "damage the state.",
-            rich_help_panel=_PUBLISH,
-        ),
-    ] = False,
+    no_planned_batch: NoPlannedBatchOption = False,
     engine: Annotated[
         EngineName,
         typer.Option(
@@ -244,16 +231,7 @@ def compact(
         ),
     ] = EngineName.AUTO,
     master: MasterOption = None,
-    parallelism: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(
-            "--parallelism",
-            metavar="N",
-            min=1,
-            help="How many partitions to process at the same time. Default: the number of cores.",
-            rich_help_panel=RUN,
-        ),
-    ] = None,
+    parallelism: ParallelismOption = None,
     rewrite: Annotated[
         RewriteName,
         typer.Option(

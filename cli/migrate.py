@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.options import RUN, Checkpoint, Format, FormatOption, SchemaOption, StoppedOption
+from ttlsnap.cli.options import (
+    PUBLISH,
+    RUN,
+    Checkpoint,
+    Format,
+    FormatOption,
+    NoPlannedBatchOption,
+    OutputOption,
+    ParallelismOption,
+    SchemaOption,
+    StoppedOption,
+)
 from ttlsnap.cli.output import MISSING, console, number, print_json, print_warning, size, table
 from ttlsnap.cli.progress import ReadingProgress
 
@@ -30,8 +41,6 @@ Examples:
   ttlsnap rollback ck --stopped
 """
 
-_PUBLISH = "Publishing"
-
 
 def register(app: typer.Typer) -> None:
     app.command("migrate", cls=Command, epilog=EXAMPLES)(migrate)
@@ -46,42 +55,17 @@ def migrate(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Build the new partitions and report, but change nothing.", rich_help_panel=_PUBLISH
+            "--dry-run", help="Build the new partitions and report, but change nothing.", rich_help_panel=PUBLISH
         ),
     ] = False,
-    output: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            "--output",
-            metavar="DIR",
-            help="Write a new checkpoint there. The source stays as it is.",
-            rich_help_panel=_PUBLISH,
-        ),
-    ] = None,
+    output: OutputOption = None,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask before publishing.", rich_help_panel=_PUBLISH)
+        bool, typer.Option("--yes", "-y", help="Do not ask before publishing.", rich_help_panel=PUBLISH)
     ] = False,
     schema: SchemaOption = None,
     stopped: StoppedOption = False,
-    no_planned_batch: Annotated[
-        bool,
-        typer.Option(
-            "--no-planned-batch",
-            help="Omit the planned batch, which stops a query that is still running. Dangerous: such a query would "
-            "damage the state.",
-            rich_help_panel=_PUBLISH,
-        ),
-    ] = False,
-    parallelism: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(
-            "--parallelism",
-            metavar="N",
-            min=1,
-            help="How many partitions to process at the same time. Default: the number of cores.",
-            rich_help_panel=RUN,
-        ),
-    ] = None,
+    no_planned_batch: NoPlannedBatchOption = False,
+    parallelism: ParallelismOption = None,
     scratch: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(

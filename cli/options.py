@@ -25,6 +25,7 @@ class EngineName(StrEnum):
 
 STATES = "Which states"
 RUN = "How it runs"
+PUBLISH = "Publishing"
 
 Target = Annotated[
     str,
@@ -97,5 +98,33 @@ StoppedOption = Annotated[
         envvar="TTLSNAP_STOPPED",
         help="Confirm that the query is stopped. Without this, ttlsnap refuses a checkpoint whose logs changed "
         "recently.",
+    ),
+]
+OutputOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--output",
+        metavar="DIR",
+        help="Write a new checkpoint there. The source stays as it is.",
+        rich_help_panel=PUBLISH,
+    ),
+]
+NoPlannedBatchOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-planned-batch",
+        help="Omit the planned batch, which stops a query that is still running. Dangerous: such a query would "
+        "damage the state.",
+        rich_help_panel=PUBLISH,
+    ),
+]
+ParallelismOption = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(
+        "--parallelism",
+        metavar="N",
+        min=1,
+        help="How many partitions to process at the same time. Default: the number of cores.",
+        rich_help_panel=RUN,
     ),
 ]
