@@ -75,12 +75,9 @@ def read_operator_metadata(files: Directory, operator: int, batch: int) -> Opera
     unknown = [name for name in folders if name != "v2" and re.fullmatch(r"v[0-9]+", name)]
     if unknown:
         raise UnsupportedError(f"{files.root}/{base}/{unknown[0]}: this version of the operator metadata is unknown")
-    batches = (layout.parse_number(info.name) for info in files.list(f"{base}/v2") if not info.is_dir)
-    versions = [b for b in batches if b is not None and b <= batch]
-    if versions:
-        return _parse(files, f"{base}/v2/{max(versions)}", 2)
-    if files.stat(f"{base}/metadata") is not None:
-        return _parse(files, f"{base}/metadata", 1)
+    path = metadata_file(files, operator, batch)
+    if path is not None:
+        return _parse(files, path, 2 if layout.is_operator_metadata(path) else 1)
     if "v2" in folders:
         raise CorruptionError(
             f"{files.root}/{base}/v2: it has no operator metadata for batch {batch} or an earlier one"

@@ -32,12 +32,7 @@ from ttlsnap.publishing.journal import (
     read_journals,
 )
 from ttlsnap.publishing.liveness import refuse_if_running
-from ttlsnap.publishing.moves import (
-    find_existing,
-    find_rewritten,
-    plan_backup,
-    stat_files,
-)
+from ttlsnap.publishing.moves import find_existing, find_rewritten, plan_backup, stat_files
 from ttlsnap.publishing.runs import new_run_id, open_existing, refuse_if_interrupted
 from ttlsnap.publishing.swap import refuse_if_changed, swap
 from ttlsnap.storage.directory import Directory, each
