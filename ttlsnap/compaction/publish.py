@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ttlsnap.checkpoint import layout
-from ttlsnap.checkpoint.listing import difference, is_temporary, list_activity
+from ttlsnap.checkpoint import Checkpoint, layout
+from ttlsnap.checkpoint.listing import Listing, difference, is_temporary, list_activity
 from ttlsnap.checkpoint.logs import plan_next, read_logs
 from ttlsnap.compaction.plan import PartitionPlan, Plan, StorePlan
 from ttlsnap.compaction.task import PartitionResult
@@ -81,14 +81,7 @@ def check_unchanged(plan: Plan) -> None:
     """Raise BusyError unless logs, state files and temporary files are those of the plan."""
     files = plan.checkpoint.files
     _check_logs(plan)
-    listing = list_activity(files)
-    listing.pop(fence_file(plan.checkpoint.logs), None)
-    changed = difference(plan.listing, listing)
-    if changed is not None:
-        raise BusyError(
-            f"{files.root}/{changed} changed while ttlsnap worked: the query is running. Nothing was changed. Stop the "
-            "query first"
-        )
+    check_listing(plan.checkpoint, plan.listing)
 
     def check(place: tuple[StorePlan, PartitionPlan]) -> None:
         store, partition = place
@@ -107,6 +100,19 @@ def check_unchanged(plan: Plan) -> None:
             )
 
     each(files, check, [(store, partition) for store in plan.stores if store.touched for partition in store.partitions])
+
+
+def check_listing(checkpoint: Checkpoint, planned: Listing) -> None:
+    """Raise BusyError unless logs, state files and temporary files are the ``planned`` ones, apart from the fence."""
+    files = checkpoint.files
+    listing = list_activity(files)
+    listing.pop(fence_file(checkpoint.logs), None)
+    changed = difference(planned, listing)
+    if changed is not None:
+        raise BusyError(
+            f"{files.root}/{changed} changed while ttlsnap worked: the query is running. Nothing was changed. Stop the "
+            "query first"
+        )
 
 
 def check_quiet(plan: Plan) -> None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.checkpoint.listing import difference, list_activity
 from ttlsnap.checkpoint.logs import SHUFFLE_PARTITIONS, plan_next, with_conf, with_unique_ids
 from ttlsnap.checkpoint.metadata import metadata_file, with_partitions
-from ttlsnap.errors import BusyError
+from ttlsnap.compaction.publish import check_listing
 from ttlsnap.migration.plan import MigrationPlan, old_files
 from ttlsnap.publishing.fence import fence_file
 from ttlsnap.publishing.journal import (
@@ -78,7 +77,7 @@ def publish(plan: MigrationPlan, staged: Sequence[StagedFile], *, planned_batch:
     return swap(
         files,
         journal,
-        check=lambda: check_unchanged(plan),
+        check=lambda: check_listing(checkpoint, plan.listing),
         recheck=lambda: refuse_if_changed(files, journal, plan.listing, only_signs=True),
     )
 
@@ -119,19 +118,6 @@ def new_documents(plan: MigrationPlan, files: Directory) -> dict[str, bytes]:
         if path is not None and operator.id in before:
             found[path] = with_partitions(files, path, before[operator.id], plan.partitions)
     return found
-
-
-def check_unchanged(plan: MigrationPlan) -> None:
-    """Raise BusyError unless logs, state files and temporary files are those of the plan."""
-    files = plan.checkpoint.files
-    listing = list_activity(files)
-    listing.pop(fence_file(plan.checkpoint.logs), None)
-    changed = difference(plan.listing, listing)
-    if changed is not None:
-        raise BusyError(
-            f"{files.root}/{changed} changed while ttlsnap worked: the query is running. Nothing was changed. Stop the "
-            "query first"
-        )
 
 
 def refuse_unmovable(plan: MigrationPlan) -> None:

@@ -27,13 +27,14 @@ from ttlsnap.compaction.copy import (
     share_copy,
     staging_directory,
 )
+from ttlsnap.compaction.publish import check_listing
 from ttlsnap.compaction.scratch import existing_folder
 from ttlsnap.compaction.staged import settle
 from ttlsnap.engines.local import spread, useful_threads
 from ttlsnap.errors import FencedError, RefusedError, TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.migration.copy import write_copy
 from ttlsnap.migration.plan import MigrationPlan, StoreMigration, plan_migration
-from ttlsnap.migration.publish import check_unchanged, publish, refuse_unmovable
+from ttlsnap.migration.publish import publish, refuse_unmovable
 from ttlsnap.migration.report import MigrationReport, NewPartition, StoreReport
 from ttlsnap.migration.task import BuildTask, Built, Split, SplitTask, build, require_all, split
 from ttlsnap.publishing.cleanup import discard_backups, discard_leftovers, discard_run, discard_unless_open
@@ -181,7 +182,7 @@ class _Run:
             _settled(staging, "", built)
             write_copy(plan, staging, destination.root, json.dumps(report.to_json(), indent=1).encode())
             refuse_if_interrupted(files)  # the lock may not keep out other machines
-            check_unchanged(plan)
+            check_listing(plan.checkpoint, plan.listing)
             given = share_copy(files, staging)
             finish_copy(staging, destination)
         except BaseException:
@@ -219,7 +220,7 @@ class _Run:
             require_all(f"{plan.checkpoint.target}: {store.states[0]}", parts, mine)
             built.append(mine)
         if below is not None:
-            check_unchanged(plan)
+            check_listing(plan.checkpoint, plan.listing)
         return built
 
     def _choose_model(self, store: StoreMigration, parts: Sequence[Split]) -> Lineage:
