@@ -16,11 +16,10 @@ from ttlsnap.checkpoint.listing import Listing, list_activity
 from ttlsnap.clock import Clock
 from ttlsnap.compaction.task import PartitionTask, StoreTask
 from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.errors import FencedError, UsageError
+from ttlsnap.errors import UsageError
 from ttlsnap.operators.links import Link, StateId
 from ttlsnap.operators.registry import AnyOf, Selection, TimerPolicy, behind_join, describe, explain_untouched, links_of
-from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
-from ttlsnap.publishing.missing import refuse_missing_files
+from ttlsnap.publishing.preflight import refuse_unsettled
 from ttlsnap.publishing.runs import new_run_id
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineage_of, lineages_of, open_state_store
@@ -173,13 +172,7 @@ def plan_compaction(
     a fence, UnsupportedError for unknown formats, CorruptionError for an incomplete lineage, and UsageError if the
     factories or the selection match nothing.
     """
-    if checkpoint.logs.fence is not None:
-        raise FencedError(
-            f"{checkpoint.target} is fenced: a run was interrupted while it published. Run: ttlsnap recover "
-            f"{checkpoint.target}"
-        )
-    refuse_hidden_batches(checkpoint.files, checkpoint.logs)
-    refuse_missing_files(checkpoint.files, checkpoint.logs)
+    refuse_unsettled(checkpoint)
     listing = list_activity(checkpoint.files)
     state_store = open_state_store(checkpoint)
     for factory in factories:

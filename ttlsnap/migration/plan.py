@@ -10,11 +10,10 @@ from ttlsnap.checkpoint import Checkpoint, Operator, Store, layout
 from ttlsnap.checkpoint.checkpoint import state_files
 from ttlsnap.checkpoint.listing import Listing, list_activity
 from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.errors import FencedError, UnsupportedError, UsageError
+from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.operators.placement import is_placed_by_hash
 from ttlsnap.operators.registry import describe
-from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
-from ttlsnap.publishing.missing import refuse_missing_files
+from ttlsnap.publishing.preflight import refuse_unsettled
 from ttlsnap.publishing.runs import new_run_id
 from ttlsnap.storage.directory import each
 from ttlsnap.stores.lineage import Lineage
@@ -78,12 +77,7 @@ def plan_migration(checkpoint: Checkpoint, partitions: int) -> MigrationPlan:
     target = checkpoint.target
     if not 1 <= partitions <= layout.MAX_PARTITIONS:
         raise UsageError(f"--partitions is {partitions}; it must be from 1 to {layout.MAX_PARTITIONS:,}")
-    if checkpoint.logs.fence is not None:
-        raise FencedError(
-            f"{target} is fenced: a run was interrupted while it published. Run: ttlsnap recover {target}"
-        )
-    refuse_hidden_batches(checkpoint.files, checkpoint.logs)
-    refuse_missing_files(checkpoint.files, checkpoint.logs)
+    refuse_unsettled(checkpoint)
     listing = list_activity(checkpoint.files)
     state_store = open_state_store(checkpoint)
     states = describe(checkpoint)

@@ -10,10 +10,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from ttlsnap.errors import RefusedError
+from ttlsnap.checkpoint import Checkpoint
+from ttlsnap.errors import FencedError, RefusedError
+from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
+from ttlsnap.publishing.missing import refuse_missing_files
 from ttlsnap.storage.access import Access, own_access
 from ttlsnap.storage.directory import OWN, Directory, each, scratch_name
 from ttlsnap.storage.new_access import access_of_new
+
+
+def refuse_unsettled(checkpoint: Checkpoint) -> None:
+    """Raise FencedError if there is a fence, and RefusedError if an earlier run's files are missing or hide a batch."""
+    files, logs = checkpoint.files, checkpoint.logs
+    if logs.fence is not None:
+        raise FencedError(
+            f"{checkpoint.target} is fenced: a run was interrupted while it published. Run: ttlsnap recover "
+            f"{checkpoint.target}"
+        )
+    refuse_hidden_batches(files, logs)
+    refuse_missing_files(files, logs)
 
 
 def refuse_immovable(files: Directory, paths: Sequence[str]) -> None:
