@@ -113,13 +113,21 @@ def with_conf(files: Directory, batch: int, conf: Mapping[str, str]) -> str:
 
 
 def with_unique_ids(files: Directory, batch: int, ids: Mapping[int, Sequence[Sequence[str]]]) -> str:
-    """Return the commit log entry of a batch with other ids of state files for some operators."""
+    """Return the commit log entry of a batch with other ids of state files for some operators; without ids if empty.
+
+    Only entries with ids need version 2, which Spark does not read if its session asks for checkpoint format 1.
+    """
     path = layout.commit_file(batch)
     lines = _lines(files, path, _COMMIT_VERSIONS)
-    committed = _json_object(files, path, lines[1])
-    committed["stateUniqueIds"] |= {str(operator): partitions for operator, partitions in ids.items()}
-    lines[1] = json.dumps(committed, separators=(",", ":"), ensure_ascii=False)
-    return "\n".join(lines)
+    committed = _json_object(files, path, lines[1]) if lines[1:] else {}
+    known = committed.pop("stateUniqueIds", None) or {}
+    version = lines[0].strip()
+    if ids:
+        committed["stateUniqueIds"] = known | {str(operator): partitions for operator, partitions in ids.items()}
+        version = "v2" if version == "v1" else version
+    elif version == "v2":
+        version = "v1"
+    return "\n".join([version, json.dumps(committed, separators=(",", ":"), ensure_ascii=False), *lines[2:]])
 
 
 def plan_next(files: Directory, batch: MicroBatch, conf: Mapping[str, str] | None = None) -> str:

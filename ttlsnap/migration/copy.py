@@ -15,7 +15,7 @@ def write_copy(plan: MigrationPlan, staging: LocalDirectory, home: str, report: 
     source = plan.checkpoint.files
     copy_all_but_state(source, staging, home)
     for operator in plan.checkpoint.operators:
-        if operator.id in plan.single:
+        if operator.id not in {store.operator for store in plan.stores}:
             for store in operator.stores:
                 for lineage in lineages_of(plan.checkpoint, plan.state_store, store):
                     copy_state_files(source, staging, [file.path for file in lineage.files])
@@ -26,7 +26,7 @@ def write_copy(plan: MigrationPlan, staging: LocalDirectory, home: str, report: 
     for path in older_logs(plan):
         _remove_with_checksums(staging, path)
     for store_plan in plan.stores:
-        for partition in range(plan.partitions, len(store_plan.lineages)):
+        for partition in range(store_plan.partitions, len(store_plan.lineages)):
             staging.remove_tree(layout.store_directory(store_plan.operator, partition, layout.DEFAULT_STORE))
     write_report(staging, plan.run, report)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store, layout
@@ -11,6 +11,7 @@ from ttlsnap.checkpoint.checkpoint import state_files
 from ttlsnap.checkpoint.listing import Listing, list_activity
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UnsupportedError, UsageError
+from ttlsnap.migration.changes import CHANGELOG, Changes, Target, find_target
 from ttlsnap.operators.placement import is_placed_by_hash
 from ttlsnap.operators.registry import describe
 from ttlsnap.publishing.preflight import refuse_unsettled
@@ -23,14 +24,18 @@ from ttlsnap.stores.protocols import StateStore
 
 @dataclass(frozen=True)
 class StoreMigration:
-    """A store whose entries get new partitions. ``lineages`` are the files of its old partitions, in order.
+    """A store that gets new files. ``lineages`` are the files of its old partitions, in order.
 
+    ``states`` describe its entries as they are, and ``new_states`` as they will be. ``partitions`` is the new number.
     ``ids`` are the ids in the names of the new partitions' files; empty if they have none (checkpoint format 1).
     """
 
     store: Store
     states: tuple[StateDescriptor, ...]
+    new_states: tuple[StateDescriptor, ...]
     lineages: tuple[Lineage, ...]
+    partitions: int
+    new_store: StateStore
     ids: tuple[str, ...] = ()
 
     @property
@@ -44,61 +49,92 @@ class StoreMigration:
 
     def new_snapshot(self, partition: int) -> str:
         """Return the path of the snapshot of a new partition."""
-        name = self.lineages[0].new_snapshot.rpartition("/")[2]
-        if self.ids:
-            name = f"{self.lineages[0].version}_{self.ids[partition]}.zip"
+        unique_id = self.ids[partition] if self.ids else None
+        name = self.new_store.snapshot_name(self.lineages[0].version, unique_id)
         return f"{self.store.directory(partition)}/{name}"
 
 
 @dataclass(frozen=True)
 class MigrationPlan:
-    """The plan of a migration to ``partitions``. ``single`` are the operators that Spark runs in one partition."""
+    """The plan of a migration.
+
+    ``partitions`` is the number that the checkpoint pins afterwards. ``single`` are the operators that Spark runs in
+    one partition. ``stores`` are those that get new files.
+    """
 
     run: str
     checkpoint: Checkpoint
     listing: Listing
     state_store: StateStore
+    new_store: StateStore
+    target: Target
     partitions: int
     stores: tuple[StoreMigration, ...]
     single: tuple[int, ...]
 
     @property
     def is_done(self) -> bool:
-        """Whether the state has this number of partitions already."""
-        return all(len(store.lineages) == self.partitions for store in self.stores)
+        """Whether the checkpoint is already as it should be."""
+        return not self.stores
 
 
-def plan_migration(checkpoint: Checkpoint, partitions: int) -> MigrationPlan:
-    """Plan a migration to ``partitions``.
+def plan_migration(checkpoint: Checkpoint, changes: Changes) -> MigrationPlan:
+    """Plan a migration.
 
-    Raise FencedError if there is a fence, UnsupportedError for what ttlsnap cannot place, CorruptionError for an
-    incomplete lineage, and UsageError if there is nothing to do.
+    Raise FencedError if there is a fence, UnsupportedError for what ttlsnap cannot place or the new store cannot hold,
+    CorruptionError for an incomplete lineage, and UsageError if there is nothing to do.
     """
-    target = checkpoint.target
-    if not 1 <= partitions <= layout.MAX_PARTITIONS:
-        raise UsageError(f"--partitions is {partitions}; it must be from 1 to {layout.MAX_PARTITIONS:,}")
     refuse_unsettled(checkpoint)
     listing = list_activity(checkpoint.files)
     state_store = open_state_store(checkpoint)
-    states = describe(checkpoint)
-    single = tuple(o.id for o in checkpoint.operators if _is_single(checkpoint, o, states))
-    stores = tuple(
-        StoreMigration(
-            store,
-            tuple(state for state in states if (state.operator, state.store) == (operator.id, store.name)),
-            tuple(lineages_of(checkpoint, state_store, store)),
-            tuple(str(uuid4()) for _ in range(partitions)) if operator.id in checkpoint.batch.unique_ids else (),
-        )
-        for operator in checkpoint.operators
-        if operator.id not in single
-        for store in operator.stores
-    )
-    if not stores:
+    target = find_target(checkpoint, changes)
+    conf = {**checkpoint.batch.conf, **target.pinned}
+    after = replace(checkpoint, batch=replace(checkpoint.batch, conf=conf))
+    new_store = open_state_store(after)
+    states, new_states = describe(checkpoint), describe(after)
+    single: tuple[int, ...] = ()
+    if changes.partitions is not None:
+        single = tuple(o.id for o in checkpoint.operators if _is_single(checkpoint, o, states))
+    # The files of every store change with the provider and the other settings, and otherwise with their number.
+    all_change = new_store != state_store or target.checkpoint_format != (2 if checkpoint.batch.unique_ids else 1)
+    stores = []
+    for operator in checkpoint.operators:
+        for store in operator.stores:
+            before = len(store.partitions)
+            partitions = changes.partitions if changes.partitions and operator.id not in single else before
+            if not all_change and partitions == before:
+                continue
+            ids = tuple(str(uuid4()) for _ in range(partitions)) if target.checkpoint_format == 2 else ()
+            stores.append(
+                StoreMigration(
+                    store,
+                    tuple(state for state in states if (state.operator, state.store) == (operator.id, store.name)),
+                    tuple(state for state in new_states if (state.operator, state.store) == (operator.id, store.name)),
+                    tuple(lineages_of(checkpoint, state_store, store)),
+                    partitions,
+                    new_store,
+                    ids,
+                )
+            )
+    if not stores and len(single) == len(checkpoint.operators):
         raise UsageError(
-            f"{target}: Spark runs every operator of this query in a single partition, whatever the number is. Nothing "
-            "was changed"
+            f"{checkpoint.target}: Spark runs every operator of this query in a single partition, whatever the number "
+            "is. Nothing was changed"
         )
-    return MigrationPlan(new_run_id(), checkpoint, listing, state_store, partitions, stores, single)
+    if (
+        not stores
+        and changes.settings.keys() <= {"changelog"}
+        and changes.provider is None
+        and "changelog" in changes.settings
+    ):
+        raise UsageError(
+            f"{checkpoint.target}: Spark does not record whether it writes changelogs, so there is nothing to change. "
+            f"Set {CHANGELOG} in the query's session"
+        )
+    partitions = changes.partitions or max(len(store.partitions) for o in checkpoint.operators for store in o.stores)
+    return MigrationPlan(
+        new_run_id(), checkpoint, listing, state_store, new_store, target, partitions, tuple(stores), single
+    )
 
 
 def _is_single(checkpoint: Checkpoint, operator: Operator, states: list[StateDescriptor]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.checkpoint.logs import SHUFFLE_PARTITIONS, plan_next, with_conf, with_unique_ids
+from ttlsnap.checkpoint.logs import plan_next, with_conf, with_unique_ids
 from ttlsnap.checkpoint.metadata import metadata_file, with_partitions
 from ttlsnap.compaction.publish import check_listing
 from ttlsnap.migration.plan import MigrationPlan, old_files
@@ -70,7 +70,7 @@ def publish(plan: MigrationPlan, staged: Sequence[StagedFile], *, planned_batch:
             *(facts for facts in published if facts.path in (layout.offset_file(batch), layout.commit_file(batch))),
             *facts_of(files, unchanged),
         ),
-        planned=plan_next(files, checkpoint.batch, new_settings(plan))
+        planned=plan_next(files, checkpoint.batch, plan.target.pinned)
         if planned_batch and logs.offsets[-1] == batch
         else None,
     )
@@ -80,11 +80,6 @@ def publish(plan: MigrationPlan, staged: Sequence[StagedFile], *, planned_batch:
         check=lambda: check_listing(checkpoint, plan.listing),
         recheck=lambda: refuse_if_changed(files, journal, plan.listing, only_signs=True),
     )
-
-
-def new_settings(plan: MigrationPlan) -> dict[str, str]:
-    """Return the settings that the offset log pins from now on."""
-    return {SHUFFLE_PARTITIONS: str(plan.partitions)}
 
 
 def older_logs(plan: MigrationPlan) -> list[str]:
@@ -99,24 +94,22 @@ def older_logs(plan: MigrationPlan) -> list[str]:
 
 def new_documents(plan: MigrationPlan, files: Directory) -> dict[str, bytes]:
     """Return the new content of the logs and of the operator metadata in ``files``, by path."""
-    batch, conf = plan.checkpoint.batch.id, new_settings(plan)
-    found = {
-        layout.offset_file(b): with_conf(files, b, conf).encode()
-        for b in plan.checkpoint.logs.offsets
-        if b >= batch - 1
-    }
+    batch, conf = plan.checkpoint.batch.id, plan.target.pinned
+    kept = [b for b in plan.checkpoint.logs.offsets if b >= batch - 1] if conf else []
+    found = {layout.offset_file(b): with_conf(files, b, conf).encode() for b in kept}
     ids = {
         operator.id: [list(each) for each in zip(*mine, strict=True)]
         for operator in plan.checkpoint.operators
         if (mine := [store.ids for store in plan.stores if store.operator == operator.id and store.ids])
     }
-    if ids:
+    if ids or plan.checkpoint.batch.unique_ids:
         found[layout.commit_file(batch)] = with_unique_ids(files, batch, ids).encode()
-    before = {store.operator: len(store.lineages) for store in plan.stores}
+    numbers = {store.operator: (len(store.lineages), store.partitions) for store in plan.stores}
     for operator in plan.checkpoint.operators:
         path = metadata_file(files, operator.id, batch)
-        if path is not None and operator.id in before:
-            found[path] = with_partitions(files, path, before[operator.id], plan.partitions)
+        before, after = numbers.get(operator.id, (0, 0))
+        if path is not None and before != after:
+            found[path] = with_partitions(files, path, before, after)
     return found
 
 

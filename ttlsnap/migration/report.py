@@ -47,7 +47,10 @@ class StoreReport:
 
 @dataclass(frozen=True)
 class MigrationReport:
-    """The result of ``migrate``. ``single`` are the operators that stay in one partition."""
+    """The result of ``migrate``. ``single`` are the operators that stay in one partition.
+
+    ``settings`` are those that the checkpoint pins anew, and ``session_settings`` those that the query must set itself.
+    """
 
     run: str
     target: str
@@ -55,6 +58,10 @@ class MigrationReport:
     published: bool
     batch: int
     partitions: int
+    provider_before: str
+    provider: str
+    settings: dict[str, str]
+    session_settings: dict[str, str]
     stores: tuple[StoreReport, ...]
     single: tuple[int, ...]
     backup: str | None

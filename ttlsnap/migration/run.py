@@ -1,4 +1,4 @@
-"""``migrate``: another number of partitions for the same state.
+"""``migrate``: another number of partitions, or another state store, for the same state.
 
 Each old partition is split by the new partitions of its keys, and each new partition is built from its parts. Between
 the two, the entries are in scratch files, so memory does not grow with the state.
@@ -10,7 +10,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +32,7 @@ from ttlsnap.compaction.scratch import existing_folder
 from ttlsnap.compaction.staged import settle
 from ttlsnap.engines.local import spread, useful_threads
 from ttlsnap.errors import FencedError, RefusedError, TtlsnapError, UnsupportedError, UsageError
+from ttlsnap.migration.changes import Changes
 from ttlsnap.migration.copy import write_copy
 from ttlsnap.migration.plan import MigrationPlan, StoreMigration, plan_migration
 from ttlsnap.migration.publish import publish, refuse_unmovable
@@ -78,7 +79,9 @@ class SilentListener:
 def migrate(
     target: str,
     *,
-    partitions: int,
+    partitions: int | None = None,
+    provider: str | None = None,
+    settings: Mapping[str, str] | None = None,
     schemas: Schemas | None = None,
     dry_run: bool = False,
     output: str | None = None,
@@ -88,7 +91,10 @@ def migrate(
     planned_batch: bool = True,
     listener: MigrationListener | None = None,
 ) -> MigrationReport:
-    """Give the state of the checkpoint ``target`` another number of ``partitions``, and publish the result.
+    """Change the state of the checkpoint ``target``, and publish the result.
+
+    It gets another number of ``partitions``, another state store ``provider`` ("hdfs" or "rocksdb"), or other
+    ``settings`` (see ``ttlsnap.migration.changes``).
 
     ``scratch`` is a local folder with room for the whole state, uncompressed. ``schemas``, ``output``, ``stopped`` and
     ``planned_batch`` are as in ``compact``. The placement of the keys shows whether the schemas of the keys are right.
@@ -97,6 +103,7 @@ def migrate(
     ``ttlsnap recover``.
     """
     started = time.monotonic()
+    changes = Changes(partitions, provider, settings or {})
     if scratch is not None:
         scratch = existing_folder(scratch)
     files = open_directory(target)
@@ -106,11 +113,11 @@ def migrate(
     with nullcontext() if dry_run else files.lock(shared=only_read):
         refuse_if_interrupted(files)
         checkpoint = replace(open_checkpoint(for_reading(files), schemas=schemas), files=files)
-        plan = plan_migration(checkpoint, partitions)
+        plan = plan_migration(checkpoint, changes)
         run = _Run(plan, parallelism, listener or SilentListener(), started)
         if plan.is_done:
             if output is not None:
-                raise UsageError(f"{files.root} has {partitions} partitions already, so --output would only be a copy")
+                raise UsageError(f"{files.root} is already as it should be, so --output would only be a copy")
             return replace(run.report([], dry_run=dry_run), published=False, backup=None)
         destination = check_destination(files.root, output) if output is not None else None
         if not dry_run:
@@ -125,7 +132,7 @@ def migrate(
 
 
 def _new_snapshots(plan: MigrationPlan) -> list[str]:
-    return [store.new_snapshot(partition) for store in plan.stores for partition in range(plan.partitions)]
+    return [store.new_snapshot(partition) for store in plan.stores for partition in range(store.partitions)]
 
 
 @dataclass
@@ -195,7 +202,7 @@ class _Run:
     def _build(self, work: Path, staging_root: str, below: str | None) -> list[list[Built]]:
         """Return the new partitions of each store."""
         plan = self.plan
-        self.listener.planned(sum(len(store.lineages) + plan.partitions for store in plan.stores))
+        self.listener.planned(sum(len(store.lineages) + store.partitions for store in plan.stores))
         splits = self._split(work)
         self._require_placed(splits)
         built = []
@@ -206,15 +213,15 @@ class _Run:
                     root=plan.checkpoint.target,
                     target=store.new_snapshot(partition),
                     partition=partition,
-                    partitions=plan.partitions,
+                    partitions=store.partitions,
                     like=like,
-                    state_store=plan.state_store,
+                    state_store=plan.new_store,
                     spills=tuple(_spill(work, number, old) for old in range(len(parts))),
                     staging_root=staging_root,
                     staged_below=below,
                     scratch=str(work),
                 )
-                for partition in range(plan.partitions)
+                for partition in range(store.partitions)
             ]
             mine = spread(build, tasks, self._threads, self.listener.partition_done, self.listener.progress)
             require_all(f"{plan.checkpoint.target}: {store.states[0]}", parts, mine)
@@ -224,10 +231,12 @@ class _Run:
         return built
 
     def _choose_model(self, store: StoreMigration, parts: Sequence[Split]) -> Lineage:
-        """Return the old partition whose settings the new ones get.
+        """Return the old partition whose settings the new ones get; an empty one if they come from another provider.
 
         Raise UnsupportedError if a column family has different ids in two partitions.
         """
+        if self.plan.new_store.provider != self.plan.state_store.provider:
+            return Lineage(store.lineages[0].version, None, (), (), "")
         chosen = next((number for number, lineage in enumerate(store.lineages) if lineage.snapshot is not None), 0)
         for number, part in enumerate(parts):
             if any(part.entries) and part.families != parts[chosen].families:
@@ -249,10 +258,12 @@ class _Run:
                         where=f"{plan.checkpoint.target}/{store.store.directory(partition)}",
                         partition=partition,
                         before=len(store.lineages),
-                        partitions=plan.partitions,
+                        partitions=store.partitions,
                         states=store.states,
+                        new_states=store.new_states,
                         lineage=lineage,
                         state_store=plan.state_store,
+                        new_store=plan.new_store,
                         spill=_spill(work, number, partition),
                         scratch=str(work),
                     )
@@ -293,6 +304,10 @@ class _Run:
             published=not dry_run,
             batch=plan.checkpoint.batch.id,
             partitions=plan.partitions,
+            provider_before=plan.state_store.provider,
+            provider=plan.new_store.provider,
+            settings=dict(plan.target.pinned),
+            session_settings=dict(plan.target.session),
             stores=tuple(map(_report_store, plan.stores, built)) if built else (),
             single=plan.single,
             backup=None if dry_run else backup,

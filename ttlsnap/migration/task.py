@@ -15,6 +15,7 @@ from ttlsnap.migration.fingerprint import add, fingerprint
 from ttlsnap.migration.spill import SpillWriter, read_spill
 from ttlsnap.operators.placement import PlacementCheck, hash_keys
 from ttlsnap.storage.open import for_reading, open_directory
+from ttlsnap.stores.convert import convert
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import StagedFile, Staging, StateStore
 from ttlsnap.unsaferow.murmur3 import partitions_of
@@ -22,7 +23,10 @@ from ttlsnap.unsaferow.murmur3 import partitions_of
 
 @dataclass(frozen=True)
 class SplitTask:
-    """The entries of one old ``partition`` of ``before``, to be sorted by their new partitions into ``spill``."""
+    """The entries of one old ``partition`` of ``before``, to be sorted by their new partitions into ``spill``.
+
+    ``states`` and ``state_store`` are the old ones, ``new_states`` and ``new_store`` the new ones.
+    """
 
     root: str
     where: str
@@ -30,8 +34,10 @@ class SplitTask:
     before: int
     partitions: int
     states: tuple[StateDescriptor, ...]
+    new_states: tuple[StateDescriptor, ...]
     lineage: Lineage
     state_store: StateStore
+    new_store: StateStore
     spill: Path
     scratch: str | None
 
@@ -88,6 +94,7 @@ def split(task: SplitTask, progress: Progress) -> Split:
     """
     files = for_reading(open_directory(task.root))
     states = {state.state: state for state in task.states}
+    new_states = {state.state: state for state in task.new_states}
     checks: dict[str, PlacementCheck] = {}
     total = 0
     with (
@@ -98,12 +105,17 @@ def split(task: SplitTask, progress: Progress) -> Split:
             state = states.get(batch.state)
             if state is None:
                 raise UnsupportedError(f"{task.where}: the state {batch.state!r} is not in the schema")
-            keys, values, rows = batch.stored
-            hashes = hash_keys(state, rows)
-            if bool((partitions_of(hashes, task.before) != task.partition).any()):
-                check = checks.setdefault(state.state, PlacementCheck(state, task.partition, task.before))
-                check.look(rows)
-            spill.add(keys, values, partitions_of(hashes, task.partitions))
+            keys, values = convert(batch, task.state_store, task.new_store, new_states[state.state], task.where)
+            if task.partitions == task.before:
+                partitions = np.full(len(keys), task.partition)
+            else:
+                rows = batch.stored[2]
+                hashes = hash_keys(state, rows)
+                if bool((partitions_of(hashes, task.before) != task.partition).any()):
+                    check = checks.setdefault(state.state, PlacementCheck(state, task.partition, task.before))
+                    check.look(rows)
+                partitions = partitions_of(hashes, task.partitions)
+            spill.add(keys, values, partitions)
             total = add(total, fingerprint(keys, values))
             progress(len(keys), 0)
         spill.finish()

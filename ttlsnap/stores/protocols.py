@@ -170,14 +170,29 @@ class StoredPartition(Protocol):
 class StateStore(Protocol):
     """Files of a provider, with the settings that a checkpoint pins for them. Picklable.
 
-    ``codec`` compresses deltas and changelogs. ``relative_cost`` is the time to process a byte of its files, as a
-    multiple of the HDFS-backed store's time.
+    ``codec`` compresses deltas and changelogs. With ``row_checksums`` each row has a checksum. ``relative_cost`` is
+    the time to process a byte of its files, as a multiple of the HDFS-backed store's time.
     """
 
+    provider: ClassVar[str]
     relative_cost: ClassVar[int]
 
     @property
     def codec(self) -> str: ...
+    @property
+    def row_checksums(self) -> bool: ...
+
+    def snapshot_name(self, version: int, unique_id: str | None) -> str:
+        """Return the file name of a snapshot."""
+        ...
+
+    def encode(self, state: StateDescriptor, keys: Rows, values: Rows) -> tuple[Rows, Rows]:
+        """Return entries as they are stored, from their rows; raises UnsupportedError for a state it cannot hold."""
+        ...
+
+    def decode(self, state: StateDescriptor, keys: Rows, values: Rows) -> tuple[Rows, Rows]:
+        """Return the rows of entries that ``encode`` made; raises CorruptionError if a checksum does not match."""
+        ...
 
     def find(self, files: Directory, directory: str, version: int, unique_id: str | None = None) -> Lineage:
         """Return the files of ``version`` in a partition's folder; raises CorruptionError if one is missing.

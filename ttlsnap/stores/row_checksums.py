@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ttlsnap import native
 from ttlsnap.errors import CorruptionError
 from ttlsnap.native import loops
-from ttlsnap.unsaferow.gather import read_at, word_columns
+from ttlsnap.unsaferow.gather import interleave, read_at, word_columns
 from ttlsnap.unsaferow.rows import Rows
 
 CHECKSUM_SIZE = 4
@@ -79,6 +79,20 @@ def verify_row_checksums(keys: Rows, values: Rows, deleted: npt.NDArray[np.bool_
             f"{where}: {len(wrong)} of {len(keys)} rows in a block do not match their checksums; the first has the "
             f"key {bytes(keys.data[keys.start[i] : keys.start[i] + keys.size[i]]).hex()}"
         )
+
+
+def with_row_checksums(keys: Rows, values: Rows) -> Rows:
+    """Return values of the HDFS-backed store with their checksums before them."""
+    sums = row_checksums(keys, values).astype("<u4").view(np.uint8)
+    place = np.arange(len(values), dtype=np.int64) * CHECKSUM_SIZE
+    return Rows(*interleave((sums, place, CHECKSUM_SIZE), (values.data, values.start, values.size)))
+
+
+def without_row_checksums(keys: Rows, values: Rows, where: str) -> Rows:
+    """Return the values after their checksums; raises CorruptionError unless every checksum matches."""
+    rows = Rows(values.data, values.start + CHECKSUM_SIZE, values.size - CHECKSUM_SIZE)
+    verify_row_checksums(keys, rows, np.zeros(len(rows), np.bool_), where)
+    return rows
 
 
 def _bytes(rows: Rows, i: int) -> bytes:

@@ -10,17 +10,37 @@ from typing import TYPE_CHECKING, ClassVar
 from ttlsnap.stores.hdfs.format import HdfsFormat
 
 if TYPE_CHECKING:
+    from ttlsnap.entries.descriptor import StateDescriptor
     from ttlsnap.errors import TtlsnapError
     from ttlsnap.storage.directory import Directory
     from ttlsnap.stores.lineage import Lineage
     from ttlsnap.stores.protocols import Look, PartitionBuilder, Staging, StoredPartition
+    from ttlsnap.unsaferow.rows import Rows
 
 
 @dataclass(frozen=True)
 class HdfsStore(HdfsFormat):
     """See ``StateStore``."""
 
+    provider: ClassVar[str] = "hdfs"
     relative_cost: ClassVar[int] = 1
+
+    def snapshot_name(self, version: int, unique_id: str | None) -> str:
+        """See ``StateStore.snapshot_name``; there are no ids."""
+        assert unique_id is None
+        return f"{version}.snapshot"
+
+    def encode(self, state: StateDescriptor, keys: Rows, values: Rows) -> tuple[Rows, Rows]:
+        """See ``StateStore.encode``."""
+        from ttlsnap.stores.row_checksums import with_row_checksums
+
+        return keys, with_row_checksums(keys, values) if self.row_checksums else values
+
+    def decode(self, state: StateDescriptor, keys: Rows, values: Rows) -> tuple[Rows, Rows]:
+        """See ``StateStore.decode``."""
+        from ttlsnap.stores.row_checksums import without_row_checksums
+
+        return keys, without_row_checksums(keys, values, str(state)) if self.row_checksums else values
 
     def find(self, files: Directory, directory: str, version: int, unique_id: str | None = None) -> Lineage:
         """See ``StateStore.find``."""

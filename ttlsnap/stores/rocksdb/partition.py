@@ -1,15 +1,4 @@
-"""One partition of the RocksDB store: its entries, as they are stored and as rows.
-
-    key      [column family: int16 LE] 00 UnsafeRow
-             [column family: int16 LE] size: i32 LE, 00 UnsafeRow, 00 UnsafeRow       the prefix columns, the others
-             an ordered prefix is a row of one binary field: 01, or 00 before a negative number, i64 BE
-             [column family: int16 LE] time, 00 UnsafeRow                             time: i64 BE, its sign bit flipped
-             [column family: int16 LE] 00 UnsafeRow, time
-    value    [CRC32C: u32 LE, size: i32 LE] 00 UnsafeRow        the checksum covers the whole key and the value
-             or a list of such values, see ``lists``
-
-A state that does not consist of rows is only copied.
-"""
+"""One partition of the RocksDB store: its entries, as they are stored and as rows (see ``encoding``)."""
 
 from __future__ import annotations
 
@@ -42,32 +31,25 @@ from ttlsnap.stores.rocksdb.database import (
     rocksdb_errors,
     scan,
 )
+from ttlsnap.stores.rocksdb.encoding import (
+    CHECKSUM_SIZE,
+    FAMILY_SIZE,
+    ORDERED_AT,
+    read_keys,
+    read_values,
+    verify_values,
+)
 from ttlsnap.stores.rocksdb.format import RocksDbFormat
 from ttlsnap.stores.rocksdb.lists import SIZE, split
 from ttlsnap.stores.rocksdb.spark_library import SparkDatabase, SparkTable, spark_database, spark_table
 from ttlsnap.stores.row_checksums import row_checksums
-from ttlsnap.unsaferow.gather import Int64s, read_at
-from ttlsnap.unsaferow.project import side_by_side
+from ttlsnap.unsaferow.gather import read_at
 from ttlsnap.unsaferow.rows import Rows
-from ttlsnap.unsaferow.words import long_rows
 
 SOURCE = "source"  # the folder of the database in the scratch folder
-FAMILY_SIZE = 2
 
 
-CHECKSUM_SIZE = 8  # including the size that follows it
-
-
-TIME_SIZE = 8
-
-
-ENCODING = 0  # the first byte of every stored row: the version of its encoding
-
-
-_ORDERED_ROW, _ORDERED_AT, _ORDERED_WORD = 32, 16, 16 << 32 | 9
-
-
-_NUMBER_AT = FAMILY_SIZE + 4 + 1 + _ORDERED_AT  # after the size of the prefix and the byte for its encoding
+_NUMBER_AT = FAMILY_SIZE + 4 + 1 + ORDERED_AT  # after the size of the prefix and the byte for its encoding
 
 
 _AVRO_NUMBER_AT, _AVRO_BETWEEN = FAMILY_SIZE + 4 + 1 + 2, b"\x02\x10"  # see ``ttlsnap.avro.keys``
@@ -269,8 +251,11 @@ class RocksDbPartition:
         if state is None:
             return RocksDbBatch(name, raw_keys, raw_values)
         if state.lists:
-            return self._list_batch(name, raw_keys, raw_values, self._keys(raw_keys, family, state), state)
-        rows = self._keys(raw_keys, family, state), self._values(raw_values, head, raw_keys, state)
+            return self._list_batch(name, raw_keys, raw_values, read_keys(raw_keys, family, state, self.where), state)
+        rows = (
+            read_keys(raw_keys, family, state, self.where),
+            read_values(raw_values, head, raw_keys, state, self.where),
+        )
         return RocksDbBatch(name, raw_keys, raw_values, rows)
 
     def _list_batch(
@@ -292,79 +277,8 @@ class RocksDbPartition:
         if wrong.any():
             key = raw_keys.piece(int(np.flatnonzero(wrong)[0]))
             raise CorruptionError(f"{self.where}: key {key.hex()}: its value is not a list of rows with their sizes")
-        rows = keys.take(elements.owner), self._values(pieces, head + SIZE, raw_keys, state, elements.owner)
+        rows = keys.take(elements.owner), read_values(pieces, head + SIZE, raw_keys, state, self.where, elements.owner)
         return RocksDbBatch(name, raw_keys, raw_values, rows, elements)
-
-    def _keys(self, raw: Rows, family: int, state: StateDescriptor) -> Rows:
-        """Return the rows of the keys; a prefix that is stored apart is joined with the other columns."""
-        if state.avro is not None:
-            return state.avro.keys(Rows(raw.data, raw.start + family, raw.size - family))
-        if state.key_time is not None:
-            return self._keys_with_time(raw, family, state)
-        if not state.prefix_columns:
-            return self._rows(raw, family, raw)
-        room = raw.size - family - 4
-        short, size = room < 0, room
-        if not short.any():
-            size = read_at(raw.data, raw.start + family, "<i4").astype(np.int64)
-            short = (size < 1) | (size >= room)
-        if short.any():
-            key = raw.piece(int(np.flatnonzero(short)[0]))
-            raise CorruptionError(
-                f"{self.where}: key {key.hex()}: the key is not split into a prefix and the other columns"
-            )
-        prefix = self._rows(Rows(raw.data, raw.start + family + 4, size), 0, raw)
-        rest = self._rows(Rows(raw.data, raw.start + family + 4 + size, room - size), 0, raw)
-        if state.ordered_prefix:
-            prefix = self._numbers(prefix)
-        types = [field.type for field in state.key_schema.fields]
-        return side_by_side(prefix, rest, types[: state.prefix_columns], types[state.prefix_columns :])
-
-    def _values(
-        self, raw: Rows, head: int, raw_keys: Rows, state: StateDescriptor, owner: Int64s | None = None
-    ) -> Rows:
-        """Return the rows of the values, after ``head`` bytes; ``owner`` is the index of each one's key."""
-        if state.avro is None:
-            return self._rows(raw, head, raw_keys, owner)
-        return state.avro.values(Rows(raw.data, raw.start + head, raw.size - head))
-
-    def _keys_with_time(self, raw: Rows, family: int, state: StateDescriptor) -> Rows:
-        """Return the rows of keys with a time before or after all other columns.
-
-        In the schema the time is the last column.
-        """
-        size = raw.size - family - TIME_SIZE
-        if (size < 0).any():
-            key = raw.piece(int(np.flatnonzero(size < 0)[0]))
-            raise CorruptionError(f"{self.where}: key {key.hex()} is too short to contain a time")
-        before = state.key_time == "before"
-        row = raw.start + family + (TIME_SIZE if before else 0)
-        time = read_at(raw.data, raw.start + family + (0 if before else size), ">u8") ^ np.uint64(1 << 63)
-        rows = self._rows(Rows(raw.data, row, size), 0, raw)
-        types = [field.type for field in state.key_schema.fields]
-        return side_by_side(rows, long_rows(time.astype(np.uint64).view(np.int64)), types[:-1], types[-1:])
-
-    def _numbers(self, ordered: Rows) -> Rows:
-        """Return rows of one long, from rows of one ordered number."""
-        if not bool((ordered.size == _ORDERED_ROW).all()):
-            raise CorruptionError(f"{self.where}: a key does not begin with an ordered number")
-        marker = read_at(ordered.data, ordered.start + _ORDERED_AT, "u1")
-        numbers = read_at(ordered.data, ordered.start + _ORDERED_AT + 1, ">i8").astype(np.int64)
-        word = read_at(ordered.data, ordered.start + 8, "<i8")
-        if ((word != _ORDERED_WORD) | (marker != (numbers >= 0))).any():
-            raise CorruptionError(f"{self.where}: a key does not begin with an ordered number")
-        return long_rows(numbers)
-
-    def _rows(self, raw: Rows, head: int, raw_keys: Rows, owner: Int64s | None = None) -> Rows:
-        """Return the rows after ``head`` bytes and the encoding byte; ``owner`` is the index of each one's key."""
-        short = raw.size <= head
-        if not short.any():
-            short = read_at(raw.data, raw.start + head, "u1") != ENCODING
-        if short.any():
-            i = int(np.flatnonzero(short)[0])
-            key = raw_keys.piece(i if owner is None else int(owner[i]))
-            raise CorruptionError(f"{self.where}: key {key.hex()}: its row has an unknown encoding")
-        return Rows(raw.data, raw.start + head + 1, raw.size - head - 1)
 
     def move(self, state: StateDescriptor, moves: Moves) -> Iterator[tuple[bytes, bytes]]:
         """Yield entries as they are to be stored, with another ordered number at the start of their keys."""
@@ -410,25 +324,3 @@ def verify_keys(changes: changelog.Changes, delimiter: bytes, where: str) -> lis
     puts = sorted(set(range(len(keys))) - set(deletes))
     verify_values(Rows.of([keys[i] for i in puts]), Rows.of([changes.values[i] for i in puts]), delimiter, where)
     return keys
-
-
-def verify_values(keys: Rows, values: Rows, delimiter: bytes | None, where: str) -> None:
-    """Raise CorruptionError unless the checksum of every value, or of each of its elements, matches.
-
-    Without a ``delimiter``, no value is a list.
-    """
-    wrong = values.size < CHECKSUM_SIZE
-    if not wrong.any():
-        owner = np.arange(len(values))
-        wrong = read_at(values.data, values.start + 4, "<i4") != values.size - CHECKSUM_SIZE
-        if wrong.any() and delimiter is not None:
-            elements, wrong = split(values, CHECKSUM_SIZE - SIZE, delimiter)
-            owner, values = elements.owner, elements.pieces
-        payload = Rows(values.data, values.start + CHECKSUM_SIZE, values.size - CHECKSUM_SIZE)
-        wrong[owner[read_at(values.data, values.start, "<u4") != row_checksums(keys.take(owner), payload)]] = True
-    if wrong.any():
-        key = keys.piece(int(np.flatnonzero(wrong)[0])).hex()
-        raise CorruptionError(
-            f"{where}: {int(wrong.sum())} of {len(wrong)} rows do not match their checksums; the first has the key "
-            f"{key}"
-        )

@@ -11,16 +11,39 @@ from ttlsnap.errors import TtlsnapError
 from ttlsnap.stores.rocksdb.format import RocksDbFormat
 
 if TYPE_CHECKING:
+    from ttlsnap.entries.descriptor import StateDescriptor
     from ttlsnap.storage.directory import Directory
     from ttlsnap.stores.lineage import Lineage
     from ttlsnap.stores.protocols import Look, PartitionBuilder, Staging, StoredPartition
+    from ttlsnap.unsaferow.rows import Rows
 
 
 @dataclass(frozen=True)
 class RocksDbStore(RocksDbFormat):
     """See ``StateStore``."""
 
+    provider: ClassVar[str] = "rocksdb"
     relative_cost: ClassVar[int] = 4
+
+    def snapshot_name(self, version: int, unique_id: str | None) -> str:
+        """See ``StateStore.snapshot_name``."""
+        return f"{version}.zip" if unique_id is None else f"{version}_{unique_id}.zip"
+
+    def encode(self, state: StateDescriptor, keys: Rows, values: Rows) -> tuple[Rows, Rows]:
+        """See ``StateStore.encode``."""
+        from ttlsnap.stores.rocksdb.encoding import write_keys, write_values
+
+        stored = write_keys(keys, state)
+        return stored, write_values(stored, values, checksums=self.row_checksums)
+
+    def decode(self, state: StateDescriptor, keys: Rows, values: Rows) -> tuple[Rows, Rows]:
+        """See ``StateStore.decode``."""
+        from ttlsnap.stores.rocksdb.encoding import CHECKSUM_SIZE, read_keys, read_values, verify_values
+
+        if self.row_checksums:
+            verify_values(keys, values, None, str(state))
+        head = CHECKSUM_SIZE if self.row_checksums else 0
+        return read_keys(keys, 0, state, str(state)), read_values(values, head, keys, state, str(state))
 
     def find(self, files: Directory, directory: str, version: int, unique_id: str | None = None) -> Lineage:
         """See ``StateStore.find``."""

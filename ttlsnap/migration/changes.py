@@ -1,0 +1,133 @@
+"""What a migration changes, and the settings that the checkpoint pins afterwards.
+
+A setting that a checkpoint pins applies whatever the query's own session says. ttlsnap changes only settings that the
+checkpoint pins already: another one may be unknown to the Spark that continues the query, and would be ignored. Spark
+does not pin whether RocksDB writes changelogs, nor the checkpoint format. The user sets these in the query's session.
+
+Source: Spark's ``OffsetSeqMetadata.relevantSQLConfs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from ttlsnap.checkpoint import Checkpoint, layout
+from ttlsnap.checkpoint.checkpoint import ENCODING, PROVIDERS, ROW_CHECKSUM
+from ttlsnap.checkpoint.logs import SHUFFLE_PARTITIONS, shuffle_partitions
+from ttlsnap.errors import UnsupportedError, UsageError
+from ttlsnap.operators import join, transform_with_state
+from ttlsnap.operators.registry import is_join
+from ttlsnap.stores.codec_names import CODECS
+
+_STATE_STORE = "spark.sql.streaming.stateStore."
+PROVIDER = f"{_STATE_STORE}providerClass"
+CODEC = f"{_STATE_STORE}compression.codec"
+CHANGELOG = f"{_STATE_STORE}rocksdb.changelogCheckpointing.enabled"
+FORMAT = f"{_STATE_STORE}checkpointFormatVersion"
+_TABLE_FORMAT = f"{_STATE_STORE}rocksdb.formatVersion"  # pinned since Spark has the RocksDB store, by both providers
+_CLASSES = {name: spark for spark, name in PROVIDERS.items()}
+_BOTH = ("false", "true")
+SETTINGS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "changelog": (CHANGELOG, _BOTH),
+    "checkpoint-format": (FORMAT, ("1", "2")),
+    "codec": (CODEC, tuple(codec for codec in CODECS if codec != "none")),
+    "row-checksums": (ROW_CHECKSUM, _BOTH),
+}
+"""The settings that a migration may change: Spark's name of each, and its values."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The wanted number of ``partitions``, ``provider`` and other ``settings``; what is not given stays as it is.
+
+    ``settings`` has values by the names of ``SETTINGS``, or by Spark's own. Raise UsageError for anything unknown, and
+    if nothing is given.
+    """
+
+    partitions: int | None = None
+    provider: str | None = None
+    settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        if self.partitions is None and self.provider is None and not self.settings:
+            raise UsageError("there is nothing to change: name --partitions, --provider or --set")
+        if self.partitions is not None and not 1 <= self.partitions <= layout.MAX_PARTITIONS:
+            raise UsageError(f"--partitions is {self.partitions}; it must be from 1 to {layout.MAX_PARTITIONS:,}")
+        if self.provider is not None and self.provider not in _CLASSES:
+            raise UsageError(f"--provider is {self.provider!r}; it must be one of {', '.join(sorted(_CLASSES))}")
+        short = {spark: name for name, (spark, _) in SETTINGS.items()}
+        found = {short.get(name, name): value.lower() for name, value in self.settings.items()}
+        for name, value in found.items():
+            if name not in SETTINGS:
+                raise UsageError(f"--set {name}: the settings that can change are {', '.join(SETTINGS)}")
+            if value not in SETTINGS[name][1]:
+                raise UsageError(f"--set {name}={value}: it must be one of {', '.join(SETTINGS[name][1])}")
+        object.__setattr__(self, "settings", found)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a checkpoint becomes: the settings that its offset log pins anew, and its format, 1 or 2.
+
+    ``session`` has settings that Spark does not pin, and that the query's session must have.
+    """
+
+    pinned: Mapping[str, str]
+    checkpoint_format: int
+    session: Mapping[str, str]
+
+
+def find_target(checkpoint: Checkpoint, changes: Changes) -> Target:
+    """Return what ``changes`` make of a checkpoint.
+
+    Raise UnsupportedError for state that the wanted provider cannot hold, and for a setting that the checkpoint does
+    not pin. Raise UsageError for settings that exclude each other.
+    """
+    conf, settings = checkpoint.batch.conf, changes.settings
+    provider = changes.provider or checkpoint.provider
+    before = 2 if checkpoint.batch.unique_ids else 1
+    after = int(settings.get("checkpoint-format", before))
+    pinned = {}
+    if provider != checkpoint.provider:
+        pinned[PROVIDER] = _CLASSES[provider]
+    if provider == "hdfs":
+        _refuse_only_rocksdb(checkpoint, settings, before, after)
+    if changes.partitions is not None and changes.partitions != shuffle_partitions(conf):
+        pinned[SHUFFLE_PARTITIONS] = str(changes.partitions)
+    for name in ("codec", "row-checksums"):
+        spark = SETTINGS[name][0]
+        if name in settings and settings[name] != conf.get(spark):
+            pinned[spark] = settings[name]
+    needed = [name for name in pinned if name != SHUFFLE_PARTITIONS]
+    needed += [_TABLE_FORMAT] if PROVIDER in pinned and provider == "rocksdb" else []
+    needed += [ENCODING] if after > before else []
+    for name in needed:
+        if name not in conf:
+            raise UnsupportedError(
+                f"{checkpoint.target}: its last batch is of a version of Spark that does not know {name}, so this "
+                "change is not possible. Run the query for a batch with a later version first"
+            )
+    session = {SETTINGS[name][0]: settings[name] for name in ("changelog", "checkpoint-format") if name in settings}
+    if after == 2:
+        session[FORMAT] = "2"
+    return Target(pinned, after, session)
+
+
+def _refuse_only_rocksdb(checkpoint: Checkpoint, settings: Mapping[str, str], before: int, after: int) -> None:
+    """Raise an error for what the HDFS-backed store cannot hold, by name."""
+    if settings.get("changelog") == "true" or settings.get("checkpoint-format") == "2":
+        raise UsageError("changelog=true and checkpoint-format=2 are for RocksDB; the HDFS-backed store has neither")
+    for operator in checkpoint.operators:
+        where = f"{checkpoint.target}: operator {operator.id} ({operator.name})"
+        if operator.name in transform_with_state.NAMES:
+            raise UnsupportedError(f"{where} needs RocksDB: the HDFS-backed store cannot hold its state variables")
+        if is_join(operator) and any(len(store.families) > 1 for store in operator.stores):
+            number = join.state_format(checkpoint)
+            raise UnsupportedError(f"{where} has state format {number}, and the HDFS-backed store holds only 1 and 2")
+    if before == after == 2:
+        raise UnsupportedError(
+            f"{checkpoint.target} has checkpoint format 2, and the HDFS-backed store cannot hold its checkpoint ids. "
+            "To change to format 1, too, add: --set checkpoint-format=1"
+        )

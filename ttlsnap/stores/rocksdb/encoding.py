@@ -1,0 +1,209 @@
+"""How entries of RocksDB contain rows.
+
+    key      [column family: int16 LE] 00 UnsafeRow
+             [column family: int16 LE] size: i32 LE, 00 UnsafeRow, 00 UnsafeRow       the prefix columns, the others
+             an ordered prefix is a row of one binary field: 01, or 00 before a negative number, i64 BE
+             [column family: int16 LE] time, 00 UnsafeRow                             time: i64 BE, its sign bit flipped
+             [column family: int16 LE] 00 UnsafeRow, time
+    value    [CRC32C: u32 LE, size: i32 LE] 00 UnsafeRow        the checksum covers the whole key and the value
+             or a list of such values, see ``lists``
+
+A state that does not consist of rows is only copied. Only states that the HDFS-backed store can hold, too, are written
+from rows: without column families, and with at most one prefix.
+
+Source: Spark's ``RocksDBStateEncoder``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.schema.types import is_fixed_width
+from ttlsnap.stores.rocksdb.batch import RocksDbBatch
+from ttlsnap.stores.rocksdb.lists import SIZE, join, split
+from ttlsnap.stores.row_checksums import row_checksums
+from ttlsnap.unsaferow.gather import Int64s, interleave, read_at
+from ttlsnap.unsaferow.project import side_by_side, without_last_field
+from ttlsnap.unsaferow.rows import Rows
+from ttlsnap.unsaferow.words import long_rows, read_words
+
+FAMILY_SIZE = 2
+CHECKSUM_SIZE = 8  # including the size that follows it
+TIME_SIZE = 8
+ENCODING = 0  # the first byte of every stored row: the version of its encoding
+ORDERED_AT = 16
+_ORDERED_ROW, _ORDERED_WORD = 32, ORDERED_AT << 32 | 9
+
+
+def read_keys(raw: Rows, family: int, state: StateDescriptor, where: str) -> Rows:
+    """Return the rows of the keys; a prefix that is stored apart is joined with the other columns."""
+    if state.avro is not None:
+        return state.avro.keys(Rows(raw.data, raw.start + family, raw.size - family))
+    if state.key_time is not None:
+        return _read_keys_with_time(raw, family, state, where)
+    if not state.prefix_columns:
+        return _read_rows(raw, family, raw, where)
+    room = raw.size - family - 4
+    short, size = room < 0, room
+    if not short.any():
+        size = read_at(raw.data, raw.start + family, "<i4").astype(np.int64)
+        short = (size < 1) | (size >= room)
+    if short.any():
+        key = raw.piece(int(np.flatnonzero(short)[0]))
+        raise CorruptionError(f"{where}: key {key.hex()}: the key is not split into a prefix and the other columns")
+    prefix = _read_rows(Rows(raw.data, raw.start + family + 4, size), 0, raw, where)
+    rest = _read_rows(Rows(raw.data, raw.start + family + 4 + size, room - size), 0, raw, where)
+    if state.ordered_prefix:
+        prefix = _read_numbers(prefix, where)
+    types = [field.type for field in state.key_schema.fields]
+    return side_by_side(prefix, rest, types[: state.prefix_columns], types[state.prefix_columns :])
+
+
+def read_values(
+    raw: Rows, head: int, raw_keys: Rows, state: StateDescriptor, where: str, owner: Int64s | None = None
+) -> Rows:
+    """Return the rows of the values, after ``head`` bytes; ``owner`` is the index of each one's key."""
+    if state.avro is None:
+        return _read_rows(raw, head, raw_keys, where, owner)
+    return state.avro.values(Rows(raw.data, raw.start + head, raw.size - head))
+
+
+def _read_keys_with_time(raw: Rows, family: int, state: StateDescriptor, where: str) -> Rows:
+    """Return the rows of keys with a time before or after all other columns.
+
+    In the schema the time is the last column.
+    """
+    size = raw.size - family - TIME_SIZE
+    if (size < 0).any():
+        key = raw.piece(int(np.flatnonzero(size < 0)[0]))
+        raise CorruptionError(f"{where}: key {key.hex()} is too short to contain a time")
+    before = state.key_time == "before"
+    row = raw.start + family + (TIME_SIZE if before else 0)
+    time = read_at(raw.data, raw.start + family + (0 if before else size), ">u8") ^ np.uint64(1 << 63)
+    rows = _read_rows(Rows(raw.data, row, size), 0, raw, where)
+    types = [field.type for field in state.key_schema.fields]
+    return side_by_side(rows, long_rows(time.astype(np.uint64).view(np.int64)), types[:-1], types[-1:])
+
+
+def _read_numbers(ordered: Rows, where: str) -> Rows:
+    """Return rows of one long, from rows of one ordered number."""
+    if not bool((ordered.size == _ORDERED_ROW).all()):
+        raise CorruptionError(f"{where}: a key does not begin with an ordered number")
+    marker = read_at(ordered.data, ordered.start + ORDERED_AT, "u1")
+    numbers = read_at(ordered.data, ordered.start + ORDERED_AT + 1, ">i8").astype(np.int64)
+    word = read_at(ordered.data, ordered.start + 8, "<i8")
+    if ((word != _ORDERED_WORD) | (marker != (numbers >= 0))).any():
+        raise CorruptionError(f"{where}: a key does not begin with an ordered number")
+    return long_rows(numbers)
+
+
+def _read_rows(raw: Rows, head: int, raw_keys: Rows, where: str, owner: Int64s | None = None) -> Rows:
+    """Return the rows after ``head`` bytes and the encoding byte; ``owner`` is the index of each one's key."""
+    short = raw.size <= head
+    if not short.any():
+        short = read_at(raw.data, raw.start + head, "u1") != ENCODING
+    if short.any():
+        i = int(np.flatnonzero(short)[0])
+        key = raw_keys.piece(i if owner is None else int(owner[i]))
+        raise CorruptionError(f"{where}: key {key.hex()}: its row has an unknown encoding")
+    return Rows(raw.data, raw.start + head + 1, raw.size - head - 1)
+
+
+def write_keys(rows: Rows, state: StateDescriptor) -> Rows:
+    """Return the keys as they are stored, from their rows.
+
+    Raise UnsupportedError for a state that the HDFS-backed store cannot hold, or whose prefix is not all columns but
+    one of fixed width.
+    """
+    types = [field.type for field in state.key_schema.fields]
+    prefix = state.prefix_columns
+    if state.avro or state.key_time or state.ordered_prefix or state.opaque or state.lists:
+        raise UnsupportedError(f"{state}: its keys cannot be written from rows")
+    if not prefix:
+        return _with_encoding(rows)
+    if prefix != len(types) - 1 or not is_fixed_width(types[-1]):
+        raise UnsupportedError(f"{state}: its keys have a prefix that ttlsnap cannot write")
+    last, nulls = read_words(rows, len(types), prefix)
+    if nulls.any():
+        raise UnsupportedError(f"{state}: the last column of a key is null, which ttlsnap cannot write")
+    before = _with_encoding(without_last_field(rows, types))
+    after = _with_encoding(long_rows(last))
+    sizes, place = _numbers(before.size.astype("<i4"))
+    return Rows(
+        *interleave(
+            (sizes, place, SIZE),
+            (before.data, before.start, before.size),
+            (after.data, after.start, after.size),
+        )
+    )
+
+
+def write_values(keys: Rows, rows: Rows, *, checksums: bool) -> Rows:
+    """Return the values as they are stored, from their rows and the stored keys."""
+    values = _with_encoding(rows)
+    return with_checksums(keys, values) if checksums else values
+
+
+def with_checksums(keys: Rows, values: Rows) -> Rows:
+    """Return values with their checksums and sizes before them; ``keys`` are the stored keys, one for each."""
+    head = np.empty((len(values), 2), "<u4")
+    head[:, 0] = row_checksums(keys, values)
+    head[:, 1] = values.size
+    heads = head.view(np.uint8).ravel()
+    place = np.arange(len(values), dtype=np.int64) * CHECKSUM_SIZE
+    return Rows(*interleave((heads, place, CHECKSUM_SIZE), (values.data, values.start, values.size)))
+
+
+def change_checksums(batch: RocksDbBatch, delimiter: bytes, *, before: bool, after: bool) -> Rows:
+    """Return the stored values of a batch with checksums, or without them.
+
+    Raise UnsupportedError for entries without rows, which may be lists of values with a checksum each.
+    """
+    if batch.rows is None:
+        raise UnsupportedError(f"state {batch.state}: ttlsnap cannot read its rows, so their checksums must stay")
+    elements = batch.elements
+    pieces, keys = (
+        (batch.raw_values, batch.raw_keys)
+        if elements is None
+        else (elements.pieces, batch.raw_keys.take(elements.owner))
+    )
+    if before:
+        pieces = Rows(pieces.data, pieces.start + CHECKSUM_SIZE, pieces.size - CHECKSUM_SIZE)
+    if after:
+        pieces = with_checksums(keys, pieces)
+    return pieces if elements is None else Rows.of(join(pieces, elements.owner, delimiter))
+
+
+def _with_encoding(rows: Rows) -> Rows:
+    """Return the rows, each after the byte for its encoding."""
+    byte = np.full(1, ENCODING, np.uint8)
+    return Rows(*interleave((byte, np.zeros(len(rows), np.int64), 1), (rows.data, rows.start, rows.size)))
+
+
+def _numbers(numbers: Int64s) -> tuple[np.ndarray, Int64s]:
+    """Return the bytes of numbers, and where each of them begins."""
+    return numbers.view(np.uint8), np.arange(len(numbers), dtype=np.int64) * numbers.itemsize
+
+
+def verify_values(keys: Rows, values: Rows, delimiter: bytes | None, where: str) -> None:
+    """Raise CorruptionError unless the checksum of every value, or of each of its elements, matches.
+
+    Without a ``delimiter``, no value is a list.
+    """
+    wrong = values.size < CHECKSUM_SIZE
+    if not wrong.any():
+        owner = np.arange(len(values))
+        wrong = read_at(values.data, values.start + 4, "<i4") != values.size - CHECKSUM_SIZE
+        if wrong.any() and delimiter is not None:
+            elements, wrong = split(values, CHECKSUM_SIZE - SIZE, delimiter)
+            owner, values = elements.owner, elements.pieces
+        payload = Rows(values.data, values.start + CHECKSUM_SIZE, values.size - CHECKSUM_SIZE)
+        wrong[owner[read_at(values.data, values.start, "<u4") != row_checksums(keys.take(owner), payload)]] = True
+    if wrong.any():
+        key = keys.piece(int(np.flatnonzero(wrong)[0])).hex()
+        raise CorruptionError(
+            f"{where}: {int(wrong.sum())} of {len(wrong)} rows do not match their checksums; the first has the key "
+            f"{key}"
+        )
