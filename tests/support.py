@@ -45,7 +45,7 @@ OPERATORS = {
         *("for_a_day", "for_a_day_rows", "visits", "lists", "alarms", "removals", "reminders"),
     ),
     "several operators": ("windows_of_windows", "dedup_windows", "dedup_within_windows", "join_windows"),
-    "`limit`": ("first_rows",),
+    "`limit`": ("first_rows", "first_rows_deduplicated", "dedup_first_rows"),
 }
 STORES = ("HDFS-backed", "RocksDB", "RocksDB, changelogs", "RocksDB, checkpoint format 2")
 # The first version that has an operator or a store.

@@ -247,7 +247,7 @@ class TouchFactory:
         return replace(entries, rewritten=np.ones(len(entries), np.bool_))
 
 
-def copy_all(target: Path, output: Path | None = None) -> CompactionReport:
+def copy_all(target: Path, output: Path | None = None, *, planned_batch: bool = True) -> CompactionReport:
     """Rewrite all partitions with all their entries."""
     return compact(
         str(target),
@@ -256,6 +256,7 @@ def copy_all(target: Path, output: Path | None = None) -> CompactionReport:
         engine=LocalEngine(1),
         rewrite="full",
         stopped=True,
+        planned_batch=planned_batch,
         max_drop=1.0,
     )
 

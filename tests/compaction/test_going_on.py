@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ttlsnap import Drop, EntryTransformerFactory, Keep, LocalEngine, Replace, compact, inspect
-from ttlsnap.errors import UsageError
+from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.operators.registry import Selection
 from ttlsnap.transform.protocols import Verdict
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
@@ -18,7 +18,7 @@ from ..judge.outcomes import expired
 from ..judge.queries import Event, Query, stamp
 from ..judge.spark import Events, Judge
 from ..matrix import FULL
-from .stories import BATCHES, FIELDS, MORE, H, T, digest, drop_expired, limit_of, settled
+from .stories import BATCHES, FIELDS, MORE, H, T, copies_of, copy_all, digest, drop_expired, limit_of, settled
 
 if FULL:  # each costs a while
 
@@ -170,6 +170,24 @@ def test_the_count_of_a_global_limit_is_never_changed(judge: Judge, version: str
     assert report.states[0].left_alone == "the count of a global limit is never changed"
     assert not report.published
     assert judge.restart(checkpoint, BATCHES[1:2])[0].rows == ()
+
+
+@pytest.mark.parametrize("version", ["3.5", "4.2", "4.3"] if FULL else ["4.2"])
+@pytest.mark.parametrize("operator", ["first_rows_deduplicated", "dedup_first_rows"])
+def test_a_query_with_a_global_limit_gets_no_planned_batch(judge: Judge, operator: str, version: str) -> None:
+    first = [[Event("k1", T), Event("k2", T)]]
+    more = [[Event("k1", T + 1), Event("k3", T)], [Event(f"k{number}", T) for number in range(4, 9)]]
+    checkpoint = judge.write(Query(operator), first, version=version)
+    before = settled(checkpoint.path)
+    with pytest.raises(RefusedError, match="is a global limit, and Spark cannot run such a query"):
+        copy_all(checkpoint.path)
+    assert settled(checkpoint.path) == before
+    _, (same, compacted) = copies_of(judge, checkpoint)
+    report = copy_all(compacted.path, planned_batch=False)
+    assert report.published
+    wanted, found = (judge.restart(each, more) for each in (same, compacted))
+    assert [batch.rows for batch in found] == [batch.rows for batch in wanted]
+    assert sum(len(batch.rows) for batch in wanted) == 3 if operator == "dedup_first_rows" else 1
 
 
 def _drop_all(key: dict[str, Any], value: dict[str, Any]) -> Verdict:

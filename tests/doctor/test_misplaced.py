@@ -20,7 +20,7 @@ from .asked import doctor
 
 PARTITIONS = 3
 ONLY_ROCKSDB = ("alarms", "for_a_day", "for_a_day_rows", "for_a_day_scala", "lists", "removals", "reminders", "visits")
-WITHOUT_KEYS = ("first_rows",)  # a limit, with one partition
+WITHOUT_KEYS = ("first_rows", "first_rows_deduplicated", "dedup_first_rows")  # a limit has one partition
 SLICE = [
     Query("agg_window_update"),
     Query("sessions"),

@@ -253,6 +253,18 @@ def first_rows(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 
 @operator
+def first_rows_deduplicated(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """Emit the first row of each key among the first five rows. The global limit is nearest to the source."""
+    return read().limit(5).dropDuplicates(["key"]), "append"
+
+
+@operator
+def dedup_first_rows(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """Emit the first five of the rows that are each the first of their key."""
+    return read().dropDuplicates(["key"]).limit(5), "append"
+
+
+@operator
 def dedup(read: Read, query: Query) -> tuple[DataFrame, str]:
     """Emit the first row of each key and time. The watermark evicts entries."""
     late = read().withWatermark("at", f"{query.delay_s} seconds")

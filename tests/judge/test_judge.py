@@ -72,8 +72,9 @@ def test_spark_agrees_with_the_model_on_output_and_state(judge: Judge, operator:
 
 WITHOUT_A_MODEL = {
     "agg_repartitioned",
-    *("alarms", "agg_complete", "removals", "agg_two_maxima", "first_rows", "groups", "groups_for_ever"),
+    *("alarms", "agg_complete", "removals", "agg_two_maxima", "groups", "groups_for_ever"),
     "dedup_many",
+    *("first_rows", "first_rows_deduplicated", "dedup_first_rows"),
     *("agg_namesake", "dedup_alone", "groups_scala", "groups_for_ever_scala", "reminders"),
     *("join", "join_parities", "join_windows", "sessions"),
 }

@@ -28,6 +28,7 @@ PROVIDERS = {
 }
 ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 ROW_CHECKSUM = "spark.sql.streaming.stateStore.rowChecksum.enabled"
+GLOBAL_LIMIT = "globalLimit"
 _MAX_METADATA_BYTES = 1 << 20
 
 
@@ -62,6 +63,17 @@ class Operator:
     variables: tuple[StateVariable, ...] = ()
     time_mode: str | None = None
     output_mode: str | None = None
+
+    @property
+    def is_global_limit(self) -> bool:
+        """Whether this is a global limit: its state is one count, whose key is a void (before 4.0, only that shows)."""
+        keys = [family.key for store in self.stores for family in store.families]
+        return self.name == GLOBAL_LIMIT or (self.name is None and any(map(is_void_key, keys)))
+
+
+def is_void_key(key: StructType) -> bool:
+    """Return whether a key consists of voids, as that of a global limit does."""
+    return bool(key.fields) and all(isinstance(physical(field.type), NullType) for field in key.fields)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ from ttlsnap.publishing.cleanup import (
 )
 from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
 from ttlsnap.publishing.liveness import refuse_if_running
-from ttlsnap.publishing.preflight import require_ownership
+from ttlsnap.publishing.preflight import refuse_planned_batch, require_ownership
 from ttlsnap.publishing.runs import refuse_if_interrupted
 from ttlsnap.storage.directory import OWN, Directory
 from ttlsnap.storage.local import LocalDirectory
@@ -93,6 +93,9 @@ def compact(
         destination = check_destination(files.root, options.output) if options.output is not None else None
         if destination is None:
             refuse_unmovable(plan)
+            has_others = not all(operator.is_global_limit for operator in checkpoint.operators)  # a limit never changes
+            if options.planned_batch and has_others and not options.dry_run:
+                refuse_planned_batch(checkpoint)
         if options.dry_run:
             report = run.report(run.partitions(files.root, None, None), dry_run=True)
             return replace(report, warnings=(*report.warnings, *warn_of_excess(report.drops, options.max_drop)))

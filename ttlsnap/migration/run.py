@@ -41,7 +41,7 @@ from ttlsnap.migration.task import BuildTask, Built, Split, SplitTask, build, re
 from ttlsnap.publishing.cleanup import discard_backups, discard_leftovers, discard_run, discard_unless_open
 from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
 from ttlsnap.publishing.liveness import refuse_if_running
-from ttlsnap.publishing.preflight import require_ownership
+from ttlsnap.publishing.preflight import refuse_planned_batch, require_ownership
 from ttlsnap.publishing.runs import refuse_if_interrupted
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.local import LocalDirectory
@@ -126,6 +126,8 @@ def migrate(
             return run.dry(scratch) if dry_run else run.to_copy(files, destination, scratch)
         refuse_unmovable(plan)
         if not dry_run:
+            if planned_batch:
+                refuse_planned_batch(checkpoint)
             require_ownership(files, [*_new_snapshots(plan), layout.offset_file(checkpoint.logs.offsets[-1] + 1)])
             discard_leftovers(files)
         return run.dry(scratch) if dry_run else run.in_place(files, scratch, planned_batch)

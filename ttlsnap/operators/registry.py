@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
+from ttlsnap.checkpoint.checkpoint import GLOBAL_LIMIT, is_void_key
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.operators import aggregation, deduplication, group_state, join, session_window, transform_with_state
 from ttlsnap.operators.stored_time import StoredTime
-from ttlsnap.schema.types import NullType, StructType, physical
+from ttlsnap.schema.types import StructType
 
 if TYPE_CHECKING:
     from ttlsnap.operators.links import Link
@@ -38,7 +39,6 @@ TimerPolicy = Literal["keep", "follow"]
 """The policy for the timers of a key when the last of its state is dropped."""
 
 _PLAIN_KEY = "NoPrefixKeyStateEncoderSpec"
-_GLOBAL_LIMIT = "globalLimit"
 
 
 @dataclass(frozen=True)
@@ -199,15 +199,13 @@ def links_of(checkpoint: Checkpoint, operator: Operator, timers: TimerPolicy = "
 
 def explain_untouched(state: StateDescriptor) -> str | None:
     """Return why no transformer sees a state, or None."""
-    # A global limit has one key, a void. Before Spark 4.0 nothing else identifies it.
-    void_key = all(isinstance(physical(field.type), NullType) for field in state.key_schema.fields)
     if state.opaque:
         return state.opaque
     if state.role == "derived":
         return "it is derived from other entries, and follows them"
     if transform_with_state.explain_kept(state):
         return transform_with_state.explain_kept(state)
-    if state.operator_name == _GLOBAL_LIMIT or (state.operator_name is None and state.key_schema.fields and void_key):
+    if state.operator_name == GLOBAL_LIMIT or (state.operator_name is None and is_void_key(state.key_schema)):
         return "the count of a global limit is never changed"
     return None
 
@@ -231,7 +229,7 @@ def _check_supported(checkpoint: Checkpoint, operator: Operator, store: Store) -
         )
     if operator.name in transform_with_state.NAMES and (unknown := transform_with_state.unknown(operator, store)):
         raise UnsupportedError(f"{where}: {unknown}, is not a known part of transformWithState{others}")
-    known = (*_FINDERS, *group_state.NAMES, *transform_with_state.NAMES, _GLOBAL_LIMIT, join.NAME)
+    known = (*_FINDERS, *group_state.NAMES, *transform_with_state.NAMES, GLOBAL_LIMIT, join.NAME)
     if operator.name not in known:
         raise UnsupportedError(f"{where} is {operator.name!r}, an operator ttlsnap does not know{others}")
     if not store.families:

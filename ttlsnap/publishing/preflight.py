@@ -31,6 +31,21 @@ def refuse_unsettled(checkpoint: Checkpoint) -> None:
     refuse_missing_files(files, logs)
 
 
+def refuse_planned_batch(checkpoint: Checkpoint) -> None:
+    """Raise RefusedError if a batch without data would break the query, so that none can be planned.
+
+    Spark's optimizer removes a global limit from such a batch. Spark 4.0 and later then refuse to run it, and earlier
+    versions commit it without a state of the limit.
+    """
+    limit = next((operator for operator in checkpoint.operators if operator.is_global_limit), None)
+    if limit is not None and checkpoint.logs.offsets[-1] == checkpoint.batch.id:
+        raise RefusedError(
+            f"{checkpoint.target}: operator {limit.id} is a global limit, and Spark cannot run such a query in a batch "
+            "without data. So ttlsnap cannot plan the batch that stops a query that is idle. Nothing was changed. Make "
+            "sure that no query has this checkpoint, and add --no-planned-batch"
+        )
+
+
 def refuse_immovable(files: Directory, paths: Sequence[str]) -> None:
     """Raise RefusedError if one of these files is a symbolic link, or on another mount than ttlsnap's own folder."""
     links = each(files, files.is_link, paths)
