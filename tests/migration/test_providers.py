@@ -1,0 +1,233 @@
+"""Another state store provider, and other settings of the store: a query continues as it would have without them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from ttlsnap import rollback
+from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
+from ttlsnap.migration.run import migrate
+
+from ..compaction.stories import T, copies_of, copy_all, rocksdb, settled
+from ..compaction.test_every_cell import MORE_WHOLE, WHOLE
+from ..doctor.asked import doctor
+from ..doctor.test_misplaced import ONLY_ROCKSDB, WITHOUT_KEYS
+from ..judge.processes import NEWEST, VERSIONS
+from ..judge.queries import ENDLESS, OPERATORS, Event, Query
+from ..judge.spark import Events, Judge
+from ..matrix import FULL
+from ..publishing.trees import tree
+from .test_partitions import A_ROUND, COMPLETE, errors, is_new
+
+TO_ROCKSDB, TO_HDFS = {"provider": "rocksdb"}, {"provider": "hdfs"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A query, the version that writes and continues it, and the migrations between which it runs."""
+
+    query: Query
+    steps: tuple[dict[str, Any], ...] = (TO_ROCKSDB, {**TO_HDFS, "partitions": 3})
+    version: str = NEWEST
+
+    def __str__(self) -> str:
+        words = [f"{name}={value}" for step in self.steps for name, value in _flat(step).items()]
+        return "-".join([self.query.operator, self.version, *words])
+
+
+def _flat(step: dict[str, Any]) -> dict[str, Any]:
+    return {**{name: value for name, value in step.items() if name != "settings"}, **step.get("settings", {})}
+
+
+FIELDS = {"checkpoint-format": "checkpoint_format", "row-checksums": "row_checksum", "partitions": "partitions"}
+READ = {"checkpoint-format": int, "row-checksums": "true".__eq__, "changelog": "true".__eq__}
+
+
+def after(query: Query, step: dict[str, Any]) -> Query:
+    """Return the query with the settings that a migration gives it."""
+    facts = {FIELDS.get(name, name): READ.get(name, lambda value: value)(value) for name, value in _flat(step).items()}
+    return replace(query, **facts)
+
+
+def setting(**settings: str) -> dict[str, Any]:
+    return {"settings": {name.replace("_", "-"): value for name, value in settings.items()}}
+
+
+FORMAT_2 = {**TO_ROCKSDB, **setting(checkpoint_format="2", changelog="true")}
+BACK = {**TO_HDFS, **setting(checkpoint_format="1", codec="zstd")}
+SLICE = [
+    Case(Query("agg_window_update", row_checksum=True), (FORMAT_2, setting(row_checksums="false"), BACK)),
+    Case(Query("sessions", codec="snappy")),
+    Case(Query("join", join_type="left_outer"), (TO_ROCKSDB, setting(row_checksums="true"), TO_HDFS)),
+    Case(rocksdb("lists", changelog=True), (setting(row_checksums="true"), setting(checkpoint_format="2"))),
+    Case(Query("sessions"), ({**TO_ROCKSDB, **setting(changelog="true")}, TO_HDFS), "3.5"),
+    Case(Query("dedup_first_rows")),
+]
+WITH_VERSIONS = [
+    Case(query, steps, version)
+    for version in VERSIONS
+    for query in (Query("agg_update"), Query("sessions"), Query("join"), Query("groups"), Query("dedup"))
+    for steps in (Case.steps, (FORMAT_2, BACK))
+    if version >= ("4.1" if steps[0] is FORMAT_2 else "3.5")
+]
+LISTS = [
+    Case(rocksdb(operator, changelog=True), (setting(row_checksums="true"), setting(row_checksums="false"), FORMAT_2))
+    for operator in ONLY_ROCKSDB
+]
+CODECS = [
+    Case(Query("agg_update", codec=codec, row_checksum=checksums), (TO_ROCKSDB, {**TO_HDFS, **setting(codec=other)}))
+    for codec, other in [("lz4", "lzf"), ("lzf", "snappy"), ("snappy", "zstd"), ("zstd", "lz4")]
+    for checksums in (False, True)
+]
+EVERYTHING = [
+    *SLICE,
+    *(Case(Query(operator)) for operator in OPERATORS if operator not in ONLY_ROCKSDB),
+    *WITH_VERSIONS,
+    *LISTS,
+    *CODECS,
+]
+
+
+@pytest.mark.parametrize("case", EVERYTHING if FULL else SLICE, ids=str)
+def test_a_query_continues(judge: Judge, case: Case) -> None:
+    query = case.query
+    batches = [WHOLE[0][:2]] if query.operator in WITHOUT_KEYS else WHOLE
+    layout = "both" if query.operator in ENDLESS else "snapshot"
+    written = judge.write(query, batches, layout=layout, version=case.version)
+    settled(written.path)
+    _, (migrated, same) = copies_of(judge, written)
+    planned_batch = query.operator not in WITHOUT_KEYS
+    emitted = 0
+    for number, step in enumerate(case.steps):
+        if not planned_batch:
+            with pytest.raises((RefusedError, UsageError), match="global limit"):
+                migrate(str(migrated.path), stopped=True, **step)
+        report = migrate(str(migrated.path), stopped=True, planned_batch=planned_batch, **step)
+        assert report.published
+        assert report.entries > 0
+        migrated.query = after(migrated.query, step)
+        more = events_of(number, len(case.steps))
+        wanted, found = (judge.restart(each, more) for each in (same, migrated))
+        found = found[1:] if query.operator in COMPLETE else found
+        assert [batch.rows for batch in found if batch.rows] == [batch.rows for batch in wanted if batch.rows]
+        emitted += sum(len(batch.rows) for batch in found)
+        settled(migrated.path)
+        assert errors(migrated.path) == errors(same.path)
+    assert emitted
+    if planned_batch:
+        copy_all(migrated.path)
+        last: list[Events] = [[Event("k1", T + 50 * 3600 * 24, 1)]]
+        wanted, found = (judge.restart(each, last) for each in (same, migrated))
+        found = found[1:] if query.operator in COMPLETE else found
+        assert [batch.rows for batch in found if batch.rows] == [batch.rows for batch in wanted if batch.rows]
+
+
+def events_of(step: int, steps: int) -> list[Events]:
+    """Return the batches after a migration: twenty and more after all of them, and a late one that closes windows."""
+    count = A_ROUND if A_ROUND == 2 else 21 // steps + 1
+    first = T + 4 * 3600 + step * count * 900
+    found: list[Events] = [
+        [Event(f"k{(number * 5 + i) % 29}", first + number * 900 + i, i + 1) for i in range(9)]
+        for number in range(count)
+    ]
+    return [*found, *MORE_WHOLE[1:]] if step == steps - 1 else found
+
+
+@pytest.mark.parametrize("step", [TO_ROCKSDB, FORMAT_2, setting(codec="zstd")], ids=str)
+def test_a_rollback_restores_every_byte(judge: Judge, step: dict[str, Any]) -> None:
+    written = judge.write(Query("agg_update"), WHOLE, layout="both")
+    settled(written.path)
+    before = tree(written.path)
+    assert migrate(str(written.path), dry_run=True, **step).published is False
+    assert tree(written.path) == before
+    migrate(str(written.path), stopped=True, **step)
+    rollback(str(written.path), stopped=True)
+    assert tree(written.path) == before
+    assert judge.restart(written, MORE_WHOLE) == written.expected.run(MORE_WHOLE)
+
+
+@pytest.mark.parametrize("step", [TO_ROCKSDB, FORMAT_2], ids=str)
+def test_a_query_continues_on_a_new_checkpoint(judge: Judge, step: dict[str, Any]) -> None:
+    written = judge.write(Query("agg_update"), WHOLE, layout="both")
+    before = settled(written.path)
+    copy = written.path.with_name(f"{written.path.name}-new")
+    migrate(str(written.path), output=str(copy), stopped=True, **step)
+    assert settled(written.path) == before
+    assert not [found for found in doctor(copy).document["problems"] if found["severity"] != "note"]
+    assert not list(copy.glob("state/0/*/*.delta"))
+    on_copy = judge.at(written, copy)
+    on_copy.query = after(written.query, step)
+    wanted, found = (judge.restart(each, MORE_WHOLE) for each in (written, on_copy))
+    assert [batch.rows for batch in found if batch.rows] == [batch.rows for batch in wanted if batch.rows] != []
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A migration that is refused, and the words of the error."""
+
+    query: Query
+    words: str
+    step: dict[str, Any] = field(default_factory=lambda: TO_HDFS)
+    version: str = NEWEST
+    error: type[Exception] = UnsupportedError
+
+
+REFUSALS = [
+    Refusal(rocksdb("lists", changelog=True), "needs RocksDB: the HDFS-backed store cannot hold its state variables"),
+    Refusal(
+        replace(rocksdb("join", changelog=False), join_format=3),
+        "has state format 3, and the HDFS-backed store holds only 1 and 2",
+    ),
+    Refusal(
+        rocksdb("agg_update", changelog=True, checkpoint_format=2),
+        r"the HDFS-backed store cannot hold its checkpoint ids. To change to format 1, too, add: --set checkpoint-f",
+    ),
+    Refusal(
+        Query("agg_update"), "version of Spark that does not know .*rowChecksum", setting(row_checksums="true"), "3.5"
+    ),
+    Refusal(Query("agg_update"), "that does not know .*encodingFormat", FORMAT_2, "3.5"),
+    Refusal(Query("agg_update"), "are for RocksDB", setting(checkpoint_format="2"), error=UsageError),
+    Refusal(
+        rocksdb("agg_update", changelog=False),
+        "Spark does not record whether it writes changelogs",
+        setting(changelog="true"),
+        error=UsageError,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.words[:30])
+def test_what_the_store_cannot_hold_is_refused_by_name(judge: Judge, case: Refusal) -> None:
+    if case.version < "4.0" and is_new(case.query):
+        raise AssertionError
+    written = judge.write(case.query, WHOLE[:1], layout="snapshot", version=case.version)
+    before = settled(written.path)
+    with pytest.raises(case.error, match=case.words):
+        migrate(str(written.path), stopped=True, **case.step)
+    assert settled(written.path) == before
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({}, "there is nothing to change"),
+        ({"provider": "leveldb"}, "must be one of hdfs, rocksdb"),
+        ({"partitions": 0}, "must be from 1 to"),
+        (setting(codec="none"), "must be one of lz4, lzf, snappy, zstd"),
+        (setting(size="3"), "the settings that can change are changelog, checkpoint-format, codec, row-checksums"),
+    ],
+)
+def test_unknown_changes_are_refused(asked: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        migrate("sample_checkpoints/agg-deltas-lz4-4.2", **asked)
+
+
+def test_what_is_there_already_changes_nothing(judge: Judge) -> None:
+    written = judge.write(Query("agg_update"), WHOLE[:1])
+    before = settled(written.path)
+    report = migrate(str(written.path), provider="hdfs", settings={"codec": "lz4"}, partitions=2, stopped=True)
+    assert not report.published
+    assert settled(written.path) == before
