@@ -8,9 +8,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def start(spark: SparkSession, checkpoint: str, operator: str, batch_ms: int, checkpoint_format: int) -> None:
+def start(
+    spark: SparkSession, checkpoint: str, operator: str, batch_ms: int, checkpoint_format: int, provider: str
+) -> None:
     """Start or restart a query: with batches of ``batch_ms``, or with ordinary micro-batches if that is 0."""
-    _scala(spark).start(spark._jsparkSession, checkpoint, operator, batch_ms, checkpoint_format)
+    _scala(spark).start(spark._jsparkSession, checkpoint, operator, batch_ms, checkpoint_format, provider)
 
 
 def add(spark: SparkSession, checkpoint: str, events: list[tuple[str, int, int]]) -> None:

@@ -38,18 +38,21 @@ object RealTime {
   case class Seen(seen: Long, n: Long, total: Long)
 
   private val stateStore = "org.apache.spark.sql.execution.streaming.state"
+  private val sessions = TrieMap[String, SparkSession]()
   private val sources = TrieMap[String, LowLatencyMemoryStream[Event]]()
   private val emitted = TrieMap[String, ConcurrentLinkedQueue[String]]()
   private val queries = TrieMap[String, StreamingQuery]()
 
   /** Start or restart a query on its checkpoint: with batches of `batchMs`, or with ordinary micro-batches if that is 0. */
-  def start(root: SparkSession, checkpoint: String, operator: String, batchMs: Long, checkpointFormat: Int): Unit = {
-    val spark = root.newSession()
+  def start(
+      root: SparkSession, checkpoint: String, operator: String, batchMs: Long, checkpointFormat: Int, provider: String): Unit = {
+    // A query runs in the session of its source.
+    val spark = sessions.getOrElseUpdate(checkpoint, root.newSession())
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     spark.conf.set("spark.sql.streaming.realTimeMode.minBatchDuration", "1s")
-    // Real-time mode chooses this store by itself.
-    spark.conf.set("spark.sql.streaming.stateStore.providerClass", s"$stateStore.RocksDBStateStoreProvider")
-    if (checkpointFormat == 1) {
+    // Real-time mode chooses RocksDB by itself.
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", s"$stateStore.${provider}StateStoreProvider")
+    if (checkpointFormat == 1 && batchMs > 0) {
       spark.conf.set("spark.sql.streaming.realTimeMode.dangerouslyAllowCheckpointV1.enabled", "true")
       spark.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
     }

@@ -17,6 +17,7 @@ import pytest
 from ttlsnap import CompactionReport, compact
 from ttlsnap.contract.of_checkpoint import contract_of_checkpoint
 from ttlsnap.errors import BusyError
+from ttlsnap.migration.run import migrate
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..compaction.stories import H, T, digest, settled
@@ -38,10 +39,12 @@ class RealTimeQuery:
     checkpoint: Path
     operator: str
     checkpoint_format: int = 2
+    provider: str = "RocksDB"
     seen: int = 0
 
     def start(self, batch_ms: int = 2000) -> None:
-        self.ask("start", operator=self.operator, batch_ms=batch_ms, checkpoint_format=self.checkpoint_format)
+        facts = {"checkpoint_format": self.checkpoint_format, "provider": self.provider}
+        self.ask("start", operator=self.operator, batch_ms=batch_ms, **facts)
 
     def add(self, value: int, keys: range = range(6)) -> None:
         self.ask("add", events=[(f"k{i}", T + i * H, value) for i in keys])
@@ -151,3 +154,24 @@ def test_the_contract_is_that_of_the_same_query_in_micro_batches(query: RealTime
     micro.ask("stop")
     names = [[o.name for o in contract_of_checkpoint(str(each.checkpoint)).operators] for each in (query, micro)]
     assert names[0] == names[1] == [NAMES[query.operator]]
+
+
+@pytest.mark.parametrize("provider", ["HDFSBacked", "RocksDB"])
+def test_a_query_in_micro_batches_gets_into_real_time_mode(judge: Judge, tmp_path: Path, provider: str) -> None:
+    query = RealTimeQuery(judge, tmp_path / "agg", "agg", 1, provider)
+    query.start(0)
+    query.add(1)
+    query.take(6)
+    query.wait(lambda: bool(query.commits))
+    query.ask("stop")
+    settled(query.checkpoint)
+    query.checkpoint_format, query.provider = 2, "RocksDB"
+    query.start()
+    assert "CHECKPOINT_FORMAT_V1_NOT_SUPPORTED" in query.error()
+    migrate(str(query.checkpoint), provider="rocksdb", settings={"checkpoint-format": "2"}, stopped=True)
+    query.start()
+    query.add(10)
+    try:
+        assert query.take(6) == [f"k{i} 2 11" for i in range(6)]
+    finally:
+        query.ask("stop")

@@ -69,7 +69,7 @@ class Changes:
 
 @dataclass(frozen=True)
 class Target:
-    """What a checkpoint becomes: the settings that its offset log pins anew, and its format, 1 or 2.
+    """What a checkpoint becomes: the settings that change in its offset log, and its format, 1 or 2.
 
     ``session`` has settings that Spark does not pin, and that the query's session must have.
     """

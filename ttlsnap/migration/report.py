@@ -49,7 +49,7 @@ class StoreReport:
 class MigrationReport:
     """The result of ``migrate``. ``single`` are the operators that stay in one partition.
 
-    ``settings`` are those that the checkpoint pins anew, and ``session_settings`` those that the query must set itself.
+    ``settings`` are those that change in the checkpoint, and ``session_settings`` those that the query must set itself.
     """
 
     run: str
