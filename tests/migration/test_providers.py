@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,12 +44,12 @@ def _flat(step: dict[str, Any]) -> dict[str, Any]:
 
 
 FIELDS = {"checkpoint-format": "checkpoint_format", "row-checksums": "row_checksum", "partitions": "partitions"}
-READ = {"checkpoint-format": int, "row-checksums": "true".__eq__, "changelog": "true".__eq__}
+READ: dict[str, Callable[[Any], Any]] = {"checkpoint-format": int, "row-checksums": "true".__eq__, "changelog": "true".__eq__}
 
 
 def after(query: Query, step: dict[str, Any]) -> Query:
     """Return the query with the settings that a migration gives it."""
-    facts = {FIELDS.get(name, name): READ.get(name, lambda value: value)(value) for name, value in _flat(step).items()}
+    facts = {FIELDS.get(name, name): READ[name](v) if name in READ else v for name, v in _flat(step).items()}
     return replace(query, **facts)
 
 
