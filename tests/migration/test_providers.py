@@ -44,7 +44,11 @@ def _flat(step: dict[str, Any]) -> dict[str, Any]:
 
 
 FIELDS = {"checkpoint-format": "checkpoint_format", "row-checksums": "row_checksum", "partitions": "partitions"}
-READ: dict[str, Callable[[Any], Any]] = {"checkpoint-format": int, "row-checksums": "true".__eq__, "changelog": "true".__eq__}
+READ: dict[str, Callable[[Any], Any]] = {
+    "checkpoint-format": int,
+    "row-checksums": "true".__eq__,
+    "changelog": "true".__eq__,
+}
 
 
 def after(query: Query, step: dict[str, Any]) -> Query:
