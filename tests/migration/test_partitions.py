@@ -207,3 +207,22 @@ def test_a_batch_that_was_not_committed_runs_again(judge: Judge) -> None:
     migrate(str(written.path), partitions=4, stopped=True)
     assert len(inspect(str(written.path)).states()) == 1
     assert judge.restart(written, MORE_WHOLE[1:]) == written.expected.run(MORE_WHOLE[1:])
+
+
+def test_a_second_migration_keeps_the_planned_batch(judge: Judge) -> None:
+    written = judge.write(Query("agg_update"), WHOLE)
+    settled(written.path)
+    model = written.expected
+    first = migrate(str(written.path), partitions=5, stopped=True)
+    before = tree(written.path)
+    migrate(str(written.path), partitions=3, provider="rocksdb", stopped=True)
+    assert inspect(str(written.path)).planned_by == first.run
+    assert doctor(written.path).codes == ["planned-batch"]
+    rollback(str(written.path), stopped=True)
+    changed = {path for path, content in tree(written.path).items() if before.get(path) != content}
+    assert not [path for path in changed if not path.startswith("_ttlsnap")]
+    assert inspect(str(written.path)).planned_by == first.run
+    migrate(str(written.path), partitions=3, provider="rocksdb", stopped=True)
+    written.query = replace(written.query, provider="rocksdb", partitions=3)
+    model.plan_empty()
+    assert judge.restart(written, MORE_WHOLE) == model.run(MORE_WHOLE)

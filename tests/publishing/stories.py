@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..judge.queries import Event, stamp
@@ -31,10 +32,10 @@ def compact(checkpoint: Path | str, *options: str, ttl: str = "2h") -> list[str]
     ]
 
 
-def migrate(checkpoint: Path | str, partitions: int = 3) -> list[str]:
-    """Return the command that gives the state another number of partitions."""
+def migrate(checkpoint: Path | str, change: Sequence[str] = ("--partitions", "3")) -> list[str]:
+    """Return the command that changes the number of partitions, or something else."""
     return [
-        *("migrate", str(checkpoint), "--partitions", str(partitions)),
+        *("migrate", str(checkpoint), *change),
         *("--parallelism", "1", "--stopped", "--yes", "--format", "json"),
     ]
 

@@ -19,7 +19,7 @@ from ..judge.queries import Query, stamp
 from ..judge.spark import Judge
 from ..matrix import FULL
 from .faults import KILL, Faults, Point, Step, Workshop, errors, kills, samples
-from .stories import BATCHES, LATER, NOW, compact
+from .stories import BATCHES, LATER, NOW, compact, migrate
 from .syscalls import Call
 from .trees import Tree, is_fenced, tree
 
@@ -28,18 +28,21 @@ _TOLD_APART = ("rename", "link", "unlink", "fsync", "mkdir", "chmod", "chown")
 
 @dataclass(frozen=True)
 class State:
-    """A kind of state that Spark writes, and the options of its compaction."""
+    """A kind of state that Spark writes, and the options of its compaction, or of its migration."""
 
     query: Query
     layout: str
     options: tuple[str, ...] = ()
     uncommitted: bool = False
+    migrates: bool = False
 
     def write(self, judge: Judge) -> Path:
         more = LATER[0] if self.uncommitted else None
         return judge.write(self.query, BATCHES, layout=self.layout, uncommitted=more).path
 
     def compact(self, path: Path) -> list[str]:
+        if self.migrates:
+            return migrate(path, self.options)
         if self.query.operator != "join_parities":
             return compact(path, *self.options)
         words = ["--ttl", "2h", "--now", f"{stamp(NOW)}Z", "--drop-unmatched", *self.options]
@@ -58,8 +61,11 @@ STATES = {
     "tombstones": State(ROCKSDB, "snapshot", ("--rewrite", "tombstones"), uncommitted=True),
     "deltas": State(Query(), "deltas"),
     "join in rocksdb": State(join("rocksdb"), "snapshot"),
+    "to rocksdb": State(Query(), "both", ("--provider", "rocksdb"), uncommitted=True, migrates=True),
+    "to hdfs": State(CHANGELOG, "both", ("--provider", "hdfs", "--partitions", "3"), migrates=True),
+    "partitions in rocksdb": State(CHANGELOG, "both", ("--partitions", "1"), uncommitted=True, migrates=True),
 }
-SLICE = ("rocksdb",)
+SLICE = ("rocksdb", "to rocksdb")
 
 
 @pytest.fixture(scope="module", params=STATES if FULL else SLICE)
@@ -80,7 +86,11 @@ def published(step: Step) -> list[Call]:
 
 
 def entries(checkpoint: Path) -> Any:
-    return inspect(str(checkpoint), entries=1000).samples
+    """Return what tells the old and the new state apart: the store, the number of partitions, and the entries."""
+    found = inspect(str(checkpoint), entries=1000)
+    samples = sorted(found.samples or [], key=repr)
+    stores = [store.partitions for _, stores in found.operators for store, _ in stores]
+    return found.checkpoint.provider, stores, samples
 
 
 def check(workshop: Workshop, step: Step, compaction: Step, compacted: Path, fault: Faults) -> None:

@@ -111,6 +111,28 @@ def test_an_idle_query_stops_after_a_migration(judge: Judge, version: str, store
     assert judge.restart(written, MORE[1:]) == model.run(MORE[1:])
 
 
+CONVERSIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [(HDFS, ROCKSDB), (HDFS, IDS), (ROCKSDB, HDFS), (IDS, HDFS)]
+
+
+@pytest.mark.parametrize("version", [version for version in VERSIONS if version >= "4.1"] if FULL else [NEWEST])
+@pytest.mark.parametrize(("before", "after"), CONVERSIONS if FULL else CONVERSIONS[1:3])
+def test_an_idle_query_stops_after_it_got_another_store(
+    judge: Judge, version: str, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    query = Query("agg_update", **before)
+    deltas = query.provider == "hdfs" or query.changelog
+    written = judge.write(query, BATCHES[:-1], version=version, layout="deltas" if deltas else "snapshot")
+    assert judge.start(written, BATCHES[-1:]) == written.expected.run(BATCHES[-1:])
+    settled(written.path)
+    settings = {"checkpoint-format": str(after.get("checkpoint_format", 1))}
+    migrate(str(written.path), provider=after["provider"], settings=settings, stopped=True)
+    model = written.expected
+    ends_untouched(judge, written, list(MORE[0]))
+    written.query = Query("agg_update", **after)
+    assert judge.restart(written, []) == model.run(MORE[:1])
+    assert judge.restart(written, MORE[1:]) == model.run(MORE[1:])
+
+
 @pytest.mark.parametrize(
     ("version", "store"),
     [(version, store) for version in ("3.3", "3.4", *VERSIONS) for store in stores(version)]

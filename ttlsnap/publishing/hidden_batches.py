@@ -8,11 +8,12 @@ result. The journal of the run identifies such a snapshot, and the offsets of it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.errors import RefusedError
-from ttlsnap.publishing.journal import Journal, find_planning_run, is_same, recent_journals
+from ttlsnap.publishing.journal import FileFacts, Journal, find_planning_run, is_same, recent_journals
 from ttlsnap.storage.directory import Directory, each
 
 
@@ -53,7 +54,9 @@ def find_hidden_batches(files: Directory, logs: Logs) -> list[HiddenBatch]:
     undone = {journal.undoes for journal in journals if journal.status == "done"}
     last = next((journal.run for journal in journals if journal.status == "done"), None)
     done = [j for j in journals if j.status == "done" and j.has_new_state and j.run not in undone]
-    return [hidden for j in done if (hidden := _hidden_batch(files, logs, j, is_last=j.run == last)) is not None]
+    republished = [facts for j in done if j.kind == "migrate" for facts in j.published]
+    found = (_hidden_batch(files, logs, j, republished, is_last=j.run == last) for j in done)
+    return [hidden for hidden in found if hidden is not None]
 
 
 def refuse_hidden_batches(files: Directory, logs: Logs) -> None:
@@ -62,15 +65,20 @@ def refuse_hidden_batches(files: Directory, logs: Logs) -> None:
         raise RefusedError(f"{hidden.describe(files.root)}. Nothing was changed. {hidden.advise(files.root)}")
 
 
-def _hidden_batch(files: Directory, logs: Logs, journal: Journal, *, is_last: bool) -> HiddenBatch | None:
+def _hidden_batch(
+    files: Directory, logs: Logs, journal: Journal, republished: Sequence[FileFacts], *, is_last: bool
+) -> HiddenBatch | None:
     committed = logs.commits[-1] if logs.commits else -1
-    offsets = next((facts for facts in journal.logs if facts.path == layout.offset_file(journal.batch)), None)
+    path = layout.offset_file(journal.batch)
+    offsets = next((facts for facts in journal.logs if facts.path == path), None)
     if offsets is None:
         return None  # an older ttlsnap did not record the logs
     info = files.stat(offsets.path)
     if info is None and committed >= journal.batch:
         return None  # Spark has removed the logs of an old batch
-    ran_again = info is not None and not is_same(files, offsets, info)
+    # A later migration gives the batch other settings.
+    known = [offsets, *(facts for facts in republished if facts.path == path)]
+    ran_again = info is not None and not any(is_same(files, facts, info) for facts in known)
     if not ran_again and committed >= journal.batch:
         return None
     published = [facts for facts in journal.published if layout.is_newer_snapshot(facts.path, journal.batch)]

@@ -174,7 +174,10 @@ def facts_of(files: Directory, paths: Iterable[str]) -> tuple[FileFacts, ...]:
 
 
 def find_planning_run(files: Directory, logs: Logs) -> Journal | None:
-    """Return the run that planned the newest batch, if the batch is still as planned, and not committed."""
+    """Return the run that planned the newest batch, if the batch is still as planned, and not committed.
+
+    A later migration may have given the planned batch other settings.
+    """
     if not logs.offsets or (logs.commits and logs.offsets[-1] <= logs.commits[-1]):
         return None
     path = layout.offset_file(logs.offsets[-1])
@@ -183,7 +186,12 @@ def find_planning_run(files: Directory, logs: Logs) -> Journal | None:
     if not by:
         return None
     text = files.read(path, MAX_LOG_BYTES)
-    return next((journal for journal in by if str(journal.planned).encode() == text), None)
+    same = next((journal for journal in by if str(journal.planned).encode() == text), None)
+    if same is not None:
+        return same
+    migrations = [j for j in recent if j.kind == "migrate" and j.status == "done"]
+    published = {facts.digest for journal in migrations for facts in journal.published if facts.path == path}
+    return by[0] if xxhash.xxh3_128_hexdigest(text) in published else None
 
 
 def recent_journals(files: Directory, logs: Logs) -> list[Journal]:
