@@ -37,7 +37,7 @@ OPERATORS = {
     "`dropDuplicates`": ("dedup", "dedup_plain", "dedup_key", "dedup_alone", "dedup_many"),
     "`dropDuplicatesWithinWatermark`": ("dedup_within",),
     "session window": ("sessions",),
-    "stream-stream join": ("join", "join_parities"),
+    "stream-stream join": ("join", "join_parities", "join_ignoring_case"),
     "`flatMapGroupsWithState`": ("groups_scala", "groups_for_ever_scala"),
     "`applyInPandasWithState`": ("groups", "groups_for_ever"),
     "`transformWithState` (Scala)": ("for_a_day_scala",),

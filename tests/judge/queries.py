@@ -346,6 +346,16 @@ def join_parities(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 
 @operator
+def join_ignoring_case(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """Join the events with themselves on the key in a collation, which Spark stores as a binary key of it (4.0)."""
+    from pyspark.sql import functions as F
+
+    left = read().select(F.expr("key collate UTF8_LCASE").alias("key"), F.col("value").alias("left_value"))
+    right = read().select(F.expr("upper(key) collate UTF8_LCASE").alias("other"), F.col("value").alias("right_value"))
+    return left.join(right, F.col("key") == F.col("other")), "append"
+
+
+@operator
 def sessions(read: Read, query: Query) -> tuple[DataFrame, str]:
     """Aggregate sessions for each key. A gap of a window's length ends a session; the watermark emits and evicts it."""
     from pyspark.sql import functions as F

@@ -24,13 +24,14 @@ from .test_work import entries_of
 
 SLICE = [
     Query("agg_window_update", row_checksum=True, codec="zstd"),
-    Query("join", join_type="left_outer"),
+    Query("join_ignoring_case"),
     Query("join", provider="rocksdb", join_format=4),
     rocksdb("alarms", changelog=True, row_checksum=True),
     rocksdb("agg_update", changelog=True, checkpoint_format=2),
 ]
 MORE = [
     *SLICE,
+    Query("join", join_type="left_outer"),
     rocksdb("agg_update", changelog=False),
     rocksdb("lists", changelog=True, row_checksum=True),
     rocksdb("windows_of_windows", changelog=False),
@@ -69,7 +70,7 @@ if FULL:
 
 def is_new(query: Query) -> bool:
     """Return whether a query needs Spark 4.0."""
-    return query.operator in ONLY_ROCKSDB or query.checkpoint_format == 2
+    return query.operator in (*ONLY_ROCKSDB, "join_ignoring_case") or query.checkpoint_format == 2
 
 
 def errors(checkpoint: Path) -> set[str]:

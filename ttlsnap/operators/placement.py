@@ -8,7 +8,8 @@ A key in another partition is never found again: Spark begins a new entry for it
 the folders of partitions are exchanged. Before 3.3, Spark could use the partitions of a query's own ``repartition`` by
 some of the columns. A checkpoint from that time stays so, also with a later Spark. It is not one if it pins ``STRICT``.
 
-Limits: strings with a collation have a hash that is not known here. A query without grouping columns has one partition.
+Strings with a collation are not hashed: Spark refuses them as keys of state, except in joins, for which it stores a
+binary key instead. A query without grouping columns has one partition.
 
 Source: Spark's ``StatefulOperatorPartitioning``, ``HashPartitioning``, and SPARK-38204.
 """
