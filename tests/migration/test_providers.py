@@ -141,9 +141,17 @@ def events_of(step: int, steps: int) -> list[Events]:
     return [*found, *MORE_WHOLE[1:]] if step == steps - 1 else found
 
 
-@pytest.mark.parametrize("step", [TO_ROCKSDB, FORMAT_2, setting(codec="zstd")], ids=str)
-def test_a_rollback_restores_every_byte(judge: Judge, step: dict[str, Any]) -> None:
-    written = judge.write(Query("agg_update"), WHOLE, layout="both")
+@pytest.mark.parametrize(
+    ("query", "step"),
+    [
+        (Query("agg_update"), FORMAT_2),
+        (rocksdb("agg_update", changelog=True, checkpoint_format=2), BACK),
+        *([(Query("agg_update"), TO_ROCKSDB), (Query("agg_update"), setting(codec="zstd"))] if FULL else []),
+    ],
+    ids=str,
+)
+def test_a_rollback_restores_every_byte(judge: Judge, query: Query, step: dict[str, Any]) -> None:
+    written = judge.write(query, WHOLE, layout="both")
     settled(written.path)
     before = tree(written.path)
     assert migrate(str(written.path), dry_run=True, **step).published is False

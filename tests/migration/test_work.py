@@ -18,7 +18,8 @@ from ttlsnap.operators.placement import find_partitions
 from ttlsnap.operators.registry import describe
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.stores.open import lineages_of, open_state_store
-from ttlsnap.stores.rocksdb import build
+from ttlsnap.stores.rocksdb import build, encoding
+from ttlsnap.unsaferow.rows import Rows
 
 from ..both_ways import both_ways  # noqa: F401
 from ..samples import bytes_of, sample
@@ -75,6 +76,81 @@ def test_every_entry_moves_whatever_the_sizes_of_blocks_are(
         assert entries_of(target) == before
         assert report.entries == before.total()
         assert all(len(store.partitions) == number for store in report.stores)
+
+
+def rows_of(checkpoint: Path) -> Entries:
+    """Return the keys and values of all entries as rows, whatever the store is."""
+    files = LocalDirectory(str(checkpoint.resolve()))
+    read = open_checkpoint(files)
+    state_store, found = open_state_store(read), Entries()
+    for operator in read.operators:
+        for store in operator.stores:
+            states = {s.state: s for s in describe(read) if (s.operator, s.store) == (operator.id, store.name)}
+            for lineage in lineages_of(read, state_store, store):
+                with state_store.open(files, lineage, None) as opened:
+                    for batch in opened.batches(states):
+                        rows = zip(batch.keys.to_list(), batch.values.to_list(), strict=True)
+                        found.update((store.name, batch.state, key, value) for key, value in rows)
+    return found
+
+
+OTHER = {"hdfs": "rocksdb", "rocksdb": "hdfs"}
+CONVERTED = [
+    *("agg-deltas-lz4-4.2", "agg-rowchecksum-deletes-4.2", "dedup-watermark-4.2", "join-4.2", "lzf-both-4.2"),
+    *("sessions-rocksdb-3.2", "rocksdb-changelog-3.5", "rocksdb-4.2"),
+]
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_every_row_is_the_same_in_the_other_store(tmp_path: Path, name: str) -> None:
+    target = sample(name, tmp_path)
+    before, provider = rows_of(target), open_checkpoint(LocalDirectory(str(target))).provider
+    assert before
+    for wanted in (OTHER[provider], provider):
+        report = migrate(str(target), provider=wanted, stopped=True)
+        assert (report.provider, report.entries) == (wanted, before.total())
+        assert open_checkpoint(LocalDirectory(str(target))).provider == wanted
+        assert rows_of(target) == before
+
+
+@pytest.mark.parametrize("name", ["lists-4.2", "alarms-4.2", "join-format4-4.2", "rocksdb-4.2", "agg-deltas-lz4-4.2"])
+def test_row_checksums_come_and_go(tmp_path: Path, name: str) -> None:
+    target = sample(name, tmp_path)
+    before, stored = rows_of(target), entries_of(target)
+    assert before
+    first = open_checkpoint(LocalDirectory(str(target))).row_checksums
+    for wanted in (not first, first):
+        migrate(str(target), settings={"row-checksums": str(wanted).lower()}, stopped=True)
+        assert open_checkpoint(LocalDirectory(str(target))).row_checksums == wanted
+        assert rows_of(target) == before
+        assert (entries_of(target) == stored) == (wanted == first)
+
+
+def with_wrong_byte(rows: Rows) -> Rows:
+    """Return a copy of rows, of which the first has another last byte."""
+    copied = Rows.concat([rows])
+    data = copied.data.copy()
+    data[copied.start[0] + copied.size[0] - 1] ^= 1
+    return replace(copied, data=data)
+
+
+WRONG = [
+    ("agg-deltas-lz4-4.2", "write_values", {"provider": "rocksdb"}),
+    ("agg-deltas-lz4-4.2", "write_keys", {"provider": "rocksdb"}),
+    ("lists-4.2", "with_checksums", {"settings": {"row-checksums": "true"}}),
+]
+
+
+@pytest.mark.parametrize(("name", "function", "change"), WRONG, ids=[function for _, function, _ in WRONG])
+def test_a_wrong_conversion_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, function: str, change: dict[str, Any]
+) -> None:
+    target = sample(name, tmp_path)
+    before, right = bytes_of(target), getattr(encoding, function)
+    monkeypatch.setattr(encoding, function, lambda *args, **facts: with_wrong_byte(right(*args, **facts)))
+    with pytest.raises(CorruptionError, match="as the new store has them do not read as before"):
+        migrate(str(target), stopped=True, **change)
+    assert bytes_of(target) == before
 
 
 def lose(entries: list[spill.Entries]) -> list[spill.Entries]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError
 from ttlsnap.stores.protocols import EntryBatch, StateStore
 from ttlsnap.stores.rocksdb.batch import RocksDbBatch
-from ttlsnap.stores.rocksdb.encoding import change_checksums
+from ttlsnap.stores.rocksdb.encoding import CHECKSUM_SIZE, change_checksums
+from ttlsnap.stores.rocksdb.lists import SIZE, Elements, split
 from ttlsnap.stores.rocksdb.store import RocksDbStore
 from ttlsnap.unsaferow.gather import gather_ragged
 from ttlsnap.unsaferow.rows import Rows
@@ -24,15 +27,26 @@ def convert(
     if source.provider == target.provider and source.row_checksums == target.row_checksums:
         return keys, values
     if isinstance(batch, RocksDbBatch) and isinstance(target, RocksDbStore):
-        checksums = {"before": source.row_checksums, "after": target.row_checksums}
-        return keys, change_checksums(batch, target.delimiter, **checksums)
-    keys, values = target.encode(state, batch.keys, batch.values)
-    again = target.decode(state, keys, values)
-    if not (_are_equal(again[0], batch.keys) and _are_equal(again[1], batch.values)):
+        before, after = source.row_checksums, target.row_checksums
+        values = change_checksums(batch, target.delimiter, before=before, after=after)
+        new = replace(batch, raw_values=values, elements=_elements(values, target) if batch.elements else None)
+        again = change_checksums(new, target.delimiter, before=after, after=before)
+        is_same = _are_equal(again, batch.raw_values)
+    else:
+        keys, values = target.encode(state, batch.keys, batch.values)
+        found = target.decode(state, keys, values)
+        is_same = _are_equal(found[0], batch.keys) and _are_equal(found[1], batch.values)
+    if not is_same:
         raise CorruptionError(
-            f"{where}: entries written for the other state store do not read as the same rows. Nothing was published"
+            f"{where}: entries as the new store has them do not read as before. Nothing was published. Check the memory "
+            "of this machine"
         )
     return keys, values
+
+
+def _elements(values: Rows, store: RocksDbStore) -> Elements:
+    """Return the elements of values that are lists."""
+    return split(values, CHECKSUM_SIZE - SIZE if store.row_checksums else 0, store.delimiter)[0]
 
 
 def _are_equal(first: Rows, second: Rows) -> bool:
