@@ -38,8 +38,8 @@ def convert(
         is_same = _are_equal(found[0], batch.keys) and _are_equal(found[1], batch.values)
     if not is_same:
         raise CorruptionError(
-            f"{where}: entries as the new store has them do not read as before. Nothing was published. Check the memory "
-            "of this machine"
+            f"{where}: entries as the new store has them do not read as before. Nothing was published. Check the "
+            "memory of this machine"
         )
     return keys, values
 
