@@ -217,6 +217,7 @@ class _Run:
                     partition=partition,
                     partitions=store.partitions,
                     like=like,
+                    size=sum(part.sizes[partition] for part in parts),
                     state_store=plan.new_store,
                     spills=tuple(_spill(work, number, old) for old in range(len(parts))),
                     staging_root=staging_root,

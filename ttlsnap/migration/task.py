@@ -44,13 +44,14 @@ class SplitTask:
 
 @dataclass(frozen=True)
 class Split:
-    """The result of a ``SplitTask``: the entries of each new partition, and the fingerprint of all.
+    """The result of a ``SplitTask``: the entries of each new partition and their bytes, and the fingerprint of all.
 
     ``families`` are the column families by their ids. ``misplaced`` counts the keys that are not where Spark's hash
     puts them, and ``example`` describes one.
     """
 
     entries: tuple[int, ...]
+    sizes: tuple[int, ...]
     fingerprint: int
     families: Mapping[int, str]
     misplaced: int = 0
@@ -61,8 +62,8 @@ class Split:
 class BuildTask:
     """One new ``partition`` of ``partitions``, to be built from the ``spills`` of all old ones of its store.
 
-    It has the settings of the old partition ``like``. New files are staged below ``staged_below`` in ``staging_root``;
-    None in a dry run.
+    It has the settings of the old partition ``like``, and ``size`` bytes of keys and values. New files are staged below
+    ``staged_below`` in ``staging_root``; None in a dry run.
     """
 
     root: str
@@ -70,6 +71,7 @@ class BuildTask:
     partition: int
     partitions: int
     like: Lineage
+    size: int
     state_store: StateStore
     spills: tuple[Path, ...]
     staging_root: str
@@ -125,7 +127,8 @@ def split(task: SplitTask, progress: Progress) -> Split:
     if misplaced:
         first = misplaced[0]
         example = f"{first.example} is in partition {first.partition}, and belongs to partition {first.belongs_to}"
-    return Split(tuple(spill.entries.tolist()), total, families, sum(found.count for found in misplaced), example)
+    entries, sizes = tuple(spill.entries.tolist()), tuple(spill.sizes.tolist())
+    return Split(entries, sizes, total, families, sum(found.count for found in misplaced), example)
 
 
 def build(task: BuildTask, progress: Progress) -> Built:
@@ -135,7 +138,7 @@ def build(task: BuildTask, progress: Progress) -> Built:
     if task.staged_below is not None:
         staging = Staging(open_directory(task.staging_root), task.staged_below)
     total = entries = 0
-    with task.state_store.build(files, task.like, task.target, staging, task.scratch) as builder:
+    with task.state_store.build(files, task.like, task.target, task.size, staging, task.scratch) as builder:
         for spill in task.spills:
             for keys, values in read_spill(spill, task.partition, task.partitions):
                 total = add(total, fingerprint(keys, values))

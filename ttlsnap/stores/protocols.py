@@ -211,9 +211,12 @@ class StateStore(Protocol):
         ...
 
     def build(
-        self, files: Directory, like: Lineage, target: str, staging: Staging | None, scratch: str | None
+        self, files: Directory, like: Lineage, target: str, size: int, staging: Staging | None, scratch: str | None
     ) -> AbstractContextManager[PartitionBuilder]:
-        """Build the snapshot ``target`` of a partition that is new, with the settings of the partition ``like``."""
+        """Build the snapshot ``target`` of a partition that is new, with the settings of the partition ``like``.
+
+        ``size`` is the number of bytes of its keys and values.
+        """
         ...
 
     def find_damaged(

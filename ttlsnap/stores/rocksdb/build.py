@@ -43,7 +43,13 @@ _PUT = 16384  # entries
 
 @contextlib.contextmanager
 def build_partition(
-    store: RocksDbFormat, files: Directory, like: Lineage, target: str, staging: Staging | None, scratch: str | None
+    store: RocksDbFormat,
+    files: Directory,
+    like: Lineage,
+    target: str,
+    size: int,
+    staging: Staging | None,
+    scratch: str | None,
 ) -> Iterator[RocksDbBuilder]:
     """See ``StateStore.build``. The partition has the options and the column families of the partition ``like``."""
     where = f"{files.root}/{target}"
@@ -63,6 +69,7 @@ def build_partition(
         lineage = replace(like, deltas=(), newer=(), new_snapshot=target)
         with database(source, settings, where, new=True) as base:
             partition = WritablePartition(store, files, lineage, folder, base, settings, metadata, where, False)
+            partition.size = size
             with RocksDbWriter(partition, staging, "full", {}, {}, 0) as writer:
                 yield RocksDbBuilder(partition, writer, base, source)
 

@@ -80,7 +80,10 @@ def scratch_folder(scratch: str | None) -> Iterator[Path]:
 
 
 class RocksDbPartition:
-    """See ``StoredPartition``. ``base`` is the database, and ``source`` is what reads its entries."""
+    """See ``StoredPartition``. ``base`` is the database, and ``source`` is what reads its entries.
+
+    ``size`` is the size of its tables in bytes, as far as it is known.
+    """
 
     def __init__(
         self,
@@ -99,6 +102,7 @@ class RocksDbPartition:
         self.source: Rdict | Source = base
         # The number of entries that a scan must find; None if it is not recorded.
         self.expected = metadata.entries if metadata else None
+        self.size = sum(file.size for file in lineage.shared)
         self._keep_in_memory = keep_in_memory
         self._kept: list[Pairs] | None = None
 
@@ -111,11 +115,6 @@ class RocksDbPartition:
     def spark_table(self, path: Path) -> SparkTable | None:
         """See ``spark_library.spark_table``."""
         return spark_table(self.folder / SOURCE, path, self.size, self.store.delimiter)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the snapshot's tables."""
-        return sum(file.size for file in self.lineage.shared)
 
     @property
     def families(self) -> dict[int, str]:
