@@ -21,7 +21,7 @@ from ..judge.queries import ENDLESS, OPERATORS, Event, Query
 from ..judge.spark import Events, Judge
 from ..matrix import FULL
 from ..publishing.trees import tree
-from .test_partitions import A_ROUND, COMPLETE, errors, is_new
+from .test_partitions import A_ROUND, COMPLETE, errors
 
 TO_ROCKSDB, TO_HDFS = {"provider": "rocksdb"}, {"provider": "hdfs"}
 
@@ -214,8 +214,6 @@ REFUSALS = [
 
 @pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.words[:30])
 def test_what_the_store_cannot_hold_is_refused_by_name(judge: Judge, case: Refusal) -> None:
-    if case.version < "4.0" and is_new(case.query):
-        raise AssertionError
     written = judge.write(case.query, WHOLE[:1], layout="snapshot", version=case.version)
     before = settled(written.path)
     with pytest.raises(case.error, match=case.words):
