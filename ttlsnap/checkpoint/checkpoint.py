@@ -26,6 +26,8 @@ PROVIDERS = {
     HDFS_PROVIDER: "hdfs",
     "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider": "rocksdb",
 }
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+CODEC = "spark.sql.streaming.stateStore.compression.codec"
 ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 ROW_CHECKSUM = "spark.sql.streaming.stateStore.rowChecksum.enabled"
 GLOBAL_LIMIT = "globalLimit"
@@ -99,13 +101,13 @@ class Checkpoint:
     @property
     def provider(self) -> str:
         """``hdfs``, ``rocksdb``, or the class name of a provider that ttlsnap does not know."""
-        name = self.batch.conf.get("spark.sql.streaming.stateStore.providerClass", HDFS_PROVIDER)
+        name = self.batch.conf.get(PROVIDER, HDFS_PROVIDER)
         return PROVIDERS.get(name, name)
 
     @property
     def codec(self) -> str:
         """The compression codec of the state; lz4 if the checkpoint predates the setting."""
-        return self.batch.conf.get("spark.sql.streaming.stateStore.compression.codec", "lz4")
+        return self.batch.conf.get(CODEC, "lz4")
 
     @property
     def encoding(self) -> str:
@@ -325,7 +327,7 @@ def _check_partitions(
     expected = pinned or store.num_partitions or len(partitions)
     # Without grouping columns, and under a global limit, Spark runs the operator in one partition.
     # The key of a global limit is one void field.
-    single = any(all(isinstance(physical(field.type), NullType) for field in family.key.fields) for family in families)
+    single = any(not family.key.fields or is_void_key(family.key) for family in families)
     if single and partitions == (0,):
         return
     first = next((number for number, partition in enumerate(partitions) if number != partition), len(partitions))

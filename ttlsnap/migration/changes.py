@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ttlsnap.checkpoint import Checkpoint, layout
-from ttlsnap.checkpoint.checkpoint import ENCODING, PROVIDERS, ROW_CHECKSUM
+from ttlsnap.checkpoint.checkpoint import CODEC, ENCODING, PROVIDER, PROVIDERS, ROW_CHECKSUM
 from ttlsnap.checkpoint.logs import SHUFFLE_PARTITIONS, shuffle_partitions
 from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.operators import join, transform_with_state
@@ -22,8 +22,6 @@ from ttlsnap.operators.registry import is_join
 from ttlsnap.stores.codec_names import CODECS
 
 _STATE_STORE = "spark.sql.streaming.stateStore."
-PROVIDER = f"{_STATE_STORE}providerClass"
-CODEC = f"{_STATE_STORE}compression.codec"
 CHANGELOG = f"{_STATE_STORE}rocksdb.changelogCheckpointing.enabled"
 FORMAT = f"{_STATE_STORE}checkpointFormatVersion"
 _TABLE_FORMAT = f"{_STATE_STORE}rocksdb.formatVersion"  # pinned since Spark has the RocksDB store, by both providers
