@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ttlsnap.migration.run import migrate
+from ttlsnap import LocalEngine, migrate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,7 +17,7 @@ def migration(source: Path, target: Path, partitions: int, parallelism: int) -> 
     """Copy a checkpoint. Return a function that migrates the copy."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target)
-    return lambda: migrate(str(target), partitions=partitions, parallelism=parallelism, stopped=True)
+    return lambda: migrate(str(target), partitions=partitions, engine=LocalEngine(parallelism), stopped=True)
 
 
 def repartition(session: SparkSession, source: Path, target: Path, partitions: int) -> Callable[[], Any]:

@@ -11,10 +11,27 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from ttlsnap.cli.compact_report import show_report
-from ttlsnap.cli.help import Command
+from ttlsnap.cli.dropping import (
+    DROPPED,
+    OPERATORS,
+    DropUnmatchedOption,
+    EngineOption,
+    ExpiredToOption,
+    MaxDropOption,
+    OldTtlOption,
+    OrderedOptions,
+    TimeOption,
+    TimerPolicyName,
+    TimersOption,
+    TimestampOption,
+    TransformerOption,
+    TtlOption,
+    group_settings,
+    make_engine,
+    make_factories,
+)
 from ttlsnap.cli.options import (
     PUBLISH,
-    RUN,
     EngineName,
     Format,
     FormatOption,
@@ -37,7 +54,6 @@ from ttlsnap.cli.tables import compact_table, refuse
 from ttlsnap.errors import TtlsnapError, UsageError
 
 if TYPE_CHECKING:
-    from ttlsnap.compaction.engine import Engine
     from ttlsnap.compaction.options import CompactOptions
     from ttlsnap.delta.planning import Limits
     from ttlsnap.delta.run import Erase
@@ -67,8 +83,6 @@ Examples:
   ttlsnap rollback ck
 """
 
-_DROP = "What is dropped"
-_OPERATORS = "RocksDB, joins, timers"
 _TABLES = "Delta tables"
 
 
@@ -80,39 +94,8 @@ class RewriteName(StrEnum):
     TOMBSTONES = "tombstones"
 
 
-class TimerPolicyName(StrEnum):
-    """The policies for the timers of a key."""
-
-    KEEP = "keep"
-    FOLLOW = "follow"
-
-
-class TimeName(StrEnum):
-    """The clocks that a timestamp can be compared with."""
-
-    EVENT = "event"
-    PROCESSING = "processing"
-
-
-class _OrderedOptions(Command):
-    """A command that binds each ``--set`` to the ``--transformer`` before it; click's lists would lose that order."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        transformers, ordered, is_set = 0, [], False
-        for arg in args:
-            name, equals, value = arg.partition("=")
-            transformers += name == "--transformer"
-            if is_set:
-                arg = f"{transformers}:{arg}"
-            elif name == "--set" and equals:
-                arg = f"--set={transformers}:{value}"
-            is_set = arg == "--set" and not is_set
-            ordered.append(arg)
-        return super().parse_args(ctx, ordered)
-
-
 def register(app: typer.Typer) -> None:
-    app.command("compact", cls=_OrderedOptions, epilog=EXAMPLES)(compact)
+    app.command("compact", cls=OrderedOptions, epilog=EXAMPLES)(compact)
 
 
 def compact(
@@ -125,82 +108,23 @@ def compact(
             show_default=False,
         ),
     ],
-    ttl: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            "--ttl",
-            metavar="DURATION",
-            help="How long an entry lives: 90s, 36h, 7d, P7D. It expires when timestamp + ttl <= now.",
-            rich_help_panel=_DROP,
-        ),
-    ] = None,
-    timestamp: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--timestamp",
-            metavar="FIELD",
-            help="The field with the time of an entry, as inspect shows it: value.last_seen, key.window.end, or "
-            "value.seen:ms (a number needs its unit: s, ms, us, ns). Default: what Spark stores for the operator. Each "
-            "side of a join can have its own: left:value.at and right:value.then.",
-            rich_help_panel=_DROP,
-        ),
-    ] = None,
-    old_ttl: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            "--old-ttl",
-            metavar="DURATION",
-            help="The TTL that the query had. Spark stores only when an entry expires; this shows when it was written, "
-            "and --ttl counts from then.",
-            rich_help_panel=_DROP,
-        ),
-    ] = None,
+    ttl: TtlOption = None,
+    timestamp: TimestampOption = None,
+    old_ttl: OldTtlOption = None,
     now: NowOption = "checkpoint",
-    time: Annotated[
-        Optional[TimeName],  # noqa: UP045
-        typer.Option(
-            "--time", help="The clock of the timestamp. Default: that of the operator.", rich_help_panel=_DROP
-        ),
-    ] = None,
-    transformer: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--transformer",
-            metavar="NAME",
-            help="Apply a transformer, by name or as module:attribute (this runs its code). Repeat the option to apply "
-            "several, in order.",
-            rich_help_panel=_DROP,
-        ),
-    ] = None,
+    time: TimeOption = None,
+    transformer: TransformerOption = None,
     settings: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
             "--set",
             metavar="K=V",
             help="An option of the --transformer before it. Can be repeated.",
-            rich_help_panel=_DROP,
+            rich_help_panel=DROPPED,
         ),
     ] = None,
-    max_drop: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            "--max-drop",
-            metavar="SHARE",
-            help="Refuse to drop more than this share of a state's entries (30% or 0.3) when nobody can be asked: "
-            "without a terminal, or with --yes. Default: refuse only to drop all of them; 100% allows that.",
-            rich_help_panel=_DROP,
-        ),
-    ] = None,
-    expired_to: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            "--expired-to",
-            metavar="PLACE",
-            help="Archive dropped entries: FOLDER writes Parquet, delta:PATH appends to a Delta table, and "
-            "MODULE:FUNCTION is called with each key and value.",
-            rich_help_panel=_DROP,
-        ),
-    ] = None,
+    max_drop: MaxDropOption = None,
+    expired_to: ExpiredToOption = None,
     operator: OperatorOption = None,
     store: StoreOption = None,
     state: StateOption = None,
@@ -221,15 +145,7 @@ def compact(
     ] = False,
     stopped: StoppedOption = False,
     no_planned_batch: NoPlannedBatchOption = False,
-    engine: Annotated[
-        EngineName,
-        typer.Option(
-            "--engine",
-            help="spark: run on Spark. local: run in this process, without a JVM. auto: use Spark if "
-            "--master is given, under spark-submit, or if the state is larger than 16 GiB.",
-            rich_help_panel=RUN,
-        ),
-    ] = EngineName.AUTO,
+    engine: EngineOption = EngineName.AUTO,
     master: MasterOption = None,
     parallelism: ParallelismOption = None,
     rewrite: Annotated[
@@ -238,7 +154,7 @@ def compact(
             "--rewrite",
             help="RocksDB: full writes the whole partition. tombstones writes only the changes, and keeps the existing "
             "files. auto decides by how much changes.",
-            rich_help_panel=_OPERATORS,
+            rich_help_panel=OPERATORS,
         ),
     ] = RewriteName.AUTO,
     scratch: Annotated[
@@ -247,26 +163,11 @@ def compact(
             "--scratch",
             metavar="DIR",
             help="RocksDB: a local folder for temporary files. Default: beside the new files; in a dry run, TMPDIR.",
-            rich_help_panel=_OPERATORS,
+            rich_help_panel=OPERATORS,
         ),
     ] = None,
-    drop_unmatched: Annotated[
-        bool,
-        typer.Option(
-            "--drop-unmatched",
-            help="Joins: also drop rows that have not matched yet. An outer join then never emits them.",
-            rich_help_panel=_OPERATORS,
-        ),
-    ] = False,
-    timers: Annotated[
-        TimerPolicyName,
-        typer.Option(
-            "--timers",
-            help="transformWithState: keep leaves all timers. follow drops the timers of a key when all of its state "
-            "is dropped.",
-            rich_help_panel=_OPERATORS,
-        ),
-    ] = TimerPolicyName.KEEP,
+    drop_unmatched: DropUnmatchedOption = False,
+    timers: TimersOption = TimerPolicyName.KEEP,
     key: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
@@ -351,8 +252,13 @@ def compact(
         max_drop=None if max_drop is None else parse_share(max_drop),
         expired_to=parse_archive(expired_to),
     )
+    early, *options_of = group_settings(settings or [], len(transformer or []))
+    if early:
+        raise UsageError(
+            f"--set {next(iter(early))} comes before any --transformer; put it after the transformer that it configures"
+        )
     job = _Job(
-        factories=_factories(ttl, tuple(timestamp or ()), time, old_ttl, transformer or [], settings or []),
+        factories=make_factories(ttl, tuple(timestamp or ()), time, old_ttl, transformer or [], options_of),
         options=options,
         engine=engine,
         master=master,
@@ -428,7 +334,7 @@ class _Job:
         from ttlsnap.compaction.run import compact as run
 
         text, name = self.output_format is Format.TEXT, target if self.several else None
-        engine = _engine(self.engine, self.master, self.parallelism)
+        engine = make_engine(self.engine, self.master, self.parallelism)
         with TerminalListener(text, ask=self.ask, max_drop=self.options.max_drop, target=name) as listener:
             report = run(target, self.factories, self.options, engine, listener)
         for warning in report.warnings:
@@ -455,52 +361,3 @@ class _Job:
             output_format=self.output_format,
         )
         self.documents.append(report.to_json())
-
-
-def _factories(
-    ttl: str | None,
-    timestamps: tuple[str, ...],
-    time: TimeName | None,
-    old_ttl: str | None,
-    names: Sequence[str],
-    settings: Sequence[str],
-) -> list[StateSnapshotTransformerFactory]:
-    from ttlsnap.clock import TimeCharacteristic
-    from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
-    from ttlsnap.transformers.registry import load_factory
-
-    options: list[dict[str, str]] = [{} for _ in names]
-    for setting in settings:
-        place, _, pair = setting.partition(":")
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise UsageError(f"--set {pair!r}: write --set option=value")
-        if place == "0":
-            raise UsageError(
-                f"--set {pair!r} comes before any --transformer; put it after the transformer that it configures"
-            )
-        options[int(place) - 1][key] = value
-    factories: list[StateSnapshotTransformerFactory] = []
-    if ttl is not None or timestamps or old_ttl is not None or not names:
-        config = StateTtlConfig(parse_duration(ttl)) if ttl is not None else None
-        clock = TimeCharacteristic(time.value) if time is not None else None
-        factories.append(
-            TtlTransformerFactory(config, timestamps or None, clock, parse_duration(old_ttl) if old_ttl else 0)
-        )
-    return factories + [load_factory(name, option) for name, option in zip(names, options, strict=True)]
-
-
-def _engine(name: EngineName, master: str | None, parallelism: int | None) -> Engine:
-    if name is EngineName.LOCAL and master is not None:
-        raise UsageError("--master needs --engine spark or auto")
-    if name is EngineName.LOCAL:
-        from ttlsnap.engines.local import LocalEngine
-
-        return LocalEngine(parallelism)
-    if name is EngineName.SPARK:
-        from ttlsnap.engines.spark import SparkEngine
-
-        return SparkEngine(master=master, parallelism=parallelism)
-    from ttlsnap.engines.automatic import AutoEngine
-
-    return AutoEngine.of(master, parallelism)

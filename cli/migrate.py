@@ -8,27 +8,52 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ttlsnap.cli.help import Command
+from ttlsnap.cli.compact_report import show_counts
+from ttlsnap.cli.dropping import (
+    DropUnmatchedOption,
+    EngineOption,
+    ExpiredToOption,
+    MaxDropOption,
+    OldTtlOption,
+    OrderedOptions,
+    TimeOption,
+    TimerPolicyName,
+    TimersOption,
+    TimestampOption,
+    TransformerOption,
+    TtlOption,
+    group_settings,
+    make_engine,
+    make_factories,
+)
 from ttlsnap.cli.options import (
     PUBLISH,
     RUN,
     Checkpoint,
+    EngineName,
     Format,
     FormatOption,
+    MasterOption,
     NoPlannedBatchOption,
+    NowOption,
+    OperatorOption,
     OutputOption,
     ParallelismOption,
     SchemaOption,
+    StateOption,
     StoppedOption,
+    StoreOption,
 )
 from ttlsnap.cli.output import MISSING, console, number, print_json, print_warning, size, table
-from ttlsnap.cli.progress import ReadingProgress
+from ttlsnap.cli.places import look_in_current_folder, parse_archive
+from ttlsnap.cli.progress import ReadingProgress, warn_of_excess
 from ttlsnap.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ttlsnap.migration.report import MigrationReport, StoreReport
+    from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
 _PREFIX = "spark.sql."
 EXAMPLES = """
@@ -42,13 +67,16 @@ Examples:
   # from the HDFS-backed state store to RocksDB
   ttlsnap migrate ck --provider rocksdb --stopped
 
+  # drop what has expired in the same pass
+  ttlsnap migrate ck --partitions 400 --ttl 7d --timestamp value.seen --stopped
+
   # undo it
   ttlsnap rollback ck --stopped
 """
 
 
 def register(app: typer.Typer) -> None:
-    app.command("migrate", cls=Command, epilog=EXAMPLES)(migrate)
+    app.command("migrate", cls=OrderedOptions, epilog=EXAMPLES)(migrate)
 
 
 def migrate(
@@ -66,10 +94,23 @@ def migrate(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Another setting of the state store: codec, row-checksums, checkpoint-format or changelog. Repeat the "
-            "option for several.",
+            help="Another setting of the state store: codec, row-checksums, checkpoint-format or changelog. Can be "
+            "repeated. After a --transformer, an option of it.",
         ),
     ] = None,
+    ttl: TtlOption = None,
+    timestamp: TimestampOption = None,
+    old_ttl: OldTtlOption = None,
+    now: NowOption = "checkpoint",
+    time: TimeOption = None,
+    transformer: TransformerOption = None,
+    max_drop: MaxDropOption = None,
+    expired_to: ExpiredToOption = None,
+    drop_unmatched: DropUnmatchedOption = False,
+    timers: TimersOption = TimerPolicyName.KEEP,
+    operator: OperatorOption = None,
+    store: StoreOption = None,
+    state: StateOption = None,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -83,6 +124,8 @@ def migrate(
     schema: SchemaOption = None,
     stopped: StoppedOption = False,
     no_planned_batch: NoPlannedBatchOption = False,
+    engine: EngineOption = EngineName.AUTO,
+    master: MasterOption = None,
     parallelism: ParallelismOption = None,
     scratch: Annotated[
         Optional[str],  # noqa: UP045
@@ -100,27 +143,57 @@ def migrate(
 
     Spark takes both from a query's first batch, and ignores later settings. Stop the query first. ttlsnap puts each
     entry into the partition where Spark will look for it, as the state store keeps it, and changes the recorded
-    settings. It sets older versions of the state aside, and [bold]ttlsnap rollback[/bold] restores everything.
+    settings. It sets older versions of the state aside, and [bold]ttlsnap rollback[/bold] restores everything. With
+    [bold]--ttl[/bold] or [bold]--transformer[/bold] it also drops entries, as [bold]ttlsnap compact[/bold] does, and
+    reads the state only once.
     """
+    from ttlsnap.compaction.options import CompactOptions
+    from ttlsnap.migration.changes import Changes
     from ttlsnap.migration.run import migrate as run
+    from ttlsnap.operators.registry import Selection
     from ttlsnap.schema.ddl import parse_schemas
+    from ttlsnap.schema.units import parse_share
 
+    names, timestamps = transformer or [], tuple(timestamp or ())
+    store_settings, *options_of = group_settings(settings or [], len(names))
+    if any(":" in name for name in names):
+        look_in_current_folder()
+    factories: list[StateSnapshotTransformerFactory] = []
+    if ttl is not None or timestamps or old_ttl is not None or names:
+        factories = make_factories(ttl, timestamps, time, old_ttl, names, options_of)
+    elif needs := [
+        option
+        for option, value in {
+            "--time": time,
+            "--max-drop": max_drop,
+            "--expired-to": expired_to,
+            "--drop-unmatched": drop_unmatched,
+            "--timers": timers is not TimerPolicyName.KEEP,
+            "--operator": operator is not None,
+            "--store": store,
+            "--state": state,
+        }.items()
+        if value
+    ]:
+        raise UsageError(f"{needs[0]} needs --ttl or --transformer: without them, a migration drops nothing")
+    options = CompactOptions(
+        now=now,
+        selection=Selection(operator, store, state),
+        schemas=parse_schemas(schema),
+        dry_run=dry_run,
+        output=output,
+        scratch=scratch,
+        drop_unmatched=drop_unmatched,
+        timers=timers.value,
+        stopped=stopped,
+        planned_batch=not no_planned_batch,
+        max_drop=None if max_drop is None else parse_share(max_drop),
+        expired_to=parse_archive(expired_to),
+    )
     text = output_format is Format.TEXT
-    with _Listener(text, ask=not yes and not dry_run and sys.stdin.isatty()) as listener:
-        report = run(
-            target,
-            partitions=partitions,
-            provider=provider,
-            settings=_parse_settings(settings or []),
-            schemas=parse_schemas(schema),
-            dry_run=dry_run,
-            output=output,
-            scratch=scratch,
-            parallelism=parallelism,
-            stopped=stopped,
-            planned_batch=not no_planned_batch,
-            listener=listener,
-        )
+    chosen = make_engine(engine, master, parallelism)
+    with _Listener(text, ask=not yes and not dry_run and sys.stdin.isatty(), max_drop=options.max_drop) as listener:
+        report = run(target, Changes(partitions, provider, store_settings), factories, options, chosen, listener)
     for warning in report.warnings:
         print_warning(warning)
     if text:
@@ -129,25 +202,12 @@ def migrate(
         print_json(report.to_json())
 
 
-def _parse_settings(given: list[str]) -> dict[str, str]:
-    """Return the value of each setting."""
-    found: dict[str, str] = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f"--set {text}: write NAME=VALUE, for example --set codec=zstd")
-        if name in found:
-            raise UsageError(f"--set {name} is given twice")
-        found[name] = value
-    return found
-
-
 class _Listener(ReadingProgress):
     """The progress of the work, and the question before publishing."""
 
-    def __init__(self, text: bool, *, ask: bool) -> None:
+    def __init__(self, text: bool, *, ask: bool, max_drop: float | None) -> None:
         super().__init__("moving")
-        self._text, self._ask = text, ask
+        self._text, self.asks, self._max_drop = text, ask, max_drop
         self.shown = False
 
     def __enter__(self) -> _Listener:
@@ -155,12 +215,16 @@ class _Listener(ReadingProgress):
 
     def confirm(self, report: MigrationReport) -> bool:
         self.stop()
-        if not self._ask:
+        if not self.asks:
             return True
         if self._text:
             _show_stores(console(always=True), report)
             self.shown = True
         what = f"Change {report.target}: {_describe(report)}"
+        if report.compaction is not None:
+            warn_of_excess(report.compaction.drops, self._max_drop, None)
+            totals = report.compaction.totals
+            what += f", and drop {number(totals.dropped)} of {number(totals.entries)} entries"
         if report.output is not None:
             return typer.confirm(f"{what} in the new checkpoint {report.output}?", err=True)
         return typer.confirm(f"{what}? Stop the query first.", err=True)
@@ -203,6 +267,8 @@ def _with_settings(report: MigrationReport) -> str:
 
 
 def _show_stores(out: Console, report: MigrationReport) -> None:
+    if report.compaction is not None:
+        show_counts(out, report.compaction)
     out.print(f"{report.target}, batch {report.batch}")
     if report.settings or report.session_settings:
         out.print(f"settings: {_describe(report)}")
@@ -221,7 +287,8 @@ def _show_stores(out: Console, report: MigrationReport) -> None:
     out.print(made)
     for operator in report.single:
         out.print(f"operator {operator} stays in a single partition")
-    out.print(f"{report.seconds:.1f} s")
+    why = f" ({report.engine_reason})" if report.engine_reason else ""
+    out.print(f"{report.engine} engine{why}, {report.seconds:.1f} s")
 
 
 def _partitions(store: StoreReport) -> str:

@@ -183,9 +183,9 @@ BREAKS = (
     ),
     Break(
         "an entry goes to the partition of another number",
-        "migration/task.py",
-        "partitions = partitions_of(hashes, task.partitions)",
-        "partitions = partitions_of(hashes, task.before) % task.partitions",
+        "migration/sorting.py",
+        "return partitions_of(hashes, old.partitions)",
+        "return partitions_of(hashes, old.before) % old.partitions",
         "migration",
     ),
     Break(

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from ttlsnap.expired.receivers import ExpiredCallback
     from ttlsnap.inspection.model import Inspection
     from ttlsnap.inspection.run import inspect
-    from ttlsnap.library import compact
+    from ttlsnap.library import compact, migrate
+    from ttlsnap.migration.report import MigrationReport
     from ttlsnap.operators.registry import Selection
     from ttlsnap.publishing.cleanup import prune
     from ttlsnap.publishing.history import HistoryEntry, history
@@ -57,7 +58,8 @@ _HOMES = {
     "clock": ("Clock", "TimeCharacteristic", "clock_at"),
     "compaction.listener": ("Listener", "SilentListener"),
     "compaction.options": ("CompactOptions",),
-    "library": ("compact",),
+    "library": ("compact", "migrate"),
+    "migration.report": ("MigrationReport",),
     "diagnosis": ("DoctorReport", "doctor"),
     "compaction.engine": ("Engine",),
     "engines.local": ("LocalEngine",),
@@ -103,6 +105,7 @@ __all__ = [
     "Keep",
     "Listener",
     "LocalEngine",
+    "MigrationReport",
     "Plan",
     "RecoverReport",
     "Replace",
@@ -122,6 +125,7 @@ __all__ = [
     "doctor",
     "history",
     "inspect",
+    "migrate",
     "open_checkpoint",
     "plan_compaction",
     "prune",

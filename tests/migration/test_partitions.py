@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ttlsnap import inspect, rollback
+from ttlsnap import inspect, migrate, rollback
 from ttlsnap.errors import RefusedError, UsageError
-from ttlsnap.migration.run import migrate
 
 from ..compaction.stories import H, T, copies_of, copy_all, rocksdb, settled
 from ..compaction.test_every_cell import MORE_WHOLE, WHOLE

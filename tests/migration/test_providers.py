@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import rollback
+from ttlsnap import migrate, rollback
 from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
-from ttlsnap.migration.run import migrate
 
 from ..compaction.stories import T, copies_of, copy_all, rocksdb, settled
 from ..compaction.test_every_cell import MORE_WHOLE, WHOLE

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import open_checkpoint
+from ttlsnap import migrate, open_checkpoint
 from ttlsnap.errors import BusyError, CorruptionError, StorageError, UnsupportedError, UsageError
 from ttlsnap.migration import run, spill, task
-from ttlsnap.migration.run import migrate
 from ttlsnap.operators.placement import find_partitions
 from ttlsnap.operators.registry import describe
 from ttlsnap.storage.local import LocalDirectory
@@ -195,13 +194,16 @@ def test_column_families_with_other_ids_are_refused(tmp_path: Path, monkeypatch:
     target = sample("visits-4.2", tmp_path)
     before = bytes_of(target)
 
-    def other(given: task.SplitTask, progress: Any) -> task.Split:
-        found = task.split(given, progress)
-        ids = sorted(found.families)
-        turned = dict(zip(ids, map(found.families.get, reversed(ids)), strict=True))
-        return replace(found, families=turned if given.partition else found.families)  # type: ignore[arg-type]
+    real = task.SplitTask.split
 
-    monkeypatch.setattr(run, "split", other)
+    def other(given: task.SplitTask, folder: Path, progress: Any) -> task.SplitResult:
+        found = real(given, folder, progress)
+        (split,) = found.splits
+        ids = sorted(split.families)
+        turned = dict(zip(ids, map(split.families.get, reversed(ids)), strict=True))
+        return replace(found, splits=(replace(split, families=turned if split.partition else split.families),))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(task.SplitTask, "split", other)
     with pytest.raises(UnsupportedError, match="partitions 0 and 1 have different ids for their column families"):
         migrate(str(target), partitions=3, stopped=True)
     assert bytes_of(target) == before

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import history, rollback
-from ttlsnap.migration.run import migrate
+from ttlsnap import history, migrate, rollback
 
 from ..compaction import test_chains as chains
 from ..compaction.stories import BATCHES, MORE, T, copy_all, drop_expired, settled, unwanted

@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import CompactionReport, compact
+from ttlsnap import CompactionReport, compact, migrate
 from ttlsnap.contract.of_checkpoint import contract_of_checkpoint
 from ttlsnap.errors import BusyError
-from ttlsnap.migration.run import migrate
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..compaction.stories import H, T, digest, settled

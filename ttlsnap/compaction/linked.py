@@ -18,7 +18,7 @@ from ttlsnap.errors import CorruptionError
 from ttlsnap.operators.links import Decisions, Outcome, StateId
 from ttlsnap.operators.work import begin_work
 from ttlsnap.storage.open import open_for_reading
-from ttlsnap.stores.protocols import Staging, StoredPartition, Written
+from ttlsnap.stores.protocols import PartitionOpener, Staging, StoredPartition, Written
 from ttlsnap.stores.scan import scan_partition
 from ttlsnap.transform.chain import StateResult
 from ttlsnap.unsaferow.gather import Mask
@@ -29,9 +29,15 @@ class LinkedStores:
     """Linked stores: all of them are scanned and decided before one of them is written."""
 
     def __init__(
-        self, task: PartitionTask, staging: Staging | None, progress: Progress, archive: Archive | None
+        self,
+        task: PartitionTask,
+        opener: PartitionOpener,
+        staging: Staging | None,
+        progress: Progress,
+        archive: Archive | None,
     ) -> None:
-        self._task, self._staging, self._progress, self._archive = task, staging, progress, archive
+        self._task, self._opener, self._staging = task, opener, staging
+        self._progress, self._archive = progress, archive
         self._partitions: dict[str, StoredPartition] = {}
         self._places = {place: state for link in task.links for place, state in link.places.items()}
         self._places |= {state.place: state for store in task.stores for state in store.states}
@@ -41,7 +47,7 @@ class LinkedStores:
         source = open_for_reading(self._task.root)
         with contextlib.ExitStack() as stack:
             for store in self._task.stores:
-                opened = self._task.state_store.open(source, store.lineage, self._task.scratch, keep_in_memory=True)
+                opened = self._opener.open(source, store.lineage, self._task.scratch, keep_in_memory=True)
                 self._partitions[store.name] = stack.enter_context(opened)
             yield
 
@@ -64,7 +70,8 @@ class LinkedStores:
             results = []
             for store in task.stores:
                 mine = {state: decision for (name, state), decision in final.items() if name == store.name}
-                written = self._write(store.name, mine) if any(d.changes for d in mine.values()) else None
+                changed = any(decision.changes for decision in mine.values())
+                written = self._write(store.name, mine) if changed or task.whole else None
                 results.append(make_result(task, store, written, self._states(store.name, deciders, final, outcomes)))
         return (replace(results[0], followed=followed), *results[1:])
 

@@ -16,14 +16,19 @@ from ttlsnap.compaction.task import PartitionResult, PartitionResults, Partition
 from ttlsnap.entries.batch import StateEntries
 from ttlsnap.errors import CorruptionError, TtlsnapError
 from ttlsnap.storage.open import open_directory, open_for_reading
-from ttlsnap.stores.protocols import Staging
+from ttlsnap.stores.protocols import PartitionOpener, Staging
 from ttlsnap.stores.scan import scan_partition
 
 
-def compact_partition(task: PartitionTask, progress: Progress | None = None) -> PartitionResults:
-    """Compact one partition. Return a result for each store. An error of ttlsnap is one result with a ``failure``."""
+def compact_partition(
+    task: PartitionTask, progress: Progress | None = None, opener: PartitionOpener | None = None
+) -> PartitionResults:
+    """Compact one partition. Return a result for each store. An error of ttlsnap is one result with a ``failure``.
+
+    ``opener`` opens the partitions; by default the task's state store.
+    """
     try:
-        return _compact(task, progress or (lambda entries, dropped: None))
+        return _compact(task, progress or (lambda entries, dropped: None), opener or task.state_store)
     except TtlsnapError as error:
         message = str(error) if str(task) in str(error) else f"{task}: {error}"
         if isinstance(error, CorruptionError) and task.root not in message:
@@ -38,25 +43,25 @@ def compact_partition(task: PartitionTask, progress: Progress | None = None) -> 
     return (PartitionResult(task.operator, task.stores[0].name, task.partition, failure=failure),)
 
 
-def _compact(task: PartitionTask, progress: Progress) -> PartitionResults:
+def _compact(task: PartitionTask, progress: Progress, opener: PartitionOpener) -> PartitionResults:
     staging = None
     if task.staged_below is not None:
         staging = Staging(open_directory(task.staging_root), task.staged_below)
     with archive_for(task) as archive:
         compact = _compact_linked if task.links else _compact_store
-        results = compact(task, staging, progress, archive)
+        results = compact(task, opener, staging, progress, archive)
     return (replace(results[0], expired=archive.file()), *results[1:]) if archive is not None else results
 
 
 def _compact_store(
-    task: PartitionTask, staging: Staging | None, progress: Progress, archive: Archive | None
+    task: PartitionTask, opener: PartitionOpener, staging: Staging | None, progress: Progress, archive: Archive | None
 ) -> PartitionResults:
     """Compact the only store of a task."""
     (store,) = task.stores
     described = {state.state: state for state in store.states}
     states = {name: RowTransformers(state, task.factories, task.clock) for name, state in described.items()}
     with (
-        task.state_store.open(open_for_reading(task.root), store.lineage, task.scratch) as partition,
+        opener.open(open_for_reading(task.root), store.lineage, task.scratch) as partition,
         partition.writer(staging, task.rewrite, described, {}) as writer,
     ):
         for batch, state in scan_partition(partition, described):
@@ -74,11 +79,11 @@ def _compact_store(
                 writer.change(batch, entries.index, entries.rewritten, entries.values)
             progress(len(batch), len(batch) - len(entries))
         changed = any(transformers.changed for transformers in states.values())
-        written = writer.finish() if changed else None
+        written = writer.finish() if changed or task.whole else None
     return (make_result(task, store, written, [transformers.result() for transformers in states.values()]),)
 
 
 def _compact_linked(
-    task: PartitionTask, staging: Staging | None, progress: Progress, archive: Archive | None
+    task: PartitionTask, opener: PartitionOpener, staging: Staging | None, progress: Progress, archive: Archive | None
 ) -> PartitionResults:
-    return LinkedStores(task, staging, progress, archive).run()
+    return LinkedStores(task, opener, staging, progress, archive).run()

@@ -34,11 +34,7 @@ from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.compaction.runner import Runner
 from ttlsnap.compaction.scratch import discard_old_scratch, existing_folder
 from ttlsnap.errors import FencedError, TtlsnapError
-from ttlsnap.expired.delivery import deliver
-from ttlsnap.expired.places import AllowedPlaces
-from ttlsnap.expired.receivers import open_receiver, refuse_within
-from ttlsnap.expired.writing import folder_of
-from ttlsnap.publishing.archives import deliver_all
+from ttlsnap.expired.receivers import Receiver, open_receiver, refuse_within
 from ttlsnap.publishing.cleanup import (
     discard_backups,
     discard_leftovers,
@@ -75,11 +71,7 @@ def compact(
     files = open_directory(target)
     with suppress(FencedError):  # a run that is publishing holds the lock
         open_checkpoint(for_reading(files), schemas=options.schemas)  # fail before locking if this is not a checkpoint
-    archive = None
-    if options.expired_to is not None:
-        refuse_within(options.expired_to, *filter(None, (target, options.output)))
-        archive = open_receiver(options.expired_to)
-        archive.check(make=not options.dry_run, source=files)
+    archive = open_archive(target, options, files)
     only_read = options.output is not None
     with nullcontext() if options.dry_run else files.lock(shared=only_read):
         refuse_if_interrupted(files)
@@ -104,13 +96,23 @@ def compact(
         return _in_place(run, files)
 
 
+def open_archive(target: str, options: CompactOptions, files: Directory) -> Receiver | None:
+    """Return the archive for the dropped entries of ``target``, after a check; None if the user wants none."""
+    if options.expired_to is None:
+        return None
+    refuse_within(options.expired_to, *filter(None, (target, options.output)))
+    archive = open_receiver(options.expired_to)
+    archive.check(make=not options.dry_run, source=files)
+    return archive
+
+
 def _in_place(run: Runner, files: Directory) -> CompactionReport:
     plan = run.plan
     require_ownership(files, new_files(plan))
     discard_leftovers(files)
-    warnings = [*warn_of_only_copies(files), *_deliver_waiting(files, run)]
+    warnings = [*warn_of_only_copies(files), *run.deliver_waiting(files)]
     if run.options.scratch is not None:
-        discard_old_scratch(run.options.scratch, plan)
+        discard_old_scratch(run.options.scratch, plan.checkpoint.target)
     # On a local disk, the scratch folder is in the run's own folder, so that its files need only be renamed.
     scratch = f"{files.root}/{scratch_path(plan.run)}" if is_local(files.root) else None
     try:
@@ -134,7 +136,7 @@ def _in_place(run: Runner, files: Directory) -> CompactionReport:
     except BaseException:
         discard_unless_open(files, plan.run)
         raise
-    report = _deliver(files, run, report)
+    report = replace(report, warnings=(*report.warnings, *run.deliver(files)))
     try:
         files.remove_tree(staged_path(plan.run, ""))  # a worker that was killed may have left something there
         discard_backups(files, keep=plan.run)
@@ -142,25 +144,6 @@ def _in_place(run: Runner, files: Directory) -> CompactionReport:
         kept = f"an older backup could not be removed; the next run will try again: {error or 'out of memory'}"
         report = replace(report, warnings=(*report.warnings, kept))
     return replace(report, seconds=run.seconds)
-
-
-def _deliver_waiting(files: Directory, run: Runner) -> list[str]:
-    """Deliver the dropped entries of earlier runs. Return the failures, which do not stop this run."""
-    return deliver_all(files, AllowedPlaces(run.expired_to))
-
-
-def _deliver(files: Directory, run: Runner, report: CompactionReport) -> CompactionReport:
-    """Move the dropped entries to their archive, after the run is published. Return the report with any failure."""
-    if run.expired_to is None:
-        return report
-    try:
-        deliver(files, report.run, run.expired_to)
-    except (TtlsnapError, MemoryError) as error:
-        left = f"{files.root}/{folder_of(report.run)}"
-        reason = error or "out of memory"
-        warning = f"the dropped entries are still in {left}. The next run will archive them: {reason}"
-        return replace(report, warnings=(*report.warnings, warning))
-    return report
 
 
 def _to_copy(run: Runner, files: Directory, destination: LocalDirectory) -> CompactionReport:
@@ -183,7 +166,7 @@ def _to_copy(run: Runner, files: Directory, destination: LocalDirectory) -> Comp
     except BaseException:
         discard_copy(staging)
         raise
-    report = _deliver(destination, run, report)
+    report = replace(report, warnings=(*report.warnings, *run.deliver(destination)))
     if not given and is_local(files.root):
         report = replace(report, warnings=(*report.warnings, describe_owner(files.root, destination.root)))
     return replace(report, seconds=run.seconds)

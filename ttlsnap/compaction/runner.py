@@ -18,9 +18,12 @@ from ttlsnap.compaction.plan import Plan
 from ttlsnap.compaction.report import CompactionReport, summarize
 from ttlsnap.compaction.scratch import claim_scratch
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
-from ttlsnap.errors import RefusedError
+from ttlsnap.errors import RefusedError, TtlsnapError
+from ttlsnap.expired.delivery import deliver
+from ttlsnap.expired.places import AllowedPlaces
 from ttlsnap.expired.receivers import Receiver
 from ttlsnap.expired.writing import check_complete, folder_of
+from ttlsnap.publishing.archives import deliver_all
 from ttlsnap.storage.access import own_access, umask
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.new_access import access_of_new
@@ -51,7 +54,7 @@ class Runner:
         """
         plan = self.plan
         if self.options.scratch is not None:
-            scratch = claim_scratch(self.options.scratch, plan)
+            scratch = claim_scratch(self.options.scratch, plan.checkpoint.target, plan.run)
         self.listener.planned(plan)
         expired = self.expired_to is not None
         tasks = plan.tasks(staging_root, below, rewrite=self.options.rewrite, scratch=scratch, expired=expired)
@@ -126,6 +129,22 @@ class Runner:
             check_complete(files, written, report.totals.dropped + followed)
             if written:  # the names must survive a power failure, like those of the new files
                 files.sync(folder_of(self.plan.run))
+
+    def deliver_waiting(self, files: Directory) -> list[str]:
+        """Deliver the dropped entries of earlier runs. Return the failures, which do not stop this run."""
+        return deliver_all(files, AllowedPlaces(self.expired_to))
+
+    def deliver(self, files: Directory) -> list[str]:
+        """Move the dropped entries to their archive, after the run is published. Return a warning if that fails."""
+        if self.expired_to is None:
+            return []
+        try:
+            deliver(files, self.plan.run, self.expired_to)
+        except (TtlsnapError, MemoryError) as error:
+            left = f"{files.root}/{folder_of(self.plan.run)}"
+            reason = error or "out of memory"
+            return [f"the dropped entries are still in {left}. The next run will archive them: {reason}"]
+        return []
 
     def require_limit(self, report: CompactionReport) -> None:
         """Raise RefusedError if more would be dropped than is allowed, and no person is asked."""

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import xxhash
 
-from ttlsnap.compaction.plan import Plan
 from ttlsnap.errors import StorageError, UsageError
 from ttlsnap.storage.lease import Owner
 
@@ -24,9 +23,9 @@ def existing_folder(given: str) -> str:
     return os.path.realpath(given)
 
 
-def claim_scratch(given: str, plan: Plan) -> str:
+def claim_scratch(given: str, target: str, run: str) -> str:
     """Create the run's own folder in the user's one, with a file that names this process. Return its path."""
-    folder = Path(given) / f"{_scratch_beginning(plan)}{plan.run}"
+    folder = Path(given) / f"{_scratch_beginning(target)}{run}"
     try:
         folder.mkdir()
         (folder / _OWNER).write_text(json.dumps(asdict(Owner.of_this_process())))
@@ -35,17 +34,17 @@ def claim_scratch(given: str, plan: Plan) -> str:
     return str(folder)
 
 
-def _scratch_beginning(plan: Plan) -> str:
-    return f"ttlsnap-{xxhash.xxh3_64_hexdigest(os.fsencode(plan.checkpoint.target))}-"
+def _scratch_beginning(target: str) -> str:
+    return f"ttlsnap-{xxhash.xxh3_64_hexdigest(os.fsencode(target))}-"
 
 
-def discard_old_scratch(given: str, plan: Plan) -> None:
-    """Remove the folders of killed runs from the scratch folder.
+def discard_old_scratch(given: str, target: str) -> None:
+    """Remove the folders of killed runs on a target from the scratch folder.
 
     Another run may be working there: on another machine that shares the folder, or in a container whose checkpoint has
     the same path. So a folder is removed only if its process is known to have died.
     """
-    for folder in Path(given).glob(f"{_scratch_beginning(plan)}*"):
+    for folder in Path(given).glob(f"{_scratch_beginning(target)}*"):
         try:
             owner = Owner.read((folder / _OWNER).read_bytes())
         except OSError:

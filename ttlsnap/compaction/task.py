@@ -35,7 +35,8 @@ class PartitionTask:
     """One partition to compact, of one store or of several stores with ``links``.
 
     New files are staged below ``staged_below`` in ``staging_root``; None in a dry run. ``scratch`` is the local folder
-    for the work. ``expired_of`` is the run whose dropped entries are archived, or None.
+    for the work. ``expired_of`` is the run whose dropped entries are archived, or None. ``whole`` says that every store
+    is written, even if nothing in it changes.
     """
 
     root: str
@@ -51,6 +52,7 @@ class PartitionTask:
     rewrite: RewriteChoice = "auto"
     scratch: str | None = None
     expired_of: str | None = None
+    whole: bool = False
 
     def __str__(self) -> str:
         states = [state for store in self.stores for state in store.states]

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from ttlsnap.compaction.engine import Done, Engine
+from ttlsnap.compaction.engine import Done
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
 from ttlsnap.engines.launch import find_session
-from ttlsnap.engines.local import LocalEngine, measure_work
+from ttlsnap.engines.local import LocalEngine, Work, measure_work
+from ttlsnap.engines.moving import Check, Moved, MovingEngine, Source, Target
 from ttlsnap.engines.spark import SparkEngine
 
 LARGE = 16 << 30
@@ -23,7 +24,7 @@ _SUBMITTED = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
 class AutoEngine:
     """An engine that runs each state on ``spark`` or on ``local``. ``name`` and ``reason`` describe the last choice."""
 
-    def __init__(self, local: Engine, spark: Engine, *, master: str | None = None) -> None:
+    def __init__(self, local: MovingEngine, spark: MovingEngine, *, master: str | None = None) -> None:
         self._local, self._spark, self._master = local, spark, master
         self.name = "auto"
         self.reason: str | None = None
@@ -36,12 +37,27 @@ class AutoEngine:
 
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
         """See ``Engine.run``."""
+        return self._choose(tasks).run(tasks, done, progress)
+
+    def move(
+        self,
+        sources: Sequence[Source],
+        targets: Sequence[Target],
+        check: Check,
+        scratch: str | None,
+        done: Done,
+        progress: Progress,
+    ) -> Moved:
+        """See ``MovingEngine.move``."""
+        return self._choose(sources).move(sources, targets, check, scratch, done, progress)
+
+    def _choose(self, tasks: Sequence[Work]) -> MovingEngine:
         wants_spark = self._what_asks_for_spark()
         is_large = measure_work(tasks) >= LARGE
         engine = self._spark if wants_spark or is_large else self._local
         self.name = engine.name
         self.reason = wants_spark or ("the state is large" if is_large else "the state is not large")
-        return engine.run(tasks, done, progress)
+        return engine
 
     def _what_asks_for_spark(self) -> str | None:
         if self._master is not None:

@@ -11,15 +11,19 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
-from typing import TypeVar
+from itertools import chain
+from typing import Any, Protocol, TypeVar
 
 from ttlsnap.compaction.engine import Done
 from ttlsnap.compaction.partition import compact_partition
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
+from ttlsnap.engines.moving import Check, Moved, Source, Target
 from ttlsnap.storage.uris import is_local
+from ttlsnap.stores.scratch import scratch_folder
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+Work = PartitionTask | Source
 
 _WAITING = 16  # threads for a small checkpoint elsewhere: they mostly wait for the network
 _SMALL = 1 << 30  # bytes of state: as many threads can hold their partitions in memory
@@ -37,6 +41,23 @@ class LocalEngine:
         """See ``Engine.run``."""
         threads = self.parallelism or _useful_threads(tasks)
         return spread(compact_partition, tasks, threads, done, progress)
+
+    def move(
+        self,
+        sources: Sequence[Source],
+        targets: Sequence[Target],
+        check: Check,
+        scratch: str | None,
+        done: Done,
+        progress: Progress,
+    ) -> Moved:
+        """See ``MovingEngine.move``."""
+        threads = self.parallelism or _useful_threads(sources)
+
+        def run(work: Callable[[Task, Progress], Result], tasks: Sequence[Task]) -> list[Result]:
+            return spread(work, tasks, threads, done, progress)
+
+        return _move(run, sources, targets, check, scratch)
 
 
 class SharedLocalEngine:
@@ -62,11 +83,31 @@ class SharedLocalEngine:
 
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
         """See ``Engine.run``."""
+        return _spread_on(self._pool(tasks), compact_partition, tasks, done, progress, self._is_stopped)
+
+    def move(
+        self,
+        sources: Sequence[Source],
+        targets: Sequence[Target],
+        check: Check,
+        scratch: str | None,
+        done: Done,
+        progress: Progress,
+    ) -> Moved:
+        """See ``MovingEngine.move``."""
+        pool = self._pool(sources)
+
+        def run(work: Callable[[Task, Progress], Result], tasks: Sequence[Task]) -> list[Result]:
+            return _spread_on(pool, work, tasks, done, progress, self._is_stopped)
+
+        return _move(run, sources, targets, check, scratch)
+
+    def _pool(self, tasks: Sequence[Work]) -> ThreadPoolExecutor:
         threads = self._parallelism or _useful_threads(tasks)
         with self._lock:
             pool = self._pools.get(threads) or ThreadPoolExecutor(threads)
             self._pools[threads] = pool
-        return _spread_on(pool, compact_partition, tasks, done, progress, self._is_stopped)
+        return pool
 
 
 def spread(
@@ -89,13 +130,37 @@ def useful_threads(root: str, size: int) -> int:
     return cores if is_local(root) or size > _SMALL else max(cores, _WAITING)
 
 
-def _useful_threads(tasks: Sequence[PartitionTask]) -> int:
+def _useful_threads(tasks: Sequence[Work]) -> int:
     return useful_threads(tasks[0].root, sum(task.size for task in tasks)) if tasks else 1
 
 
-def measure_work(tasks: Sequence[PartitionTask]) -> int:
+def measure_work(tasks: Sequence[Work]) -> int:
     """Return how much work the tasks are, as bytes of HDFS-backed state files."""
     return sum(task.size * task.state_store.relative_cost for task in tasks)
+
+
+class _Run(Protocol):
+    """A function that returns the result of ``work`` for each task."""
+
+    def __call__(self, work: Callable[[Task, Progress], Result], tasks: Sequence[Task]) -> list[Result]: ...
+
+
+def _move(run: _Run, sources: Sequence[Source], targets: Sequence[Target], check: Check, scratch: str | None) -> Moved:
+    """Carry out a move with ``run``: all sources, and then all targets."""
+    with scratch_folder(scratch) as folder:
+        folders = [folder / str(number) for number in range(len(sources))]
+
+        def split(number: int, progress: Progress) -> Any:
+            folders[number].mkdir()
+            return sources[number].split(folders[number], progress)
+
+        def build(number: int, progress: Progress) -> Any:
+            parts = (source.read(place, number) for source, place in zip(sources, folders, strict=True))
+            return targets[number].build(chain.from_iterable(parts), folder, progress)
+
+        found = run(split, range(len(sources)))
+        check(found)
+        return found, run(build, range(len(targets)))
 
 
 def _spread_on(

@@ -23,7 +23,9 @@ from ttlsnap.compaction.engine import Done
 from ttlsnap.compaction.partition import compact_partition
 from ttlsnap.compaction.task import PartitionResult, PartitionResults, PartitionTask, Progress
 from ttlsnap.engines.launch import SessionSource, build_session, find_session, first_lines, launch_session
+from ttlsnap.engines.moving import Check, Moved, Source, Target
 from ttlsnap.engines.progress import listener, sender
+from ttlsnap.engines.shuffle import move_on_spark, take
 from ttlsnap.errors import TtlsnapError
 
 if TYPE_CHECKING:
@@ -47,6 +49,34 @@ class SparkEngine:
         """See ``Engine.run``."""
         if not tasks:
             return []
+        with self._running(len(tasks), done, progress) as (session, port):
+            work = _work(list(tasks), port)
+            frame = session.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, "number long, result string")
+            rows = {row["number"]: row["result"] for row in frame.collect()}
+        return [
+            tuple(PartitionResult.from_json(result) for result in json.loads(rows[number]))
+            for number in range(len(tasks))
+        ]
+
+    def move(
+        self,
+        sources: Sequence[Source],
+        targets: Sequence[Target],
+        check: Check,
+        scratch: str | None,
+        done: Done,
+        progress: Progress,
+    ) -> Moved:
+        """See ``MovingEngine.move``. The check comes after the targets are built, but before they are returned."""
+        with self._running(len(sources) + len(targets), done, progress) as (session, port):
+            outcomes = move_on_spark(session, sources, targets, scratch, port)
+        found = take(outcomes[0])
+        check(found)
+        return found, take(outcomes[1])
+
+    @contextlib.contextmanager
+    def _running(self, tasks: int, done: Done, progress: Progress) -> Iterator[tuple[SparkSession, int | None]]:
+        """Yield a session, and the port for the progress of ``tasks``. Raise TtlsnapError if Spark fails."""
         told = 0
 
         def ended() -> None:
@@ -54,26 +84,19 @@ class SparkEngine:
             told += 1
             done()
 
-        with self._running() as session, listener(progress, ended) as port:
-            session_port = port if _on_this_machine(session) else None
-            work = _work(list(tasks), session_port)
+        with self._find_or_start() as session, listener(progress, ended) as port:
             try:
-                frame = session.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, "number long, result string")
-                rows = {row["number"]: row["result"] for row in frame.collect()}
+                yield session, port if _on_this_machine(session) else None
             except Exception as error:
                 raise TtlsnapError(
                     f"Spark could not run the partitions; nothing was published.\n{first_lines(error, 20)}"
                 ) from error
         # Datagrams can be lost, and other machines send none.
-        for _ in range(len(tasks) - told):
+        for _ in range(tasks - told):
             done()
-        return [
-            tuple(PartitionResult.from_json(result) for result in json.loads(rows[number]))
-            for number in range(len(tasks))
-        ]
 
     @contextlib.contextmanager
-    def _running(self) -> Iterator[SparkSession]:
+    def _find_or_start(self) -> Iterator[SparkSession]:
         """Yield a session; stop it if it was started here."""
         session = find_session(self._session)
         if session is not None:

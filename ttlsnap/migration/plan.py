@@ -9,6 +9,7 @@ from uuid import uuid4
 from ttlsnap.checkpoint import Checkpoint, Operator, Store, layout
 from ttlsnap.checkpoint.checkpoint import state_files
 from ttlsnap.checkpoint.listing import Listing, list_activity
+from ttlsnap.compaction.plan import Plan
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.migration.changes import CHANGELOG, Changes, Target, find_target
@@ -59,7 +60,7 @@ class MigrationPlan:
     """The plan of a migration.
 
     ``partitions`` is the number that the checkpoint pins afterwards. ``single`` are the operators that Spark runs in
-    one partition. ``stores`` are those that get new files.
+    one partition. ``stores`` are those that get new files. ``compaction`` is the plan of the transformers.
     """
 
     run: str
@@ -71,15 +72,16 @@ class MigrationPlan:
     partitions: int
     stores: tuple[StoreMigration, ...]
     single: tuple[int, ...]
+    compaction: Plan | None = None
 
     @property
     def is_done(self) -> bool:
-        """Whether the checkpoint is already as it should be."""
+        """Whether the checkpoint has everything that was to change already."""
         return not self.stores
 
 
-def plan_migration(checkpoint: Checkpoint, changes: Changes) -> MigrationPlan:
-    """Plan a migration.
+def plan_migration(checkpoint: Checkpoint, changes: Changes, compaction: Plan | None = None) -> MigrationPlan:
+    """Plan a migration, in which the transformers of ``compaction`` run, too.
 
     Raise FencedError if there is a fence, UnsupportedError for what ttlsnap cannot place or the new store cannot hold,
     CorruptionError for an incomplete lineage, and UsageError if there is nothing to do.
@@ -97,13 +99,19 @@ def plan_migration(checkpoint: Checkpoint, changes: Changes) -> MigrationPlan:
         single = tuple(o.id for o in checkpoint.operators if _is_single(checkpoint, o, states))
     # The files of every store change with the provider and the other settings, and otherwise with their number.
     all_change = new_store != state_store or target.checkpoint_format != (2 if checkpoint.batch.unique_ids else 1)
+    old = {
+        (operator.id, store.name): len(store.partitions)
+        for operator in checkpoint.operators
+        for store in operator.stores
+    }
+    new = {place: before if place[0] in single else changes.partitions or before for place, before in old.items()}
+    changing = {place[0] for place in old if all_change or new[place] != old[place]}
+    if changing and compaction is not None:
+        changing |= {store.operator for group in compaction.groups for store in group}
     stores = []
     for operator in checkpoint.operators:
-        for store in operator.stores:
-            before = len(store.partitions)
-            partitions = changes.partitions if changes.partitions and operator.id not in single else before
-            if not all_change and partitions == before:
-                continue
+        for store in operator.stores if operator.id in changing else ():
+            partitions = new[operator.id, store.name]
             ids = tuple(str(uuid4()) for _ in range(partitions)) if target.checkpoint_format == 2 else ()
             stores.append(
                 StoreMigration(
@@ -133,7 +141,16 @@ def plan_migration(checkpoint: Checkpoint, changes: Changes) -> MigrationPlan:
         )
     partitions = changes.partitions or max(len(store.partitions) for o in checkpoint.operators for store in o.stores)
     return MigrationPlan(
-        new_run_id(), checkpoint, listing, state_store, new_store, target, partitions, tuple(stores), single
+        new_run_id() if compaction is None else compaction.run,
+        checkpoint,
+        listing,
+        state_store,
+        new_store,
+        target,
+        partitions,
+        tuple(stores),
+        single,
+        compaction,
     )
 
 

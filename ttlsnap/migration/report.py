@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
+
+from ttlsnap.compaction.report import CompactionReport
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class StoreReport:
 
     @property
     def entries(self) -> int:
-        """The number of entries, which a migration does not change."""
+        """The number of entries afterwards."""
         return sum(partition.entries for partition in self.partitions)
 
     @property
@@ -50,12 +52,15 @@ class MigrationReport:
     """The result of ``migrate``. ``single`` are the operators that stay in one partition.
 
     ``settings`` are those that change in the checkpoint, and ``session_settings`` those that the query must set itself.
+    ``compaction`` is the report of the transformers that ran in the same pass.
     """
 
     run: str
     target: str
     dry_run: bool
     published: bool
+    engine: str
+    engine_reason: str | None
     batch: int
     partitions: int
     provider_before: str
@@ -67,12 +72,18 @@ class MigrationReport:
     backup: str | None
     output: str | None
     seconds: float
+    compaction: CompactionReport | None = None
     warnings: tuple[str, ...] = ()
 
     @property
     def entries(self) -> int:
-        """The number of entries in all migrated stores."""
+        """The number of entries in all migrated stores, as they are afterwards."""
         return sum(store.entries for store in self.stores)
+
+    @property
+    def changed(self) -> bool:
+        """Whether something was, or in a dry run would be, changed."""
+        return bool(self.stores)
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain values."""
@@ -88,4 +99,6 @@ class MigrationReport:
         before = sum(store.bytes_before for store in self.stores)
         after = sum(store.bytes_after for store in self.stores)
         totals = {"entries": self.entries, "bytes_before": before, "bytes_after": after}
-        return {**asdict(self), "kind": "migrate", "stores": stores, "totals": totals}
+        compaction = self.compaction.to_json() if self.compaction is not None else None
+        facts = asdict(replace(self, compaction=None))
+        return {**facts, "kind": "migrate", "stores": stores, "totals": totals, "compaction": compaction}

@@ -1,23 +1,22 @@
 """``migrate``: another number of partitions, or another state store, for the same state.
 
-Each old partition is split by the new partitions of its keys, and each new partition is built from its parts. Between
-the two, the entries are in scratch files, so memory does not grow with the state.
+Each old partition is split by the new partitions of its keys, and each new partition is built from its parts (see
+``ttlsnap.engines.moving``). Between the two, the entries are on disk, so memory does not grow with the state.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
+from itertools import accumulate
 from typing import Protocol
 
 from ttlsnap.checkpoint import layout, open_checkpoint
-from ttlsnap.checkpoint.checkpoint import Schemas
+from ttlsnap.clock import clock_at
 from ttlsnap.compaction.copy import (
     begin_copy,
     check_destination,
@@ -27,32 +26,45 @@ from ttlsnap.compaction.copy import (
     share_copy,
     staging_directory,
 )
+from ttlsnap.compaction.drop_limit import refuse_excess, warn_of_excess
+from ttlsnap.compaction.given_schemas import check_given_schemas
+from ttlsnap.compaction.listener import SilentListener as NoListener
+from ttlsnap.compaction.options import CompactOptions
+from ttlsnap.compaction.plan import plan_compaction
 from ttlsnap.compaction.publish import check_listing
-from ttlsnap.compaction.scratch import existing_folder
-from ttlsnap.compaction.staged import settle
-from ttlsnap.engines.local import spread, useful_threads
+from ttlsnap.compaction.run import open_archive
+from ttlsnap.compaction.runner import Runner
+from ttlsnap.compaction.scratch import claim_scratch, discard_old_scratch, existing_folder
+from ttlsnap.compaction.staged import rename_staged, settle
+from ttlsnap.compaction.task import PartitionResult, PartitionTask
+from ttlsnap.engines.moving import MovingEngine
 from ttlsnap.errors import FencedError, RefusedError, TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.migration.changes import Changes
 from ttlsnap.migration.copy import write_copy
 from ttlsnap.migration.plan import MigrationPlan, StoreMigration, plan_migration
 from ttlsnap.migration.publish import publish, refuse_unmovable
 from ttlsnap.migration.report import MigrationReport, NewPartition, StoreReport
-from ttlsnap.migration.task import BuildTask, Built, Split, SplitTask, build, require_all, split
+from ttlsnap.migration.sorting import OldPartition, Split
+from ttlsnap.migration.task import BuildTask, Built, SplitResult, SplitTask, require_all
 from ttlsnap.publishing.cleanup import discard_backups, discard_leftovers, discard_run, discard_unless_open
 from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
 from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.publishing.preflight import refuse_planned_batch, require_ownership
 from ttlsnap.publishing.runs import refuse_if_interrupted
-from ttlsnap.storage.directory import Directory, each
+from ttlsnap.storage.directory import OWN, Directory, each
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.open import for_reading, open_directory
 from ttlsnap.storage.uris import is_local
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import StagedFile, Staging
+from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
 
 class MigrationListener(Protocol):
-    """A listener to the progress of a migration. ``confirm`` returns whether to publish."""
+    """A listener to the progress of a migration. ``confirm`` returns whether to publish.
+
+    It may also have ``asks``, as a listener to a compaction.
+    """
 
     def planned(self, steps: int) -> None: ...
     def progress(self, entries: int, dropped: int) -> None: ...
@@ -78,59 +90,61 @@ class SilentListener:
 
 def migrate(
     target: str,
-    *,
-    partitions: int | None = None,
-    provider: str | None = None,
-    settings: Mapping[str, str] | None = None,
-    schemas: Schemas | None = None,
-    dry_run: bool = False,
-    output: str | None = None,
-    scratch: str | None = None,
-    parallelism: int | None = None,
-    stopped: bool = False,
-    planned_batch: bool = True,
+    changes: Changes,
+    transformers: Sequence[StateSnapshotTransformerFactory],
+    options: CompactOptions,
+    engine: MovingEngine,
     listener: MigrationListener | None = None,
 ) -> MigrationReport:
-    """Change the state of the checkpoint ``target``, and publish the result.
+    """Make ``changes`` to the checkpoint ``target``, run ``transformers`` over its state, and publish the result.
 
-    It gets another number of ``partitions``, another state store ``provider`` ("hdfs" or "rocksdb"), or other
-    ``settings`` (see ``ttlsnap.migration.changes``).
-
-    ``scratch`` is a local folder with room for the whole state, uncompressed. ``schemas``, ``output``, ``stopped`` and
-    ``planned_batch`` are as in ``compact``. The placement of the keys shows whether the schemas of the keys are right.
+    ``options`` are as for ``compact``, except that ``parts`` and ``rewrite`` do not apply. ``scratch`` is a local
+    folder with room for the whole state, uncompressed. The placement of the keys shows whether given schemas of the
+    keys are right.
 
     Raise a ``TtlsnapError`` (see ``ttlsnap.errors``). The checkpoint is then as it was, unless the message names
     ``ttlsnap recover``.
     """
     started = time.monotonic()
-    changes = Changes(partitions, provider, settings or {})
-    if scratch is not None:
-        scratch = existing_folder(scratch)
+    if options.visits_some_partitions:
+        raise UsageError("a migration reads every partition; its rules cannot be incremental")
+    if options.scratch is not None:
+        options = replace(options, scratch=existing_folder(options.scratch))
     files = open_directory(target)
     with suppress(FencedError):  # a run that is publishing holds the lock
-        open_checkpoint(for_reading(files), schemas=schemas)  # fail before locking if this is not a checkpoint
-    only_read = output is not None
-    with nullcontext() if dry_run else files.lock(shared=only_read):
+        open_checkpoint(for_reading(files), schemas=options.schemas)  # fail before locking if this is not a checkpoint
+    archive = open_archive(target, options, files)
+    listener = listener or SilentListener()
+    only_read = options.output is not None
+    with nullcontext() if options.dry_run else files.lock(shared=only_read):
         refuse_if_interrupted(files)
-        checkpoint = replace(open_checkpoint(for_reading(files), schemas=schemas), files=files)
-        plan = plan_migration(checkpoint, changes)
-        run = _Run(plan, parallelism, listener or SilentListener(), started)
+        checkpoint = replace(open_checkpoint(for_reading(files), schemas=options.schemas), files=files)
+        compaction = None
+        if transformers:
+            clock = clock_at(options.now, checkpoint.batch)
+            compaction = plan_compaction(checkpoint, transformers, clock, options.selection, options.timers)
+            check_given_schemas(compaction, options.schemas or {}, options.scratch)
+        plan = plan_migration(checkpoint, changes, compaction)
+        runner = None
+        if compaction is not None:
+            runner = Runner(compaction, options, engine, NoListener(), archive, started)
+        elif archive is not None:
+            raise UsageError("an archive of dropped entries needs a transformer that drops some")
+        run = _Run(plan, options, engine, listener, runner, started)
         if plan.is_done:
-            if output is not None:
+            if options.output is not None:
                 raise UsageError(f"{files.root} is already as it should be, so --output would only be a copy")
-            return replace(run.report([], dry_run=dry_run), published=False, backup=None)
-        destination = check_destination(files.root, output) if output is not None else None
-        if not dry_run:
-            refuse_if_running(files, checkpoint.query_id, stopped=stopped, only_read=only_read)
-        if destination is not None:
-            return run.dry(scratch) if dry_run else run.to_copy(files, destination, scratch)
-        refuse_unmovable(plan)
-        if not dry_run:
-            if planned_batch:
+            return replace(run.report([], []), published=False, backup=None)
+        destination = check_destination(files.root, options.output) if options.output is not None else None
+        if not options.dry_run:
+            refuse_if_running(files, checkpoint.query_id, stopped=options.stopped, only_read=only_read)
+        if destination is None:
+            refuse_unmovable(plan)
+            if options.planned_batch and not options.dry_run:
                 refuse_planned_batch(checkpoint)
-            require_ownership(files, [*_new_snapshots(plan), layout.offset_file(checkpoint.logs.offsets[-1] + 1)])
-            discard_leftovers(files)
-        return run.dry(scratch) if dry_run else run.in_place(files, scratch, planned_batch)
+        if options.dry_run:
+            return run.dry()
+        return run.to_copy(files, destination) if destination is not None else run.in_place(files)
 
 
 def _new_snapshots(plan: MigrationPlan) -> list[str]:
@@ -140,51 +154,54 @@ def _new_snapshots(plan: MigrationPlan) -> list[str]:
 @dataclass
 class _Run:
     plan: MigrationPlan
-    parallelism: int | None
+    options: CompactOptions
+    engine: MovingEngine
     listener: MigrationListener
+    runner: Runner | None
     started: float
 
-    def dry(self, scratch: str | None) -> MigrationReport:
-        with tempfile.TemporaryDirectory(prefix="ttlsnap-", dir=scratch) as work:
-            return self.report(self._build(Path(work), self.plan.checkpoint.target, None), dry_run=True)
+    def dry(self) -> MigrationReport:
+        report = self.report(*self._move(None, self.plan.checkpoint.target, None))
+        drops = report.compaction.drops if report.compaction is not None else []
+        return replace(report, warnings=(*report.warnings, *warn_of_excess(drops, self.options.max_drop)))
 
-    def in_place(self, files: Directory, scratch: str | None, planned_batch: bool) -> MigrationReport:
-        plan = self.plan
+    def in_place(self, files: Directory) -> MigrationReport:
+        plan, staged = self.plan, staged_path(self.plan.run, "")
+        require_ownership(files, [*_new_snapshots(plan), layout.offset_file(plan.checkpoint.logs.offsets[-1] + 1)])
+        discard_leftovers(files)
+        warnings = self.runner.deliver_waiting(files) if self.runner is not None else []
         # On a local disk, the work is in the run's own folder, so that its files need only be renamed.
-        place = f"{files.root}/{scratch_path(plan.run)}" if scratch is None and is_local(files.root) else None
+        place = f"{files.root}/{scratch_path(plan.run)}" if is_local(files.root) else None
         try:
             files.mkdirs(layout.run_directory(plan.run))
-            if place is not None:
-                files.mkdirs(scratch_path(plan.run))
-            work = Path(place or tempfile.mkdtemp(prefix="ttlsnap-", dir=scratch))
-            try:
-                built = self._build(work, files.root, staged_path(plan.run, ""))
-            finally:
-                shutil.rmtree(work, ignore_errors=True)
-            report = self.report(built, dry_run=False)
+            built, compacted = self._move(place, files.root, staged)
+            report = self.report(built, compacted)
+            report = replace(report, warnings=(*report.warnings, *warnings))
+            self._require_wanted(files, report, compacted)
             if not self.listener.confirm(report):
                 discard_run(files, plan.run)
                 return replace(report, published=False, backup=None)
             files.replace(report_path(plan.run), json.dumps(report.to_json(), indent=1).encode())
-            publish(plan, _settled(files, staged_path(plan.run, ""), built), planned_batch=planned_batch)
+            publish(plan, _settled(files, staged, built), planned_batch=self.options.planned_batch)
         except BaseException:
             discard_unless_open(files, plan.run)
             raise
+        report = self._delivered(files, report)
         try:
-            files.remove_tree(staged_path(plan.run, ""))
+            files.remove_tree(staged)
             discard_backups(files, keep=plan.run)
         except (TtlsnapError, MemoryError) as error:
             kept = f"an older backup could not be removed; the next run will try again: {error or 'out of memory'}"
             report = replace(report, warnings=(*report.warnings, kept))
         return replace(report, seconds=time.monotonic() - self.started)
 
-    def to_copy(self, files: Directory, destination: LocalDirectory, scratch: str | None) -> MigrationReport:
+    def to_copy(self, files: Directory, destination: LocalDirectory) -> MigrationReport:
         plan, staging = self.plan, staging_directory(destination, self.plan.run)
         try:
             begin_copy(files, staging)
-            with tempfile.TemporaryDirectory(prefix="ttlsnap-", dir=scratch or staging.root) as work:
-                built = self._build(Path(work), staging.root, "")
-            report = replace(self.report(built, dry_run=False), backup=None, output=destination.root)
+            built, compacted = self._move(f"{staging.root}/{OWN}/scratch", staging.root, "")
+            report = replace(self.report(built, compacted), backup=None, output=destination.root)
+            self._require_wanted(staging, report, compacted)
             if not self.listener.confirm(report):
                 discard_copy(staging)
                 return replace(report, published=False, output=None)
@@ -197,114 +214,170 @@ class _Run:
         except BaseException:
             discard_copy(staging)
             raise
+        report = self._delivered(destination, report)
         if not given and is_local(files.root):
             report = replace(report, warnings=(*report.warnings, describe_owner(files.root, destination.root)))
         return replace(report, seconds=time.monotonic() - self.started)
 
-    def _build(self, work: Path, staging_root: str, below: str | None) -> list[list[Built]]:
-        """Return the new partitions of each store."""
+    def _require_wanted(self, files: Directory, report: MigrationReport, compacted: Sequence[PartitionResult]) -> None:
+        """Raise RefusedError if transformers would drop too much, and CorruptionError if the archive is incomplete."""
+        if self.runner is not None and report.compaction is not None:
+            if not getattr(self.listener, "asks", False):
+                refuse_excess(report.target, report.compaction.drops, self.options.max_drop)
+            self.runner.require_matched(report.compaction)
+            self.runner.check_archive(files, report.compaction, compacted)
+
+    def _delivered(self, files: Directory, report: MigrationReport) -> MigrationReport:
+        """Archive what was dropped. Return the report with a warning if that failed."""
+        if self.runner is None:
+            return report
+        return replace(report, warnings=(*report.warnings, *self.runner.deliver(files)))
+
+    def _move(
+        self, scratch: str | None, staging_root: str, below: str | None
+    ) -> tuple[list[list[Built]], list[PartitionResult]]:
+        """Return the new partitions of each store, and the results of the transformers.
+
+        ``scratch`` is the folder for the work if the user named none.
+        """
         plan = self.plan
-        self.listener.planned(sum(len(store.lineages) + store.partitions for store in plan.stores))
-        splits = self._split(work)
-        self._require_placed(splits)
-        built = []
-        for number, (store, parts) in enumerate(zip(plan.stores, splits, strict=True)):
-            like = self._choose_model(store, parts)
-            tasks = [
-                BuildTask(
-                    root=plan.checkpoint.target,
-                    target=store.new_snapshot(partition),
-                    partition=partition,
-                    partitions=store.partitions,
-                    like=like,
-                    size=sum(part.sizes[partition] for part in parts),
-                    state_store=plan.new_store,
-                    spills=tuple(_spill(work, number, old) for old in range(len(parts))),
-                    staging_root=staging_root,
-                    staged_below=below,
-                    scratch=str(work),
-                )
-                for partition in range(store.partitions)
-            ]
-            mine = spread(build, tasks, self._threads, self.listener.partition_done, self.listener.progress)
+        if self.options.scratch is not None:
+            discard_old_scratch(self.options.scratch, plan.checkpoint.target)
+            scratch = claim_scratch(self.options.scratch, plan.checkpoint.target, plan.run)
+        sources = list(self._sources(staging_root, below))
+        targets = [
+            self._target(store, n, staging_root, below) for store in plan.stores for n in range(store.partitions)
+        ]
+        self.listener.planned(len(sources) + len(targets))
+        try:
+            found, made = self.engine.move(
+                sources, targets, self._check, scratch, self.listener.partition_done, self.listener.progress
+            )
+        finally:
+            if scratch is not None:
+                shutil.rmtree(scratch, ignore_errors=True)
+        results: list[SplitResult] = found
+        built: list[list[Built]] = [made[first : first + store.partitions] for first, store in self._with_first]
+        for store, parts, mine in zip(plan.stores, self._by_store(results), built, strict=True):
             require_all(f"{plan.checkpoint.target}: {store.states[0]}", parts, mine)
-            built.append(mine)
+        pairs = [
+            (source.compaction, result)
+            for source, found_ in zip(sources, results, strict=True)
+            if source.compaction is not None
+            for result in found_.compacted
+        ]
+        compacted = each(open_directory(staging_root), lambda pair: rename_staged(*pair), pairs) if pairs else []
         if below is not None:
             check_listing(plan.checkpoint, plan.listing)
-        return built
+        return built, compacted
 
-    def _choose_model(self, store: StoreMigration, parts: Sequence[Split]) -> Lineage:
-        """Return the old partition whose settings the new ones get; an empty one if they come from another provider.
+    @property
+    def _with_first(self) -> list[tuple[int, StoreMigration]]:
+        """The stores, each with the number of its first target."""
+        firsts = accumulate((store.partitions for store in self.plan.stores), initial=0)
+        return list(zip(firsts, self.plan.stores, strict=False))
+
+    def _sources(self, staging_root: str, below: str | None) -> Iterator[SplitTask]:
+        """Yield a task for each old partition; linked stores that transformers see share theirs."""
+        plan, options = self.plan, self.options
+        left = {(store.operator, store.store.name): (first, store) for first, store in self._with_first}
+        transformed = []
+        if plan.compaction is not None:
+            expired = options.expired_to is not None
+            transformed = plan.compaction.tasks(staging_root, below, expired=expired)
+        for task in transformed:
+            places = [(task.operator, store.name) for store in task.stores]
+            yield self._source([left[place] for place in places], task.partition, task)
+        seen = {(task.operator, store.name) for task in transformed for store in task.stores}
+        for place, with_first in left.items():
+            if place not in seen:
+                for partition in range(len(with_first[1].lineages)):
+                    yield self._source([with_first], partition, None)
+
+    def _source(
+        self, stores: Sequence[tuple[int, StoreMigration]], partition: int, compaction: PartitionTask | None
+    ) -> SplitTask:
+        plan = self.plan
+        old = [
+            OldPartition(
+                where=f"{plan.checkpoint.target}/{store.store.directory(partition)}",
+                partition=partition,
+                before=len(store.lineages),
+                partitions=store.partitions,
+                first=first,
+                states=store.states,
+                new_states=store.new_states,
+                lineage=store.lineages[partition],
+            )
+            for first, store in stores
+        ]
+        return SplitTask(plan.checkpoint.target, tuple(old), plan.state_store, plan.new_store, compaction)
+
+    def _target(self, store: StoreMigration, partition: int, staging_root: str, below: str | None) -> BuildTask:
+        return BuildTask(
+            root=self.plan.checkpoint.target,
+            target=store.new_snapshot(partition),
+            like=self._model(store),
+            state_store=self.plan.new_store,
+            staging_root=staging_root,
+            staged_below=below,
+        )
+
+    def _model(self, store: StoreMigration) -> Lineage:
+        """Return the old partition whose settings the new ones get; an empty one if they come from another provider."""
+        if self.plan.new_store.provider != self.plan.state_store.provider:
+            return Lineage(store.lineages[0].version, None, (), (), "")
+        return store.lineages[_number_of_model(store)]
+
+    def _by_store(self, results: Sequence[SplitResult]) -> list[list[Split]]:
+        """Return what became of the old partitions of each store, in their order."""
+        found = {(split.first, split.partition): split for result in results for split in result.splits}
+        return [[found[first, p] for p in range(len(store.lineages))] for first, store in self._with_first]
+
+    def _check(self, results: list[SplitResult]) -> None:
+        """Raise RefusedError if a key is not where Spark's hash puts it.
 
         Raise UnsupportedError if a column family has different ids in two partitions.
         """
-        if self.plan.new_store.provider != self.plan.state_store.provider:
-            return Lineage(store.lineages[0].version, None, (), (), "")
-        chosen = next((number for number, lineage in enumerate(store.lineages) if lineage.snapshot is not None), 0)
-        for number, part in enumerate(parts):
-            if any(part.entries) and part.families != parts[chosen].families:
-                raise UnsupportedError(
-                    f"{self.plan.checkpoint.target}: operator {store.operator}, store {store.store.name}: partitions "
-                    f"{chosen} and {number} have different ids for their column families; migrating such a store is "
-                    "not supported"
-                )
-        return store.lineages[chosen]
-
-    def _split(self, work: Path) -> list[list[Split]]:
-        plan = self.plan
-        return [
-            spread(
-                split,
-                [
-                    SplitTask(
-                        root=plan.checkpoint.target,
-                        where=f"{plan.checkpoint.target}/{store.store.directory(partition)}",
-                        partition=partition,
-                        before=len(store.lineages),
-                        partitions=store.partitions,
-                        states=store.states,
-                        new_states=store.new_states,
-                        lineage=lineage,
-                        state_store=plan.state_store,
-                        new_store=plan.new_store,
-                        spill=_spill(work, number, partition),
-                        scratch=str(work),
-                    )
-                    for partition, lineage in enumerate(store.lineages)
-                ],
-                self._threads,
-                self.listener.partition_done,
-                self.listener.progress,
-            )
-            for number, store in enumerate(plan.stores)
-        ]
-
-    def _require_placed(self, splits: Sequence[Sequence[Split]]) -> None:
-        """Raise RefusedError if a key is not where Spark's hash puts it."""
-        for store, parts in zip(self.plan.stores, splits, strict=True):
+        for store, parts in zip(self.plan.stores, self._by_store(results), strict=True):
+            where = f"{self.plan.checkpoint.target}: operator {store.operator}, store {store.store.name}"
             misplaced = sum(part.misplaced for part in parts)
             if misplaced:
                 example = next(part.example for part in parts if part.misplaced)
                 raise RefusedError(
-                    f"{self.plan.checkpoint.target}: operator {store.operator}, store {store.store.name}: "
-                    f"{misplaced:,} keys are not in the partition that Spark's hash gives, so ttlsnap does not know "
-                    f"where Spark would look for them. For example, {example}. Nothing was changed. Run: ttlsnap "
-                    f"doctor {self.plan.checkpoint.target}"
+                    f"{where}: {misplaced:,} keys are not in the partition that Spark's hash gives, so ttlsnap does "
+                    f"not know where Spark would look for them. For example, {example}. Nothing was changed. Run: "
+                    f"ttlsnap doctor {self.plan.checkpoint.target}"
                 )
+            if self.plan.new_store.provider == self.plan.state_store.provider:
+                model = _number_of_model(store)
+                for number, part in enumerate(parts):
+                    if any(part.entries) and part.families != parts[model].families:
+                        raise UnsupportedError(
+                            f"{where}: partitions {model} and {number} have different ids for their column families; "
+                            "migrating such a store is not supported"
+                        )
 
-    @property
-    def _threads(self) -> int:
-        size = sum(store.size for store in self.plan.stores)
-        return self.parallelism or useful_threads(self.plan.checkpoint.target, size)
-
-    def report(self, built: Sequence[Sequence[Built]], *, dry_run: bool) -> MigrationReport:
-        plan = self.plan
+    def report(self, built: Sequence[Sequence[Built]], compacted: Sequence[PartitionResult]) -> MigrationReport:
+        plan, dry_run = self.plan, self.options.dry_run
         backup = f"{plan.checkpoint.target}/{layout.run_directory(plan.run)}/backup"
+        compaction = None
+        if self.runner is not None and built:
+            sizes = {
+                (store.operator, store.store.name): sum(partition.size for partition in mine)
+                for store, mine in zip(plan.stores, built, strict=True)
+            }
+            # The new partitions are not those of the results, but their sum is the size of the store.
+            results = [replace(r, bytes_after=0 if r.partition else sizes[r.operator, r.store]) for r in compacted]
+            compaction = self.runner.report(results, dry_run=dry_run)
+            compaction = replace(compaction, published=not dry_run, output=self.options.output)
         return MigrationReport(
             run=plan.run,
             target=plan.checkpoint.target,
             dry_run=dry_run,
             published=not dry_run,
+            engine=self.engine.name,
+            engine_reason=getattr(self.engine, "reason", None),
             batch=plan.checkpoint.batch.id,
             partitions=plan.partitions,
             provider_before=plan.state_store.provider,
@@ -316,11 +389,13 @@ class _Run:
             backup=None if dry_run else backup,
             output=None,
             seconds=time.monotonic() - self.started,
+            compaction=compaction,
         )
 
 
-def _spill(work: Path, store: int, partition: int) -> Path:
-    return work / f"{store}-{partition}"
+def _number_of_model(store: StoreMigration) -> int:
+    """Return the old partition whose settings the new ones get."""
+    return next((number for number, lineage in enumerate(store.lineages) if lineage.snapshot is not None), 0)
 
 
 def _report_store(store: StoreMigration, built: Sequence[Built]) -> StoreReport:

@@ -18,27 +18,26 @@ from typing import BinaryIO, Self
 
 import numpy as np
 
+from ttlsnap.engines.moving import Entries
 from ttlsnap.errors import StorageError
 from ttlsnap.unsaferow.gather import Int64s, gather_ragged
 from ttlsnap.unsaferow.rows import Rows
 
 _BLOCK = 64 << 20  # bytes of keys and values
 _KINDS = 4
-Entries = tuple[Rows, Rows]
-"""Keys and values, as they are stored."""
 
 
 class SpillWriter:
     """A writer of the spill at ``path`` for ``partitions`` new partitions, whose names end in .data and .index.
 
-    ``entries`` and ``sizes`` have the number of entries of each new partition, and their bytes, int64[n].
+    ``entries`` has the number of entries of each new partition, int64[n].
     """
 
     def __init__(self, path: Path, partitions: int) -> None:
         self._path, self._partitions = path, partitions
         self._waiting: list[tuple[Rows, Rows, Int64s]] = []
         self._size = self._position = 0
-        self.entries, self.sizes = np.zeros(partitions, np.int64), np.zeros(partitions, np.int64)
+        self.entries = np.zeros(partitions, np.int64)
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack, _errors(self._path):
@@ -69,8 +68,6 @@ class SpillWriter:
         )
         partitions = np.concatenate([part[2] for part in self._waiting])
         self._waiting, self._size = [], 0
-        size = np.bincount(partitions, weights=keys.size + values.size, minlength=self._partitions)
-        self.sizes += size.astype(np.int64)
         order = np.argsort(partitions, kind="stable")
         keys, values = keys.take(order), values.take(order)
         counts = np.bincount(partitions, minlength=self._partitions)

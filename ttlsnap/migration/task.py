@@ -1,82 +1,129 @@
-"""The work of a migration as plain data: an old partition is split, and a new one is built from the parts."""
+"""The work of a migration as plain data: old partitions are split, and new ones are built from the parts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from ttlsnap.compaction.task import Progress
-from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.compaction.partition import compact_partition
+from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
+from ttlsnap.engines.moving import Entries
+from ttlsnap.errors import CorruptionError
 from ttlsnap.migration.fingerprint import add, fingerprint
+from ttlsnap.migration.sorting import OldPartition, Sorter, SortingStore, Split
 from ttlsnap.migration.spill import SpillWriter, read_spill
-from ttlsnap.operators.placement import PlacementCheck, hash_keys
 from ttlsnap.storage.open import for_reading, open_directory
-from ttlsnap.stores.convert import convert
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import StagedFile, Staging, StateStore
-from ttlsnap.unsaferow.murmur3 import partitions_of
 
 
 @dataclass(frozen=True)
 class SplitTask:
-    """The entries of one old ``partition`` of ``before``, to be sorted by their new partitions into ``spill``.
+    """An old partition to be split: of one store, or of linked stores whose entries ``compaction`` transforms.
 
-    ``states`` and ``state_store`` are the old ones, ``new_states`` and ``new_store`` the new ones.
+    ``state_store`` is the old store, and ``new_store`` the new one. See ``ttlsnap.engines.moving.Source``.
     """
 
     root: str
-    where: str
-    partition: int
-    before: int
-    partitions: int
-    states: tuple[StateDescriptor, ...]
-    new_states: tuple[StateDescriptor, ...]
-    lineage: Lineage
+    stores: tuple[OldPartition, ...]
     state_store: StateStore
     new_store: StateStore
-    spill: Path
-    scratch: str | None
+    compaction: PartitionTask | None = None
+
+    @property
+    def size(self) -> int:
+        """See ``Source.size``."""
+        return sum(store.lineage.size for store in self.stores)
+
+    @property
+    def targets(self) -> Sequence[int]:
+        """See ``Source.targets``."""
+        return [number for store in self.stores for number in range(store.first, store.first + store.partitions)]
+
+    def split(self, folder: Path, progress: Progress) -> SplitResult:
+        """See ``Source.split``.
+
+        Raise UnsupportedError for a state that was not planned, and CorruptionError for damage.
+        """
+        with contextlib.ExitStack() as stack:
+            sorters = {}
+            for store in self.stores:
+                spill = stack.enter_context(SpillWriter(_spill(folder, store), store.partitions))
+                sorters[store.lineage.new_snapshot] = Sorter(store, self.state_store, self.new_store, spill)
+            compacted: PartitionResults = ()
+            if self.compaction is not None:
+                task = replace(self.compaction, scratch=str(folder), whole=True)
+                compacted = compact_partition(task, progress, SortingStore(self.state_store, sorters))
+                for result in compacted:
+                    result.raise_failure()
+            else:
+                self._sort(folder, sorters, progress)
+            splits = tuple(sorter.finish() for sorter in sorters.values())
+        return SplitResult(splits, compacted)
+
+    def _sort(self, folder: Path, sorters: Mapping[str, Sorter], progress: Progress) -> None:
+        """Sort all entries as they are."""
+        files = for_reading(open_directory(self.root))
+        for store, sorter in zip(self.stores, sorters.values(), strict=True):
+            with self.state_store.open(files, store.lineage, str(folder)) as partition:
+                sorter.families = dict(partition.families)
+                for batch in partition.batches(sorter.states):
+                    sorter.add(batch)
+                    progress(len(batch), 0)
+
+    def read(self, folder: Path, target: int) -> Iterator[Entries]:
+        """See ``Source.read``."""
+        for store in self.stores:
+            if store.first <= target < store.first + store.partitions:
+                yield from read_spill(_spill(folder, store), target - store.first, store.partitions)
+
+
+def _spill(folder: Path, store: OldPartition) -> Path:
+    return folder / str(store.first)
 
 
 @dataclass(frozen=True)
-class Split:
-    """The result of a ``SplitTask``: the entries of each new partition and their bytes, and the fingerprint of all.
+class SplitResult:
+    """The result of a ``SplitTask``: one for each of its stores, and those of the compaction."""
 
-    ``families`` are the column families by their ids. ``misplaced`` counts the keys that are not where Spark's hash
-    puts them, and ``example`` describes one.
-    """
-
-    entries: tuple[int, ...]
-    sizes: tuple[int, ...]
-    fingerprint: int
-    families: Mapping[int, str]
-    misplaced: int = 0
-    example: str = ""
+    splits: tuple[Split, ...]
+    compacted: PartitionResults = ()
 
 
 @dataclass(frozen=True)
 class BuildTask:
-    """One new ``partition`` of ``partitions``, to be built from the ``spills`` of all old ones of its store.
+    """A new partition, whose snapshot is ``target``. See ``ttlsnap.engines.moving.Target``.
 
-    It has the settings of the old partition ``like``, and ``size`` bytes of keys and values. New files are staged below
-    ``staged_below`` in ``staging_root``; None in a dry run.
+    It has the settings of the old partition ``like``. New files are staged below ``staged_below`` in ``staging_root``;
+    None in a dry run.
     """
 
     root: str
     target: str
-    partition: int
-    partitions: int
     like: Lineage
-    size: int
     state_store: StateStore
-    spills: tuple[Path, ...]
     staging_root: str
     staged_below: str | None
-    scratch: str | None
+
+    def build(self, entries: Iterable[Entries], folder: Path, progress: Progress) -> Built:
+        """See ``Target.build``. Raise CorruptionError if the partition cannot be read back as it was written."""
+        files = for_reading(open_directory(self.root))
+        staging = None
+        if self.staged_below is not None:
+            staging = Staging(open_directory(self.staging_root), self.staged_below)
+        total = count = 0
+        with self.state_store.build(files, self.like, self.target, staging, str(folder)) as builder:
+            for keys, values in entries:
+                total = add(total, fingerprint(keys, values))
+                count += len(keys)
+                builder.put(keys, values)
+                progress(len(keys), 0)
+            written = builder.finish()
+        return Built(count, total, written.size, written.files)
 
 
 @dataclass(frozen=True)
@@ -89,72 +136,12 @@ class Built:
     files: tuple[StagedFile, ...]
 
 
-def split(task: SplitTask, progress: Progress) -> Split:
-    """Sort the entries of an old partition by their new partitions.
-
-    Raise UnsupportedError for a state that was not planned, and CorruptionError for damage.
-    """
-    files = for_reading(open_directory(task.root))
-    states = {state.state: state for state in task.states}
-    new_states = {state.state: state for state in task.new_states}
-    checks: dict[str, PlacementCheck] = {}
-    total = 0
-    with (
-        task.state_store.open(files, task.lineage, task.scratch) as partition,
-        SpillWriter(task.spill, task.partitions) as spill,
-    ):
-        for batch in partition.batches(states):
-            state = states.get(batch.state)
-            if state is None:
-                raise UnsupportedError(f"{task.where}: the state {batch.state!r} is not in the schema")
-            keys, values = convert(batch, task.state_store, task.new_store, new_states[state.state], task.where)
-            if task.partitions == task.before:
-                partitions = np.full(len(keys), task.partition)
-            else:
-                rows = batch.stored[2]
-                hashes = hash_keys(state, rows)
-                if bool((partitions_of(hashes, task.before) != task.partition).any()):
-                    check = checks.setdefault(state.state, PlacementCheck(state, task.partition, task.before))
-                    check.look(rows)
-                partitions = partitions_of(hashes, task.partitions)
-            spill.add(keys, values, partitions)
-            total = add(total, fingerprint(keys, values))
-            progress(len(keys), 0)
-        spill.finish()
-        families = dict(partition.families)
-    misplaced = [found for found in (check.result() for check in checks.values()) if found is not None]
-    example = ""
-    if misplaced:
-        first = misplaced[0]
-        example = f"{first.example} is in partition {first.partition}, and belongs to partition {first.belongs_to}"
-    entries, sizes = tuple(spill.entries.tolist()), tuple(spill.sizes.tolist())
-    return Split(entries, sizes, total, families, sum(found.count for found in misplaced), example)
-
-
-def build(task: BuildTask, progress: Progress) -> Built:
-    """Build a new partition. Raise CorruptionError if it cannot be read back as it was written."""
-    files = for_reading(open_directory(task.root))
-    staging = None
-    if task.staged_below is not None:
-        staging = Staging(open_directory(task.staging_root), task.staged_below)
-    total = entries = 0
-    with task.state_store.build(files, task.like, task.target, task.size, staging, task.scratch) as builder:
-        for spill in task.spills:
-            for keys, values in read_spill(spill, task.partition, task.partitions):
-                total = add(total, fingerprint(keys, values))
-                entries += len(keys)
-                builder.put(keys, values)
-                progress(len(keys), 0)
-        written = builder.finish()
-    return Built(entries, total, written.size, written.files)
-
-
-def require_all(where: str, splits: list[Split], built: list[Built]) -> None:
+def require_all(where: str, splits: Sequence[Split], built: Sequence[Built]) -> None:
     """Raise CorruptionError unless the new partitions have every entry of the old ones, exactly once."""
     wanted = np.sum([split.entries for split in splits], axis=0, dtype=np.int64).tolist()
     before = after = 0
-    for split_ in splits:
-        before = add(before, split_.fingerprint)
+    for split in splits:
+        before = add(before, split.fingerprint)
     for partition in built:
         after = add(after, partition.fingerprint)
     if [partition.entries for partition in built] != wanted or before != after:

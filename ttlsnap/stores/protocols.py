@@ -151,6 +151,14 @@ class StoredPartition(Protocol):
         """
         ...
 
+    def change(self, batch: Any, state: StateDescriptor, kept: Int64s, rewritten: Mask, values: Rows) -> EntryBatch:
+        """Return the kept entries of a batch as the store would hold them; see ``SnapshotWriter.change``."""
+        ...
+
+    def moved(self, states: Mapping[str, StateDescriptor], moves: Mapping[str, Moves]) -> Iterator[EntryBatch]:
+        """Yield the entries that ``moves`` gives new numbers, by state, as the store would then hold them."""
+        ...
+
     def writer(
         self,
         staging: Staging | None,
@@ -167,7 +175,20 @@ class StoredPartition(Protocol):
         ...
 
 
-class StateStore(Protocol):
+class PartitionOpener(Protocol):
+    """Something that opens the partitions of a store."""
+
+    def open(
+        self, files: Directory, lineage: Lineage, scratch: str | None, *, keep_in_memory: bool = False
+    ) -> AbstractContextManager[StoredPartition]:
+        """Open a partition; ``scratch`` is a local folder for the work, created if needed.
+
+        ``keep_in_memory`` says that the partition will be scanned more than once, so that it may keep its entries.
+        """
+        ...
+
+
+class StateStore(PartitionOpener, Protocol):
     """Files of a provider, with the settings that a checkpoint pins for them. Picklable.
 
     ``codec`` compresses deltas and changelogs. With ``row_checksums`` each row has a checksum. ``relative_cost`` is
@@ -201,22 +222,10 @@ class StateStore(Protocol):
         """
         ...
 
-    def open(
-        self, files: Directory, lineage: Lineage, scratch: str | None, *, keep_in_memory: bool = False
-    ) -> AbstractContextManager[StoredPartition]:
-        """Open a partition; ``scratch`` is a local folder for the work, created if needed.
-
-        ``keep_in_memory`` says that the partition will be scanned more than once, so that it may keep its entries.
-        """
-        ...
-
     def build(
-        self, files: Directory, like: Lineage, target: str, size: int, staging: Staging | None, scratch: str | None
+        self, files: Directory, like: Lineage, target: str, staging: Staging | None, scratch: str | None
     ) -> AbstractContextManager[PartitionBuilder]:
-        """Build the snapshot ``target`` of a partition that is new, with the settings of the partition ``like``.
-
-        ``size`` is the number of bytes of its keys and values.
-        """
+        """Build the snapshot ``target`` of a partition that is new, with the settings of the partition ``like``."""
         ...
 
     def find_damaged(

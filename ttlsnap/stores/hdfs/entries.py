@@ -54,6 +54,25 @@ class HdfsBatch:
         return keys, Rows(records.data, records.value_start, records.value_size), self.keys
 
 
+@dataclass(frozen=True, eq=False)
+class ChangedBatch:
+    """Entries that were changed: their rows, and their keys and values as they will be stored."""
+
+    state: str
+    keys: Rows
+    values: Rows
+    stored_keys: Rows
+    stored_values: Rows
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def stored(self) -> tuple[Rows, Rows, Rows]:
+        """See ``EntryBatch.stored``."""
+        return self.stored_keys, self.stored_values, self.keys
+
+
 def read_entries(files: Directory, lineage: Lineage, form: HdfsFormat) -> Iterator[HdfsBatch]:
     """Yield every live entry of the lineage's version once, in batches, in no particular order.
 

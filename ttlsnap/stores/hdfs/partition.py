@@ -14,12 +14,13 @@ from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, TtlsnapError, UnsupportedError
 from ttlsnap.storage.directory import Directory, scratch_name
 from ttlsnap.stores.codecs import Piece, decompress
-from ttlsnap.stores.hdfs.entries import HdfsBatch, read_entries, read_file
+from ttlsnap.stores.hdfs.entries import ChangedBatch, HdfsBatch, read_entries, read_file
 from ttlsnap.stores.hdfs.format import HdfsFormat
 from ttlsnap.stores.hdfs.records import DELETED, read_records
 from ttlsnap.stores.hdfs.snapshot_writer import CountingSink, SnapshotWriter
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import Look, Moves, RewriteChoice, StagedFile, Staging, Written
+from ttlsnap.stores.row_checksums import with_row_checksums
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.rows import Rows
 
@@ -56,6 +57,22 @@ class HdfsPartition:
                 kept.clear()
             yield batch
         self._kept = kept if room >= 0 else None
+
+    def change(
+        self, batch: HdfsBatch, state: StateDescriptor, kept: Int64s, rewritten: Mask, values: Rows
+    ) -> ChangedBatch:
+        """See ``StoredPartition.change``."""
+        keys, stored, _ = batch.stored
+        keys, new = keys.take(kept), values.take(rewritten)
+        rows = batch.values.take(kept).replace(rewritten, new)
+        if self._store.row_checksums:
+            new = with_row_checksums(keys.take(rewritten), new)
+        return ChangedBatch(batch.state, batch.keys.take(kept), rows, keys, stored.take(kept).replace(rewritten, new))
+
+    def moved(self, states: Mapping[str, StateDescriptor], moves: Mapping[str, Moves]) -> Iterator[ChangedBatch]:
+        """See ``StoredPartition.moved``; there are none, because entries have no order."""
+        assert not moves
+        return iter(())
 
     def writer(
         self,

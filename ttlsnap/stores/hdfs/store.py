@@ -59,7 +59,7 @@ class HdfsStore(HdfsFormat):
 
     @contextlib.contextmanager
     def build(
-        self, files: Directory, like: Lineage, target: str, size: int, staging: Staging | None, scratch: str | None
+        self, files: Directory, like: Lineage, target: str, staging: Staging | None, scratch: str | None
     ) -> Iterator[PartitionBuilder]:
         """See ``StateStore.build``; all partitions have the same settings, and nothing but the target is used."""
         from ttlsnap.stores.hdfs.partition import HdfsWriter

@@ -32,8 +32,9 @@ from ttlsnap.stores.rocksdb.database import (
     storage_errors,
 )
 from ttlsnap.stores.rocksdb.format import RocksDbFormat
-from ttlsnap.stores.rocksdb.partition import SOURCE, scratch_folder
+from ttlsnap.stores.rocksdb.partition import SOURCE
 from ttlsnap.stores.rocksdb.writer import RocksDbWriter, Tables, WritablePartition
+from ttlsnap.stores.scratch import scratch_folder
 from ttlsnap.unsaferow.gather import read_at
 from ttlsnap.unsaferow.rows import Rows
 
@@ -47,7 +48,6 @@ def build_partition(
     files: Directory,
     like: Lineage,
     target: str,
-    size: int,
     staging: Staging | None,
     scratch: str | None,
 ) -> Iterator[RocksDbBuilder]:
@@ -69,7 +69,6 @@ def build_partition(
         lineage = replace(like, deltas=(), newer=(), new_snapshot=target)
         with database(source, settings, where, new=True) as base:
             partition = WritablePartition(store, files, lineage, folder, base, settings, metadata, where, False)
-            partition.size = size
             with RocksDbWriter(partition, staging, "full", {}, {}, 0) as writer:
                 yield RocksDbBuilder(partition, writer, base, source)
 
@@ -85,7 +84,9 @@ class RocksDbBuilder:
     def put(self, keys: Rows, values: Rows) -> None:
         """See ``PartitionBuilder.put``."""
         self._waiting.append((keys, values))
-        self._size += int(keys.size.sum() + values.size.sum())
+        size = int(keys.size.sum() + values.size.sum())
+        self._size += size
+        self._partition.size += size
         if self._size >= _RUN:
             self._write_run()
 
@@ -93,6 +94,7 @@ class RocksDbBuilder:
         """See ``SnapshotWriter.finish``."""
         if self._runs and self._waiting:
             self._write_run()
+        self._writer.require_room()
         with self._merged() as pairs:
             for keys, values in pairs:
                 self._count(keys)

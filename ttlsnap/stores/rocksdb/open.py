@@ -23,8 +23,11 @@ from ttlsnap.stores.rocksdb.database import (
     storage_errors,
 )
 from ttlsnap.stores.rocksdb.format import RocksDbFormat
-from ttlsnap.stores.rocksdb.partition import _UNPACKED, SOURCE, scratch_folder
+from ttlsnap.stores.rocksdb.partition import SOURCE
 from ttlsnap.stores.rocksdb.writer import WritablePartition
+from ttlsnap.stores.scratch import scratch_folder
+
+_UNPACKED = 10  # bytes of a scratch database for each byte of a changelog
 
 
 @contextlib.contextmanager

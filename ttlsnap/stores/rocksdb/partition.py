@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import struct
-import tempfile
 from collections.abc import Generator, Iterator, Mapping
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from rocksdict import Rdict, WriteBatch
 
 from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
 from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.errors import CorruptionError, CountError, StorageError
+from ttlsnap.errors import CorruptionError, CountError
 from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import Moves
@@ -33,6 +31,7 @@ from ttlsnap.stores.rocksdb.database import (
 )
 from ttlsnap.stores.rocksdb.encoding import (
     CHECKSUM_SIZE,
+    ENCODING,
     FAMILY_SIZE,
     ORDERED_AT,
     read_keys,
@@ -40,43 +39,19 @@ from ttlsnap.stores.rocksdb.encoding import (
     verify_values,
 )
 from ttlsnap.stores.rocksdb.format import RocksDbFormat
-from ttlsnap.stores.rocksdb.lists import SIZE, split
+from ttlsnap.stores.rocksdb.lists import SIZE, join, split
 from ttlsnap.stores.rocksdb.spark_library import SparkDatabase, SparkTable, spark_database, spark_table
 from ttlsnap.stores.row_checksums import row_checksums
-from ttlsnap.unsaferow.gather import read_at
+from ttlsnap.unsaferow.gather import Int64s, Mask, read_at
 from ttlsnap.unsaferow.rows import Rows
 
 SOURCE = "source"  # the folder of the database in the scratch folder
 
-
 _NUMBER_AT = FAMILY_SIZE + 4 + 1 + ORDERED_AT  # after the size of the prefix and the byte for its encoding
-
-
 _AVRO_NUMBER_AT, _AVRO_BETWEEN = FAMILY_SIZE + 4 + 1 + 2, b"\x02\x10"  # see ``ttlsnap.avro.keys``
-
-
 _KEEP = 128 << 20  # bytes of entries that are kept in memory rather than read again
-
-
 _ARRAYS = 32  # bytes of an entry's positions and sizes
-
-
-_UNPACKED = 10  # bytes of a scratch database for each byte of a changelog
-
-
-@contextlib.contextmanager
-def scratch_folder(scratch: str | None) -> Iterator[Path]:
-    """Create a folder below ``scratch``, and remove it when the block ends; raises StorageError if that fails."""
-    try:
-        if scratch is not None:
-            Path(scratch).mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix="ttlsnap-", dir=scratch))
-    except OSError as error:
-        raise StorageError(f"cannot make a scratch folder in {scratch or tempfile.gettempdir()}: {error}") from error
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+_MOVED = 16384  # entries
 
 
 class RocksDbPartition:
@@ -278,6 +253,60 @@ class RocksDbPartition:
             raise CorruptionError(f"{self.where}: key {key.hex()}: its value is not a list of rows with their sizes")
         rows = keys.take(elements.owner), read_values(pieces, head + SIZE, raw_keys, state, self.where, elements.owner)
         return RocksDbBatch(name, raw_keys, raw_values, rows, elements)
+
+    def change(
+        self, batch: RocksDbBatch, state: StateDescriptor, kept: Int64s, rewritten: Mask, values: Rows
+    ) -> RocksDbBatch:
+        """See ``StoredPartition.change``."""
+        kept, rewritten, new = self.stored_change(batch, state, kept, rewritten, values)
+        keys = batch.raw_keys.take(kept)
+        return self._batch_of(state, keys, batch.raw_values.take(kept).replace(rewritten, Rows.of(new)))
+
+    def stored_change(
+        self, batch: RocksDbBatch, state: StateDescriptor, kept: Int64s, rewritten: Mask, values: Rows
+    ) -> tuple[Int64s, Mask, list[bytes]]:
+        """Return which stored keys of a batch are kept, which of those have a new value, and the new values.
+
+        The arguments are those of ``SnapshotWriter.change``; a state of lists has a stored key for each list.
+        """
+        if batch.elements is None:
+            return kept, rewritten, self._new_values(batch, state, kept[rewritten], values.take(rewritten))
+        owner, count = batch.elements.owner, len(batch.raw_keys)
+        left = np.bincount(owner[kept], minlength=count)
+        touched = left != np.bincount(owner, minlength=count)
+        touched[owner[kept[rewritten]]] = True
+        mine = touched[owner[kept]]
+        kept_here, new_here = kept[mine], rewritten[mine]
+        new = Rows.of(self._new_values(batch, state, kept[rewritten], values.take(rewritten)))
+        pieces = batch.elements.pieces.take(kept_here).replace(new_here, new)
+        kept_lists = np.flatnonzero(left)
+        return kept_lists, touched[kept_lists], join(pieces, owner[kept_here], self.store.delimiter)
+
+    def _new_values(self, batch: RocksDbBatch, state: StateDescriptor, which: Int64s, rows: Rows) -> list[bytes]:
+        """Return new rows as they are stored, with checksums if the store has them."""
+        if not len(rows):
+            return []
+        head = bytes([ENCODING]) if state.avro is None else b""
+        if state.avro is not None:
+            rows = state.avro.stored_values(rows)
+        data, starts, sizes = rows.data.tobytes(), rows.start.tolist(), rows.size.tolist()
+        payload = [head + data[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+        if batch.elements is not None:
+            payload = [struct.pack("<i", len(row)) + row for row in payload]
+            which = batch.elements.owner[which]
+        return self.stored_values(batch.raw_keys.take(which), payload)
+
+    def moved(self, states: Mapping[str, StateDescriptor], moves: Mapping[str, Moves]) -> Iterator[RocksDbBatch]:
+        """See ``StoredPartition.moved``."""
+        for name, which in moves.items():
+            pairs = self.move(states[name], which)
+            while some := list(islice(pairs, _MOVED)):
+                keys, values = zip(*some, strict=True)
+                yield self._batch_of(states[name], Rows.of(keys), Rows.of(values))
+
+    def _batch_of(self, state: StateDescriptor, raw_keys: Rows, raw_values: Rows) -> RocksDbBatch:
+        """Return entries of a state that are stored like this; raises CorruptionError if they cannot be read."""
+        return self._batch(state.state, raw_keys, raw_values, FAMILY_SIZE if self.families else 0, state)
 
     def move(self, state: StateDescriptor, moves: Moves) -> Iterator[tuple[bytes, bytes]]:
         """Yield entries as they are to be stored, with another ordered number at the start of their keys."""

@@ -64,12 +64,12 @@ class RocksDbStore(RocksDbFormat):
 
     @contextlib.contextmanager
     def build(
-        self, files: Directory, like: Lineage, target: str, size: int, staging: Staging | None, scratch: str | None
+        self, files: Directory, like: Lineage, target: str, staging: Staging | None, scratch: str | None
     ) -> Iterator[PartitionBuilder]:
         """See ``StateStore.build``."""
         from ttlsnap.stores.rocksdb.build import build_partition
 
-        with build_partition(self, files, like, target, size, staging, scratch) as builder:
+        with build_partition(self, files, like, target, staging, scratch) as builder:
             yield builder
 
     def find_damaged(

@@ -32,7 +32,8 @@ from ttlsnap.stores.rocksdb.database import (
 from ttlsnap.stores.rocksdb.footers import check_footer
 from ttlsnap.stores.rocksdb.format import RocksDbFormat
 from ttlsnap.stores.rocksdb.manifest import keep_tables
-from ttlsnap.stores.rocksdb.partition import scratch_folder, verify_keys
+from ttlsnap.stores.rocksdb.partition import verify_keys
+from ttlsnap.stores.scratch import scratch_folder
 
 _NEVER = 1 << 62  # versions of a key before RocksDB seeks the next key, which would skip blocks unverified
 

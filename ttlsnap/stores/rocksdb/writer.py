@@ -46,7 +46,6 @@ from ttlsnap.stores.rocksdb.database import (
     settings_of,
 )
 from ttlsnap.stores.rocksdb.files import SPARK_4_0
-from ttlsnap.stores.rocksdb.lists import Elements, join
 from ttlsnap.stores.rocksdb.partition import SOURCE, RocksDbPartition
 from ttlsnap.stores.rocksdb.spark_library import SparkTable
 from ttlsnap.unsaferow.gather import Int64s, Mask, gather_ragged
@@ -95,7 +94,7 @@ class RocksDbWriter:
         self._limit = math.inf if share == math.inf else entries * share
         self._full = self._full or self._foreseen > self._limit
         if self._full:
-            self._require_room()
+            self.require_room()
         self._digest = _Digest()
         self._whole = Tables(self._folder, "whole", partition)
         self._patch = Tables(self._folder, "patch", partition, deletes=True)
@@ -118,10 +117,8 @@ class RocksDbWriter:
 
     def change(self, batch: RocksDbBatch, kept: Int64s, rewritten: Mask, values: Rows) -> None:
         """See ``SnapshotWriter.change``."""
-        if batch.elements is None:
-            new = self._raw_values(batch, kept[rewritten], values.take(rewritten))
-        else:
-            kept, rewritten, new = self._lists(batch, batch.elements, kept, rewritten, values)
+        state = self._states[batch.state]
+        kept, rewritten, new = self._partition.stored_change(batch, state, kept, rewritten, values)
         self.count(batch.state, len(kept))
         if self._full:
             self.put(batch.raw_keys.take(kept), batch.raw_values.take(kept).replace(rewritten, Rows.of(new)))
@@ -159,50 +156,20 @@ class RocksDbWriter:
         """Add entries to the number of a state's entries."""
         self._counts[state] = self._counts.get(state, 0) + entries
 
-    def _raw_values(self, batch: RocksDbBatch, which: Int64s, rows: Rows) -> list[bytes]:
-        """Return new rows as they are stored, with checksums if the store has them."""
-        if not len(rows):
-            return []
-        avro = self._states[batch.state].avro
-        head = b"\0" if avro is None else b""
-        if avro is not None:
-            rows = avro.stored_values(rows)
-        data, starts, sizes = rows.data.tobytes(), rows.start.tolist(), rows.size.tolist()
-        payload = [head + data[start : start + size] for start, size in zip(starts, sizes, strict=True)]
-        if batch.elements is not None:
-            payload = [struct.pack("<i", len(row)) + row for row in payload]
-            which = batch.elements.owner[which]
-        return self._partition.stored_values(batch.raw_keys.take(which), payload)
-
-    def _lists(
-        self, batch: RocksDbBatch, elements: Elements, kept: Int64s, rewritten: Mask, values: Rows
-    ) -> tuple[Int64s, Mask, list[bytes]]:
-        """Return which whole lists are kept, which of those have a new value, and the new values."""
-        owner, count = elements.owner, len(batch.raw_keys)
-        left = np.bincount(owner[kept], minlength=count)
-        touched = left != np.bincount(owner, minlength=count)
-        touched[owner[kept[rewritten]]] = True
-        mine = touched[owner[kept]]
-        kept_here, new_here = kept[mine], rewritten[mine]
-        new = Rows.of(self._raw_values(batch, kept[rewritten], values.take(rewritten)))
-        pieces = elements.pieces.take(kept_here).replace(new_here, new)
-        kept_lists = np.flatnonzero(left)
-        return kept_lists, touched[kept_lists], join(pieces, owner[kept_here], self._partition.store.delimiter)
-
     def _write_whole(self, last: bytes) -> None:
         """Change from tombstones to writing in full, because too many entries have changed.
 
         The entries up to the key ``last`` are read again with their changes.
         """
         self._full = True
-        self._require_room()
+        self.require_room()
         base, where = self._partition.base, self._partition.where
         with rocksdb_errors(where):
             ingest(base, self._patch.close())
             for keys, values in scan(base, where, before=last + b"\0"):
                 self.put(keys, values)
 
-    def _require_room(self) -> None:
+    def require_room(self) -> None:
         """Raise StorageError unless there is room for a full snapshot.
 
         It is at most about as large as the old one.

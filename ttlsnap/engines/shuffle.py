@@ -1,0 +1,185 @@
+"""A move on Spark: one job, in which Spark's shuffle brings the entries of the sources to their targets.
+
+A task for each source sorts its entries on a local disk, and yields them in pieces. ``repartition`` brings the pieces
+of each target to one task, which builds it. Spark keeps its shuffle files on the disks of the executors, so the state
+can be larger than their memory.
+
+Spark may run a task again. Nothing depends on the order of the pieces, and the caller proves that none is lost or
+doubled.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from ttlsnap import errors
+from ttlsnap.engines.launch import set_temporarily
+from ttlsnap.engines.moving import Entries, Source, Target
+from ttlsnap.engines.progress import sender
+from ttlsnap.errors import TtlsnapError
+from ttlsnap.schema.types import LongType
+from ttlsnap.stores.scratch import scratch_folder
+from ttlsnap.unsaferow.gather import gather_ragged
+from ttlsnap.unsaferow.murmur3 import first_seeds, hash_column, partitions_of
+from ttlsnap.unsaferow.rows import Rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PIECE = 4 << 20  # bytes of keys and values in a piece, unless one entry is larger
+_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_PIECES_AT_ONCE = 16  # which bounds the memory of a Python worker
+_PARTS = "place long, source long, data binary"
+_OUTCOMES = "is_target boolean, number long, data binary"
+_PART = -1  # as the number of a source: the row has entries, not the result of a source
+
+_Outcome = tuple[bool, Any]
+"""True and a result, or False and the class and the message of an error."""
+
+
+def move_on_spark(
+    session: SparkSession, sources: Sequence[Source], targets: Sequence[Target], scratch: str | None, port: int | None
+) -> tuple[list[Any], list[Any]]:
+    """Return the outcomes of all sources and targets, for ``take``. Progress goes to ``port``."""
+    from pyspark import cloudpickle
+
+    places = find_places(len(targets))
+    split = _split_work([cloudpickle.dumps(source) for source in sources], places, scratch, port)
+    build = _build_work([cloudpickle.dumps(target) for target in targets], places, scratch, port)
+    with set_temporarily(session, {_AT_ONCE: str(_PIECES_AT_ONCE)}):
+        parts = session.range(0, len(sources), 1, len(sources)).mapInArrow(split, _PARTS)
+        built = parts.repartition(len(targets), "place").mapInArrow(build, _OUTCOMES)
+        found = {(row["is_target"], row["number"]): bytes(row["data"]) for row in built.collect()}
+    return [found[False, n] for n in range(len(sources))], [found[True, n] for n in range(len(targets))]
+
+
+def take(outcomes: Sequence[bytes]) -> list[Any]:
+    """Return the results. Raise the first error."""
+    results = []
+    for data in outcomes:
+        is_good, result = pickle.loads(data)
+        if not is_good:
+            name, message = result
+            raise getattr(errors, name, TtlsnapError)(message)
+        results.append(result)
+    return results
+
+
+def find_places(count: int) -> list[int]:
+    """Return ``count`` numbers (longs), of which Spark's hash puts the n-th into partition n of ``count``."""
+    found: dict[int, int] = {}
+    start = 0
+    while len(found) < count:
+        numbers = np.arange(start, start + 8 * count, dtype=np.int64)
+        hashes = hash_column(pa.array(numbers), LongType(), first_seeds(len(numbers)))
+        partitions = partitions_of(hashes, count)
+        for number, partition in zip(numbers.tolist(), partitions.tolist(), strict=True):
+            found.setdefault(partition, number)
+        start += 8 * count
+    return [found[partition] for partition in range(count)]
+
+
+def cut(entries: Iterable[Entries]) -> Iterator[bytes]:
+    """Yield entries as pieces: their count, int64 LE; the sizes of keys and of values, int32 LE; keys, and values."""
+    for keys, values in entries:
+        ends = np.cumsum(keys.size + values.size)
+        start = 0
+        while start < len(keys):
+            before = int(ends[start - 1]) if start else 0
+            end = max(start + 1, int(np.searchsorted(ends, before + _PIECE, "right")))
+            some = [rows.take(slice(start, end)) for rows in (keys, values)]
+            sizes = [rows.size.astype("<i4").tobytes() for rows in some]
+            content = [bytes(gather_ragged(rows.data, rows.start, rows.size)) for rows in some]
+            yield b"".join([(end - start).to_bytes(8, "little"), *sizes, *content])
+            start = end
+
+
+def join(piece: bytes) -> Entries:
+    """Return the entries of a piece."""
+    data = np.frombuffer(piece, np.uint8)
+    count = int.from_bytes(piece[:8], "little")
+    sizes = np.frombuffer(piece, "<i4", 2 * count, 8).astype(np.int64)
+    starts = 8 + 8 * count + np.cumsum(sizes) - sizes
+    keys, values = (Rows(data, starts[half], sizes[half]) for half in (slice(None, count), slice(count, None)))
+    return keys, values
+
+
+def _split_work(sources: Sequence[bytes], places: Sequence[int], scratch: str | None, port: int | None) -> Any:
+    """Return the function for ``mapInArrow`` that takes numbers of sources, and yields their results and pieces.
+
+    Every target gets a piece, even if it has no entries, because a task without a row builds nothing.
+    """
+
+    def rows(number: int) -> Iterator[tuple[int, int, bytes]]:
+        source: Source = pickle.loads(sources[number])
+        send = sender(port)
+        for target in range(number, len(places), len(sources)):
+            yield places[target], _PART, b""
+        with scratch_folder(scratch) as folder:
+            outcome = _attempt(lambda: source.split(folder, send))
+            yield places[number % len(places)], number, pickle.dumps(outcome)
+            if outcome[0]:
+                for target in source.targets:
+                    for piece in cut(source.read(folder, target)):
+                        yield places[target], _PART, piece
+        send(0, 0, ended=True)
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for place, source, data in rows(number):
+                    columns = [pa.array([place]), pa.array([source]), pa.array([data])]
+                    yield pa.RecordBatch.from_arrays(columns, ["place", "source", "data"])
+
+    return work
+
+
+def _build_work(targets: Sequence[bytes], places: Sequence[int], scratch: str | None, port: int | None) -> Any:
+    """Return the function for ``mapInArrow`` that takes the pieces of a target, and yields what it returned.
+
+    It also yields the results of sources that came with the pieces.
+    """
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        first = next(rows, None)
+        if first is None:
+            return
+        number = places.index(first[0])
+        target: Target = pickle.loads(targets[number])
+        results: list[tuple[bool, int, bytes]] = []
+
+        def entries() -> Iterator[Entries]:
+            for place, source, data in chain([first], rows):
+                if place != first[0]:
+                    raise TtlsnapError(f"Spark sent entries of partition {places.index(place)} to partition {number}")
+                if source != _PART:
+                    results.append((False, source, data))
+                elif data:
+                    yield join(data)
+
+        send, given = sender(port), entries()
+        with scratch_folder(scratch) as folder:
+            outcome = _attempt(lambda: target.build(given, folder, send))
+        for _ in given:  # after an error, the results of sources may be among what is left
+            pass
+        send(0, 0, ended=True)
+        results.append((True, number, pickle.dumps(outcome)))
+        columns = [pa.array(column) for column in zip(*results, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, ["is_target", "number", "data"])
+
+    return work
+
+
+def _attempt(work: Callable[[], Any]) -> _Outcome:
+    """Return what ``work`` returns, or its error: an exception in a task would make Spark run it again."""
+    try:
+        return True, work()
+    except TtlsnapError as error:
+        return False, (type(error).__name__, str(error))
