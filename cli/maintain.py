@@ -191,6 +191,8 @@ def _show(out: Console, results: list[TargetResult]) -> None:
     for result in results:
         if result.recovered:
             out.print(f"{place(result.target)}: recovered the interrupted run {result.recovered} first")
+        for name, value in result.report.to_json().get("session_settings", {}).items() if result.report else ():
+            out.print(f"{place(result.target)}: the query's session must have {name}={value}")
         for warning in result.report.warnings if result.report else ():
             out.print(f"{place(result.target)}: {warning}")
         if result.error:

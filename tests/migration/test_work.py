@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ttlsnap import migrate, open_checkpoint
+from ttlsnap.engines.moving import Entries as Stored
 from ttlsnap.errors import BusyError, CorruptionError, StorageError, UnsupportedError, UsageError
 from ttlsnap.migration import run, spill, task
 from ttlsnap.operators.placement import find_partitions
@@ -152,20 +153,20 @@ def test_a_wrong_conversion_is_found(
     assert bytes_of(target) == before
 
 
-def lose(entries: list[spill.Entries]) -> list[spill.Entries]:
+def lose(entries: list[Stored]) -> list[Stored]:
     """Return all entries but the first."""
     keys, values = entries[0]
     return [(keys.take(slice(1, None)), values.take(slice(1, None))), *entries[1:]]
 
 
-def double(entries: list[spill.Entries]) -> list[spill.Entries]:
+def double(entries: list[Stored]) -> list[Stored]:
     """Return the entries, with the first in place of the second, so that their number is the same."""
     keys, values = entries[0]
     index = [0, 0, *range(2, len(keys))]
     return [(keys.take(index), values.take(index)), *entries[1:]]  # type: ignore[arg-type]
 
 
-def exchange(entries: list[spill.Entries]) -> list[spill.Entries]:
+def exchange(entries: list[Stored]) -> list[Stored]:
     """Return the entries, of which the first two have exchanged their values."""
     keys, values = entries[0]
     index = [1, 0, *range(2, len(keys))]
@@ -180,7 +181,7 @@ def test_lost_doubled_and_mixed_entries_are_found(
     target = sample(name, tmp_path)
     before = bytes_of(target)
 
-    def damaged(path: Path, partition: int, partitions: int) -> Iterator[spill.Entries]:
+    def damaged(path: Path, partition: int, partitions: int) -> Iterator[Stored]:
         found = list(spill.read_spill(path, partition, partitions))
         yield from wrong(found) if found and len(found[0][0]) > 1 else found
 

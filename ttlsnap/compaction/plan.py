@@ -6,7 +6,7 @@ states they process, and returns plain data. A dry run and a real run use the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import xxhash
@@ -95,13 +95,12 @@ class Plan:
     @property
     def fingerprint(self) -> str:
         """The digest of the batch, and of the planned files with their sizes and times."""
-        files = [
-            (store.operator, store.store, partition.partition, file)
+        files = (
+            (store.operator, store.store, partition.partition, partition.lineage)
             for store in self.stores
             for partition in store.partitions
-            for file in partition.lineage.files
-        ]
-        return xxhash.xxh3_64_hexdigest(repr((self.checkpoint.batch.id, files)).encode("utf-8", "surrogateescape"))
+        )
+        return fingerprint_of(self.checkpoint.batch.id, files)
 
     def find(self, store: StorePlan, partition: int) -> Lineage:
         """Return the current files of a partition."""
@@ -151,6 +150,12 @@ class Plan:
                 linked = {name for link in store.links for name, _ in link.places}
                 mine = [s for s in self.stores if s.operator == store.operator and s.follows and s.store in linked]
                 yield [store, *mine]
+
+
+def fingerprint_of(batch: int, partitions: Iterable[tuple[int, str, int, Lineage]]) -> str:
+    """Return the digest of a batch and its files: ``partitions`` are operator, store, number and lineage of each."""
+    files = [(*place, file) for *place, lineage in partitions for file in lineage.files]
+    return xxhash.xxh3_64_hexdigest(repr((batch, files)).encode("utf-8", "surrogateescape"))
 
 
 def _store_task(store: StorePlan, number: int) -> StoreTask:

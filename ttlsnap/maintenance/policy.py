@@ -28,6 +28,7 @@ from ttlsnap.compaction.incremental import Incremental
 from ttlsnap.compaction.options import CompactOptions
 from ttlsnap.errors import TtlsnapError, UsageError
 from ttlsnap.expired.receivers import TABLE, ExpiredCallback
+from ttlsnap.migration.changes import Changes
 from ttlsnap.operators.registry import Selection
 from ttlsnap.schema.ddl import parse_schemas
 from ttlsnap.schema.units import parse_duration, parse_retention, parse_share, parse_size
@@ -51,6 +52,7 @@ _LINE = re.compile(r"\(at line (\d+), column \d+\)$")
 _OF_JSON = (str, int, float, list, dict)
 _LIMITS = ("max_partitions", "max_entries", "max_seconds")
 _STRATEGY_KEYS = ("strategy", "buckets", "tombstone_share", *_LIMITS)
+_CHANGES = ("partitions", "provider", "settings")
 _TTL_KEYS = ("ttl", "timestamp", "old_ttl")
 _RULE_KEYS = (*_TTL_KEYS, "time", "now", "transformer", "options", *_STRATEGY_KEYS)
 
@@ -80,8 +82,9 @@ class PolicyRule:
 class TargetPolicy:
     """One ``[[target]]``: its path, its options, and its rules.
 
-    ``wait_seconds`` is how long a run waits for a busy target. ``options`` are those of ``compact`` for checkpoints;
-    the fields after it are for Delta tables.
+    ``wait_seconds`` is how long a run waits for a busy target. For checkpoints, ``changes`` are those of ``migrate``,
+    and ``options`` those of ``compact``; the fields after it are for Delta tables. Without ``rules`` a run only
+    migrates.
     """
 
     name: str
@@ -93,6 +96,7 @@ class TargetPolicy:
     on_fenced: OnFenced = "recover"
     on_damaged: OnTrouble = "fail"
     on_unknown: OnTrouble = "fail"
+    changes: Changes | None = None
     options: CompactOptions = field(default_factory=CompactOptions)
     key: tuple[str, ...] = ()
     max_files: int | None = None
@@ -265,11 +269,13 @@ class _Reader:
     def _target(self, target: dict[str, Any], defaults: Mapping[str, Any], number: int) -> TargetPolicy | None:
         place: KeyPath = ("target", number)
         around = ((place, target), (("defaults",), defaults))
+        changes = self._changes(target, place)
+        only_migrates = changes is not None and not any(key in table for _, table in around for key in _RULE_KEYS)
         rules = [
             self._rule((((*place, "rule", m), rule), *around), f"target {number + 1}, rule {m + 1}")
-            for m, rule in enumerate(target.get("rule", [{}]))
+            for m, rule in enumerate(target.get("rule", [] if only_migrates else [{}]))
         ]
-        own = {name: value for name, value in target.items() if name not in ("path", "rule", *_RULE_KEYS)}
+        own = {name: value for name, value in target.items() if name not in ("path", "rule", *_CHANGES, *_RULE_KEYS)}
         common = {name: value for name, value in defaults.items() if name not in _RULE_KEYS}
         options: dict[str, Any] = {}
         for name, value in (common | own).items():
@@ -294,8 +300,22 @@ class _Reader:
             return None
         compact = CompactOptions(**{name: options.pop(name) for name in _COMPACT_OPTIONS & options.keys()})
         return TargetPolicy(
-            f"target {number + 1}", target["path"], tuple(filter(None, rules)), options=compact, **options
+            f"target {number + 1}",
+            target["path"],
+            tuple(filter(None, rules)),
+            changes=changes,
+            options=compact,
+            **options,
         )
+
+    def _changes(self, target: Mapping[str, Any], place: KeyPath) -> Changes | None:
+        """Return what a migration changes in a target; None if it names no change."""
+        named = [name for name in _CHANGES if name in target]
+        settings = {name: _spell(value) for name, value in target.get("settings", {}).items()}
+        if named:
+            with self._at((*place, named[0])):
+                return Changes(target.get("partitions"), target.get("provider"), settings)
+        return None
 
     def _archive(self, text: str) -> str | ExpiredCallback:
         if is_function(text):

@@ -19,7 +19,6 @@ from functools import partial
 from glob import glob, has_magic
 from typing import Any, Literal, Protocol
 
-from ttlsnap.compaction.listener import SilentListener
 from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.compaction.run import compact
 from ttlsnap.delta import is_table
@@ -41,13 +40,15 @@ from ttlsnap.interrupts import Received
 from ttlsnap.maintenance.policy import Policy, TargetPolicy, from_folder
 from ttlsnap.maintenance.rules import rule_factories
 from ttlsnap.maintenance.workers import Workers
+from ttlsnap.migration.report import MigrationReport
+from ttlsnap.migration.run import migrate
 from ttlsnap.operators.registry import AnyOf
 from ttlsnap.publishing.recover import recover
 from ttlsnap.storage.open import open_directory
 from ttlsnap.storage.uris import OBJECT_STORES, is_local
 
 Status = Literal["planned", "done", "nothing", "skipped", "refused", "undecided", "failed", "stopped"]
-Report = CompactionReport | TableReport
+Report = CompactionReport | MigrationReport | TableReport
 
 _AT_ONCE = 8
 _LOOK_AGAIN = 15.0  # seconds
@@ -77,7 +78,7 @@ class TargetResult:
         return 0 if self.error is None or self.status == "skipped" else self.error.exit_code
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document that ``compact`` prints, with the status and the error."""
+        """Return the document that ``compact`` or ``migrate`` prints, with the status and the error."""
         report = self.report.to_json() if self.report else {"target": self.target}
         return {
             **report,
@@ -288,15 +289,20 @@ class _Runner:
         if target.trouble is not None:
             raise target.trouble
         if is_table(open_directory(target.path)):
+            if policy.changes is not None:
+                raise UsageError(f"{target.path}: partitions, provider and settings are not for Delta tables")
             return self._compact_table(target)
-        options = replace(
-            policy.options,
-            selection=AnyOf(tuple(rule.selection for rule in rules)),
-            dry_run=self._dry_run,
-            parts=[(rule.selection, rule.part) for rule in rules],
-        )
+        factories, engine = rule_factories(rules), self._workers.engine
         listener = _Asking(target.path, self._confirm, self._workers)
-        return compact(target.path, rule_factories(rules), options, self._workers.engine, listener)
+        options = replace(
+            policy.options, selection=AnyOf(tuple(rule.selection for rule in rules)), dry_run=self._dry_run
+        )
+        if policy.changes is not None:
+            report = migrate(target.path, policy.changes, factories, options, engine, listener)
+            if report.changed or not rules:
+                return report
+        options = replace(options, parts=[(rule.selection, rule.part) for rule in rules])
+        return compact(target.path, factories, options, engine, listener)
 
     def _compact_table(self, target: Target) -> TableReport:
         try:
@@ -321,13 +327,22 @@ class _Runner:
         )
 
 
-class _Asking(SilentListener):
-    """A silent listener that asks before a target is published; it raises StoppedError after a signal."""
+class _Asking:
+    """A listener that asks before a target is published; it raises StoppedError after a signal."""
 
     def __init__(self, target: str, confirm: Confirm | None, workers: Workers) -> None:
         self._target, self._confirm, self._workers = target, confirm, workers
 
-    def confirm(self, report: CompactionReport) -> bool:
+    def planned(self, plan: object) -> None:
+        pass
+
+    def progress(self, entries: int, dropped: int) -> None:
+        pass
+
+    def partition_done(self) -> None:
+        pass
+
+    def confirm(self, report: CompactionReport | MigrationReport) -> bool:
         agreed = self._confirm is None or self._confirm(self._target, report)
         self._workers.refuse_if_stopped(self._target)
         return agreed

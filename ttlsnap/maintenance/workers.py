@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from ttlsnap.compaction.engine import Done, Engine
+from ttlsnap.compaction.engine import Done
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
 from ttlsnap.delta.session import delta_session
 from ttlsnap.engines.automatic import AutoEngine
 from ttlsnap.engines.local import SharedLocalEngine
+from ttlsnap.engines.moving import Check, Moved, MovingEngine, Source, Target
 from ttlsnap.engines.spark import SparkEngine, cancel_jobs, start_engine
 from ttlsnap.errors import StoppedError, TtlsnapError
 
@@ -47,9 +48,9 @@ class Workers:
         self._spark = SparkEngine(self.session)
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> MovingEngine:
         """An engine for one target."""
-        choices: dict[str, Engine] = {"local": self._local, "spark": self._spark}
+        choices: dict[str, MovingEngine] = {"local": self._local, "spark": self._spark}
         chosen = choices.get(self._name) or AutoEngine(self._local, self._spark, master=self._master)
         return _Stoppable(chosen, self)
 
@@ -102,19 +103,36 @@ class Workers:
 class _Stoppable:
     """An engine whose runs raise StoppedError after the workers are stopped, whatever their result."""
 
-    def __init__(self, engine: Engine, workers: Workers) -> None:
+    def __init__(self, engine: MovingEngine, workers: Workers) -> None:
         self._engine, self._workers, self.name = engine, workers, engine.name
         self.reason: str | None = None
 
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
         """See ``Engine.run``."""
-        target = tasks[0].root if tasks else "no target"
+        with self._watched(tasks[0].root if tasks else "no target"):
+            return self._engine.run(tasks, done, progress)
+
+    def move(
+        self,
+        sources: Sequence[Source],
+        targets: Sequence[Target],
+        check: Check,
+        scratch: str | None,
+        done: Done,
+        progress: Progress,
+    ) -> Moved:
+        """See ``MovingEngine.move``."""
+        with self._watched(sources[0].root if sources else "no target"):
+            return self._engine.move(sources, targets, check, scratch, done, progress)
+
+    @contextlib.contextmanager
+    def _watched(self, target: str) -> Iterator[None]:
+        """Raise StoppedError before or after the work in this block if the workers are stopped."""
         try:
             self._workers.refuse_if_stopped(target)
-            results = self._engine.run(tasks, done, progress)
+            yield
             self.name, self.reason = self._engine.name, getattr(self._engine, "reason", None)
         except (Exception, KeyboardInterrupt):
             self._workers.refuse_if_stopped(target)
             raise
         self._workers.refuse_if_stopped(target)
-        return results

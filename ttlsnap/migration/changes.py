@@ -50,18 +50,18 @@ class Changes:
 
     def __post_init__(self) -> None:
         if self.partitions is None and self.provider is None and not self.settings:
-            raise UsageError("there is nothing to change: name --partitions, --provider or --set")
+            raise UsageError("there is nothing to change: name a number of partitions, a provider or settings")
         if self.partitions is not None and not 1 <= self.partitions <= layout.MAX_PARTITIONS:
-            raise UsageError(f"--partitions is {self.partitions}; it must be from 1 to {layout.MAX_PARTITIONS:,}")
+            raise UsageError(f"partitions is {self.partitions}; it must be from 1 to {layout.MAX_PARTITIONS:,}")
         if self.provider is not None and self.provider not in _CLASSES:
-            raise UsageError(f"--provider is {self.provider!r}; it must be one of {', '.join(sorted(_CLASSES))}")
+            raise UsageError(f"provider is {self.provider!r}; it must be one of {', '.join(sorted(_CLASSES))}")
         short = {spark: name for name, (spark, _) in SETTINGS.items()}
         found = {short.get(name, name): value.lower() for name, value in self.settings.items()}
         for name, value in found.items():
             if name not in SETTINGS:
-                raise UsageError(f"--set {name}: the settings that can change are {', '.join(SETTINGS)}")
+                raise UsageError(f"{name} is not a setting that can change; there are {', '.join(SETTINGS)}")
             if value not in SETTINGS[name][1]:
-                raise UsageError(f"--set {name}={value}: it must be one of {', '.join(SETTINGS[name][1])}")
+                raise UsageError(f"the setting {name} is {value!r}; it must be one of {', '.join(SETTINGS[name][1])}")
         object.__setattr__(self, "settings", found)
 
 

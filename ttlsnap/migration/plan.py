@@ -9,7 +9,7 @@ from uuid import uuid4
 from ttlsnap.checkpoint import Checkpoint, Operator, Store, layout
 from ttlsnap.checkpoint.checkpoint import state_files
 from ttlsnap.checkpoint.listing import Listing, list_activity
-from ttlsnap.compaction.plan import Plan
+from ttlsnap.compaction.plan import Plan, fingerprint_of
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.migration.changes import CHANGELOG, Changes, Target, find_target
@@ -73,6 +73,16 @@ class MigrationPlan:
     stores: tuple[StoreMigration, ...]
     single: tuple[int, ...]
     compaction: Plan | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """The digest of the batch, and of the files that are read with their sizes and times."""
+        files = (
+            (store.operator, store.store.name, partition, lineage)
+            for store in self.stores
+            for partition, lineage in enumerate(store.lineages)
+        )
+        return fingerprint_of(self.checkpoint.batch.id, files)
 
     @property
     def is_done(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
 
-from ttlsnap.compaction.report import CompactionReport
+from ttlsnap.compaction.report import CompactionReport, Counts
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class MigrationReport:
     """The result of ``migrate``. ``single`` are the operators that stay in one partition.
 
     ``settings`` are those that change in the checkpoint, and ``session_settings`` those that the query must set itself.
-    ``compaction`` is the report of the transformers that ran in the same pass.
+    ``fingerprint`` is the digest of the batch and of the files that the run read. ``compaction`` is the report of the
+    transformers that ran in the same pass, and ``expired_to`` the archive of the entries that they dropped.
     """
 
     run: str
@@ -62,6 +63,7 @@ class MigrationReport:
     engine: str
     engine_reason: str | None
     batch: int
+    fingerprint: str
     partitions: int
     provider_before: str
     provider: str
@@ -72,6 +74,7 @@ class MigrationReport:
     backup: str | None
     output: str | None
     seconds: float
+    expired_to: str | None = None
     compaction: CompactionReport | None = None
     warnings: tuple[str, ...] = ()
 
@@ -79,6 +82,19 @@ class MigrationReport:
     def entries(self) -> int:
         """The number of entries in all migrated stores, as they are afterwards."""
         return sum(store.entries for store in self.stores)
+
+    @property
+    def totals(self) -> Counts:
+        """The entries afterwards, what transformers changed, and the bytes on disk."""
+        changed = self.compaction.totals if self.compaction is not None else None
+        return Counts(
+            self.entries,
+            self.entries,
+            changed.dropped if changed is not None else 0,
+            changed.rewritten if changed is not None else 0,
+            sum(store.bytes_before for store in self.stores),
+            sum(store.bytes_after for store in self.stores),
+        )
 
     @property
     def changed(self) -> bool:
@@ -96,9 +112,6 @@ class MigrationReport:
             }
             for store in self.stores
         ]
-        before = sum(store.bytes_before for store in self.stores)
-        after = sum(store.bytes_after for store in self.stores)
-        totals = {"entries": self.entries, "bytes_before": before, "bytes_after": after}
         compaction = self.compaction.to_json() if self.compaction is not None else None
         facts = asdict(replace(self, compaction=None))
-        return {**facts, "kind": "migrate", "stores": stores, "totals": totals, "compaction": compaction}
+        return {**facts, "kind": "migrate", "stores": stores, "totals": self.totals.to_json(), "compaction": compaction}

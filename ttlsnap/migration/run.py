@@ -379,6 +379,7 @@ class _Run:
             engine=self.engine.name,
             engine_reason=getattr(self.engine, "reason", None),
             batch=plan.checkpoint.batch.id,
+            fingerprint=plan.fingerprint,
             partitions=plan.partitions,
             provider_before=plan.state_store.provider,
             provider=plan.new_store.provider,
@@ -389,6 +390,7 @@ class _Run:
             backup=None if dry_run else backup,
             output=None,
             seconds=time.monotonic() - self.started,
+            expired_to=compaction.expired_to if compaction is not None else None,
             compaction=compaction,
         )
 

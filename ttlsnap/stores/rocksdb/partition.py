@@ -306,7 +306,9 @@ class RocksDbPartition:
 
     def _batch_of(self, state: StateDescriptor, raw_keys: Rows, raw_values: Rows) -> RocksDbBatch:
         """Return entries of a state that are stored like this; raises CorruptionError if they cannot be read."""
-        return self._batch(state.state, raw_keys, raw_values, FAMILY_SIZE if self.families else 0, state)
+        # New values are behind all others in their buffer, and lists must be in it in their order.
+        values = Rows.concat([raw_values])
+        return self._batch(state.state, raw_keys, values, FAMILY_SIZE if self.families else 0, state)
 
     def move(self, state: StateDescriptor, moves: Moves) -> Iterator[tuple[bytes, bytes]]:
         """Yield entries as they are to be stored, with another ordered number at the start of their keys."""
