@@ -65,6 +65,8 @@ from ttlsnap.stores.rocksdb.database import settings_of
 
 HERE = Path(__file__).parent
 MB = 1 << 20
+OTHER = {"main": "rocksdb", "rocksdb": "hdfs"}
+"""The provider that a benchmark checkpoint does not have."""
 
 Row = tuple[str, ...]
 Table = tuple[str, list[Row]]
@@ -334,7 +336,11 @@ def _large_partition(cache: Path, runs: int) -> list[Table]:
 
 
 def migrations(cache: Path, runs: int) -> list[Table]:
-    """Measure a migration of 2M entries to 7 partitions, against rewriting them, and against Spark's repartition."""
+    """Measure migrations of 2M entries against rewriting them and against Spark's repartition, and their memory."""
+    return [*_migrate_in_every_way(cache, runs), _measure_migrations(cache, runs)]
+
+
+def _migrate_in_every_way(cache: Path, runs: int) -> list[Table]:
     checkpoints = make_checkpoints(cache, ["main", "rocksdb"])
     session = spark_session()
     rows: list[Row] = [("", "wall, s", "CPU, s", "CPU, ns per entry", "CPU / rewriting", "goal")]
@@ -350,15 +356,19 @@ def migrations(cache: Path, runs: int) -> list[Table]:
 
             subjects: dict[str, Callable[[], Any]] = {
                 "compact": rewriting,
-                "migrate": partial(migration, source, here / "migrated", 7, 1),
+                "migrate": partial(migration, source, here / "migrated", LocalEngine(1), partitions=7),
+                "convert": partial(migration, source, here / "converted", LocalEngine(1), provider=OTHER[name]),
+                "engine": partial(migration, source, here / "shuffled", SparkEngine(session), partitions=7),
             }
             if name == "rocksdb":
                 subjects["spark"] = partial(repartition, session, source, here / "repartitioned", 7)
             done = compare(subjects, runs, prepare=True)
-            entries = migration(source, here / "counted", 7, 1)().entries
+            entries = migration(source, here / "counted", LocalEngine(1), partitions=7)().entries
             words = {
                 "compact": f"{what}: `compact --rewrite full`, one thread",
-                "migrate": f"{what}: `migrate`, one thread",
+                "migrate": f"{what}: `migrate --partitions 7`, one thread",
+                "convert": f"{what}: `migrate --provider {OTHER[name]}`, one thread",
+                "engine": f"{what}: `migrate --partitions 7 --engine spark`, warm",
                 "spark": f"{what}: Spark 4.2's offline repartition, warm",
             }
             for subject in subjects:
@@ -370,7 +380,23 @@ def migrations(cache: Path, runs: int) -> list[Table]:
                 spark = f"{done.cpu_ratio('spark', 'migrate'):.1f}"
         session.stop()
     ratios: list[Row] = [("", "CPU", "goal"), ("Spark's repartition / `migrate`", spark, "at least 3")]
-    return [("2,000,000 entries, from 4 to 7 partitions", rows), ("Migration: ratio", ratios)]
+    return [("2,000,000 entries in 4 partitions", rows), ("Migration: ratio", ratios)]
+
+
+def _measure_migrations(cache: Path, runs: int) -> Table:
+    """Measure the peak of memory on one thread, from 1M to 20M entries."""
+    small = make_checkpoints(cache, ["small"])["small"]
+    rows: list[Row] = [("entries", "change", "peak, MiB", "CPU, ns per entry")]
+    for tiles in (2, 10, 40):
+        for change in (("7", "hdfs"), ("4", "rocksdb"), ("7", "rocksdb")):
+            with tempfile.TemporaryDirectory(dir=cache) as folder:
+                checkpoint = tiled(small, Path(folder, "checkpoint"), tiles)
+                words = [sys.executable, str(Path(__file__).with_name("migration_work.py")), str(checkpoint), *change]
+                found = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+            what = f"{change[0]} partitions, {change[1]}"
+            cost = f"{found['peak'] / MB:.0f}", f"{found['cpu'] / found['entries'] * 1e9:.0f}"
+            rows.append((f"{found['entries']:,}", what, *cost))
+    return ("Migration of HDFS-backed state in 4 partitions, one thread", rows)
 
 
 def operators(cache: Path, runs: int) -> list[Table]:

@@ -34,14 +34,15 @@ def main() -> None:
             (result,) = compact_partition(task)
             result.raise_failure()
             entries = result.entries
-        figures = {"entries": entries, "cpu": time.process_time() - started, "peak": _peak()}
+        figures = {"entries": entries, "cpu": time.process_time() - started, "peak": peak()}
         # This comes last, so that it does not count.
         hdfs = partition >= 0 and isinstance(tasks[partition].state_store, HdfsStore)
         figures["raw"] = _raw_bytes(tasks[partition]) if hdfs else 0
         print(json.dumps(figures))
 
 
-def _peak() -> int:
+def peak() -> int:
+    """Return the largest resident size of this process in bytes."""
     # Not getrusage's ru_maxrss: it begins with the size of the process that started this one.
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert found is not None

@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,13 @@ from typing import Any
 import pyspark
 import pytest
 
-from ttlsnap import LocalEngine, compact, history, inspect
+from ttlsnap import LocalEngine, compact, history, inspect, migrate
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..judge.queries import Event, Query, stamp
 from ..judge.spark import Judge
 from ..matrix import FULL
+from ..migration.test_work import entries_of
 
 HOME = Path(pyspark.__file__).parent
 JOB = Path(__file__).parents[2] / "examples/spark-submit/ttlsnap_job.py"
@@ -176,9 +177,9 @@ OPTIONS = (
 )
 
 
-def begun(cluster: Cluster, way: str, target: Path) -> subprocess.Popen[str]:
-    """Start a compaction on the cluster."""
-    words = ("compact", str(target), *OPTIONS)
+def begun(cluster: Cluster, way: str, target: Path, *command: str) -> subprocess.Popen[str]:
+    """Start a command on the cluster, by default a compaction."""
+    words = (*(command or ("compact",)), str(target), *OPTIONS)
     if way == "--master":
         return cluster.run(sys.executable, "-m", "ttlsnap", *words, "--master", cluster.master)
     return cluster.run(str(HOME / "bin/spark-submit"), "--master", cluster.master, str(JOB), *words)
@@ -214,8 +215,17 @@ def test_partitions_are_spread_over_the_executors(cluster: Cluster, written: Pat
 @pytest.mark.parametrize("way", ["spark-submit", "--master"] if FULL else [])
 def test_a_run_survives_the_death_of_an_executor(cluster: Cluster, written: Path, tmp_path: Path, way: str) -> None:
     target, reference = (Path(shutil.copytree(written, tmp_path / name)) for name in ("target", "reference"))
+    printed = lose_an_executor(cluster, lambda: begun(cluster, way, target))
+    tasks = cluster.tasks()
+    assert sum(tasks.values()) >= PARTITIONS
+    assert len(tasks) >= 2
+    require_right(target, reference, printed)
+
+
+def lose_an_executor(cluster: Cluster, start: Callable[[], subprocess.Popen[str]]) -> str:
+    """Start a command, and kill an executor when some partitions are done. Return what the command printed."""
     before = cluster.begun()
-    process = begun(cluster, way, target)
+    process = start()
     until = time.monotonic() + 120
     while cluster.begun() < before + 4:
         assert process.poll() is None and time.monotonic() < until, process.communicate()
@@ -226,7 +236,17 @@ def test_a_run_survives_the_death_of_an_executor(cluster: Cluster, written: Path
     printed, said = process.communicate(timeout=240)
     assert process.returncode == 0, said[-3000:]
     assert [event["Event"] for event in cluster.events()].count("SparkListenerExecutorRemoved") >= 1
-    tasks = cluster.tasks()
-    assert sum(tasks.values()) >= PARTITIONS
-    assert len(tasks) >= 2
-    require_right(target, reference, printed)
+    return printed
+
+
+@pytest.mark.parametrize("way", ["spark-submit", "--master"] if FULL else [])
+def test_a_migration_survives_the_death_of_an_executor(
+    cluster: Cluster, written: Path, tmp_path: Path, way: str
+) -> None:
+    target, reference = (Path(shutil.copytree(written, tmp_path / name)) for name in ("target", "reference"))
+    printed = lose_an_executor(cluster, lambda: begun(cluster, way, target, "migrate", "--partitions", "5"))
+    ttl = TtlTransformerFactory(StateTtlConfig(KEYS // 2 * 1_000_000), "value.max")
+    migrate(str(reference), partitions=5, transformers=[ttl], now=f"{stamp(T + KEYS)}Z", stopped=True)
+    assert entries_of(target) == entries_of(reference)
+    assert json.loads(printed)["compaction"]["totals"]["dropped"] == KEYS - entries_of(target).total() > 0
+    assert not list((target / "_ttlsnap").rglob("*.snapshot*.tmp"))

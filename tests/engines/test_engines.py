@@ -39,6 +39,7 @@ from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 from ..judge.queries import Event, Query
 from ..judge.spark import Judge
 from ..matrix import FULL
+from ..migration.test_work import entries_of
 from ..samples import COMPACTABLE, ROCKSDB, SAMPLES, bytes_of, sample
 
 if TYPE_CHECKING:
@@ -217,13 +218,14 @@ def test_the_spark_engine_refuses_a_checkpoint_whose_query_runs_in_its_session(
 
 SCRIPT = """
 import json, sys
-from ttlsnap import SparkEngine, compact
+from ttlsnap import SparkEngine, compact, migrate
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 if __name__ == "__main__":
     factory = TtlTransformerFactory(StateTtlConfig.of(__import__("datetime").timedelta(days=7)), "value.max")
     master = sys.argv[2] if len(sys.argv) > 2 else None
     report = compact(sys.argv[1], [factory], engine=SparkEngine(master=master), stopped=True, now="2026-11-21")
     print("REPORT", json.dumps(report.to_json()["totals"]))
+    migrate(sys.argv[1], partitions=5, engine=SparkEngine(master=master), stopped=True)
 """
 
 
@@ -248,6 +250,8 @@ def test_the_spark_engine_runs_under_spark_submit_and_over_connect(tmp_path: Pat
     assert lines, done.stdout[-2000:] + done.stderr[-4000:]
     assert json.loads(lines[0].removeprefix("REPORT ")) == reference.totals.to_json()
     assert reference.totals.dropped > 0
+    assert entries_of(target).total() == reference.totals.kept
+    assert {path.name for path in (target / "state/0").iterdir()} >= set("01234")
 
 
 class TwiceEngine:

@@ -227,7 +227,10 @@ def test_what_the_store_cannot_hold_is_refused_by_name(judge: Judge, case: Refus
         ({"provider": "leveldb"}, "must be one of hdfs, rocksdb"),
         ({"partitions": 0}, "must be from 1 to"),
         (setting(codec="none"), "must be one of lz4, lzf, snappy, zstd"),
-        (setting(size="3"), "the settings that can change are changelog, checkpoint-format, codec, row-checksums"),
+        (setting(size="3"), "size is not a setting that can change; there are changelog, checkpoint-format, codec"),
+            setting(size="3"),
+            "size is not a setting that can change; there are changelog, checkpoint-format, codec, row-checksums",
+        ),
     ],
 )
 def test_unknown_changes_are_refused(asked: dict[str, Any], words: str) -> None:

@@ -15,18 +15,22 @@ import pytest
 from ttlsnap import (
     EntryTransformerFactory,
     LocalEngine,
+    MigrationReport,
     Replace,
     SparkEngine,
     StateDescriptor,
     compact,
     migrate,
+    recover,
     rollback,
 )
 from ttlsnap.clock import Clock
+from ttlsnap.compaction import runner
 from ttlsnap.engines.moving import MovingEngine
 from ttlsnap.entries.batch import RowEntries
-from ttlsnap.errors import RefusedError, UsageError
+from ttlsnap.errors import RefusedError, StorageError, UsageError
 from ttlsnap.migration import spill
+from ttlsnap.migration.run import SilentListener
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
 from ..cli.test_commands import Ttlsnap, ttlsnap  # noqa: F401
@@ -124,6 +128,43 @@ def test_dropped_entries_are_archived(tmp_path: Path) -> None:
     rollback(str(target), stopped=True, expired_to=str(archive))
     assert entries_of(target) == before
     assert not list(archive.glob("*.parquet"))
+
+
+def test_recover_archives_what_a_failed_delivery_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "expired"
+
+    def fail(*args: Any) -> None:
+        raise StorageError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "deliver", fail)
+        report = migrate(str(target), partitions=3, transformers=[DropsSome()], expired_to=str(archive), **OPTIONS)
+    assert report.published and "the disk is full" in report.warnings[0]
+    assert not list(archive.glob("*.parquet"))
+    recover(str(target), expired_to=str(archive))
+    rows = [row for file in archive.glob("*.parquet") for row in pq.read_table(file).to_pylist()]
+    assert len(rows) == report.totals.dropped > 0
+
+
+def test_an_answer_of_no_changes_nothing(tmp_path: Path) -> None:
+    target, new = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "new"
+    before = bytes_of(target)
+
+    class No(SilentListener):
+        asks = True
+
+        def confirm(self, report: MigrationReport) -> bool:
+            return False
+
+    for output in (None, str(new)):
+        report = migrate(
+            str(target), partitions=3, transformers=[DropsAll()], stopped=True, output=output, listener=No()
+        )
+        assert report.compaction is not None
+        assert (report.published, report.compaction.published) == (False, False)
+        assert (report.output, report.backup, report.compaction.output) == (None, None, None)
+        assert bytes_of(target) == before
+    assert not new.exists()
 
 
 class DropsAll(DropsSome):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Protocol
+from typing import Any, Protocol
 
 from ttlsnap.checkpoint import layout, open_checkpoint
 from ttlsnap.clock import clock_at
@@ -180,7 +180,7 @@ class _Run:
             self._require_wanted(files, report, compacted)
             if not self.listener.confirm(report):
                 discard_run(files, plan.run)
-                return replace(report, published=False, backup=None)
+                return _declined(report)
             files.replace(report_path(plan.run), json.dumps(report.to_json(), indent=1).encode())
             publish(plan, _settled(files, staged, built), planned_batch=self.options.planned_batch)
         except BaseException:
@@ -204,7 +204,7 @@ class _Run:
             self._require_wanted(staging, report, compacted)
             if not self.listener.confirm(report):
                 discard_copy(staging)
-                return replace(report, published=False, output=None)
+                return _declined(report)
             _settled(staging, "", built)
             write_copy(plan, staging, destination.root, json.dumps(report.to_json(), indent=1).encode())
             refuse_if_interrupted(files)  # the lock may not keep out other machines
@@ -370,7 +370,8 @@ class _Run:
             # The new partitions are not those of the results, but their sum is the size of the store.
             results = [replace(r, bytes_after=0 if r.partition else sizes[r.operator, r.store]) for r in compacted]
             compaction = self.runner.report(results, dry_run=dry_run)
-            compaction = replace(compaction, published=not dry_run, output=self.options.output)
+            in_place = None if dry_run or self.options.output is not None else backup
+            compaction = replace(compaction, published=not dry_run, output=self.options.output, backup=in_place)
         return MigrationReport(
             run=plan.run,
             target=plan.checkpoint.target,
@@ -393,6 +394,13 @@ class _Run:
             expired_to=compaction.expired_to if compaction is not None else None,
             compaction=compaction,
         )
+
+
+def _declined(report: MigrationReport) -> MigrationReport:
+    """Return the report of a run that the listener has refused to publish."""
+    facts: dict[str, Any] = {"published": False, "backup": None, "output": None}
+    compaction = replace(report.compaction, **facts) if report.compaction is not None else None
+    return replace(report, compaction=compaction, **facts)
 
 
 def _number_of_model(store: StoreMigration) -> int:
