@@ -68,7 +68,7 @@ Examples:
   ttlsnap migrate ck --provider rocksdb --stopped
 
   # drop what has expired in the same pass
-  ttlsnap migrate ck --partitions 400 --ttl 7d --timestamp value.seen --stopped
+  ttlsnap migrate ck --partitions 400 --ttl 7d --stopped
 
   # undo it
   ttlsnap rollback ck --stopped

@@ -40,7 +40,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         ["inspect", hdfs, "--entries", "1", "--age", "--timestamp", "value.max"],
         ["inspect", str(folder)],
         ["compact", rocksdb, *RULE, "--dry-run", *LOCAL],
-        ["migrate", rocksdb, "--partitions", "3", "--dry-run"],
+        ["migrate", rocksdb, "--partitions", "3", "--dry-run", *RULE, *LOCAL],
         ["maintain", str(folder / "policy.toml"), "--plan", *LOCAL],
         ["compact", hdfs, *RULE, "--yes", "--stopped", *LOCAL],
         ["doctor", hdfs],

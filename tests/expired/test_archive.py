@@ -114,7 +114,7 @@ def cut_off(at: str, monkeypatch: pytest.MonkeyPatch, run_it: Callable[[], objec
     def killed(*_: Any, **__: Any) -> None:
         raise Killed
 
-    from ttlsnap.compaction import run as compaction
+    from ttlsnap.compaction import runner
 
     rename = LocalDirectory.rename
 
@@ -125,7 +125,7 @@ def cut_off(at: str, monkeypatch: pytest.MonkeyPatch, run_it: Callable[[], objec
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
         if at == "delivery":
-            patched.setattr(compaction, "deliver", killed)
+            patched.setattr(runner, "deliver", killed)
         else:
             patched.setattr(LocalDirectory, "rename", rename_once)
         run_it()
@@ -170,13 +170,13 @@ def test_run_is_published_with_a_warning_if_the_archive_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
-    from ttlsnap.compaction import run as compaction
+    from ttlsnap.compaction import runner
 
     def full(*_: Any) -> None:
         raise StorageError("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(compaction, "deliver", full)
+        patched.setattr(runner, "deliver", full)
         report = run(target, archive)
     assert report.published and "The next run will archive them: the disk is full" in report.warnings[0]
     deliver(LocalDirectory(str(target)), report.run, Folder(str(archive)))

@@ -70,7 +70,7 @@ def test_a_killed_run_is_archived_exactly_once(tmp_path: Path, monkeypatch: pyte
         if after == "the commit":  # undelivered files are removed after the commit
             patched.setattr(LocalDirectory, "remove_tree", killed)
         else:
-            patched.setattr("ttlsnap.compaction.run.deliver", killed)
+            patched.setattr("ttlsnap.compaction.runner.deliver", killed)
         run(target, f"delta:{table}")
     assert bool(rows(table)) is (after == "the commit")
     recover(str(target), expired_to=f"delta:{table}")
@@ -166,7 +166,7 @@ def test_undeliverable_entries_do_not_stop_runs(tmp_path: Path, monkeypatch: pyt
         raise Killed
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr("ttlsnap.compaction.run.deliver", killed)
+        patched.setattr("ttlsnap.compaction.runner.deliver", killed)
         run(target, str(archive), ttl="20d")
     archive.rmdir()
     archive.touch()

@@ -14,12 +14,13 @@ from ..compaction.stories import H, T, copies_of, copy_all, rocksdb, settled
 from ..compaction.test_every_cell import MORE_WHOLE, WHOLE
 from ..doctor.asked import doctor
 from ..doctor.test_misplaced import ONLY_ROCKSDB, WITHOUT_KEYS, exchange
-from ..judge.processes import NEWEST, VERSIONS
+from ..judge.processes import NEWEST, OLD_VERSIONS, VERSIONS
 from ..judge.queries import ENDLESS, OPERATORS, Event, Query
 from ..judge.spark import Events, Judge
 from ..matrix import FULL
 from ..publishing.trees import tree
 from .test_work import entries_of
+from .twins import emit_the_same
 
 SLICE = [
     Query("agg_window_update", row_checksum=True, codec="zstd"),
@@ -40,7 +41,6 @@ EVERYTHING = [
     *(rocksdb(operator, changelog=True) for operator in OPERATORS if operator not in WITHOUT_KEYS),
     *MORE,
 ]
-COMPLETE = ("agg_all", "agg_complete")
 NUMBERS = (7, 3, 1)
 A_ROUND = 7 if FULL else 2  # batches
 ROUNDS: list[list[Events]] = [
@@ -64,6 +64,16 @@ if FULL:
     def test_every_version_continues(judge: Judge, query: Query, version: str) -> None:
         first = "4.2" if query.join_format == 4 else "4.0" if is_new(query) else "3.5"
         if version >= first:
+            continues(judge, query, version)
+
+    @pytest.mark.parametrize("version", OLD_VERSIONS)
+    @pytest.mark.parametrize(
+        "query",
+        [*(Query(operator) for operator in ("agg_update", "dedup", "join")), Query("agg_update", provider="rocksdb")],
+        ids=name_of,
+    )
+    def test_older_versions_continue(judge: Judge, query: Query, version: str) -> None:
+        if query.provider == "hdfs" or version > "3.1":
             continues(judge, query, version)
 
 
@@ -93,19 +103,13 @@ def continues(judge: Judge, query: Query, version: str) -> None:
         report = migrate(str(migrated.path), partitions=number, stopped=True)
         assert {len(store.partitions) for store in report.stores} == {number}
         assert report.entries > 0
-        wanted, found = (judge.restart(each, batches) for each in (same, migrated))
-        # The planned batch of ttlsnap is empty, but in complete mode every batch emits all of the state.
-        found = found[1:] if query.operator in COMPLETE else found
-        assert [batch.rows for batch in found if batch.rows] == [batch.rows for batch in wanted if batch.rows]
-        emitted += sum(len(batch.rows) for batch in found)
+        emitted += emit_the_same(judge, same, migrated, batches)
         settled(migrated.path)
         assert errors(migrated.path) == errors(same.path)  # copies have the schema paths of their original
     assert emitted
     copy_all(migrated.path)
     last: list[Events] = [[Event("k1", T + 31 * H, 1)], [Event("k1", T + 50 * H, 1)]]
-    wanted, found = (judge.restart(each, last) for each in (same, migrated))
-    found = found[1:] if query.operator in COMPLETE else found
-    assert [batch.rows for batch in found if batch.rows] == [batch.rows for batch in wanted if batch.rows]
+    emit_the_same(judge, same, migrated, last)
 
 
 @pytest.mark.parametrize("query", [Query("agg_update"), rocksdb("agg_update", changelog=True)], ids=name_of)
@@ -144,9 +148,7 @@ def test_a_query_continues_on_a_new_checkpoint(judge: Judge, query: Query, numbe
     assert not (written.path / "_ttlsnap/runs").exists()
     assert not [found for found in doctor(copy).document["problems"] if found["severity"] != "note"]
     assert {path.name for path in (copy / "state/0").iterdir() if path.name.isdigit()} == set(map(str, range(number)))
-    on_copy = judge.at(written, copy)
-    wanted, found = (judge.restart(each, MORE_WHOLE) for each in (written, on_copy))
-    assert [batch.rows for batch in found if batch.rows] == [batch.rows for batch in wanted if batch.rows] != []
+    assert emit_the_same(judge, written, judge.at(written, copy), MORE_WHOLE)
 
 
 def test_a_query_continues_without_a_planned_batch(judge: Judge) -> None:

@@ -127,7 +127,7 @@ def test_row_checksums_come_and_go(tmp_path: Path, name: str) -> None:
 
 
 def with_wrong_byte(rows: Rows) -> Rows:
-    """Return a copy of rows, of which the first has another last byte."""
+    """Return a copy of rows. The last byte of the first row is wrong."""
     copied = Rows.concat([rows])
     data = copied.data.copy()
     data[copied.start[0] + copied.size[0] - 1] ^= 1

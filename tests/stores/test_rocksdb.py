@@ -699,16 +699,11 @@ def test_a_run_leaves_no_scratch_files(tmp_path: Path, name: str) -> None:
 
 _AT_WORK = """
 import signal, sys
-from ttlsnap.checkpoint import open_checkpoint
-from ttlsnap.clock import clock_at
 from ttlsnap.compaction.scratch import claim_scratch
+from ttlsnap.publishing.runs import new_run_id
 from ttlsnap.storage.open import open_directory
-from ttlsnap.compaction.plan import plan_compaction
-from ttlsnap.transformers.keep import KeepTransformerFactory
 
-checkpoint = open_checkpoint(open_directory(sys.argv[1]))
-plan = plan_compaction(checkpoint, [KeepTransformerFactory()], clock_at("checkpoint", checkpoint.batch))
-print(claim_scratch(sys.argv[2], plan), flush=True)
+print(claim_scratch(sys.argv[2], open_directory(sys.argv[1]).root, new_run_id()), flush=True)
 signal.pause()
 """
 

@@ -58,6 +58,11 @@ class MicroBatch:
     log_version: int = 1
     sources: int = 0
 
+    @property
+    def checkpoint_format(self) -> int:
+        """The format of the checkpoint: 2 if the names of state files have ids, otherwise 1."""
+        return 2 if self.unique_ids else 1
+
 
 @dataclass(frozen=True)
 class Logs:

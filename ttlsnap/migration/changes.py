@@ -1,8 +1,8 @@
 """What a migration changes, and the settings that the checkpoint pins afterwards.
 
-A setting that a checkpoint pins applies whatever the query's own session says. ttlsnap changes only settings that the
-checkpoint pins already: another one may be unknown to the Spark that continues the query, and would be ignored. Spark
-does not pin whether RocksDB writes changelogs, nor the checkpoint format. The user sets these in the query's session.
+Spark uses a pinned setting, and ignores that of the query's session. ttlsnap changes only settings that the checkpoint
+already pins. The Spark that continues the query may not know another one, and would ignore it. Spark pins neither the
+checkpoint format, nor whether RocksDB writes changelogs. The user sets these in the query's session.
 
 Source: Spark's ``OffsetSeqMetadata.relevantSQLConfs``.
 """
@@ -67,9 +67,9 @@ class Changes:
 
 @dataclass(frozen=True)
 class Target:
-    """What a checkpoint becomes: the settings that change in its offset log, and its format, 1 or 2.
+    """The settings of the migrated checkpoint: those that change in its offset log, and its format, 1 or 2.
 
-    ``session`` has settings that Spark does not pin, and that the query's session must have.
+    ``session`` has settings that Spark does not pin. The query's session must have them.
     """
 
     pinned: Mapping[str, str]
@@ -85,7 +85,7 @@ def find_target(checkpoint: Checkpoint, changes: Changes) -> Target:
     """
     conf, settings = checkpoint.batch.conf, changes.settings
     provider = changes.provider or checkpoint.provider
-    before = 2 if checkpoint.batch.unique_ids else 1
+    before = checkpoint.batch.checkpoint_format
     after = int(settings.get("checkpoint-format", before))
     pinned = {}
     if provider != checkpoint.provider:

@@ -108,7 +108,7 @@ def plan_migration(checkpoint: Checkpoint, changes: Changes, compaction: Plan | 
     if changes.partitions is not None:
         single = tuple(o.id for o in checkpoint.operators if _is_single(checkpoint, o, states))
     # The files of every store change with the provider and the other settings, and otherwise with their number.
-    all_change = new_store != state_store or target.checkpoint_format != (2 if checkpoint.batch.unique_ids else 1)
+    all_change = new_store != state_store or target.checkpoint_format != checkpoint.batch.checkpoint_format
     old = {
         (operator.id, store.name): len(store.partitions)
         for operator in checkpoint.operators

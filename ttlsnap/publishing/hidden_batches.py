@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.errors import RefusedError
-from ttlsnap.publishing.journal import FileFacts, Journal, find_planning_run, is_same, recent_journals
+from ttlsnap.publishing.journal import Journal, find_migrated, find_planning_run, is_same, recent_journals
 from ttlsnap.storage.directory import Directory, each
 
 
@@ -54,8 +54,7 @@ def find_hidden_batches(files: Directory, logs: Logs) -> list[HiddenBatch]:
     undone = {journal.undoes for journal in journals if journal.status == "done"}
     last = next((journal.run for journal in journals if journal.status == "done"), None)
     done = [j for j in journals if j.status == "done" and j.has_new_state and j.run not in undone]
-    republished = [facts for j in done if j.kind == "migrate" for facts in j.published]
-    found = (_hidden_batch(files, logs, j, republished, is_last=j.run == last) for j in done)
+    found = (_hidden_batch(files, logs, journal, done, is_last=journal.run == last) for journal in done)
     return [hidden for hidden in found if hidden is not None]
 
 
@@ -66,7 +65,7 @@ def refuse_hidden_batches(files: Directory, logs: Logs) -> None:
 
 
 def _hidden_batch(
-    files: Directory, logs: Logs, journal: Journal, republished: Sequence[FileFacts], *, is_last: bool
+    files: Directory, logs: Logs, journal: Journal, done: Sequence[Journal], *, is_last: bool
 ) -> HiddenBatch | None:
     committed = logs.commits[-1] if logs.commits else -1
     path = layout.offset_file(journal.batch)
@@ -77,7 +76,7 @@ def _hidden_batch(
     if info is None and committed >= journal.batch:
         return None  # Spark has removed the logs of an old batch
     # A later migration gives the batch other settings.
-    known = [offsets, *(facts for facts in republished if facts.path == path)]
+    known = [offsets, *find_migrated(done, path)]
     ran_again = info is not None and not any(is_same(files, facts, info) for facts in known)
     if not ran_again and committed >= journal.batch:
         return None

@@ -189,9 +189,14 @@ def find_planning_run(files: Directory, logs: Logs) -> Journal | None:
     same = next((journal for journal in by if str(journal.planned).encode() == text), None)
     if same is not None:
         return same
-    migrations = [j for j in recent if j.kind == "migrate" and j.status == "done"]
-    published = {facts.digest for journal in migrations for facts in journal.published if facts.path == path}
-    return by[0] if xxhash.xxh3_128_hexdigest(text) in published else None
+    migrated = {facts.digest for facts in find_migrated(recent, path)}
+    return by[0] if xxhash.xxh3_128_hexdigest(text) in migrated else None
+
+
+def find_migrated(journals: Iterable[Journal], path: str) -> list[FileFacts]:
+    """Return the facts of every file that a migration has put at ``path``, such as offsets with other settings."""
+    done = (journal for journal in journals if journal.kind == "migrate" and journal.status == "done")
+    return [facts for journal in done for facts in journal.published if facts.path == path]
 
 
 def recent_journals(files: Directory, logs: Logs) -> list[Journal]:

@@ -37,11 +37,11 @@ from ttlsnap.stores.rocksdb.encoding import (
     read_keys,
     read_values,
     verify_values,
+    with_checksums,
 )
 from ttlsnap.stores.rocksdb.format import RocksDbFormat
 from ttlsnap.stores.rocksdb.lists import SIZE, join, split
 from ttlsnap.stores.rocksdb.spark_library import SparkDatabase, SparkTable, spark_database, spark_table
-from ttlsnap.stores.row_checksums import row_checksums
 from ttlsnap.unsaferow.gather import Int64s, Mask, read_at
 from ttlsnap.unsaferow.rows import Rows
 
@@ -336,8 +336,7 @@ class RocksDbPartition:
         """Return values as they are stored, with checksums if the store has them."""
         if not self.store.row_checksums or not payload:
             return payload
-        sums = row_checksums(raw_keys, Rows.of(payload)).tolist()
-        return [struct.pack("<Ii", c, len(value)) + value for c, value in zip(sums, payload, strict=True)]
+        return with_checksums(raw_keys, Rows.of(payload)).to_list()
 
 
 def verify_keys(changes: changelog.Changes, delimiter: bytes, where: str) -> list[bytes]:
