@@ -72,7 +72,7 @@ def take(outcomes: Sequence[bytes]) -> list[Any]:
 
 
 def find_places(count: int) -> list[int]:
-    """Return ``count`` numbers (longs), of which Spark's hash puts the n-th into partition n of ``count``."""
+    """Return ``count`` numbers (longs). Spark's hash puts the n-th of them into partition n of ``count``."""
     found: dict[int, int] = {}
     start = 0
     while len(found) < count:
