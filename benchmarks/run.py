@@ -384,18 +384,19 @@ def _migrate_in_every_way(cache: Path, runs: int) -> list[Table]:
 
 
 def _measure_migrations(cache: Path, runs: int) -> Table:
-    """Measure the peak of memory on one thread, from 1M to 20M entries."""
+    """Measure the peak of memory on one thread, from 1M to 20M entries, beside that of a compaction."""
     small = make_checkpoints(cache, ["small"])["small"]
-    rows: list[Row] = [("entries", "change", "peak, MiB", "CPU, ns per entry")]
+    rows: list[Row] = [("entries", "change", "peak, MiB", "peak of `compact`, MiB", "CPU, ns per entry")]
     for tiles in (2, 10, 40):
         for change in (("7", "hdfs"), ("4", "rocksdb"), ("7", "rocksdb")):
             with tempfile.TemporaryDirectory(dir=cache) as folder:
                 checkpoint = tiled(small, Path(folder, "checkpoint"), tiles)
                 words = [sys.executable, str(Path(__file__).with_name("migration_work.py")), str(checkpoint), *change]
+                compacting = _worker(checkpoint, 0)["peak"]
                 found = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
             what = f"{change[0]} partitions, {change[1]}"
-            cost = f"{found['peak'] / MB:.0f}", f"{found['cpu'] / found['entries'] * 1e9:.0f}"
-            rows.append((f"{found['entries']:,}", what, *cost))
+            peaks = f"{found['peak'] / MB:.0f}", f"{compacting / MB:.0f}"
+            rows.append((f"{found['entries']:,}", what, *peaks, f"{found['cpu'] / found['entries'] * 1e9:.0f}"))
     return ("Migration of HDFS-backed state in 4 partitions, one thread", rows)
 
 

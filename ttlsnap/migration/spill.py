@@ -23,7 +23,7 @@ from ttlsnap.errors import StorageError
 from ttlsnap.unsaferow.gather import Int64s, gather_ragged
 from ttlsnap.unsaferow.rows import Rows
 
-_BLOCK = 64 << 20  # bytes of keys and values
+_BLOCK = 16 << 20  # bytes of keys and values
 _KINDS = 4
 
 

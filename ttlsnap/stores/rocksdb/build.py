@@ -38,7 +38,7 @@ from ttlsnap.stores.scratch import scratch_folder
 from ttlsnap.unsaferow.gather import read_at
 from ttlsnap.unsaferow.rows import Rows
 
-_RUN = 128 << 20  # bytes of keys and values that are sorted at once
+_RUN = 64 << 20  # bytes of keys and values that are sorted at once
 _PUT = 16384  # entries
 
 
