@@ -198,6 +198,8 @@ def migrate(
         print_warning(warning)
     if text:
         _show(console(), report, tables=not listener.shown)
+        if factories and not report.stores:
+            console().print("To drop entries without a migration: ttlsnap compact, with the same options")
     else:
         print_json(report.to_json())
 
@@ -243,7 +245,7 @@ def _session(report: MigrationReport) -> list[tuple[str, str]]:
 
 def _show(out: Console, report: MigrationReport, *, tables: bool) -> None:
     if not report.stores:
-        out.print(f"{report.target} is already as it should be. Nothing was changed.")
+        out.print(f"{report.target} already has these settings. Nothing was changed.")
         return
     if tables:
         _show_stores(out, report)
@@ -287,8 +289,9 @@ def _show_stores(out: Console, report: MigrationReport) -> None:
     out.print(made)
     for operator in report.single:
         out.print(f"operator {operator} stays in a single partition")
-    why = f" ({report.engine_reason})" if report.engine_reason else ""
-    out.print(f"{report.engine} engine{why}, {report.seconds:.1f} s")
+    if report.compaction is None:  # otherwise, its counts end with this
+        why = f" ({report.engine_reason})" if report.engine_reason else ""
+        out.print(f"{report.engine} engine{why}, {report.seconds:.1f} s")
 
 
 def _partitions(store: StoreReport) -> str:

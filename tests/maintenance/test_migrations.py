@@ -62,7 +62,7 @@ def test_a_target_is_migrated_once_and_compacted_every_time(maintain: Maintain, 
 def test_a_target_without_rules_is_only_migrated(maintain: Maintain, tmp_path: Path) -> None:
     target = fresh(tmp_path, "ck")
     before = entries_of(target)
-    policy = 'provider = "rocksdb"\nsettings = {codec = "zstd", checkpoint-format = 2}'
+    policy = 'provider = "rocksdb"\nsettings = {codec = "zstd", checkpoint-format = 2}\nexpired_to = "expired"'
     code, shown = maintain(policy)
     assert code == 0
     assert "session must have spark.sql.streaming.stateStore.checkpointFormatVersion=2" in " ".join(shown.split())

@@ -201,7 +201,12 @@ def test_a_new_checkpoint_has_the_dropped_entries_no_more(tmp_path: Path) -> Non
     target, new = sample("join-4.2", tmp_path), tmp_path / "new"
     twin = sample("join-4.2", tmp_path / "twin")
     before = bytes_of(target)
-    report = migrate(str(target), partitions=3, transformers=[DropsSome()], output=str(new), **OPTIONS)
+    archive = tmp_path / "expired"
+    report = migrate(
+        str(target), partitions=3, transformers=[DropsSome()], output=str(new), expired_to=str(archive), **OPTIONS
+    )
+    rows = [row for file in archive.glob("*.parquet") for row in pq.read_table(file).to_pylist()]
+    assert len(rows) == report.totals.dropped > 0
     migrate(str(twin), partitions=3, transformers=[DropsSome()], **OPTIONS)
     assert entries_of(new) == entries_of(twin)
     assert bytes_of(target) == before
@@ -271,6 +276,16 @@ WRONG: list[tuple[list[str], str]] = [
 
 
 @pytest.mark.parametrize(("words", "message"), WRONG)
+def test_a_checkpoint_that_needs_no_migration_is_not_compacted(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    before = bytes_of(target)
+    ended = ttlsnap("migrate", target, "--partitions", "2", "--ttl", "2h", "--timestamp", "value.max", "--stopped")
+    assert ended.code == 0
+    assert "already has these settings. Nothing was changed." in " ".join(ended.out.split())
+    assert "ttlsnap compact, with the same options" in " ".join(ended.out.split())
+    assert bytes_of(target) == before
+
+
 def test_options_that_do_not_fit_are_refused(ttlsnap: Ttlsnap, tmp_path: Path, words: list[str], message: str) -> None:  # noqa: F811
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     before = bytes_of(target)

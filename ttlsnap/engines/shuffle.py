@@ -10,7 +10,9 @@ doubled.
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -34,10 +36,12 @@ if TYPE_CHECKING:
 
 _PIECE = 4 << 20  # bytes of keys and values in a piece, unless one entry is larger
 _AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_PIECES_AT_ONCE = 16  # which bounds the memory of a Python worker
+_PIECES_AT_ONCE = 16
 _PARTS = "place long, source long, data binary"
 _OUTCOMES = "is_target boolean, number long, data binary"
 _PART = -1  # as the number of a source: the row has entries, not the result of a source
+
+_one_at_a_time = threading.Lock()
 
 _Outcome = tuple[bool, Any]
 """True and a result, or False and the class and the message of an error."""
@@ -52,11 +56,27 @@ def move_on_spark(
     places = find_places(len(targets))
     split = _split_work([cloudpickle.dumps(source) for source in sources], places, scratch, port)
     build = _build_work([cloudpickle.dumps(target) for target in targets], places, scratch, port)
-    with set_temporarily(session, {_AT_ONCE: str(_PIECES_AT_ONCE)}):
-        parts = session.range(0, len(sources), 1, len(sources)).mapInArrow(split, _PARTS)
+    with _with_small_batches(session) as own:
+        parts = own.range(0, len(sources), 1, len(sources)).mapInArrow(split, _PARTS)
         built = parts.repartition(len(targets), "place").mapInArrow(build, _OUTCOMES)
         found = {(row["is_target"], row["number"]): bytes(row["data"]) for row in built.collect()}
     return [found[False, n] for n in range(len(sources))], [found[True, n] for n in range(len(targets))]
+
+
+@contextlib.contextmanager
+def _with_small_batches(session: SparkSession) -> Iterator[SparkSession]:
+    """Yield a session in which a Python worker gets few pieces at once, so that its memory is bounded.
+
+    It is another session of the same application, because others may use ``session`` at the same time. Spark Connect
+    does not have that in all versions; there, one move at a time changes the setting.
+    """
+    if getattr(session, "_sc", None) is not None:
+        own = session.newSession()
+        own.conf.set(_AT_ONCE, str(_PIECES_AT_ONCE))
+        yield own
+        return
+    with _one_at_a_time, set_temporarily(session, {_AT_ONCE: str(_PIECES_AT_ONCE)}):
+        yield session
 
 
 def take(outcomes: Sequence[bytes]) -> list[Any]:

@@ -298,7 +298,9 @@ class _Runner:
             policy.options, selection=AnyOf(tuple(rule.selection for rule in rules)), dry_run=self._dry_run
         )
         if policy.changes is not None:
-            report = migrate(target.path, policy.changes, factories, options, engine, listener)
+            # Without rules there is nothing to archive.
+            own = options if rules else replace(options, expired_to=None)
+            report = migrate(target.path, policy.changes, factories, own, engine, listener)
             if report.changed or not rules:
                 return report
         options = replace(options, parts=[(rule.selection, rule.part) for rule in rules])

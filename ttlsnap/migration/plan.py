@@ -97,7 +97,7 @@ def plan_migration(checkpoint: Checkpoint, changes: Changes, compaction: Plan | 
     CorruptionError for an incomplete lineage, and UsageError if there is nothing to do.
     """
     refuse_unsettled(checkpoint)
-    listing = list_activity(checkpoint.files)
+    listing = compaction.listing if compaction is not None else list_activity(checkpoint.files)
     state_store = open_state_store(checkpoint)
     target = find_target(checkpoint, changes)
     conf = {**checkpoint.batch.conf, **target.pinned}

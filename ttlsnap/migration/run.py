@@ -133,7 +133,7 @@ def migrate(
         run = _Run(plan, options, engine, listener, runner, started)
         if plan.is_done:
             if options.output is not None:
-                raise UsageError(f"{files.root} is already as it should be, so --output would only be a copy")
+                raise UsageError(f"{files.root} already has these settings, so --output would only be a copy")
             return replace(run.report([], []), published=False, backup=None)
         destination = check_destination(files.root, options.output) if options.output is not None else None
         if not options.dry_run:
