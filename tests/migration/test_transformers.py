@@ -275,7 +275,6 @@ WRONG: list[tuple[list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("words", "message"), WRONG)
 def test_a_checkpoint_that_needs_no_migration_is_not_compacted(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     before = bytes_of(target)
@@ -286,6 +285,7 @@ def test_a_checkpoint_that_needs_no_migration_is_not_compacted(ttlsnap: Ttlsnap,
     assert bytes_of(target) == before
 
 
+@pytest.mark.parametrize(("words", "message"), WRONG)
 def test_options_that_do_not_fit_are_refused(ttlsnap: Ttlsnap, tmp_path: Path, words: list[str], message: str) -> None:  # noqa: F811
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     before = bytes_of(target)
