@@ -380,7 +380,7 @@ def _migrate_in_every_way(cache: Path, runs: int) -> list[Table]:
                 spark = f"{done.cpu_ratio('spark', 'migrate'):.1f}"
         session.stop()
     ratios: list[Row] = [("", "CPU", "goal"), ("Spark's repartition / `migrate`", spark, "at least 3")]
-    return [("2,000,000 entries in 4 partitions", rows), ("Migration: ratio", ratios)]
+    return [("2,000,000 entries in 4 partitions", rows), ("Spark's repartition compared with `migrate`", ratios)]
 
 
 def _measure_migrations(cache: Path, runs: int) -> Table:

@@ -153,7 +153,7 @@ def group_settings(settings: Sequence[str], transformers: int) -> list[dict[str,
         place, _, pair = setting.partition(":")
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise UsageError(f"--set {pair!r}: write --set option=value")
+            raise UsageError(f"--set {pair!r} has no name or no value; write --set option=value")
         if place == "0" and key in found[0]:
             raise UsageError(f"--set {key} is given twice")
         found[int(place)][key] = value

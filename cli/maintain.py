@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -174,6 +175,17 @@ def maintain(
     raise typer.Exit(worst_exit_code(results) if signum is None else 128 + signum)
 
 
+def _describe_migration(result: TargetResult) -> Iterator[str]:
+    """Yield lines about what a migration changes in a target, and what the query needs then."""
+    report = result.report.to_json() if result.report else {}
+    if report.get("kind") == "migrate" and report["stores"]:
+        changed = ", ".join(f"{name} = {value}" for name, value in report["settings"].items())
+        if changed:
+            yield f"{'a run migrates it' if report['dry_run'] else 'migrated'}: {changed}"
+        for name, value in report["session_settings"].items():
+            yield f"the query's session must have {name}={value}"
+
+
 def _show(out: Console, results: list[TargetResult]) -> None:
     numbers = ("entries", "dropped", "rewritten", "before", "after", "time")
     rows = table("target", "status", *numbers, right=numbers)
@@ -191,8 +203,8 @@ def _show(out: Console, results: list[TargetResult]) -> None:
     for result in results:
         if result.recovered:
             out.print(f"{place(result.target)}: recovered the interrupted run {result.recovered} first")
-        for name, value in result.report.to_json().get("session_settings", {}).items() if result.report else ():
-            out.print(f"{place(result.target)}: the query's session must have {name}={value}")
+        for line in _describe_migration(result):
+            out.print(f"{place(result.target)}: {line}")
         for warning in result.report.warnings if result.report else ():
             out.print(f"{place(result.target)}: {warning}")
         if result.error:

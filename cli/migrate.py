@@ -68,7 +68,10 @@ Examples:
   ttlsnap migrate ck --provider rocksdb --stopped
 
   # drop what has expired in the same pass
-  ttlsnap migrate ck --partitions 400 --ttl 7d --stopped
+  ttlsnap migrate ck --partitions 400 --ttl 7d --timestamp value.at --stopped
+
+  # several changes at once, in a new checkpoint
+  ttlsnap migrate ck --provider rocksdb --output new --stopped
 
   # undo it
   ttlsnap rollback ck --stopped
@@ -83,19 +86,28 @@ def migrate(
     target: Checkpoint,
     partitions: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--partitions", metavar="N", min=1, help="The new number of partitions.", show_default=False),
+        typer.Option(
+            "--partitions",
+            metavar="N",
+            min=1,
+            help="The new number of partitions. Default: as it is.",
+            show_default=False,
+        ),
     ] = None,
     provider: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--provider", metavar="NAME", help="The new state store provider: hdfs or rocksdb."),
+        typer.Option(
+            "--provider", metavar="NAME", help="The new state store provider: hdfs or rocksdb. Default: as it is."
+        ),
     ] = None,
     settings: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Another setting of the state store: codec, row-checksums, checkpoint-format or changelog. Can be "
-            "repeated. After a --transformer, an option of it.",
+            help="Another setting of the state store: codec (lz4, lzf, snappy, zstd), row-checksums (true, false), "
+            "checkpoint-format (1, 2) or changelog (true, false). Can be repeated. After a --transformer, it is an "
+            "option of that transformer.",
         ),
     ] = None,
     ttl: TtlOption = None,
@@ -132,8 +144,8 @@ def migrate(
         typer.Option(
             "--scratch",
             metavar="DIR",
-            help="A local folder with room for the whole state, uncompressed. Default: in the checkpoint; in a dry "
-            "run, and for a checkpoint elsewhere, TMPDIR.",
+            help="A local folder with room for the whole state, uncompressed. Default: in the checkpoint, or in the "
+            "new one; in a dry run, and for a remote checkpoint, TMPDIR.",
             rich_help_panel=RUN,
         ),
     ] = None,
@@ -141,11 +153,11 @@ def migrate(
 ) -> None:
     """Change the number of partitions of a checkpoint's state, or its state store. The query then continues.
 
-    Spark takes both from a query's first batch, and ignores later settings. Stop the query first. ttlsnap puts each
-    entry into the partition where Spark will look for it, as the state store keeps it, and changes the recorded
-    settings. It sets older versions of the state aside, and [bold]ttlsnap rollback[/bold] restores everything. With
-    [bold]--ttl[/bold] or [bold]--transformer[/bold] it also drops entries, as [bold]ttlsnap compact[/bold] does, and
-    reads the state only once.
+    Spark fixes both in a query's first batch, and ignores later settings. Stop the query first. ttlsnap writes each
+    entry in the format of the new state store, and puts it into the partition where Spark will look for it. Then it
+    changes the recorded settings. It moves older versions of the state to a backup, and
+    [bold]ttlsnap rollback[/bold] restores everything. With [bold]--ttl[/bold] or [bold]--transformer[/bold] it also
+    drops entries, as [bold]ttlsnap compact[/bold] does, and reads the state only once.
     """
     from ttlsnap.compaction.options import CompactOptions
     from ttlsnap.migration.changes import Changes
@@ -197,7 +209,7 @@ def migrate(
     for warning in report.warnings:
         print_warning(warning)
     if text:
-        _show(console(), report, tables=not listener.shown)
+        _show(console(), report, tables=not listener.shown, output=output)
         if factories and not report.stores:
             console().print("To drop entries without a migration: ttlsnap compact, with the same options")
     else:
@@ -235,7 +247,7 @@ class _Listener(ReadingProgress):
 def _describe(report: MigrationReport) -> str:
     """Return what changes, in a few words."""
     parts = [f"{name.removeprefix(_PREFIX)} = {value}" for name, value in report.settings.items()]
-    parts += [f"{name.removeprefix(_PREFIX)} = {value} (in the session)" for name, value in _session(report)]
+    parts += [f"{name} = {value} (not recorded; set it in the query's session)" for name, value in _session(report)]
     return ", ".join(parts)
 
 
@@ -243,14 +255,15 @@ def _session(report: MigrationReport) -> list[tuple[str, str]]:
     return sorted(report.session_settings.items())
 
 
-def _show(out: Console, report: MigrationReport, *, tables: bool) -> None:
+def _show(out: Console, report: MigrationReport, *, tables: bool, output: str | None) -> None:
     if not report.stores:
         out.print(f"{report.target} already has these settings. Nothing was changed.")
         return
     if tables:
         _show_stores(out, report)
     if report.dry_run:
-        out.print("Dry run: nothing was changed. Without --dry-run, ttlsnap publishes this.")
+        what = "publishes this" if output is None else f"writes this to {output}"
+        out.print(f"Dry run: nothing was changed. Without --dry-run, ttlsnap {what}.")
     elif not report.published:
         out.print("Nothing was changed.")
     elif report.output is not None:
@@ -265,7 +278,7 @@ def _show(out: Console, report: MigrationReport, *, tables: bool) -> None:
 def _with_settings(report: MigrationReport) -> str:
     """Return the settings that the query's session must have, because Spark does not record them."""
     found = ", ".join(f"{name}={value}" for name, value in _session(report))
-    return f" with {found} in its session" if found else ""
+    return f". Set {found} in its session" if found else ""
 
 
 def _show_stores(out: Console, report: MigrationReport) -> None:
@@ -274,7 +287,7 @@ def _show_stores(out: Console, report: MigrationReport) -> None:
     out.print(f"{report.target}, batch {report.batch}")
     if report.settings or report.session_settings:
         out.print(f"settings: {_describe(report)}")
-    columns = ("operator", "store", "partitions", "entries", "before", "after", "largest / median")
+    columns = ("operator", "store", "partitions", "entries", "size before", "size after", "largest / median")
     made = table(*columns, right=columns[2:])
     for store in report.stores:
         made.add_row(

@@ -2,7 +2,8 @@
 
     TtlsnapError
     ├── UsageError               2  the request has a mistake
-    │   └── NotACheckpointError  2  the target is not a checkpoint, or no batch is committed yet
+    │   ├── NotACheckpointError  2  the target is not a checkpoint, or no batch is committed yet
+    │   └── NothingToMigrateError 2  a migration cannot change what it was asked to change
     ├── TransformerError         2  the user's transformer raised an error, or returned an invalid result
     ├── UnsupportedError         3  unknown or unsupported: format, version, codec, operator, type
     ├── RefusedError             4  refused for safety: rows would be lost, the state differs from the plan
@@ -87,6 +88,10 @@ class CountError(CorruptionError):
 
 class NotACheckpointError(UsageError):
     """A target that is not a streaming checkpoint, or has no committed batch (exit code 2)."""
+
+
+class NothingToMigrateError(UsageError):
+    """A migration that cannot change what it was asked to change in this checkpoint (exit code 2)."""
 
 
 class StorageError(TtlsnapError):

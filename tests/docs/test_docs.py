@@ -58,15 +58,15 @@ def test_named_files_exist(page: Path) -> None:
 
 def test_the_library_example_runs(tmp_path: Path) -> None:
     sample("agg-deltas-lz4-4.2", tmp_path).rename(tmp_path / "ck")
-    (code,) = _PYTHON.findall((ROOT / "docs/library.md").read_text())
+    code = "".join(_PYTHON.findall((ROOT / "docs/library.md").read_text()))
     # The example assumes a query that stopped long ago, but this copy is new.
     code = code.replace("engine=LocalEngine()", "engine=LocalEngine(), stopped=True")
     code = code.replace("rollback(checkpoint)", "rollback(checkpoint, stopped=True)")
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    fields, dropped, published, undone = done.stdout.splitlines()
+    fields, dropped, published, undone, migrated = done.stdout.splitlines()
     assert fields == "['key.key', 'value.max', 'value.count', 'value.sum']"
     assert re.fullmatch(r"[1-9]\d* of 480", dropped)
-    assert (published, undone) == ("True True", "True")
+    assert (published, undone, migrated) == ("True True", "True", "480 {}")
 
 
 def test_the_transformers_of_the_page_work_as_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

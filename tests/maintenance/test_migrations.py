@@ -101,6 +101,20 @@ def test_apply_migrates_as_the_plan_says_or_not_at_all(maintain: Maintain, tmp_p
     assert (code, again["status"]) == (0, "nothing")
 
 
+def test_a_change_without_effect_does_not_stop_the_rules(maintain: Maintain, tmp_path: Path) -> None:
+    target = fresh(tmp_path, "ck", "rocksdb-4.2")
+    before = entries_of(target)
+    code, (done,) = json_of(maintain, "settings = {changelog = true}" + TTL)
+    assert (code, done["status"], done["kind"]) == (0, "done", "checkpoint")
+    assert 0 < entries_of(target).total() == before.total() - done["totals"]["dropped"] < before.total()
+    code, (failed,) = json_of(maintain, "settings = {changelog = true}")
+    assert (code, failed["status"]) == (2, "failed")
+    assert "Spark does not record whether it writes changelogs" in failed["error"]
+    for kind in ("migrate", "checkpoint"):
+        code, (again,) = json_of(maintain, "partitions = 3\nsettings = {changelog = true}" + TTL)
+        assert (code, again["kind"]) == (0, kind)
+
+
 def test_a_table_cannot_be_migrated(maintain: Maintain, tmp_path: Path) -> None:
     (tmp_path / "ck/_delta_log").mkdir(parents=True)
     code, (failed,) = json_of(maintain, "partitions = 3")
@@ -110,9 +124,9 @@ def test_a_table_cannot_be_migrated(maintain: Maintain, tmp_path: Path) -> None:
 
 WRONG = [
     ("partitions = 0", ":6: target 1, partitions must be bigger than or equal to 1"),
-    ("partitions = 1000000000", ":6: partitions is 1000000000; it must be from 1 to"),
+    ("partitions = 1000000000", ":6: partitions is 1000000000; it must be a whole number from 1 to"),
     ('provider = "redis"', ":6: target 1, provider must be one of ['hdfs', 'rocksdb']"),
-    ("settings = {colour = 1}", ":6: colour is not a setting that can change; there are"),
+    ("settings = {colour = 1}", ":6: unknown setting colour; use one of"),
     ('settings = {codec = "none"}', ":6: the setting codec is 'none'; it must be one of"),
     ("settings = {}", ":6: target 1, settings must contain at least 1 properties"),
 ]

@@ -199,10 +199,8 @@ REFUSALS = [
         rocksdb("agg_update", changelog=True, checkpoint_format=2),
         r"the HDFS-backed store cannot hold its checkpoint ids. To change to format 1, too, add: --set checkpoint-f",
     ),
-    Refusal(
-        Query("agg_update"), "version of Spark that does not know .*rowChecksum", setting(row_checksums="true"), "3.5"
-    ),
-    Refusal(Query("agg_update"), "that does not know .*encodingFormat", FORMAT_2, "3.5"),
+    Refusal(Query("agg_update"), "a change of row checksums needs Spark 4.2", setting(row_checksums="true"), "3.5"),
+    Refusal(Query("agg_update"), "checkpoint format 2 needs Spark 4.1", FORMAT_2, "3.5"),
     Refusal(Query("agg_update"), "are for RocksDB", setting(checkpoint_format="2"), error=UsageError),
     Refusal(
         rocksdb("agg_update", changelog=False),
@@ -225,11 +223,11 @@ def test_what_the_store_cannot_hold_is_refused_by_name(judge: Judge, case: Refus
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({}, "there is nothing to change"),
+        ({}, "there is nothing to migrate"),
         ({"provider": "leveldb"}, "must be one of hdfs, rocksdb"),
         ({"partitions": 0}, "must be from 1 to"),
         (setting(codec="none"), "must be one of lz4, lzf, snappy, zstd"),
-        (setting(size="3"), "size is not a setting that can change; there are changelog, checkpoint-format, codec"),
+        (setting(size="3"), "unknown setting size; use one of changelog, checkpoint-format, codec, row-checksums"),
     ],
 )
 def test_unknown_changes_are_refused(asked: dict[str, Any], words: str) -> None:

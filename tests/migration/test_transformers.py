@@ -263,14 +263,16 @@ def test_the_command_line_drops_in_the_same_pass(ttlsnap: Ttlsnap, tmp_path: Pat
     assert "dropped" in shown.out and "Dry run" in shown.out
     done = json.loads(ttlsnap(*words, "--yes", "--max-drop", "100%", "--format", "json").out)
     assert done["compaction"]["totals"]["dropped"] > 0
-    assert done["totals"]["entries"] == entries_of(target).total()
+    assert done["totals"]["kept"] == entries_of(target).total()
+    assert done["totals"]["entries"] == done["totals"]["kept"] + done["totals"]["dropped"]
+    assert done["rules"] == ["ttl 2h by value.max"]
 
 
 WRONG: list[tuple[list[str], str]] = [
     (["--max-drop", "3%"], "--max-drop needs --ttl or --transformer"),
     (["--operator", "0"], "--operator needs --ttl or --transformer"),
     (["--set", "codec=zstd", "--set", "codec=lz4"], "--set codec is given twice"),
-    (["--set", "codec"], "write --set option=value"),
+    (["--set", "codec"], "has no name or no value; write --set option=value"),
     (["--engine", "local", "--master", "local[1]"], "--master needs --engine spark or auto"),
 ]
 

@@ -29,6 +29,7 @@ _RUN = re.compile(r"\d{8}T\d{6}(?:\.?\d+)?Z-[0-9a-f]+")
 _SCRATCH = re.compile(r"\.[0-9a-f]{8}\.tmp\b")
 _LOCK = re.compile(r"(?<=/lock\.)[0-9a-f]{16}\b")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_FOLDER = re.compile(r"(?<=/scratch/ttlsnap-)[a-z0-9_]{8}\b")
 _OPENS = {"open", "openat", "openat2", "creat"}
 _BY_DESCRIPTOR = {
     "write", "writev", "pwrite64", "pwritev", "pwritev2", "sendfile", "copy_file_range", "splice", "ftruncate",
@@ -87,7 +88,7 @@ def read_calls(log: Path, below: Path) -> list[Call]:
 def _relative(path: Path, below: Path) -> str:
     """Return a relative path without the parts that differ between runs."""
     name = str(path.relative_to(below))
-    for pattern, word in ((_RUN, "RUN"), (_SCRATCH, ".X.tmp"), (_LOCK, "X"), (_UUID, "UUID")):
+    for pattern, word in ((_RUN, "RUN"), (_SCRATCH, ".X.tmp"), (_LOCK, "X"), (_UUID, "UUID"), (_FOLDER, "X")):
         name = pattern.sub(word, name)
     return name
 

@@ -5,6 +5,7 @@ The thin set omits faults that show nothing new (see ``faults``). TTLSNAP_MATRIX
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -144,14 +145,20 @@ def test_a_killed_prune_leaves_a_usable_backup_or_none(workshop: Workshop, compa
     workshop.check(step, kills(step.calls), judge)
 
 
+def compact_to_copy(folder: Path) -> list[str]:
+    return compact(folder / "source", "--output", str(folder / "copies" / "new"))
+
+
+def migrate_to_copy(folder: Path) -> list[str]:
+    return migrate(folder / "source", ("--partitions", "3", "--output", str(folder / "copies" / "new")))
+
+
+@pytest.mark.parametrize("argv", [compact_to_copy, migrate_to_copy] if FULL else [compact_to_copy])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_an_interrupted_copy_is_complete_or_missing(
-    workshop: Workshop, rich: Checkpoint, tmp_path: Path, fault: Faults
+    workshop: Workshop, rich: Checkpoint, tmp_path: Path, fault: Faults, argv: Callable[[Path], list[str]]
 ) -> None:
     # One folder contains both checkpoints: the source, which must not change, and the copy.
-
-    def argv(folder: Path) -> list[str]:
-        return compact(folder / "source", "--output", str(folder / "copies" / "new"))
 
     (tmp_path / "copies").mkdir()
     source = copy(rich.path, tmp_path / "source")

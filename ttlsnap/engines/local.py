@@ -19,7 +19,7 @@ from ttlsnap.compaction.partition import compact_partition
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
 from ttlsnap.engines.moving import Check, Moved, Source, Target
 from ttlsnap.storage.uris import is_local
-from ttlsnap.stores.scratch import scratch_folder
+from ttlsnap.stores.scratch import make_folder, scratch_folder
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -151,7 +151,7 @@ def _move(run: _Run, sources: Sequence[Source], targets: Sequence[Target], check
         folders = [folder / str(number) for number in range(len(sources))]
 
         def split(number: int, progress: Progress) -> Any:
-            folders[number].mkdir()
+            make_folder(folders[number])
             return sources[number].split(folders[number], progress)
 
         def build(number: int, progress: Progress) -> Any:

@@ -30,6 +30,7 @@ from ttlsnap.errors import (
     CorruptionError,
     FencedError,
     NotACheckpointError,
+    NothingToMigrateError,
     StoppedError,
     TtlsnapError,
     UnsupportedError,
@@ -300,9 +301,13 @@ class _Runner:
         if policy.changes is not None:
             # Without rules there is nothing to archive.
             own = options if rules else replace(options, expired_to=None)
-            report = migrate(target.path, policy.changes, factories, own, engine, listener)
-            if report.changed or not rules:
-                return report
+            try:
+                report = migrate(target.path, policy.changes, factories, own, engine, listener)
+                if report.changed or not rules:
+                    return report
+            except NothingToMigrateError:
+                if not rules:
+                    raise
         options = replace(options, parts=[(rule.selection, rule.part) for rule in rules])
         return compact(target.path, factories, options, engine, listener)
 

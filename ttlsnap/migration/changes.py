@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from ttlsnap.checkpoint import Checkpoint, layout
 from ttlsnap.checkpoint.checkpoint import CODEC, ENCODING, PROVIDER, PROVIDERS, ROW_CHECKSUM
@@ -27,6 +28,15 @@ FORMAT = f"{_STATE_STORE}checkpointFormatVersion"
 _TABLE_FORMAT = f"{_STATE_STORE}rocksdb.formatVersion"  # pinned since Spark has the RocksDB store, by both providers
 _CLASSES = {name: spark for spark, name in PROVIDERS.items()}
 _BOTH = ("false", "true")
+_SINCE = {
+    CODEC: ("another codec", "3.1"),
+    ENCODING: ("checkpoint format 2", "4.1"),
+    PROVIDER: ("another provider", "3.1"),
+    ROW_CHECKSUM: ("a change of row checksums", "4.2"),
+    _TABLE_FORMAT: ("the RocksDB store", "3.2"),
+}
+"""What needs a pinned setting, and the first version of Spark that pins it and supports that."""
+
 SETTINGS: dict[str, tuple[str, tuple[str, ...]]] = {
     "changelog": (CHANGELOG, _BOTH),
     "checkpoint-format": (FORMAT, ("1", "2")),
@@ -46,23 +56,35 @@ class Changes:
 
     partitions: int | None = None
     provider: str | None = None
-    settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
         if self.partitions is None and self.provider is None and not self.settings:
-            raise UsageError("there is nothing to change: name a number of partitions, a provider or settings")
-        if self.partitions is not None and not 1 <= self.partitions <= layout.MAX_PARTITIONS:
-            raise UsageError(f"partitions is {self.partitions}; it must be from 1 to {layout.MAX_PARTITIONS:,}")
+            raise UsageError(
+                "there is nothing to migrate: name a number of partitions, a provider or a setting. To drop entries "
+                "only, use ttlsnap compact"
+            )
+        if self.partitions is not None and (
+            not isinstance(self.partitions, int) or not 1 <= self.partitions <= layout.MAX_PARTITIONS
+        ):
+            raise UsageError(
+                f"partitions is {self.partitions!r}; it must be a whole number from 1 to {layout.MAX_PARTITIONS:,}"
+            )
         if self.provider is not None and self.provider not in _CLASSES:
             raise UsageError(f"provider is {self.provider!r}; it must be one of {', '.join(sorted(_CLASSES))}")
         short = {spark: name for name, (spark, _) in SETTINGS.items()}
-        found = {short.get(name, name): value.lower() for name, value in self.settings.items()}
+        found = {short.get(name, name): str(value).lower() for name, value in self.settings.items()}
         for name, value in found.items():
             if name not in SETTINGS:
-                raise UsageError(f"{name} is not a setting that can change; there are {', '.join(SETTINGS)}")
+                raise UsageError(f"unknown setting {name}; use one of {', '.join(SETTINGS)}")
             if value not in SETTINGS[name][1]:
                 raise UsageError(f"the setting {name} is {value!r}; it must be one of {', '.join(SETTINGS[name][1])}")
         object.__setattr__(self, "settings", found)
+
+    @property
+    def is_only_changelog(self) -> bool:
+        """Whether nothing is to be changed but the writing of changelogs, which is in no file."""
+        return self.partitions is None and self.provider is None and self.settings.keys() == {"changelog"}
 
 
 @dataclass(frozen=True)
@@ -103,9 +125,10 @@ def find_target(checkpoint: Checkpoint, changes: Changes) -> Target:
     needed += [ENCODING] if after > before else []
     for name in needed:
         if name not in conf:
+            what, since = _SINCE[name]
             raise UnsupportedError(
-                f"{checkpoint.target}: its last batch is of a version of Spark that does not know {name}, so this "
-                "change is not possible. Run the query for a batch with a later version first"
+                f"{checkpoint.target}: {what} needs Spark {since}, and the last batch ran with an older version, which "
+                f"did not record {name}. Run the query for a batch with Spark {since} or later, and repeat the command"
             )
     session = {SETTINGS[name][0]: settings[name] for name in ("changelog", "checkpoint-format") if name in settings}
     if after == 2:
@@ -115,8 +138,9 @@ def find_target(checkpoint: Checkpoint, changes: Changes) -> Target:
 
 def _refuse_only_rocksdb(checkpoint: Checkpoint, settings: Mapping[str, str], before: int, after: int) -> None:
     """Raise an error for what the HDFS-backed store cannot hold, by name."""
-    if settings.get("changelog") == "true" or settings.get("checkpoint-format") == "2":
-        raise UsageError("changelog=true and checkpoint-format=2 are for RocksDB; the HDFS-backed store has neither")
+    for name, value in (("changelog", "true"), ("checkpoint-format", "2")):
+        if settings.get(name) == value:
+            raise UsageError(f"{name}={value} is only for RocksDB; change the provider, too: --provider rocksdb")
     for operator in checkpoint.operators:
         where = f"{checkpoint.target}: operator {operator.id} ({operator.name})"
         if operator.name in transform_with_state.NAMES:

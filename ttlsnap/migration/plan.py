@@ -11,7 +11,7 @@ from ttlsnap.checkpoint.checkpoint import state_files
 from ttlsnap.checkpoint.listing import Listing, list_activity
 from ttlsnap.compaction.plan import Plan, fingerprint_of
 from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.errors import UnsupportedError, UsageError
+from ttlsnap.errors import NothingToMigrateError, UnsupportedError
 from ttlsnap.migration.changes import CHANGELOG, Changes, Target, find_target
 from ttlsnap.operators.placement import is_placed_by_hash
 from ttlsnap.operators.registry import describe
@@ -94,7 +94,8 @@ def plan_migration(checkpoint: Checkpoint, changes: Changes, compaction: Plan | 
     """Plan a migration, in which the transformers of ``compaction`` run, too.
 
     Raise FencedError if there is a fence, UnsupportedError for what ttlsnap cannot place or the new store cannot hold,
-    CorruptionError for an incomplete lineage, and UsageError if there is nothing to do.
+    CorruptionError for an incomplete lineage, and NothingToMigrateError if the
+    change has no effect on this checkpoint.
     """
     refuse_unsettled(checkpoint)
     listing = compaction.listing if compaction is not None else list_activity(checkpoint.files)
@@ -135,17 +136,12 @@ def plan_migration(checkpoint: Checkpoint, changes: Changes, compaction: Plan | 
                 )
             )
     if not stores and len(single) == len(checkpoint.operators):
-        raise UsageError(
-            f"{checkpoint.target}: Spark runs every operator of this query in a single partition, whatever the number "
-            "is. Nothing was changed"
+        raise NothingToMigrateError(
+            f"{checkpoint.target}: Spark runs every operator of this query in a single partition, so another number "
+            "has no effect. Nothing was changed. Leave --partitions out"
         )
-    if (
-        not stores
-        and changes.settings.keys() <= {"changelog"}
-        and changes.provider is None
-        and "changelog" in changes.settings
-    ):
-        raise UsageError(
+    if not stores and changes.is_only_changelog:
+        raise NothingToMigrateError(
             f"{checkpoint.target}: Spark does not record whether it writes changelogs, so there is nothing to change. "
             f"Set {CHANGELOG} in the query's session"
         )

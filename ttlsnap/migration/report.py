@@ -85,16 +85,18 @@ class MigrationReport:
 
     @property
     def totals(self) -> Counts:
-        """The entries afterwards, what transformers changed, and the bytes on disk."""
-        changed = self.compaction.totals if self.compaction is not None else None
-        return Counts(
-            self.entries,
-            self.entries,
-            changed.dropped if changed is not None else 0,
-            changed.rewritten if changed is not None else 0,
-            sum(store.bytes_before for store in self.stores),
-            sum(store.bytes_after for store in self.stores),
-        )
+        """The counts of all migrated stores: the entries afterwards are the ``kept`` ones."""
+        if not self.stores:
+            return Counts(None, None, 0, 0, None, None)
+        dropped = self.compaction.totals.dropped if self.compaction is not None else 0
+        rewritten = self.compaction.totals.rewritten if self.compaction is not None else 0
+        before, after = (sum(getattr(s, name) for s in self.stores) for name in ("bytes_before", "bytes_after"))
+        return Counts(self.entries + dropped, self.entries, dropped, rewritten, before, after)
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rule of each transformer, in words."""
+        return self.compaction.rules if self.compaction is not None else ()
 
     @property
     def changed(self) -> bool:
@@ -114,4 +116,5 @@ class MigrationReport:
         ]
         compaction = self.compaction.to_json() if self.compaction is not None else None
         facts = asdict(replace(self, compaction=None))
-        return {**facts, "kind": "migrate", "stores": stores, "totals": self.totals.to_json(), "compaction": compaction}
+        more = {"kind": "migrate", "stores": stores, "totals": self.totals.to_json(), "rules": list(self.rules)}
+        return {**facts, **more, "compaction": compaction}

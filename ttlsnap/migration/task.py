@@ -121,7 +121,7 @@ class BuildTask:
                 total = add(total, fingerprint(keys, values))
                 count += len(keys)
                 builder.put(keys, values)
-                progress(len(keys), 0)
+                progress(0, 0)  # they were counted when they were read; here, a run can be stopped
             written = builder.finish()
         return Built(count, total, written.size, written.files)
 

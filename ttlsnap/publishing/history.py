@@ -43,6 +43,11 @@ class HistoryEntry:
         }
 
 
+def _kind_of_copy(report: dict[str, Any]) -> str:
+    """Return the kind of the run that made this checkpoint as a copy."""
+    return "migrate" if report.get("kind") == "migrate" else "compact"
+
+
 def history(target: str) -> list[HistoryEntry]:
     """Return the runs that were published, copied, undone or interrupted on ``target``, oldest first."""
     files = open_existing(target)
@@ -57,7 +62,7 @@ def history(target: str) -> list[HistoryEntry]:
             rolled_back.add(journal.undoes)
         entry = HistoryEntry(
             run=info.name,
-            kind=journal.kind if journal else "compact",
+            kind=journal.kind if journal else _kind_of_copy(report or {}),
             status=journal.status if journal else "copy",
             batch=journal.batch if journal else (report or {}).get("batch"),
             backup=files.stat(f"{layout.run_directory(info.name)}/backup") is not None,
