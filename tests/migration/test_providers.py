@@ -201,7 +201,7 @@ REFUSALS = [
     ),
     Refusal(Query("agg_update"), "a change of row checksums needs Spark 4.2", setting(row_checksums="true"), "3.5"),
     Refusal(Query("agg_update"), "checkpoint format 2 needs Spark 4.1", FORMAT_2, "3.5"),
-    Refusal(Query("agg_update"), "are for RocksDB", setting(checkpoint_format="2"), error=UsageError),
+    Refusal(Query("agg_update"), "is only for RocksDB", setting(checkpoint_format="2"), error=UsageError),
     Refusal(
         rocksdb("agg_update", changelog=False),
         "Spark does not record whether it writes changelogs",
@@ -225,7 +225,8 @@ def test_what_the_store_cannot_hold_is_refused_by_name(judge: Judge, case: Refus
     [
         ({}, "there is nothing to migrate"),
         ({"provider": "leveldb"}, "must be one of hdfs, rocksdb"),
-        ({"partitions": 0}, "must be from 1 to"),
+        ({"partitions": 0}, "must be a whole number from 1 to"),
+        ({"partitions": "3"}, "must be a whole number from 1 to"),
         (setting(codec="none"), "must be one of lz4, lzf, snappy, zstd"),
         (setting(size="3"), "unknown setting size; use one of changelog, checkpoint-format, codec, row-checksums"),
     ],
