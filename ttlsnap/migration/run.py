@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from math import log2
 from typing import Any, Protocol
 
 from ttlsnap.checkpoint import layout, open_checkpoint
@@ -46,6 +47,7 @@ from ttlsnap.migration.publish import publish, refuse_unmovable
 from ttlsnap.migration.report import MigrationReport, NewPartition, StoreReport
 from ttlsnap.migration.sorting import OldPartition, Split
 from ttlsnap.migration.task import BuildTask, Built, SplitResult, SplitTask, require_all
+from ttlsnap.operators.placement import STRICT
 from ttlsnap.publishing.cleanup import discard_backups, discard_leftovers, discard_run, discard_unless_open
 from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
 from ttlsnap.publishing.liveness import refuse_if_running
@@ -58,6 +60,8 @@ from ttlsnap.storage.uris import is_local
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import StagedFile, Staging
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
+
+_PROOF = 20  # bits: one in a million that all keys are in the right partitions by chance
 
 
 class MigrationListener(Protocol):
@@ -335,12 +339,13 @@ class _Run:
         return [[found[first, p] for p in range(len(store.lineages))] for first, store in self._with_first]
 
     def _check(self, results: list[SplitResult]) -> None:
-        """Raise RefusedError if a key is not where Spark's hash puts it.
+        """Raise RefusedError unless the keys show that Spark places them by their hash.
 
         Raise UnsupportedError if a column family has different ids in two partitions.
         """
-        for store, parts in zip(self.plan.stores, self._by_store(results), strict=True):
-            where = f"{self.plan.checkpoint.target}: operator {store.operator}, store {store.store.name}"
+        by_store = self._by_store(results)
+        for store, parts in zip(self.plan.stores, by_store, strict=True):
+            where = self._describe(store)
             misplaced = sum(part.misplaced for part in parts)
             if misplaced:
                 example = next(part.example for part in parts if part.misplaced)
@@ -357,6 +362,32 @@ class _Run:
                             f"{where}: partitions {model} and {number} have different ids for their column families; "
                             "migrating such a store is not supported"
                         )
+        if self.plan.checkpoint.batch.conf.get(STRICT) != "true":
+            self._require_proof(by_store)
+
+    def _require_proof(self, by_store: Sequence[Sequence[Split]]) -> None:
+        """Raise RefusedError if keys may be in the right partitions by chance.
+
+        In a query that was started before Spark 3.3, keys can be placed by some of their columns. With n partitions, a
+        key is then in the partition of its hash with a probability of 1 / n.
+        """
+        proven: dict[int, float] = {}
+        stores = list(zip(self.plan.stores, by_store, strict=True))
+        for store, parts in stores:
+            keys = sum(part.hashes for part in parts)
+            proven[store.operator] = max(proven.get(store.operator, 0), keys * log2(len(parts)))
+        for store, parts in stores:
+            keys = sum(part.hashes for part in parts)
+            if keys and proven[store.operator] < _PROOF:
+                some = "1 partition" if len(parts) == 1 else f"{len(parts)} partitions"
+                raise RefusedError(
+                    f"{self._describe(store)}: the query was started before Spark 3.3, which may place keys by only "
+                    f"some of their columns. {keys} different keys in {some} do not show whether it "
+                    "does. So the number of partitions cannot be changed. Nothing was changed"
+                )
+
+    def _describe(self, store: StoreMigration) -> str:
+        return f"{self.plan.checkpoint.target}: operator {store.operator}, store {store.store.name}"
 
     def report(self, built: Sequence[Sequence[Built]], compacted: Sequence[PartitionResult]) -> MigrationReport:
         plan, dry_run = self.plan, self.options.dry_run

@@ -30,6 +30,9 @@ from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.murmur3 import partitions_of
 from ttlsnap.unsaferow.rows import Rows
 
+ENOUGH = 64
+"""Different hashes of a partition's keys that are counted."""
+
 
 @dataclass(frozen=True)
 class OldPartition:
@@ -54,7 +57,7 @@ class Split:
 
     ``first`` and ``partition`` are those of the ``OldPartition``.
     ``families`` are the column families by their ids. ``misplaced`` counts the keys that are not where Spark's hash
-    puts them, and ``example`` describes one.
+    puts them, and ``example`` describes one. ``hashes`` is how many different hashes the keys have, at most ``ENOUGH``.
     """
 
     first: int
@@ -62,8 +65,9 @@ class Split:
     entries: tuple[int, ...]
     fingerprint: int
     families: Mapping[int, str]
-    misplaced: int = 0
-    example: str = ""
+    misplaced: int
+    example: str
+    hashes: int
 
 
 class Sorter:
@@ -79,6 +83,7 @@ class Sorter:
         self.families: Mapping[int, str] = {}
         self._checks: dict[str, PlacementCheck] = {}
         self._fingerprint = 0
+        self._hashes: set[int] = set()
 
     def add(self, batch: EntryBatch) -> None:
         """Add entries, which have their rows. Raise UnsupportedError for a state that was not planned."""
@@ -95,6 +100,8 @@ class Sorter:
         if old.partitions == old.before:
             return np.full(len(rows), old.partition)
         hashes = hash_keys(state, rows)
+        if len(self._hashes) < ENOUGH:
+            self._hashes.update(np.unique(hashes)[:ENOUGH].tolist())
         if bool((partitions_of(hashes, old.before) != old.partition).any()):
             check = self._checks.setdefault(state.state, PlacementCheck(state, old.partition, old.before))
             check.look(rows)
@@ -116,6 +123,7 @@ class Sorter:
             self.families,
             sum(found.count for found in misplaced),
             example,
+            min(len(self._hashes), ENOUGH),
         )
 
 
