@@ -72,7 +72,8 @@ if FULL:
         [*(Query(operator) for operator in ("agg_update", "dedup", "join")), Query("agg_update", provider="rocksdb")],
         ids=name_of,
     )
-    def test_older_versions_continue(judge: Judge, query: Query, version: str) -> None:
+    def test_older_versions_continue(judge: Judge, query: Query, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("ttlsnap.migration.run._PROOF", 0)  # the states have few keys
         if query.provider == "hdfs" or version > "3.1":
             continues(judge, query, version)
 

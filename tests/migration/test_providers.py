@@ -104,8 +104,10 @@ EVERYTHING = [
 
 
 @pytest.mark.parametrize("case", EVERYTHING if FULL else SLICE, ids=str)
-def test_a_query_continues(judge: Judge, case: Case) -> None:
+def test_a_query_continues(judge: Judge, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     query = case.query
+    if case.version in OLD_VERSIONS:
+        monkeypatch.setattr("ttlsnap.migration.run._PROOF", 0)  # the states have few keys
     batches = [WHOLE[0][:2]] if query.operator in WITHOUT_KEYS else WHOLE
     layout = "both" if query.operator in ENDLESS else "snapshot"
     written = judge.write(query, batches, layout=layout, version=case.version)
