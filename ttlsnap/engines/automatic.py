@@ -12,7 +12,7 @@ from ttlsnap.compaction.engine import Done
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
 from ttlsnap.engines.launch import find_session
 from ttlsnap.engines.local import LocalEngine, Work, measure_work
-from ttlsnap.engines.moving import Check, Moved, MovingEngine, Source, Target
+from ttlsnap.engines.moving import Move, Moved, MovingEngine
 from ttlsnap.engines.spark import SparkEngine
 
 LARGE = 16 << 30
@@ -39,17 +39,9 @@ class AutoEngine:
         """See ``Engine.run``."""
         return self._choose(tasks).run(tasks, done, progress)
 
-    def move(
-        self,
-        sources: Sequence[Source],
-        targets: Sequence[Target],
-        check: Check,
-        scratch: str | None,
-        done: Done,
-        progress: Progress,
-    ) -> Moved:
+    def move(self, move: Move, done: Done, progress: Progress) -> Moved:
         """See ``MovingEngine.move``."""
-        return self._choose(sources).move(sources, targets, check, scratch, done, progress)
+        return self._choose(move.sources).move(move, done, progress)
 
     def _choose(self, tasks: Sequence[Work]) -> MovingEngine:
         wants_spark = self._what_asks_for_spark()

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from ttlsnap.compaction.engine import Done
 from ttlsnap.compaction.partition import compact_partition
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
-from ttlsnap.engines.moving import Check, Moved, Source, Target
+from ttlsnap.engines.moving import Move, Moved, Source
 from ttlsnap.storage.uris import is_local
 from ttlsnap.stores.scratch import make_folder, scratch_folder
 
@@ -42,22 +42,14 @@ class LocalEngine:
         threads = self.parallelism or _useful_threads(tasks)
         return spread(compact_partition, tasks, threads, done, progress)
 
-    def move(
-        self,
-        sources: Sequence[Source],
-        targets: Sequence[Target],
-        check: Check,
-        scratch: str | None,
-        done: Done,
-        progress: Progress,
-    ) -> Moved:
+    def move(self, move: Move, done: Done, progress: Progress) -> Moved:
         """See ``MovingEngine.move``."""
-        threads = self.parallelism or _useful_threads(sources)
+        threads = self.parallelism or _useful_threads(move.sources)
 
         def run(work: Callable[[Task, Progress], Result], tasks: Sequence[Task]) -> list[Result]:
             return spread(work, tasks, threads, done, progress)
 
-        return _move(run, sources, targets, check, scratch)
+        return _move(run, move)
 
 
 class SharedLocalEngine:
@@ -85,22 +77,14 @@ class SharedLocalEngine:
         """See ``Engine.run``."""
         return _spread_on(self._pool(tasks), compact_partition, tasks, done, progress, self._is_stopped)
 
-    def move(
-        self,
-        sources: Sequence[Source],
-        targets: Sequence[Target],
-        check: Check,
-        scratch: str | None,
-        done: Done,
-        progress: Progress,
-    ) -> Moved:
+    def move(self, move: Move, done: Done, progress: Progress) -> Moved:
         """See ``MovingEngine.move``."""
-        pool = self._pool(sources)
+        pool = self._pool(move.sources)
 
         def run(work: Callable[[Task, Progress], Result], tasks: Sequence[Task]) -> list[Result]:
             return _spread_on(pool, work, tasks, done, progress, self._is_stopped)
 
-        return _move(run, sources, targets, check, scratch)
+        return _move(run, move)
 
     def _pool(self, tasks: Sequence[Work]) -> ThreadPoolExecutor:
         threads = self._parallelism or _useful_threads(tasks)
@@ -145,9 +129,10 @@ class _Run(Protocol):
     def __call__(self, work: Callable[[Task, Progress], Result], tasks: Sequence[Task]) -> list[Result]: ...
 
 
-def _move(run: _Run, sources: Sequence[Source], targets: Sequence[Target], check: Check, scratch: str | None) -> Moved:
+def _move(run: _Run, move: Move) -> Moved:
     """Carry out a move with ``run``: all sources, and then all targets."""
-    with scratch_folder(scratch) as folder:
+    sources, targets = move.sources, move.targets
+    with scratch_folder(move.scratch) as folder:
         folders = [folder / str(number) for number in range(len(sources))]
 
         def split(number: int, progress: Progress) -> Any:
@@ -159,7 +144,7 @@ def _move(run: _Run, sources: Sequence[Source], targets: Sequence[Target], check
             return targets[number].build(chain.from_iterable(parts), folder, progress)
 
         found = run(split, range(len(sources)))
-        check(found)
+        move.check(found)
         return found, run(build, range(len(targets)))
 
 

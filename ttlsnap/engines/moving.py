@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -56,21 +57,22 @@ Check = Callable[[list[Any]], None]
 """A function that gets what the sources returned, and raises an error if the move must stop."""
 
 
+@dataclass(frozen=True)
+class Move:
+    """A move, and the local folder for the work, ``scratch``; by default the temporary folder."""
+
+    sources: Sequence[Source]
+    targets: Sequence[Target]
+    check: Check
+    scratch: str | None
+
+
 class MovingEngine(Engine, Protocol):
     """An engine that also carries out moves."""
 
-    def move(
-        self,
-        sources: Sequence[Source],
-        targets: Sequence[Target],
-        check: Check,
-        scratch: str | None,
-        done: Done,
-        progress: Progress,
-    ) -> Moved:
+    def move(self, move: Move, done: Done, progress: Progress) -> Moved:
         """Split the sources, and build the targets from the parts.
 
-        ``scratch`` is a local folder for the work, by default the temporary one. Call ``done`` after each source and
-        target, and ``progress`` during the work. Raise the first error.
+        Call ``done`` after each source and target, and ``progress`` during the work. Raise the first error.
         """
         ...

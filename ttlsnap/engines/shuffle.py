@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from ttlsnap import errors
 from ttlsnap.engines.launch import set_temporarily
-from ttlsnap.engines.moving import Entries, Source, Target
+from ttlsnap.engines.moving import Entries, Move, Source, Target
 from ttlsnap.engines.progress import sender
 from ttlsnap.errors import TtlsnapError
 from ttlsnap.schema.types import LongType
@@ -47,15 +47,14 @@ _Outcome = tuple[bool, Any]
 """True and a result, or False and the class and the message of an error."""
 
 
-def move_on_spark(
-    session: SparkSession, sources: Sequence[Source], targets: Sequence[Target], scratch: str | None, port: int | None
-) -> tuple[list[Any], list[Any]]:
+def move_on_spark(session: SparkSession, move: Move, port: int | None) -> tuple[list[Any], list[Any]]:
     """Return the outcomes of all sources and targets, for ``take``. Progress goes to ``port``."""
     from pyspark import cloudpickle
 
+    sources, targets = move.sources, move.targets
     places = find_places(len(targets))
-    split = _split_work([cloudpickle.dumps(source) for source in sources], places, scratch, port)
-    build = _build_work([cloudpickle.dumps(target) for target in targets], places, scratch, port)
+    split = _split_work([cloudpickle.dumps(source) for source in sources], places, move.scratch, port)
+    build = _build_work([cloudpickle.dumps(target) for target in targets], places, move.scratch, port)
     with _with_small_batches(session) as own:
         parts = own.range(0, len(sources), 1, len(sources)).mapInArrow(split, _PARTS)
         built = parts.repartition(len(targets), "place").mapInArrow(build, _OUTCOMES)

@@ -23,7 +23,7 @@ from ttlsnap.compaction.engine import Done
 from ttlsnap.compaction.partition import compact_partition
 from ttlsnap.compaction.task import PartitionResult, PartitionResults, PartitionTask, Progress
 from ttlsnap.engines.launch import SessionSource, build_session, find_session, first_lines, launch_session
-from ttlsnap.engines.moving import Check, Moved, Source, Target
+from ttlsnap.engines.moving import Move, Moved
 from ttlsnap.engines.progress import listener, sender
 from ttlsnap.engines.shuffle import move_on_spark, take
 from ttlsnap.errors import TtlsnapError
@@ -58,20 +58,12 @@ class SparkEngine:
             for number in range(len(tasks))
         ]
 
-    def move(
-        self,
-        sources: Sequence[Source],
-        targets: Sequence[Target],
-        check: Check,
-        scratch: str | None,
-        done: Done,
-        progress: Progress,
-    ) -> Moved:
+    def move(self, move: Move, done: Done, progress: Progress) -> Moved:
         """See ``MovingEngine.move``. The check comes after the targets are built, but before they are returned."""
-        with self._running(len(sources) + len(targets), done, progress) as (session, port):
-            outcomes = move_on_spark(session, sources, targets, scratch, port)
+        with self._running(len(move.sources) + len(move.targets), done, progress) as (session, port):
+            outcomes = move_on_spark(session, move, port)
         found = take(outcomes[0])
-        check(found)
+        move.check(found)
         return found, take(outcomes[1])
 
     @contextlib.contextmanager

@@ -14,7 +14,7 @@ from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
 from ttlsnap.delta.session import delta_session
 from ttlsnap.engines.automatic import AutoEngine
 from ttlsnap.engines.local import SharedLocalEngine
-from ttlsnap.engines.moving import Check, Moved, MovingEngine, Source, Target
+from ttlsnap.engines.moving import Move, Moved, MovingEngine
 from ttlsnap.engines.spark import SparkEngine, cancel_jobs, start_engine
 from ttlsnap.errors import StoppedError, TtlsnapError
 
@@ -112,18 +112,10 @@ class _Stoppable:
         with self._watched(tasks[0].root if tasks else "no target"):
             return self._engine.run(tasks, done, progress)
 
-    def move(
-        self,
-        sources: Sequence[Source],
-        targets: Sequence[Target],
-        check: Check,
-        scratch: str | None,
-        done: Done,
-        progress: Progress,
-    ) -> Moved:
+    def move(self, move: Move, done: Done, progress: Progress) -> Moved:
         """See ``MovingEngine.move``."""
-        with self._watched(sources[0].root if sources else "no target"):
-            return self._engine.move(sources, targets, check, scratch, done, progress)
+        with self._watched(move.sources[0].root if move.sources else "no target"):
+            return self._engine.move(move, done, progress)
 
     @contextlib.contextmanager
     def _watched(self, target: str) -> Iterator[None]:

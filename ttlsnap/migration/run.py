@@ -38,7 +38,7 @@ from ttlsnap.compaction.runner import Runner
 from ttlsnap.compaction.scratch import claim_scratch, discard_old_scratch, existing_folder
 from ttlsnap.compaction.staged import rename_staged, settle
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
-from ttlsnap.engines.moving import MovingEngine
+from ttlsnap.engines.moving import Move, MovingEngine
 from ttlsnap.errors import FencedError, RefusedError, TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.migration.changes import Changes
 from ttlsnap.migration.copy import write_copy
@@ -254,9 +254,8 @@ class _Run:
         ]
         self.listener.planned(len(sources) + len(targets))
         try:
-            found, made = self.engine.move(
-                sources, targets, self._check, scratch, self.listener.partition_done, self.listener.progress
-            )
+            move = Move(sources, targets, self._check, scratch)
+            found, made = self.engine.move(move, self.listener.partition_done, self.listener.progress)
         finally:
             if scratch is not None:
                 shutil.rmtree(scratch, ignore_errors=True)
