@@ -14,9 +14,9 @@ import pytest
 from ttlsnap import CompactionReport, SilentListener, inspect
 from ttlsnap.cli.app import run
 from ttlsnap.compaction import publish
-from ttlsnap.compaction import run as compaction
 from ttlsnap.compaction.plan import Plan
 from ttlsnap.errors import BusyError, RefusedError, StorageError, TtlsnapError
+from ttlsnap.publishing import cleanup
 from ttlsnap.publishing import swap as swapping
 from ttlsnap.publishing.journal import Journal, write_journal
 from ttlsnap.publishing.liveness import refuse_if_running
@@ -269,7 +269,7 @@ def test_an_old_backup_that_cannot_be_removed_is_a_warning(checkpoint: Path, mon
     def fail(*args: object, **options: object) -> None:
         raise StorageError("the disk says no")
 
-    monkeypatch.setattr(compaction, "discard_backups", fail)
+    monkeypatch.setattr(cleanup, "discard_backups", fail)
     report = compact_with(checkpoint)
     assert report.published
     assert "the disk says no" in report.warnings[0]

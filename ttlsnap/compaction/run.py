@@ -33,13 +33,13 @@ from ttlsnap.compaction.publish import check_unchanged, new_files, publish, refu
 from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.compaction.runner import Runner
 from ttlsnap.compaction.scratch import discard_old_scratch, existing_folder
-from ttlsnap.errors import FencedError, TtlsnapError
+from ttlsnap.errors import FencedError
 from ttlsnap.expired.receivers import Receiver, open_receiver, refuse_within
 from ttlsnap.publishing.cleanup import (
-    discard_backups,
     discard_leftovers,
     discard_run,
     discard_unless_open,
+    tidy_up,
     warn_of_only_copies,
 )
 from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
@@ -120,7 +120,7 @@ def _in_place(run: Runner, files: Directory) -> CompactionReport:
         results = run.partitions(files.root, staged_path(plan.run, ""), scratch)
         report = run.report(results)
         report = replace(report, warnings=(*report.warnings, *warnings))
-        run.require_limit(report)
+        run.require_limit(report, run.listener)
         run.require_matched(report)
         run.check_archive(files, report, results)
         if not report.published:
@@ -137,12 +137,7 @@ def _in_place(run: Runner, files: Directory) -> CompactionReport:
         discard_unless_open(files, plan.run)
         raise
     report = replace(report, warnings=(*report.warnings, *run.deliver(files)))
-    try:
-        files.remove_tree(staged_path(plan.run, ""))  # a worker that was killed may have left something there
-        discard_backups(files, keep=plan.run)
-    except (TtlsnapError, MemoryError) as error:
-        kept = f"an older backup could not be removed; the next run will try again: {error or 'out of memory'}"
-        report = replace(report, warnings=(*report.warnings, kept))
+    report = replace(report, warnings=(*report.warnings, *tidy_up(files, plan.run)))
     return replace(report, seconds=run.seconds)
 
 
@@ -152,7 +147,7 @@ def _to_copy(run: Runner, files: Directory, destination: LocalDirectory) -> Comp
         begin_copy(files, staging)
         results = run.partitions(staging.root, "", f"{staging.root}/{OWN}/scratch")
         report = run.report(results, output=destination.root)
-        run.require_limit(report)
+        run.require_limit(report, run.listener)
         run.require_matched(report)
         run.check_archive(staging, report, results)
         if not run.listener.confirm(report):

@@ -146,9 +146,9 @@ class Runner:
             return [f"the dropped entries are still in {left}. The next run will archive them: {reason}"]
         return []
 
-    def require_limit(self, report: CompactionReport) -> None:
-        """Raise RefusedError if more would be dropped than is allowed, and no person is asked."""
-        if not getattr(self.listener, "asks", False):
+    def require_limit(self, report: CompactionReport, listener: object) -> None:
+        """Raise RefusedError if more would be dropped than is allowed, and ``listener`` asks no person."""
+        if not getattr(listener, "asks", False):
             refuse_excess(report.target, report.drops, self.options.max_drop)
 
     def _share_archive(self, files: Directory, results: Sequence[PartitionResult]) -> None:

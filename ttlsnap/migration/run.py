@@ -27,7 +27,7 @@ from ttlsnap.compaction.copy import (
     share_copy,
     staging_directory,
 )
-from ttlsnap.compaction.drop_limit import refuse_excess, warn_of_excess
+from ttlsnap.compaction.drop_limit import warn_of_excess
 from ttlsnap.compaction.given_schemas import check_given_schemas
 from ttlsnap.compaction.listener import SilentListener as NoListener
 from ttlsnap.compaction.options import CompactOptions
@@ -39,7 +39,7 @@ from ttlsnap.compaction.scratch import claim_scratch, discard_old_scratch, exist
 from ttlsnap.compaction.staged import rename_staged, settle
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
 from ttlsnap.engines.moving import Move, MovingEngine
-from ttlsnap.errors import FencedError, RefusedError, TtlsnapError, UnsupportedError, UsageError
+from ttlsnap.errors import FencedError, RefusedError, UnsupportedError, UsageError
 from ttlsnap.migration.changes import Changes
 from ttlsnap.migration.copy import write_copy
 from ttlsnap.migration.plan import MigrationPlan, StoreMigration, plan_migration
@@ -48,7 +48,7 @@ from ttlsnap.migration.report import MigrationReport, NewPartition, StoreReport
 from ttlsnap.migration.sorting import OldPartition, Split
 from ttlsnap.migration.task import BuildTask, Built, SplitResult, SplitTask, require_all
 from ttlsnap.operators.placement import STRICT
-from ttlsnap.publishing.cleanup import discard_backups, discard_leftovers, discard_run, discard_unless_open
+from ttlsnap.publishing.cleanup import discard_leftovers, discard_run, discard_unless_open, tidy_up
 from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
 from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.publishing.preflight import refuse_planned_batch, require_ownership
@@ -191,12 +191,7 @@ class _Run:
             discard_unless_open(files, plan.run)
             raise
         report = self._delivered(files, report)
-        try:
-            files.remove_tree(staged)
-            discard_backups(files, keep=plan.run)
-        except (TtlsnapError, MemoryError) as error:
-            kept = f"an older backup could not be removed; the next run will try again: {error or 'out of memory'}"
-            report = replace(report, warnings=(*report.warnings, kept))
+        report = replace(report, warnings=(*report.warnings, *tidy_up(files, plan.run)))
         return replace(report, seconds=time.monotonic() - self.started)
 
     def to_copy(self, files: Directory, destination: LocalDirectory) -> MigrationReport:
@@ -226,8 +221,7 @@ class _Run:
     def _require_wanted(self, files: Directory, report: MigrationReport, compacted: Sequence[PartitionResult]) -> None:
         """Raise RefusedError if transformers would drop too much, and CorruptionError if the archive is incomplete."""
         if self.runner is not None and report.compaction is not None:
-            if not getattr(self.listener, "asks", False):
-                refuse_excess(report.target, report.compaction.drops, self.options.max_drop)
+            self.runner.require_limit(report.compaction, self.listener)
             self.runner.require_matched(report.compaction)
             self.runner.check_archive(files, report.compaction, compacted)
 

@@ -6,6 +6,7 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.errors import (
     CorruptionError,
     RefusedError,
+    TtlsnapError,
 )
 from ttlsnap.interrupts import defer_signals
 from ttlsnap.publishing.backups import find_held_tables
@@ -53,6 +54,16 @@ def discard_backups(files: Directory, keep: str | None) -> list[str]:
     ended = [run for run in ended if run not in needed]
     had_backup = each(files, lambda run: discard_files(files, run), ended)
     return [run for run, had in zip(ended, had_backup, strict=True) if had]
+
+
+def tidy_up(files: Directory, run: str) -> list[str]:
+    """Remove what a published run has left in its staging folder, and older backups. Return a warning if that fails."""
+    try:
+        files.remove_tree(staged_path(run, ""))  # a worker that was killed may have left something there
+        discard_backups(files, keep=run)
+    except (TtlsnapError, MemoryError) as error:
+        return [f"an older backup could not be removed; the next run will try again: {error or 'out of memory'}"]
+    return []
 
 
 def discard_files(files: Directory, run: str) -> bool:
