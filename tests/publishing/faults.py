@@ -81,7 +81,7 @@ def samples(points: Sequence[Point], *, thin: bool = not FULL) -> list[Point]:
 
 
 _ATTEMPTS = 3
-"""How often a fault may miss its call: on a busy machine, Python or a library may open a file more than usual."""
+"""Runs until a fault meets its call. On a busy machine, Python or a library may open more files than usual."""
 
 
 class Workshop:

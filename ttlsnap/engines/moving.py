@@ -51,7 +51,7 @@ class Target(Protocol):
 
 
 Moved = tuple[list[Any], list[Any]]
-"""What the sources returned, and what the targets returned, in their order."""
+"""The results of the sources, and the results of the targets, in their order."""
 
 Check = Callable[[list[Any]], None]
 """A function that gets what the sources returned, and raises an error if the move must stop."""

@@ -35,7 +35,7 @@ _SINCE = {
     ROW_CHECKSUM: ("a change of row checksums", "4.2"),
     _TABLE_FORMAT: ("the RocksDB store", "3.2"),
 }
-"""What needs a pinned setting, and the first version of Spark that pins it and supports that."""
+"""For each pinned setting: the change that needs it, and the first version of Spark that supports this change."""
 
 SETTINGS: dict[str, tuple[str, tuple[str, ...]]] = {
     "changelog": (CHANGELOG, _BOTH),
@@ -83,7 +83,7 @@ class Changes:
 
     @property
     def is_only_changelog(self) -> bool:
-        """Whether nothing is to be changed but the writing of changelogs, which is in no file."""
+        """Whether the only change is the writing of changelogs, which no file records."""
         return self.partitions is None and self.provider is None and self.settings.keys() == {"changelog"}
 
 

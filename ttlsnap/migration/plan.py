@@ -86,7 +86,7 @@ class MigrationPlan:
 
     @property
     def is_done(self) -> bool:
-        """Whether the checkpoint has everything that was to change already."""
+        """Whether there is nothing to change."""
         return not self.stores
 
 
