@@ -197,6 +197,23 @@ def test_keys_in_the_wrong_partition_are_named(judge: Judge) -> None:
     assert tree(written.path) == before
 
 
+if FULL:
+
+    def test_keys_that_spark_places_by_some_columns_are_refused(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+        """In one partition, the keys do not show how Spark places them. ``migrate`` must not assume it."""
+        written = judge.write(Query("agg_repartitioned", partitions=1), WHOLE, layout="snapshot", version="3.2")
+        settled(written.path)
+        before = tree(written.path)
+        with pytest.raises(RefusedError, match="keys in 1 partition do not show"):
+            migrate(str(written.path), partitions=5, stopped=True)
+        assert tree(written.path) == before
+        _, (migrated, same) = copies_of(judge, written)
+        monkeypatch.setattr("ttlsnap.migration.run._PROOF", 0)
+        migrate(str(migrated.path), partitions=5, stopped=True)
+        with pytest.raises(AssertionError):  # the loss that the refusal prevents: the same keys count from 1 again
+            emit_the_same(judge, same, migrated, WHOLE)
+
+
 def test_a_limit_stays_in_one_partition(judge: Judge) -> None:
     written = judge.write(Query("first_rows"), WHOLE, layout="deltas")
     settled(written.path)
