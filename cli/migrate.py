@@ -26,6 +26,7 @@ from ttlsnap.cli.dropping import (
     make_engine,
     make_factories,
 )
+from ttlsnap.cli.new_query import load_new_query, make_answers
 from ttlsnap.cli.options import (
     PUBLISH,
     RUN,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
 _PREFIX = "spark.sql."
+NEW_QUERY = "The schemas of a new query"
 EXAMPLES = """
 Examples:
   # build the new partitions, and show how large and how even they are
@@ -84,6 +86,79 @@ def register(app: typer.Typer) -> None:
 
 def migrate(
     target: Checkpoint,
+    to: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--to",
+            metavar="NEW",
+            help="The new query: its contract, or a checkpoint of it. The state gets its schemas.",
+            show_default=False,
+            rich_help_panel=NEW_QUERY,
+        ),
+    ] = None,
+    old: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--from",
+            metavar="OLD",
+            help="The contract of the old query. It says what no file of the checkpoint does, such as which "
+            "aggregate a column belongs to.",
+            rich_help_panel=NEW_QUERY,
+        ),
+    ] = None,
+    rename: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--rename",
+            metavar="OLD=NEW",
+            help="A column that has another name. Can be repeated.",
+            rich_help_panel=NEW_QUERY,
+        ),
+    ] = None,
+    swap: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--swap",
+            metavar="FIELD,FIELD",
+            help="Two fields of one type that changed places. Can be repeated.",
+            rich_help_panel=NEW_QUERY,
+        ),
+    ] = None,
+    drop: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--drop",
+            metavar="FIELD",
+            help="An old field that goes, although a new one of its type comes. Can be repeated.",
+            rich_help_panel=NEW_QUERY,
+        ),
+    ] = None,
+    fill: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--fill",
+            metavar="FIELD=LITERAL",
+            help="The value that existing entries get for a new field. Can be repeated.",
+            rich_help_panel=NEW_QUERY,
+        ),
+    ] = None,
+    narrow: Annotated[
+        bool,
+        typer.Option(
+            "--narrow",
+            help="Allow types that do not have every old value. A value that does not fit is an error.",
+            rich_help_panel=NEW_QUERY,
+        ),
+    ] = False,
+    ignored: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--ignore",
+            metavar="CODE[:WHERE]",
+            help="Accept a finding of ttlsnap check. Can be repeated.",
+            rich_help_panel=NEW_QUERY,
+        ),
+    ] = None,
     partitions: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
@@ -202,10 +277,15 @@ def migrate(
         max_drop=None if max_drop is None else parse_share(max_drop),
         expired_to=parse_archive(expired_to),
     )
+    new_query = None
+    if to is not None:
+        answers = make_answers(rename, swap, drop, fill, narrow=narrow)
+        new_query = load_new_query(to, old, answers, ignored or ())
+    changes = Changes(partitions, provider, store_settings, new_query)
     text = output_format is Format.TEXT
     chosen = make_engine(engine, master, parallelism)
     with _Listener(text, ask=not yes and not dry_run and sys.stdin.isatty(), max_drop=options.max_drop) as listener:
-        report = run(target, Changes(partitions, provider, store_settings), factories, options, chosen, listener)
+        report = run(target, changes, factories, options, chosen, listener)
     for warning in report.warnings:
         print_warning(warning)
     if text:
@@ -246,7 +326,8 @@ class _Listener(ReadingProgress):
 
 def _describe(report: MigrationReport) -> str:
     """Return what changes, in a few words."""
-    parts = [f"{name.removeprefix(_PREFIX)} = {value}" for name, value in report.settings.items()]
+    parts = [f"{len(report.plan)} changes of the schema"] if report.plan else []
+    parts += [f"{name.removeprefix(_PREFIX)} = {value}" for name, value in report.settings.items()]
     parts += [f"{name} = {value} (not recorded; set it in the query's session)" for name, value in _session(report)]
     return ", ".join(parts)
 
@@ -256,7 +337,7 @@ def _session(report: MigrationReport) -> list[tuple[str, str]]:
 
 
 def _show(out: Console, report: MigrationReport, *, tables: bool, output: str | None) -> None:
-    if not report.stores:
+    if not report.changed:
         out.print(f"{report.target} already has these settings. Nothing was changed.")
         return
     if tables:
@@ -287,6 +368,12 @@ def _show_stores(out: Console, report: MigrationReport) -> None:
     out.print(f"{report.target}, batch {report.batch}")
     if report.settings or report.session_settings:
         out.print(f"settings: {_describe(report)}")
+    if report.plan:
+        names = ("change", "operator", "state", "field", "old", "new")
+        steps = table(*names)
+        for step in report.plan:
+            steps.add_row(*(MISSING if step[name] is None else str(step[name]) for name in names))
+        out.print(steps)
     columns = ("operator", "store", "partitions", "entries", "size before", "size after", "largest / median")
     made = table(*columns, right=columns[2:])
     for store in report.stores:

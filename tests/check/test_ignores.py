@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ttlsnap.check.findings import CheckReport, Finding, Place, Verdict
+from ttlsnap.check.findings import CheckReport, Finding, Verdict
 from ttlsnap.check.ignores import Ignore, apply, parse_ignore, read_ignores
+from ttlsnap.entries.place import Place
 from ttlsnap.errors import UsageError
 
 CODES = ("value-added", "value-removed", "key-added", "changelog")

@@ -14,12 +14,13 @@ from xml.etree import ElementTree
 import fastjsonschema
 import pytest
 
-from ttlsnap.check.findings import CheckReport, Finding, Ignored, Place, Verdict
+from ttlsnap.check.findings import CheckReport, Finding, Ignored, Verdict
 from ttlsnap.check.reports import REPORTS, github, sarif
 from ttlsnap.check.reports.files import contract_file
 from ttlsnap.check.reports.levels import fails
 from ttlsnap.check.reports.text import lines
 from ttlsnap.contract import contract_of_checkpoint
+from ttlsnap.entries.place import Place
 
 from ..samples import SAMPLES
 

@@ -19,11 +19,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ttlsnap.check.findings import CheckReport, Finding, Place, StateFindings, Verdict
+from ttlsnap.check.findings import CheckReport, Finding, StateFindings, Verdict
 from ttlsnap.check.rules import RULES
 from ttlsnap.cli.app import run
 from ttlsnap.cli.check import CheckFormat, FailOn
 from ttlsnap.contract import Contract, contract_of_checkpoint
+from ttlsnap.entries.place import Place
 
 from ..samples import SAMPLES
 from .test_commands import Outcome, Ttlsnap

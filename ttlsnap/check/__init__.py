@@ -12,12 +12,13 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from ttlsnap.check.comparison import Comparison
-from ttlsnap.check.findings import CheckReport, Finding, Ignored, Place, StateFindings, Verdict, worst
+from ttlsnap.check.findings import CheckReport, Finding, Ignored, StateFindings, Verdict, worst
 from ttlsnap.check.key_order import with_keys_for
 from ttlsnap.check.operators import compare_operators
 from ttlsnap.check.settings import compare_settings
 from ttlsnap.check.tables import TableComparison, compare_tables
 from ttlsnap.contract import Contract, TableContract
+from ttlsnap.entries.place import Place
 from ttlsnap.errors import UsageError
 
 __all__ = ["CheckReport", "Finding", "Ignored", "Place", "StateFindings", "Verdict", "check", "worst"]

@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ttlsnap.check.findings import Finding, Place
+from ttlsnap.check.findings import Finding
 from ttlsnap.check.outcomes import Outcome
 from ttlsnap.contract import Contract
 from ttlsnap.contract.model import SCHEMA_CHECK
+from ttlsnap.entries.place import Place
 
 
 @dataclass

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from ttlsnap.entries.place import Place
 
 
 class Verdict(StrEnum):
@@ -37,31 +39,12 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A place in a contract, down to the level that is known."""
-
-    operator: int | None = None
-    store: str | None = None
-    state: str | None = None
-    field: str | None = None
-    operator_name: str | None = None
-
-    def __str__(self) -> str:
-        """Return the place as ``0.default.visits.value.count``, or ``query`` if it belongs to no operator."""
-        names = [None if self.operator is None else str(self.operator), self.store, self.state, self.field]
-        return ".".join(name for name in names if name is not None) or "query"
-
-    def at(self, **parts: Any) -> Place:
-        """Return a place within this one."""
-        return replace(self, **parts)
-
-
-@dataclass(frozen=True)
 class Finding:
     """One difference, and what it means. ``code`` is that of a rule (``ttlsnap.check.rules``).
 
     ``old`` and ``new`` are the two sides as text, None for a side that lacks it. ``spark`` is what Spark itself does:
     an error class, or text that begins with ``silent`` if it starts. ``fix`` is what to do, empty if nothing.
+    ``migration`` is the step of a migration that repairs it, as JSON.
     """
 
     code: str
@@ -72,6 +55,7 @@ class Finding:
     message: str
     spark: str
     fix: str = ""
+    migration: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         place = self.place
@@ -87,6 +71,7 @@ class Finding:
             "message": self.message,
             "spark": self.spark,
             "fix": self.fix,
+            **({} if self.migration is None else {"migration": self.migration}),
         }
 
     def __str__(self) -> str:

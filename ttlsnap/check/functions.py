@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ttlsnap.check.comparison import Comparison
-from ttlsnap.check.findings import Place
 from ttlsnap.check.outcomes import FUNCTION_ADDED, FUNCTION_CHANGED, FUNCTION_REMOVED, FUNCTION_RENAMED
 from ttlsnap.contract import OperatorContract
 from ttlsnap.contract.functions import BODY, INCOMPLETE, NAMES
+from ttlsnap.entries.place import Place
 
 
 def find_changed_parts(old: OperatorContract, new: OperatorContract) -> Mapping[tuple[str, str], Sequence[str]] | None:

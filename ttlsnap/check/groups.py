@@ -17,7 +17,6 @@ from ttlsnap.check.expressions import (
     is_window,
     reads_same_buffer,
 )
-from ttlsnap.check.findings import Place
 from ttlsnap.check.outcomes import (
     AGGREGATE_CAST,
     AGGREGATE_CHANGED,
@@ -35,6 +34,7 @@ from ttlsnap.check.outcomes import (
     Outcome,
 )
 from ttlsnap.check.query_plan import QueryPlan
+from ttlsnap.entries.place import Place
 
 
 def compare_keys(both: Comparison, place: Place, before: QueryPlan, after: QueryPlan) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from ttlsnap.check.comparison import Comparison
 from ttlsnap.check.expressions import are_same, find_different
-from ttlsnap.check.findings import Place
 from ttlsnap.check.outcomes import (
     DEDUP_DELAY,
     FILTER_CHANGED,
@@ -24,6 +23,7 @@ from ttlsnap.check.outcomes import (
 )
 from ttlsnap.check.query_plan import QueryPlan
 from ttlsnap.contract import OperatorContract
+from ttlsnap.entries.place import Place
 
 _WITHIN_WATERMARK = "dedupeWithinWatermark"
 _SOURCE = re.compile(r"([^\s:]+): ")

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from ttlsnap.check.comparison import Comparison
 from ttlsnap.check.expressions import are_narrower, are_same, differ_for_null
-from ttlsnap.check.findings import Place
 from ttlsnap.check.outcomes import (
     JOIN_COLUMN_CHANGED,
     JOIN_COLUMN_NULLS,
@@ -20,6 +19,7 @@ from ttlsnap.check.outcomes import (
     JOIN_TYPE,
 )
 from ttlsnap.check.query_plan import QueryPlan, look_swapped
+from ttlsnap.entries.place import Place
 
 
 def are_sides_swapped(both: Comparison, place: Place, before: QueryPlan, after: QueryPlan) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from ttlsnap.check.comparison import Comparison, parse_version
-from ttlsnap.check.findings import Place, Verdict
+from ttlsnap.check.findings import Verdict
 from ttlsnap.check.functions import compare_functions, find_changed_parts
 from ttlsnap.check.groups import compare_aggregates, compare_keys, compare_numbers
 from ttlsnap.check.inputs import compare_columns, compare_upstream, compare_watermarks
@@ -36,6 +36,7 @@ from ttlsnap.check.settings import LAYOUTS
 from ttlsnap.check.variables import compare_ttl, compare_variables, is_other_variable
 from ttlsnap.contract import OperatorContract, StateContract, StoreContract
 from ttlsnap.contract.functions import NAMES
+from ttlsnap.entries.place import Place
 from ttlsnap.operators import aggregation, group_state, join, session_window, transform_with_state
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ttlsnap.check.comparison import Comparison
-from ttlsnap.check.findings import Place
 from ttlsnap.check.outcomes import (
     COLUMN_ADDED,
     COLUMN_PROMOTED,
@@ -36,6 +35,7 @@ from ttlsnap.check.outcomes import (
     NOW_REQUIRED,
     NOW_REQUIRED_SAME_COLUMN,
 )
+from ttlsnap.entries.place import Place
 from ttlsnap.operators import deduplication
 from ttlsnap.operators.scala_order import ORDERED
 from ttlsnap.schema.types import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ttlsnap.check.comparison import Comparison, parse_version
-from ttlsnap.check.findings import Place
 from ttlsnap.check.inputs import compare_sources
 from ttlsnap.check.outcomes import (
     CHANGELOG,
@@ -25,6 +24,7 @@ from ttlsnap.check.query_plan import QueryPlan
 from ttlsnap.checkpoint.checkpoint import PROVIDERS
 from ttlsnap.contract import Contract
 from ttlsnap.contract.model import PARTITIONS, TIME_ZONE, ZONED_OF_TIMES
+from ttlsnap.entries.place import Place
 from ttlsnap.operators import aggregation, group_state, join, session_window
 
 _QUERY = Place()

@@ -6,12 +6,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ttlsnap.check.findings import Finding, Place, StateFindings
+from ttlsnap.check.findings import Finding, StateFindings
 from ttlsnap.check.outcomes import TWO_KEY_ORDERS
 from ttlsnap.check.targets import is_folder
 from ttlsnap.checkpoint import Checkpoint, Operator, Store, open_checkpoint
 from ttlsnap.delta import is_table
 from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.entries.place import Place
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.operators.deduplication import can_have_two_orders
 from ttlsnap.operators.registry import states_of

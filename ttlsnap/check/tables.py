@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ttlsnap.check.comparison import Report
-from ttlsnap.check.findings import Place
 from ttlsnap.check.outcomes import (
     TABLE_APPEND_ONLY,
     TABLE_COLUMN_ADDED,
@@ -33,6 +32,7 @@ from ttlsnap.check.outcomes import (
     TABLE_REQUIRED_COLUMN_REMOVED,
 )
 from ttlsnap.contract.table import TableContract
+from ttlsnap.entries.place import Place
 from ttlsnap.errors import UsageError
 from ttlsnap.schema.types import (
     BooleanType,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import combinations
 
 from ttlsnap.check.comparison import Comparison
-from ttlsnap.check.findings import Place
 from ttlsnap.check.outcomes import (
     TTL_LONGER,
     TTL_OFF,
@@ -20,6 +19,7 @@ from ttlsnap.check.outcomes import (
     VARIABLES_SWAPPED,
 )
 from ttlsnap.contract import StateContract
+from ttlsnap.entries.place import Place
 from ttlsnap.schema.units import format_duration
 
 States = dict[str, StateContract]

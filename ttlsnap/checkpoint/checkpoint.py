@@ -29,6 +29,8 @@ PROVIDERS = {
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 CODEC = "spark.sql.streaming.stateStore.compression.codec"
 ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
+# Spark 4.3 and later pin it. If it is true, Spark records every column of the state as nullable.
+ALWAYS_NULLABLE = "spark.sql.streaming.statefulOperator.alwaysNullableOutput.enabled"
 ROW_CHECKSUM = "spark.sql.streaming.stateStore.rowChecksum.enabled"
 GLOBAL_LIMIT = "globalLimit"
 _MAX_METADATA_BYTES = 1 << 20
@@ -38,7 +40,7 @@ _MAX_METADATA_BYTES = 1 << 20
 class Store:
     """One store of an operator over all its partitions.
 
-    ``families`` is empty if the checkpoint has no state schema (Spark before 3.1).
+    ``families`` is empty if the checkpoint has no state schema (Spark before 3.1). ``schema_file`` is its path.
     """
 
     operator: int
@@ -46,6 +48,7 @@ class Store:
     partitions: tuple[int, ...]
     families: tuple[ColumnFamilySchema, ...] = ()
     num_cols_prefix_key: int = 0
+    schema_file: str = ""
 
     def directory(self, partition: int) -> str:
         """Return the folder of a partition, relative to the checkpoint."""
@@ -310,7 +313,7 @@ def _store(
         words = f"numColsPrefixKey of store {store.name} is {store.num_cols_prefix_key}, and a key has {most} columns"
         raise CorruptionError(f"{where}: {words}")
     _check_partitions(files, operator, store, partitions, families, metadata, batch)
-    return Store(operator, store.name, partitions, families, store.num_cols_prefix_key)
+    return Store(operator, store.name, partitions, families, store.num_cols_prefix_key, newest)
 
 
 def _check_partitions(

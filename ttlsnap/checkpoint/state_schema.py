@@ -14,18 +14,21 @@ Before Spark 3.1 there are no such files. Source: Spark's ``SchemaHelper``; for 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ttlsnap.checkpoint.file_checksums import read_checked
 from ttlsnap.errors import CorruptionError, UnsupportedError
-from ttlsnap.schema.json import parse_struct
+from ttlsnap.schema.json import dump_type, parse_struct
 from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.schema.types import StructType
 from ttlsnap.storage.directory import Directory
 
 DEFAULT_FAMILY = "default"
 _MAX_SCHEMA_BYTES = 64 << 20
+_MAX_UTF = 65535  # bytes of a ``utf``
+_CHUNK = 8192  # characters; each takes at most 6 bytes
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,50 @@ def _family(reader: _Reader) -> ColumnFamilySchema:
     encoder, text = reader.json(), reader.text()
     user_key = reader.struct(text) if text.strip("{} ") else None
     return ColumnFamilySchema(name, key, value, encoder, user_key, key_id, value_id)
+
+
+def with_schemas(files: Directory, path: str, schemas: Mapping[str, tuple[StructType, StructType]]) -> bytes:
+    """Return the state schema file ``path`` with other key and value schemas, by column family; the rest stays.
+
+    Raises as ``read_state_schema`` does.
+    """
+    reader = _Reader(read_checked(files, path, _MAX_SCHEMA_BYTES), f"{files.root}/{path}")
+    version = reader.utf()
+    out = [_utf(version)]
+    if version == "v3":
+        count = reader.count(4)
+        out.append(struct.pack(">i", count))
+        for _ in range(count):
+            name = reader.utf()
+            key_id, key, value_id, value = reader.short(), reader.text(), reader.short(), reader.text()
+            if name in schemas:
+                key, value = map(dump_type, schemas[name])
+            out += [_utf(name), struct.pack(">h", key_id), _text(key), struct.pack(">h", value_id), _text(value)]
+            out += [_text(reader.text()), _text(reader.text())]  # the key encoder, and the user's key
+    else:
+        write = _utf if version == "v1" else _text
+        out += [write(dump_type(schema)) for schema in schemas[DEFAULT_FAMILY]]
+    return b"".join(out)
+
+
+def _text(text: str) -> bytes:
+    pieces = [text[at : at + _CHUNK] for at in range(0, len(text), _CHUNK)]
+    return struct.pack(">i", len(pieces)) + b"".join(map(_utf, pieces))
+
+
+def _utf(text: str) -> bytes:
+    data = encode_modified_utf8(text)
+    if len(data) > _MAX_UTF:
+        raise UnsupportedError(f"a schema of {len(data):,} bytes does not fit into a state schema file of version 1")
+    return struct.pack(">H", len(data)) + data
+
+
+def encode_modified_utf8(text: str) -> bytes:
+    """Return the bytes that Java's ``writeUTF`` would write; see ``decode_modified_utf8``."""
+    pairs = "".join(
+        c if ord(c) < 0x10000 else "".join(map(chr, struct.unpack(">HH", c.encode("utf-16-be")))) for c in text
+    )
+    return pairs.encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
 
 
 class _Reader:

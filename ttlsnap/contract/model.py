@@ -17,6 +17,7 @@ from typing import Any
 
 import fastjsonschema
 
+from ttlsnap.checkpoint.checkpoint import ALWAYS_NULLABLE
 from ttlsnap.contract.table import MADE_FROM, VERSION, TableContract
 from ttlsnap.errors import TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.schema.json import from_value, to_value
@@ -25,8 +26,6 @@ from ttlsnap.schema.types import StructType
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 SCHEMA_CHECK = "spark.sql.streaming.stateStore.stateSchemaCheck"
-# Spark 4.3 and later pin it. If it is true, Spark records every column of the state as nullable.
-ALWAYS_NULLABLE = "spark.sql.streaming.statefulOperator.alwaysNullableOutput.enabled"
 # Spark 4.3 and later pin it for new queries. If it is true, deduplications have their keys in the order of the query.
 KEYS_AS_LISTED = "spark.sql.dropDuplicates.deterministicKeyOrder.enabled"
 TIME_ZONE = "spark.sql.session.timeZone"
@@ -92,6 +91,34 @@ class StoreContract:
 
 
 @dataclass(frozen=True)
+class AggregateBuffer:
+    """The columns that an aggregate has in the state.
+
+    ``aggregate`` is its line in the plan, ``columns`` are the names of the columns, and ``initial`` are their values
+    before any row, as JSON: binary values are hexadecimal text, and decimals are text. ``inputs`` are the types of its
+    arguments.
+    """
+
+    aggregate: str
+    columns: tuple[str, ...]
+    initial: tuple[Any, ...]
+    inputs: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "aggregate": self.aggregate,
+            "columns": list(self.columns),
+            "initial": list(self.initial),
+            "inputs": list(self.inputs),
+        }
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> AggregateBuffer:
+        parts = {name: tuple(document[name]) for name in ("columns", "initial", "inputs")}
+        return cls(document["aggregate"], **parts)
+
+
+@dataclass(frozen=True)
 class OperatorContract:
     """One stateful operator. ``name`` is None if it is not recorded (Spark before 4.0).
 
@@ -101,6 +128,8 @@ class OperatorContract:
 
     ``legacy_key`` has the key columns of a deduplication in the order that the query has with a checkpoint that an
     earlier Spark began. It is None if that order is the same, or if the contract does not come from a query.
+
+    ``buffers`` has the aggregates in the order of their columns in the state; None if they are not known.
     """
 
     id: int
@@ -112,10 +141,13 @@ class OperatorContract:
     plan: tuple[str, ...] | None = None
     functions: Mapping[str, Mapping[str, str]] | None = None
     legacy_key: tuple[str, ...] | None = None
+    buffers: tuple[AggregateBuffer, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         functions = self.functions
-        legacy = {} if self.legacy_key is None else {"legacy_key": list(self.legacy_key)}
+        more: dict[str, Any] = {} if self.legacy_key is None else {"legacy_key": list(self.legacy_key)}
+        if self.buffers is not None:
+            more["buffers"] = [buffer.to_json() for buffer in self.buffers]
         return {
             "id": self.id,
             "name": self.name,
@@ -123,7 +155,7 @@ class OperatorContract:
             "time_mode": self.time_mode,
             "output_mode": self.output_mode,
             "stores": [store.to_json() for store in self.stores],
-            **legacy,
+            **more,
             "plan": None if self.plan is None else list(self.plan),
             "functions": None if functions is None else {name: dict(functions[name]) for name in sorted(functions)},
         }
@@ -132,9 +164,15 @@ class OperatorContract:
     def from_json(cls, document: dict[str, Any]) -> OperatorContract:
         stores = tuple(StoreContract.from_json(store) for store in document["stores"])
         plan = None if document["plan"] is None else tuple(document["plan"])
-        legacy = document.get("legacy_key")
+        legacy, buffers = document.get("legacy_key"), document.get("buffers")
         return cls(
-            **{**document, "stores": stores, "plan": plan, "legacy_key": None if legacy is None else tuple(legacy)}
+            **{
+                **document,
+                "stores": stores,
+                "plan": plan,
+                "legacy_key": None if legacy is None else tuple(legacy),
+                "buffers": None if buffers is None else tuple(map(AggregateBuffer.from_json, buffers)),
+            }
         )
 
     def __str__(self) -> str:

@@ -19,7 +19,11 @@ def contract_of_checkpoint(target: str, *, batch: int | None = None, schemas: Sc
 
     ``schemas`` are for a checkpoint that records none. Raise the errors of ``open_checkpoint``.
     """
-    checkpoint = open_checkpoint(open_for_reading(target), batch, schemas)
+    return describe_checkpoint(open_checkpoint(open_for_reading(target), batch, schemas))
+
+
+def describe_checkpoint(checkpoint: Checkpoint) -> Contract:
+    """Return the contract of an open checkpoint."""
     facts = checkpoint.batch
     return Contract(
         made_from="checkpoint",

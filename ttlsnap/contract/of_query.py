@@ -21,15 +21,17 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
+from ttlsnap.checkpoint.checkpoint import ALWAYS_NULLABLE
+from ttlsnap.contract.buffers import read_buffer
 from ttlsnap.contract.functions import Digests
 from ttlsnap.contract.model import (
-    ALWAYS_NULLABLE,
     KEYS_AS_LISTED,
     PARTITIONS,
     SCHEMA_CHECK,
     TIME_ZONE,
     ZONED,
     ZONED_OF_TIMES,
+    AggregateBuffer,
     Contract,
     OperatorContract,
     StoreContract,
@@ -39,7 +41,7 @@ from ttlsnap.contract.plan import SOURCE, PlannedOperator, sources, stateful_ope
 from ttlsnap.contract.recording import Empty, Recording, Started, intercept_queries, record_functions, tag
 from ttlsnap.engines.launch import build_session, find_session, first_lines, launch_session, set_temporarily
 from ttlsnap.errors import NotACheckpointError, TtlsnapError, UsageError
-from ttlsnap.operators import deduplication, scala_order
+from ttlsnap.operators import aggregation, deduplication, scala_order, session_window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -138,6 +140,7 @@ def join_contracts(checkpoint: Contract, query: Contract) -> Contract:
             name=old.name or new.name,
             plan=new.plan,
             functions=new.functions,
+            buffers=new.buffers,
             stores=_join_stores(old.stores, new.stores),
         )
         for old, new in zip(checkpoint.operators, query.operators, strict=True)
@@ -463,10 +466,25 @@ def _operators(
     for number, operator in enumerate(found):
         operator = replace(operator, partitions=partitions if operator.partitions == int(few) else operator.partitions)
         if fits:
-            operator = replace(operator, plan=planned[number].lines, functions=functions[number][0])
+            operator = replace(
+                operator,
+                plan=planned[number].lines,
+                functions=functions[number][0],
+                buffers=_buffers(operator, planned[number]),
+            )
             operator = replace(operator, stores=tuple(_with_ttls(s, functions[number][1]) for s in operator.stores))
         result.append(operator)
     return tuple(result)
+
+
+def _buffers(operator: OperatorContract, planned: PlannedOperator) -> tuple[AggregateBuffer, ...] | None:
+    """Return the buffers of an aggregation, if their columns are the last ones of the state's values."""
+    if operator.name not in (aggregation.NAME, session_window.NAME):
+        return None
+    found = tuple(read_buffer(text, aggregate) for text, aggregate in planned.aggregates.items())
+    values = [state.value.names for store in operator.stores for state in store.states or ()]
+    columns = tuple(name for buffer in found for name in buffer.columns)
+    return found if all(names[len(names) - len(columns) :] == columns for names in values) else None
 
 
 def _with_ttls(store: StoreContract, ttls: Ttls) -> StoreContract:

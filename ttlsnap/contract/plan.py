@@ -29,6 +29,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ttlsnap.contract.jvm import items, jvm
+
 SOURCE = "source-"
 """The beginning of the folder names of empty sources; the source's name follows."""
 
@@ -76,11 +78,13 @@ class PlannedOperator:
     """A stateful operator of a query: the ``names`` that Spark may record for it, and the ``lines`` of its plan.
 
     ``function`` is the plan's name of the Python function that works on its state, None if there is none.
+    ``aggregates`` are the aggregates (JVM objects) by their texts.
     """
 
     names: tuple[str, ...]
     lines: tuple[str, ...]
     function: str | None
+    aggregates: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -125,17 +129,17 @@ class _Walk:
         """Return the rows of a node, and record the meanings of its attributes."""
         kind = _kind(node)
         if kind == "WithCTE":
-            for shared in _items(node.cteDefs()):
-                self.shared[shared.id()] = self.read(shared.child()), list(_items(shared.child().output()))
+            for shared in items(node.cteDefs()):
+                self.shared[shared.id()] = self.read(shared.child()), list(items(shared.child().output()))
             return self.read(node.plan())
         if kind == "CTERelationRef" and node.cteId() in self.shared:
             rows, attributes = self.shared[node.cteId()]
-            for attribute, meant in zip(_items(node.output()), attributes, strict=True):
+            for attribute, meant in zip(items(node.output()), attributes, strict=True):
                 self._define(attribute, self.text(meant))
             return rows
-        children = [self.read(child) for child in _items(node.children())]
+        children = [self.read(child) for child in items(node.children())]
         self._learn(node, kind)
-        queries = [self.read(plan).of_side("subquery") for plan in _items(node.subqueries())]
+        queries = [self.read(plan).of_side("subquery") for plan in items(node.subqueries())]
         stateful = _is_stateful(node, kind)
         below = _Rows.of(
             [rows.of_side(side) for side, rows in zip(("left", "right"), children, strict=True)]
@@ -148,6 +152,7 @@ class _Walk:
                 _STATEFUL[kind],
                 (*_own(node, kind, self), *below.lines),
                 _function(node) if _runs_python(kind) else None,
+                _find_aggregates(node, self) if kind == "Aggregate" else {},
             )
             rows = _Rows((f"after {_STATEFUL[kind][0]}",), (operator,))
         else:
@@ -186,7 +191,7 @@ class _Walk:
         """Record the meanings of the attributes that a node creates."""
         if kind in ("Project", "Aggregate"):
             expressions = node.projectList() if kind == "Project" else node.aggregateExpressions()
-            for expression in _items(expressions):
+            for expression in items(expressions):
                 if _kind(expression) == "Alias":
                     text = self.text(expression.child())
                     self._define(expression, _window(text) if text.startswith(_WINDOW_HEAD) else text)
@@ -196,14 +201,14 @@ class _Walk:
                 if window.startswith(_WINDOW_HEAD):  # sliding windows, which differ in their start
                     self._define(attribute, _window(window))
         elif kind == "Generate":
-            for attribute in _items(node.generatorOutput()):
+            for attribute in items(node.generatorOutput()):
                 self._define(attribute, f"{self.text(node.generator())}.{attribute.name()}")
-        for attribute in _items(node.output()):
+        for attribute in items(node.output()):
             self._define(attribute)
 
     def _tell_sides_apart(self, join: Any) -> None:
         """Add the side to each meaning that both sides of a join have."""
-        sides = [{a.exprId().id() for a in _items(child.output())} for child in _items(join.children())]
+        sides = [{a.exprId().id() for a in items(child.output())} for child in items(join.children())]
         common = {self.meanings[n] for n in sides[0]} & {self.meanings[n] for n in sides[1]}
         for side, numbers in zip(("left", "right"), sides, strict=True):
             for number in numbers:
@@ -216,8 +221,8 @@ def _find_expanded(expand: Any) -> Iterator[tuple[Any, list[Any]]]:
 
     Each comes with its expressions in these rows.
     """
-    projections = [list(_items(projection)) for projection in _items(expand.projections())]
-    for attribute, *ways in zip(_items(expand.output()), *projections, strict=True):
+    projections = [list(items(projection)) for projection in items(expand.projections())]
+    for attribute, *ways in zip(items(expand.output()), *projections, strict=True):
         if any(way.toString() != attribute.toString() for way in ways):
             yield attribute, ways
 
@@ -229,19 +234,13 @@ def _quote(expression: Any) -> Any:
         if value is None or not expression.dataType().simpleString().startswith("string"):
             return expression
         text = str(value.toString()).replace("\\", "\\\\").replace("'", "\\'").replace("#", _NUMBER_SIGN)
-        literal = getattr(_jvm().org.apache.spark.sql.catalyst.expressions, "Literal$")
+        literal = getattr(jvm().org.apache.spark.sql.catalyst.expressions, "Literal$")
         return getattr(literal, "MODULE$").apply(f"'{text}'")
-    children = list(_items(expression.children()))
+    children = list(items(expression.children()))
     quoted = [_quote(child) for child in children]
     if all(new is old for new, old in zip(quoted, children, strict=True)):
         return expression
-    return expression.withNewChildren(_jvm().PythonUtils.toSeq(quoted))
-
-
-def _jvm() -> Any:
-    from pyspark import SparkContext
-
-    return SparkContext._active_spark_context._jvm
+    return expression.withNewChildren(jvm().PythonUtils.toSeq(quoted))
 
 
 def _runs_python(kind: str) -> bool:
@@ -260,7 +259,7 @@ def _kind(node: Any) -> str:
 def _is_stateful(node: Any, kind: str) -> bool:
     if kind not in _STATEFUL or not node.isStreaming():
         return False
-    return all(child.isStreaming() for child in _items(node.children())) if kind == "Join" else True
+    return all(child.isStreaming() for child in items(node.children())) if kind == "Join" else True
 
 
 def _window(text: str) -> str:
@@ -285,35 +284,33 @@ def _span(us: int) -> str:
 
 def _own(node: Any, kind: str, walk: _Walk) -> Iterator[str]:
     """Yield the lines of an operator itself, without the nodes below it."""
-    children = list(_items(node.children()))
+    children = list(items(node.children()))
     match kind:
         case "Aggregate":
-            for key in _items(node.groupingExpressions()):
+            for key in items(node.groupingExpressions()):
                 yield f"group by {walk.text(key)}"
-            functions = [walk.text(f) for e in _items(node.aggregateExpressions()) for f in _aggregates(e)]
-            for function in dict.fromkeys(functions):
-                yield f"aggregate {function}"
+            yield from (f"aggregate {text}" for text in _find_aggregates(node, walk))
         case "Deduplicate" | "DeduplicateWithinWatermark":
-            for key in _items(node.keys()):
+            for key in items(node.keys()):
                 yield f"key {walk.text(key)}"
         case "Distinct":
-            for key in _items(node.output()):
+            for key in items(node.output()):
                 yield f"key {walk.text(key)}"
         case "Join":
             condition = node.condition()
             both = zip(("left", "right"), children, strict=True)
-            sides = {a.exprId().id(): side for side, child in both for a in _items(child.output())}
+            sides = {a.exprId().id(): side for side, child in both for a in items(child.output())}
             yield f"join {node.joinType().toString()}"
             if condition.isDefined():
                 yield from _condition(condition.get(), sides, walk)
             for side, child in zip(("left", "right"), children, strict=True):
-                yield from _columns(side, _items(child.output()), walk)
+                yield from _columns(side, items(child.output()), walk)
         case "GlobalLimit":
             yield f"limit {walk.text(node.limitExpr())}"
         case _:
-            output = list(_items(children[0].output()))
+            output = list(items(children[0].output()))
             count = node.groupingAttributesLen() if kind == "TransformWithStateInPySpark" else 0
-            for key in output[:count] or _items(node.groupingAttributes()):
+            for key in output[:count] or items(node.groupingAttributes()):
                 yield f"group by {walk.text(key)}"
             yield from _columns("input", output[count:], walk)
             if kind.startswith("FlatMapGroups"):
@@ -329,11 +326,11 @@ def _columns(side: str, attributes: Iterable[Any], walk: _Walk) -> Iterator[str]
 def _condition(expression: Any, sides: Mapping[int, str], walk: _Walk) -> Iterator[str]:
     """Yield the parts of a join's condition. An equation between both sides has the left side first."""
     if _kind(expression) == "And":
-        for child in _items(expression.children()):
+        for child in items(expression.children()):
             yield from _condition(child, sides, walk)
         return
     if _kind(expression) == "EqualTo":
-        ends = [(_side(child, sides), walk.text(child)) for child in _items(expression.children())]
+        ends = [(_side(child, sides), walk.text(child)) for child in items(expression.children())]
         if {side for side, _ in ends} == {"left", "right"}:
             yield "on {} = {}".format(*(text for _, text in sorted(ends)))
             return
@@ -348,11 +345,20 @@ def _side(expression: Any, sides: Mapping[int, str]) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
+def _find_aggregates(node: Any, walk: _Walk) -> dict[str, Any]:
+    """Return each aggregate of a node once, by its text, in the order of their buffers."""
+    found: dict[str, Any] = {}
+    for expression in items(node.aggregateExpressions()):
+        for aggregate in _aggregates(expression):
+            found.setdefault(walk.text(aggregate), aggregate)
+    return found
+
+
 def _aggregates(expression: Any) -> Iterator[Any]:
     if _kind(expression) == "AggregateExpression":
         yield expression
         return
-    for child in _items(expression.children()):
+    for child in items(expression.children()):
         yield from _aggregates(child)
 
 
@@ -389,11 +395,11 @@ def _how(node: Any, kind: str, walk: _Walk) -> str | None:
         told = [f"{name}: {' | '.join(ways)}" for name, ways in made if not ways[0].startswith(_WINDOW_HEAD)]
         return "; ".join(told) or None
     if kind.startswith(("MapIn", "PythonMapIn")):
-        given = (walk.text(attribute) for child in _items(node.children()) for attribute in _items(child.output()))
+        given = (walk.text(attribute) for child in items(node.children()) for attribute in items(child.output()))
         return f"{_function(node)} of {', '.join(given)}"
     if not node.children().size():
         return _table(node)
-    return ", ".join(walk.text(expression) for expression in _items(node.expressions()))
+    return ", ".join(walk.text(expression) for expression in items(node.expressions()))
 
 
 def _table(relation: Any) -> str:
@@ -404,14 +410,14 @@ def _table(relation: Any) -> str:
         table = relation.catalogTable()
         if table.isDefined():
             return str(table.get().identifier().unquotedString())
-        return ", ".join(path.getName() for path in _items(relation.relation().location().rootPaths()))
+        return ", ".join(path.getName() for path in items(relation.relation().location().rootPaths()))
     except Exception:  # another kind of relation, without these methods
         return ""
 
 
 def _branches(union: Any, walk: _Walk) -> Iterator[str]:
     """Yield a line for each column that has another meaning in a later branch of a union than in the first."""
-    first, *others = ([walk.text(column) for column in _items(branch.output())] for branch in _items(union.children()))
+    first, *others = ([walk.text(column) for column in items(branch.output())] for branch in items(union.children()))
     for other in others:
         yield from (f"union {name} = {meaning}" for name, meaning in zip(first, other, strict=True) if name != meaning)
 
@@ -419,19 +425,14 @@ def _branches(union: Any, walk: _Walk) -> Iterator[str]:
 def sources(plan: Any) -> list[str]:
     """Return the streaming sources of an analyzed plan, in the order in which Spark numbers them, as after ``from``."""
     found: dict[tuple[int, ...], str] = {}
-    for leaf in _items(plan.collectLeaves()):
+    for leaf in items(plan.collectLeaves()):
         if _kind(leaf).startswith("StreamingRelation"):
             # A source that is read twice is one source.
-            found.setdefault(tuple(a.exprId().id() for a in _items(leaf.output())), _source(leaf))
+            found.setdefault(tuple(a.exprId().id() for a in items(leaf.output())), _source(leaf))
     return list(found.values())
 
 
 def _source(relation: Any) -> str:
-    columns = ", ".join(f"{a.name()} {a.dataType().simpleString()}" for a in _items(relation.output()))
+    columns = ", ".join(f"{a.name()} {a.dataType().simpleString()}" for a in items(relation.output()))
     named = _SOURCE_NAME.search(relation.toString())
     return f"{named[1]}: {columns}" if named else columns
-
-
-def _items(sequence: Any) -> Iterator[Any]:
-    for i in range(sequence.size()):
-        yield sequence.apply(i)

@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from ttlsnap.checkpoint import Checkpoint, layout
 from ttlsnap.checkpoint.checkpoint import CODEC, ENCODING, PROVIDER, PROVIDERS, ROW_CHECKSUM
 from ttlsnap.checkpoint.logs import SHUFFLE_PARTITIONS, shuffle_partitions
 from ttlsnap.errors import UnsupportedError, UsageError
+from ttlsnap.evolution.model import Evolution
 from ttlsnap.operators import join, transform_with_state
 from ttlsnap.operators.registry import is_join
 from ttlsnap.stores.codec_names import CODECS
@@ -46,23 +47,37 @@ SETTINGS: dict[str, tuple[str, tuple[str, ...]]] = {
 """The settings that a migration may change: Spark's name of each, and its values."""
 
 
+class NewSchemas(Protocol):
+    """The schemas of a new query."""
+
+    def evolve(self, checkpoint: Checkpoint) -> Evolution:
+        """Return how the state of a checkpoint gets them.
+
+        Raise UnsupportedError if it cannot, or not without another answer from the user, and UsageError for contracts
+        that do not belong to this checkpoint.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Changes:
     """The wanted number of ``partitions``, ``provider`` and other ``settings``; what is not given stays as it is.
 
-    ``settings`` has values by the names of ``SETTINGS``, or by Spark's own. Raise UsageError for anything unknown, and
+    ``settings`` has values by the names of ``SETTINGS``, or by Spark's own. ``new_query`` has the
+    schemas that the state gets. Raise UsageError for anything unknown, and
     if nothing is given.
     """
 
     partitions: int | None = None
     provider: str | None = None
     settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    new_query: NewSchemas | None = None
 
     def __post_init__(self) -> None:
-        if self.partitions is None and self.provider is None and not self.settings:
+        if self.partitions is None and self.provider is None and not self.settings and self.new_query is None:
             raise UsageError(
-                "there is nothing to migrate: name a number of partitions, a provider or a setting. To drop entries "
-                "only, use ttlsnap compact"
+                "there is nothing to migrate: name a new query, a number of partitions, a provider or a setting. "
+                "To drop entries only, use ttlsnap compact"
             )
         if self.partitions is not None and (
             not isinstance(self.partitions, int) or not 1 <= self.partitions <= layout.MAX_PARTITIONS

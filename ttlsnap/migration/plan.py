@@ -12,6 +12,8 @@ from ttlsnap.checkpoint.listing import Listing, list_activity
 from ttlsnap.compaction.plan import Plan, fingerprint_of
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import NothingToMigrateError, UnsupportedError
+from ttlsnap.evolution.model import NO_EVOLUTION, Evolution, StateEvolution
+from ttlsnap.evolution.recorded import with_schemas_of
 from ttlsnap.migration.changes import CHANGELOG, Changes, Target, find_target
 from ttlsnap.operators.placement import is_placed_by_hash
 from ttlsnap.operators.registry import describe
@@ -29,6 +31,7 @@ class StoreMigration:
 
     ``states`` describe its entries as they are, and ``new_states`` as they will be. ``partitions`` is the new number.
     ``ids`` are the ids in the names of the new partitions' files; empty if they have none (checkpoint format 1).
+    ``evolutions`` has the changes of its states whose schemas change.
     """
 
     store: Store
@@ -38,6 +41,7 @@ class StoreMigration:
     partitions: int
     new_store: StateStore
     ids: tuple[str, ...] = ()
+    evolutions: tuple[StateEvolution, ...] = ()
 
     @property
     def operator(self) -> int:
@@ -60,7 +64,8 @@ class MigrationPlan:
     """The plan of a migration.
 
     ``partitions`` is the number that the checkpoint pins afterwards. ``single`` are the operators that Spark runs in
-    one partition. ``stores`` are those that get new files. ``compaction`` is the plan of the transformers.
+    one partition. ``stores`` are those that get new files. ``compaction`` is the plan of the transformers, and
+    ``evolution`` that of the schemas.
     """
 
     run: str
@@ -73,6 +78,7 @@ class MigrationPlan:
     stores: tuple[StoreMigration, ...]
     single: tuple[int, ...]
     compaction: Plan | None = None
+    evolution: Evolution = NO_EVOLUTION
 
     @property
     def fingerprint(self) -> str:
@@ -87,11 +93,13 @@ class MigrationPlan:
     @property
     def is_done(self) -> bool:
         """Whether there is nothing to change."""
-        return not self.stores
+        return not self.stores and not self.evolution.states
 
 
-def plan_migration(checkpoint: Checkpoint, changes: Changes, compaction: Plan | None = None) -> MigrationPlan:
-    """Plan a migration, in which the transformers of ``compaction`` run, too.
+def plan_migration(
+    checkpoint: Checkpoint, changes: Changes, compaction: Plan | None = None, evolution: Evolution = NO_EVOLUTION
+) -> MigrationPlan:
+    """Plan a migration, in which the transformers of ``compaction`` run, and schemas change by ``evolution``.
 
     Raise FencedError if there is a fence, UnsupportedError for what ttlsnap cannot place or the new store cannot hold,
     CorruptionError for an incomplete lineage, and NothingToMigrateError if the
@@ -102,7 +110,7 @@ def plan_migration(checkpoint: Checkpoint, changes: Changes, compaction: Plan | 
     state_store = open_state_store(checkpoint)
     target = find_target(checkpoint, changes)
     conf = {**checkpoint.batch.conf, **target.pinned}
-    after = replace(checkpoint, batch=replace(checkpoint.batch, conf=conf))
+    after = with_schemas_of(replace(checkpoint, batch=replace(checkpoint.batch, conf=conf)), evolution)
     new_store = open_state_store(after)
     states, new_states = describe(checkpoint), describe(after)
     single: tuple[int, ...] = ()
@@ -117,6 +125,7 @@ def plan_migration(checkpoint: Checkpoint, changes: Changes, compaction: Plan | 
     }
     new = {place: before if place[0] in single else changes.partitions or before for place, before in old.items()}
     changing = {place[0] for place in old if all_change or new[place] != old[place]}
+    changing |= {state.operator for state in evolution.states if state.changes_bytes}
     if changing and compaction is not None:
         changing |= {store.operator for group in compaction.groups for store in group}
     stores = []
@@ -133,14 +142,20 @@ def plan_migration(checkpoint: Checkpoint, changes: Changes, compaction: Plan | 
                     partitions,
                     new_store,
                     ids,
+                    tuple(
+                        state
+                        for state in evolution.states
+                        if (state.operator, state.store) == (operator.id, store.name)
+                    ),
                 )
             )
-    if not stores and len(single) == len(checkpoint.operators):
+    nothing = not stores and not evolution.states
+    if nothing and single and len(single) == len(checkpoint.operators):
         raise NothingToMigrateError(
             f"{checkpoint.target}: Spark runs every operator of this query in a single partition, so another number "
             "has no effect. Nothing was changed. Leave --partitions out"
         )
-    if not stores and changes.is_only_changelog:
+    if nothing and changes.is_only_changelog:
         raise NothingToMigrateError(
             f"{checkpoint.target}: Spark does not record whether it writes changelogs, so there is nothing to change. "
             f"Set {CHANGELOG} in the query's session"
@@ -157,6 +172,7 @@ def plan_migration(checkpoint: Checkpoint, changes: Changes, compaction: Plan | 
         tuple(stores),
         single,
         compaction,
+        evolution,
     )
 
 

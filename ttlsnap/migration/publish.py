@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import plan_next, with_conf, with_unique_ids
 from ttlsnap.checkpoint.metadata import metadata_file, with_partitions
+from ttlsnap.checkpoint.state_schema import with_schemas
 from ttlsnap.compaction.publish import check_listing
 from ttlsnap.errors import RefusedError
+from ttlsnap.evolution.recorded import with_schemas_of
 from ttlsnap.migration.plan import MigrationPlan, StoreMigration, old_files
 from ttlsnap.publishing.fence import fence_file
 from ttlsnap.publishing.journal import (
@@ -27,6 +29,7 @@ from ttlsnap.publishing.journal import (
 from ttlsnap.publishing.moves import plan_backup, plan_checksum_backup, stat_files
 from ttlsnap.publishing.preflight import refuse_immovable, refuse_shared_folders
 from ttlsnap.publishing.swap import refuse_if_changed, swap
+from ttlsnap.schema.types import StructType
 from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.protocols import StagedFile
 
@@ -90,6 +93,8 @@ def older_logs(plan: MigrationPlan) -> list[str]:
     """
     batch, logs = plan.checkpoint.batch.id, plan.checkpoint.logs
     older = [layout.offset_file(b) for b in logs.offsets if b < batch - 1]
+    if not plan.stores:
+        return []  # older versions have the same files, and remain readable
     return older + [layout.commit_file(b) for b in logs.commits if b < batch]
 
 
@@ -111,7 +116,19 @@ def new_documents(plan: MigrationPlan, files: Directory) -> dict[str, bytes]:
         before, after = numbers.get(operator.id, (0, 0))
         if path is not None and before != after:
             found[path] = with_partitions(files, path, before, after)
-    return found
+    return found | _new_schemas(plan, files)
+
+
+def _new_schemas(plan: MigrationPlan, files: Directory) -> dict[str, bytes]:
+    """Return the new content of the state schema files, by path."""
+    changed: dict[str, dict[str, tuple[StructType, StructType]]] = {}
+    after = with_schemas_of(plan.checkpoint, plan.evolution)
+    for old, new in zip(plan.checkpoint.operators, after.operators, strict=True):
+        for was, now in zip(old.stores, new.stores, strict=True):
+            for one, other in zip(was.families, now.families, strict=True):
+                if (one.key, one.value) != (other.key, other.value):
+                    changed.setdefault(was.schema_file, {})[other.name] = other.key, other.value
+    return {path: with_schemas(files, path, schemas) for path, schemas in changed.items()}
 
 
 def refuse_unmovable(plan: MigrationPlan) -> None:

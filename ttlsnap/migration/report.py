@@ -53,7 +53,8 @@ class MigrationReport:
 
     ``settings`` are those that change in the checkpoint, and ``session_settings`` those that the query must set itself.
     ``fingerprint`` is the digest of the batch and of the files that the run read. ``compaction`` is the report of the
-    transformers that ran in the same pass, and ``expired_to`` the archive of the entries that they dropped.
+    transformers that ran in the same pass, and ``expired_to`` the archive of the entries that they dropped. ``plan``
+    has the steps by which schemas change.
     """
 
     run: str
@@ -77,6 +78,7 @@ class MigrationReport:
     expired_to: str | None = None
     compaction: CompactionReport | None = None
     warnings: tuple[str, ...] = ()
+    plan: tuple[dict[str, Any], ...] = ()
 
     @property
     def entries(self) -> int:
@@ -101,7 +103,7 @@ class MigrationReport:
     @property
     def changed(self) -> bool:
         """Whether something was, or in a dry run would be, changed."""
-        return bool(self.stores)
+        return bool(self.stores or self.plan)
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain values."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -40,6 +41,7 @@ from ttlsnap.compaction.staged import rename_staged, settle
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
 from ttlsnap.engines.moving import Move, MovingEngine
 from ttlsnap.errors import FencedError, RefusedError, UnsupportedError, UsageError
+from ttlsnap.evolution.model import NO_EVOLUTION
 from ttlsnap.migration.changes import Changes
 from ttlsnap.migration.copy import write_copy
 from ttlsnap.migration.plan import MigrationPlan, StoreMigration, plan_migration
@@ -128,7 +130,10 @@ def migrate(
             clock = clock_at(options.now, checkpoint.batch)
             compaction = plan_compaction(checkpoint, transformers, clock, options.selection, options.timers)
             check_given_schemas(compaction, options.schemas or {}, options.scratch)
-        plan = plan_migration(checkpoint, changes, compaction)
+        evolution = NO_EVOLUTION
+        if changes.new_query is not None:
+            evolution = changes.new_query.evolve(checkpoint)
+        plan = plan_migration(checkpoint, changes, compaction, evolution)
         runner = None
         if compaction is not None:
             runner = Runner(compaction, options, engine, NoListener(), archive, started)
@@ -305,6 +310,7 @@ class _Run:
                 states=store.states,
                 new_states=store.new_states,
                 lineage=store.lineages[partition],
+                evolutions=store.evolutions,
             )
             for first, store in stores
         ]
@@ -339,6 +345,7 @@ class _Run:
         by_store = self._by_store(results)
         for store, parts in zip(self.plan.stores, by_store, strict=True):
             where = self._describe(store)
+            self._require_fits(parts)
             misplaced = sum(part.misplaced for part in parts)
             if misplaced:
                 example = next(part.example for part in parts if part.misplaced)
@@ -357,6 +364,18 @@ class _Run:
                         )
         if self.plan.checkpoint.batch.conf.get(STRICT) != "true":
             self._require_proof(by_store)
+
+    def _require_fits(self, parts: Sequence[Split]) -> None:
+        """Raise RefusedError if values do not fit their new types."""
+        misfits: Counter[str] = Counter()
+        for part in parts:
+            misfits.update(part.misfits)
+        if misfits:
+            told = ", ".join(f"{count:,} of {place}" for place, count in sorted(misfits.items()))
+            raise RefusedError(
+                f"{self.plan.checkpoint.target}: some values do not fit the new schema: {told}. Nothing was changed. "
+                "Drop or rewrite these entries first (ttlsnap compact --transformer), or keep the old type"
+            )
 
     def _require_proof(self, by_store: Sequence[Sequence[Split]]) -> None:
         """Raise RefusedError if keys may be in the right partitions by chance.
@@ -417,6 +436,7 @@ class _Run:
             seconds=time.monotonic() - self.started,
             expired_to=compaction.expired_to if compaction is not None else None,
             compaction=compaction,
+            plan=tuple(step.to_json() for step in plan.evolution.steps),
         )
 
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UnsupportedError
+from ttlsnap.evolution.changes import Misfits
+from ttlsnap.evolution.model import StateEvolution
+from ttlsnap.evolution.work import evolve_keys, evolve_values
 from ttlsnap.migration.fingerprint import add, fingerprint
 from ttlsnap.migration.spill import SpillWriter
 from ttlsnap.operators.placement import PlacementCheck, hash_keys
 from ttlsnap.storage.directory import Directory
-from ttlsnap.stores.convert import convert
+from ttlsnap.stores.convert import convert, with_values
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import (
     EntryBatch,
@@ -38,7 +42,8 @@ ENOUGH = 64
 class OldPartition:
     """An old ``partition`` of a store with ``before`` of them, to be split into ``partitions`` new ones.
 
-    These are the targets from number ``first``. ``states`` are the old ones, and ``new_states`` the new ones.
+    These are the targets from number ``first``. ``states`` are the old ones, and ``new_states`` the new ones, in the
+    same order. ``evolutions`` has the changes of those whose schema changes.
     """
 
     where: str
@@ -49,6 +54,7 @@ class OldPartition:
     states: tuple[StateDescriptor, ...]
     new_states: tuple[StateDescriptor, ...]
     lineage: Lineage
+    evolutions: tuple[StateEvolution, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,7 @@ class Split:
     ``first`` and ``partition`` are those of the ``OldPartition``.
     ``families`` are the column families by their ids. ``misplaced`` counts the keys that are not where Spark's hash
     puts them, and ``example`` describes one. ``hashes`` is how many different hashes the keys have, at most ``ENOUGH``.
+    ``misfits`` counts the values that do not fit their new types, by their places.
     """
 
     first: int
@@ -68,6 +75,7 @@ class Split:
     misplaced: int
     example: str
     hashes: int
+    misfits: Mapping[str, int] = field(default_factory=dict)
 
 
 class Sorter:
@@ -79,7 +87,9 @@ class Sorter:
     def __init__(self, old: OldPartition, source: StateStore, target: StateStore, spill: SpillWriter) -> None:
         self._old, self._source, self._target, self._spill = old, source, target, spill
         self.states = {state.state: state for state in old.states}
-        self._new_states = {state.state: state for state in old.new_states}
+        self._new_states = {old.state: new for old, new in zip(old.states, old.new_states, strict=True)}
+        self._evolutions = {evolution.state: evolution for evolution in old.evolutions}
+        self._misfits: Counter[str] = Counter()
         self.families: Mapping[int, str] = {}
         self._checks: dict[str, PlacementCheck] = {}
         self._fingerprint = 0
@@ -90,14 +100,35 @@ class Sorter:
         old, state = self._old, self.states.get(batch.state)
         if state is None:
             raise UnsupportedError(f"{old.where}: the state {batch.state!r} is not in the schema")
-        keys, values = convert(batch, self._source, self._target, self._new_states[state.state], old.where)
-        self._spill.add(keys, values, self._place(batch, state))
+        new_state = self._new_states[batch.state]
+        evolution = self._evolutions.get(batch.state)
+        if evolution is not None and evolution.value is not None:
+            rows = evolve_values(evolution, state.value_schema, batch.values, self._count_misfits(evolution))
+            batch = with_values(batch, self._source, rows)
+        new_rows = None
+        if evolution is not None and evolution.key is not None:
+            new_rows = evolve_keys(evolution, state.key_schema, batch.keys, self._count_misfits(evolution))
+            keys, values = self._target.encode(new_state, new_rows, batch.values)
+        else:
+            keys, values = convert(batch, self._source, self._target, new_state, old.where)
+        self._spill.add(keys, values, self._place(batch, state, new_state, new_rows))
         self._fingerprint = add(self._fingerprint, fingerprint(keys, values))
 
-    def _place(self, batch: EntryBatch, state: StateDescriptor) -> Int64s:
-        """Return the new partition of each stored key, and check its old one."""
+    def _count_misfits(self, evolution: StateEvolution) -> Misfits:
+        def count(field: str, number: int) -> None:
+            self._misfits[f"{evolution}.{field}"] += number
+
+        return count
+
+    def _place(
+        self, batch: EntryBatch, state: StateDescriptor, new_state: StateDescriptor, new_rows: Rows | None
+    ) -> Int64s:
+        """Return the new partition of each stored key, and check its old one.
+
+        ``new_rows`` are the keys if they change.
+        """
         old, rows = self._old, batch.stored[2]
-        if old.partitions == old.before:
+        if old.partitions == old.before and new_rows is None:
             return np.full(len(rows), old.partition)
         hashes = hash_keys(state, rows)
         if len(self._hashes) < ENOUGH:
@@ -105,6 +136,8 @@ class Sorter:
         if bool((partitions_of(hashes, old.before) != old.partition).any()):
             check = self._checks.setdefault(state.state, PlacementCheck(state, old.partition, old.before))
             check.look(rows)
+        if new_rows is not None:
+            hashes = hash_keys(new_state, new_rows)
         return partitions_of(hashes, old.partitions)
 
     def finish(self) -> Split:
@@ -124,6 +157,7 @@ class Sorter:
             sum(found.count for found in misplaced),
             example,
             min(len(self._hashes), ENOUGH),
+            dict(self._misfits),
         )
 
 

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError
+from ttlsnap.stores.hdfs.entries import ChangedBatch
 from ttlsnap.stores.protocols import EntryBatch, StateStore
 from ttlsnap.stores.rocksdb.batch import RocksDbBatch
-from ttlsnap.stores.rocksdb.encoding import CHECKSUM_SIZE, change_checksums
-from ttlsnap.stores.rocksdb.lists import SIZE, Elements, split
+from ttlsnap.stores.rocksdb.encoding import CHECKSUM_SIZE, change_checksums, write_elements, write_values
+from ttlsnap.stores.rocksdb.lists import SIZE, Elements, join, split
 from ttlsnap.stores.rocksdb.store import RocksDbStore
+from ttlsnap.stores.row_checksums import with_row_checksums
 from ttlsnap.unsaferow.gather import gather_ragged
 from ttlsnap.unsaferow.rows import Rows
 
@@ -42,6 +44,23 @@ def convert(
             "memory of this machine"
         )
     return keys, values
+
+
+def with_values(batch: EntryBatch, store: StateStore, values: Rows) -> EntryBatch:
+    """Return the entries of a batch from ``store`` with other values, given as rows."""
+    if not isinstance(batch, RocksDbBatch):
+        keys, _, rows = batch.stored
+        stored = with_row_checksums(keys, values) if store.row_checksums else values
+        return ChangedBatch(batch.state, rows, values, keys, stored)
+    assert isinstance(store, RocksDbStore)
+    rows_of_keys, elements = batch.keys, batch.elements
+    if elements is None:
+        raw = write_values(batch.raw_keys, values, checksums=store.row_checksums)
+        return replace(batch, raw_values=raw, rows=(rows_of_keys, values))
+    keys = batch.raw_keys.take(elements.owner)
+    pieces = write_elements(keys, values, checksums=store.row_checksums)
+    raw = Rows.of(join(pieces, elements.owner, store.delimiter))
+    return replace(batch, raw_values=raw, rows=(rows_of_keys, values), elements=_elements(raw, store))
 
 
 def _elements(values: Rows, store: RocksDbStore) -> Elements:

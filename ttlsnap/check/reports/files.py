@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ttlsnap.check.findings import CheckReport, Place
+from ttlsnap.check.findings import CheckReport
+from ttlsnap.entries.place import Place
 
 # Larger ones are named without a line; a contract of a hundred operators has a hundredth of that.
 _MAX_BYTES = 16 << 20

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ttlsnap.check.findings import Finding, Place
+from ttlsnap.check.findings import Finding
+from ttlsnap.entries.place import Place
 
 
 def printable(text: str) -> str:

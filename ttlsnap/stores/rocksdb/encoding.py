@@ -146,6 +146,14 @@ def write_values(keys: Rows, rows: Rows, *, checksums: bool) -> Rows:
     return with_checksums(keys, values) if checksums else values
 
 
+def write_elements(keys: Rows, rows: Rows, *, checksums: bool) -> Rows:
+    """Return the elements of lists as they are stored, from their rows and the stored key of each one's list."""
+    values = _with_encoding(rows)
+    sizes, place = _numbers(values.size.astype("<i4"))
+    pieces = Rows(*interleave((sizes, place, SIZE), (values.data, values.start, values.size)))
+    return with_checksums(keys, pieces) if checksums else pieces
+
+
 def with_checksums(keys: Rows, values: Rows) -> Rows:
     """Return values with their checksums and sizes before them; ``keys`` are the stored keys, one for each."""
     head = np.empty((len(values), 2), "<u4")

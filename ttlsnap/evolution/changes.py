@@ -1,0 +1,189 @@
+"""How old values become new ones, as plain data, and the work on whole arrays.
+
+A struct gets each of its new columns from an old one, or a constant. So does a struct within a column, at any depth.
+Fields are identified by ordinals, because names can occur twice.
+
+``apply`` never loses a value silently. A cast that could change a value is allowed only with ``narrow``; then it counts
+the values that do not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
+
+from ttlsnap.schema import types as T
+from ttlsnap.schema.arrow import arrow_type
+
+_INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_BITS = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
+_EXACT = {T.FloatType: 24, T.DoubleType: 53}  # bits of exact whole numbers
+_NUMBERS = (*_INTEGERS, T.FloatType, T.DoubleType)
+_DIGITS = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 19}  # decimal digits
+
+
+@dataclass(frozen=True)
+class Take:
+    """An old column, by its ordinal. ``change`` is how its values change; None if they stay as they are."""
+
+    ordinal: int
+    change: Change | None = None
+
+
+@dataclass(frozen=True)
+class Constant:
+    """One ``value`` for all rows: what PyArrow takes for the column's type, or None for null."""
+
+    value: Any
+
+
+Column = Take | Constant
+
+
+@dataclass(frozen=True)
+class StructChange:
+    """The source of each new field."""
+
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True)
+class ArrayChange:
+    """How the elements of an array change."""
+
+    element: Change
+
+
+@dataclass(frozen=True)
+class MapChange:
+    """How the values of a map change. Its keys stay as they are."""
+
+    value: Change
+
+
+@dataclass(frozen=True)
+class Cast:
+    """A cast to the new type. With ``narrow``, some values may not fit; otherwise, each has its exact equal."""
+
+    narrow: bool = False
+
+
+Change = StructChange | ArrayChange | MapChange | Cast
+
+Misfits = Callable[[str, int], None]
+"""A function that gets the place of a column, and how many of its values do not fit its new type."""
+
+
+def is_wider(old: T.DataType, new: T.DataType) -> bool:
+    """Return whether Spark casts every value of ``old`` to ``new`` without loss."""
+    old, new = T.physical(old), T.physical(new)
+    match old, new:
+        case T.DecimalType(), T.DecimalType():
+            return new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale
+        case _, T.DecimalType() if isinstance(old, _INTEGERS):
+            return new.precision - new.scale >= _DIGITS[type(old)]
+        case T.FloatType(), T.DoubleType():
+            return True
+        case _, T.FloatType() | T.DoubleType() if isinstance(old, _INTEGERS):
+            return _BITS[type(old)] <= _EXACT[type(new)] + 1
+        case T.DateType(), T.TimestampNTZType():
+            return True
+    return isinstance(old, _INTEGERS) and isinstance(new, _INTEGERS) and _BITS[type(old)] < _BITS[type(new)]
+
+
+def is_narrower(old: T.DataType, new: T.DataType) -> bool:
+    """Return whether some values of ``old`` have their exact equal in ``new``, and others do not."""
+    old, new = T.physical(old), T.physical(new)
+    if isinstance(old, T.DecimalType) or isinstance(new, T.DecimalType):
+        return isinstance(old, T.DecimalType) and isinstance(new, T.DecimalType) and old != new
+    return isinstance(old, _NUMBERS) and isinstance(new, _NUMBERS) and old != new
+
+
+def apply(
+    values: pa.StructArray, change: StructChange, new: T.StructType, side: str, misfits: Misfits
+) -> pa.StructArray:
+    """Return structs that ``ttlsnap.unsaferow.encode`` takes for rows of ``new``, one for each of ``values``.
+
+    ``side`` is ``key`` or ``value``; the places for ``misfits`` begin with it. A value that does not fit becomes null.
+    """
+    return _structs(values, change, new, side, misfits)
+
+
+def _structs(
+    values: pa.StructArray, change: StructChange, new: T.StructType, place: str, misfits: Misfits
+) -> pa.StructArray:
+    children = []
+    for column, field in zip(change.columns, new.fields, strict=True):
+        at = f"{place}.{field.name}"
+        child = _column(values, column, field.type, at, misfits)
+        if not field.nullable and child.null_count:
+            lost = child.filter(values.is_valid()).null_count
+            if lost:
+                misfits(at, lost)
+        children.append(child)
+    nulls = pc.is_null(values) if values.null_count else None
+    if not children:
+        return pa.Array.from_buffers(pa.struct([]), len(values), [None], children=[])
+    return pa.StructArray.from_arrays(children, names=new.names, mask=nulls)
+
+
+def _column(values: pa.StructArray, column: Column, new: T.DataType, place: str, misfits: Misfits) -> pa.Array:
+    match column:
+        case Constant(value):
+            return pa.repeat(pa.scalar(value, arrow_type(new)), len(values))
+        case Take(ordinal, None):
+            return values.field(ordinal)
+        case Take(ordinal, change):
+            assert change is not None
+            return _changed(values.field(ordinal), change, new, place, misfits)
+    raise AssertionError(column)
+
+
+def _changed(values: pa.Array, change: Change, new: T.DataType, place: str, misfits: Misfits) -> pa.Array:
+    new = T.physical(new)
+    match change, new:
+        case StructChange(), T.StructType():
+            return _structs(values, change, new, place, misfits)
+        case ArrayChange(), T.ArrayType():
+            children = [_changed(values.values, change.element, new.element, f"{place}.element", misfits)]
+            kind = pa.large_list(children[0].type)
+        case MapChange(), T.MapType():
+            items = _changed(values.items, change.value, new.value, f"{place}.value", misfits)
+            kind = pa.map_(values.keys.type, items.type)
+            children = [pa.StructArray.from_arrays([values.keys, items], names=["key", "value"])]
+        case Cast(narrow), _:
+            made = _cast(values, arrow_type(new), narrow=narrow)
+            if made.null_count > values.null_count:
+                misfits(place, made.null_count - values.null_count)
+            return made
+        case _:
+            raise AssertionError(f"{place}: {change} does not give {new.simple_string}")
+    # The offsets and nulls of the containers stay.
+    return pa.Array.from_buffers(
+        kind, len(values), values.buffers()[:2], values.null_count, values.offset, children=children
+    )
+
+
+def _cast(values: pa.Array, kind: pa.DataType, *, narrow: bool) -> pa.Array:
+    """Return the values in another type. Those without an exact equal become null."""
+    if not narrow:
+        if pa.types.is_integer(values.type) and pa.types.is_decimal(kind):
+            values = pc.cast(values, pa.decimal128(_DIGITS[T.LongType], 0))
+        return pc.cast(values, kind)
+    made = pc.cast(values, kind, safe=False)
+    exact = pc.equal(pc.cast(made, values.type, safe=False), values)
+    if pa.types.is_floating(values.type) and pa.types.is_floating(kind):
+        exact = pc.or_(exact, pc.is_nan(values))
+    elif pa.types.is_floating(values.type) or pa.types.is_floating(kind):
+        # Outside this range, a cast to bigint has no defined result.
+        floats = values if pa.types.is_floating(values.type) else made
+        exact = pc.and_(exact, pc.and_(pc.greater_equal(floats, -(2.0**63)), pc.less(floats, 2.0**63)))
+    elif pa.types.is_decimal(kind):
+        bound = pa.scalar(Decimal(10) ** (kind.precision - kind.scale), pa.decimal128(38, 0))
+        exact = pc.and_(exact, pc.less(pc.abs(values), bound))
+    return pc.if_else(exact, made, pa.scalar(None, kind))

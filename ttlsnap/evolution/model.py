@@ -1,0 +1,72 @@
+"""The plan of a schema evolution: the steps for people, and the change of each state for the work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ttlsnap.entries.place import Place
+from ttlsnap.evolution.changes import StructChange
+from ttlsnap.schema.types import StructType
+
+
+@dataclass(frozen=True)
+class Step:
+    """One change of the plan, such as ``add``, at ``place``. ``old`` and ``new`` are the two sides as text."""
+
+    change: str
+    place: Place
+    old: str | None
+    new: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        place = self.place
+        return {
+            "change": self.change,
+            "operator": place.operator,
+            "store": place.store,
+            "state": place.state,
+            "field": place.field,
+            "old": self.old,
+            "new": self.new,
+        }
+
+    def __str__(self) -> str:
+        sides = {None: f"{self.old}", self.old: ""}.get(self.new, f"{self.old} -> {self.new}")
+        return f"{self.change} {self.place}: {self.new if self.old is None else sides}"
+
+
+@dataclass(frozen=True)
+class StateEvolution:
+    """The change of a state. ``key`` and ``value`` are None if those bytes stay as they are.
+
+    ``new_key`` and ``new_value`` are the new schemas. ``new_name`` is the name of the state afterwards.
+    """
+
+    operator: int
+    store: str
+    state: str
+    new_name: str
+    key: StructChange | None
+    value: StructChange | None
+    new_key: StructType
+    new_value: StructType
+
+    def __str__(self) -> str:
+        return f"{self.operator}.{self.store}.{self.state}"
+
+    @property
+    def changes_bytes(self) -> bool:
+        """Whether entries change, and not only their schema."""
+        return (self.key, self.value) != (None, None)
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """The evolution of all states, and its steps."""
+
+    states: tuple[StateEvolution, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+
+NO_EVOLUTION = Evolution()

@@ -1,0 +1,55 @@
+"""The schemas that a checkpoint records after an evolution."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ttlsnap.checkpoint import Checkpoint, Operator
+from ttlsnap.checkpoint.checkpoint import ALWAYS_NULLABLE
+from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
+from ttlsnap.evolution.model import Evolution, StateEvolution
+from ttlsnap.schema.types import ArrayType, DataType, MapType, StructType
+
+
+def with_schemas_of(checkpoint: Checkpoint, evolution: Evolution) -> Checkpoint:
+    """Return the checkpoint with the new schemas of its states."""
+    found = {(s.operator, s.store, s.state): s for s in evolution.states}
+    widens = checkpoint.batch.conf.get(ALWAYS_NULLABLE, "false").lower() == "true"
+
+    def evolved(operator: Operator) -> Operator:
+        stores = [
+            replace(
+                store,
+                families=tuple(
+                    _evolved(family, found.get((operator.id, store.name, family.name)), widens=widens)
+                    for family in store.families
+                ),
+            )
+            for store in operator.stores
+        ]
+        return replace(operator, stores=tuple(stores))
+
+    return replace(checkpoint, operators=tuple(map(evolved, checkpoint.operators)))
+
+
+def _evolved(family: ColumnFamilySchema, state: StateEvolution | None, *, widens: bool) -> ColumnFamilySchema:
+    if state is None:
+        return family
+    key, value = state.new_key, state.new_value
+    return replace(family, key=_as_nullable(key) if widens else key, value=_as_nullable(value) if widens else value)
+
+
+def _as_nullable(struct: StructType) -> StructType:
+    """Return a struct whose fields may all be null, at every depth, as Spark 4.3 and later record it."""
+    return StructType(tuple(replace(f, nullable=True, type=_with_nulls(f.type)) for f in struct.fields))
+
+
+def _with_nulls(kind: DataType) -> DataType:
+    match kind:
+        case StructType():
+            return _as_nullable(kind)
+        case ArrayType():
+            return ArrayType(_with_nulls(kind.element), True)
+        case MapType():
+            return MapType(_with_nulls(kind.key), _with_nulls(kind.value), True)
+    return kind

@@ -1,0 +1,1 @@
+"""The repair of what ``check`` finds: how the state of an old query becomes that of a new one."""

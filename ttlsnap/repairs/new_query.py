@@ -1,0 +1,59 @@
+"""The evolution of a checkpoint to the contract of its new query, and whether nothing else stands in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ttlsnap.check import check
+from ttlsnap.check.findings import Finding, Verdict
+from ttlsnap.check.ignores import Ignore, apply
+from ttlsnap.checkpoint import Checkpoint
+from ttlsnap.contract import Contract
+from ttlsnap.contract.of_checkpoint import describe_checkpoint
+from ttlsnap.contract.of_query import join_contracts
+from ttlsnap.errors import UnsupportedError
+from ttlsnap.evolution.model import Evolution
+from ttlsnap.repairs.answers import NO_ANSWERS, Answers
+from ttlsnap.repairs.findings import with_repairs
+from ttlsnap.repairs.plan import find_evolution
+
+
+@dataclass(frozen=True)
+class NewQuery:
+    """The contract of a new query. ``old`` is that of the old one, if the user has it.
+
+    ``ignores`` are the findings that the user accepts.
+    """
+
+    contract: Contract
+    old: Contract | None = None
+    answers: Answers = NO_ANSWERS
+    ignores: Sequence[Ignore] = ()
+
+    def evolve(self, checkpoint: Checkpoint) -> Evolution:
+        """See ``ttlsnap.migration.changes.NewSchemas``."""
+        found = describe_checkpoint(checkpoint)
+        if self.old is not None:
+            found = join_contracts(found, self.old)
+        evolution, obstacles = find_evolution(found, self.contract, self.answers)
+        if obstacles:
+            lines = "".join(f"\n  {obstacle.place}: {obstacle.message}" for obstacle in obstacles)
+            raise UnsupportedError(f"{checkpoint.target} cannot be migrated to the new query as it is:{lines}")
+        _require_repaired(checkpoint, found, self, evolution)
+        return evolution
+
+
+def _require_repaired(checkpoint: Checkpoint, old: Contract, new: NewQuery, evolution: Evolution) -> None:
+    """Raise UnsupportedError if ``check`` finds something that the migration does not repair."""
+    report = apply(check(old, new.contract, renamed=new.answers.renamed), new.ignores)
+    left = [f for f in with_repairs(report.findings, evolution, ()) if f.verdict.rank > Verdict.AFTER_MIGRATION.rank]
+    if left:
+        lines = "".join(f"\n  {_describe(finding)}" for finding in left)
+        raise UnsupportedError(
+            f"{checkpoint.target}: a migration does not repair everything that ttlsnap check finds:{lines}"
+        )
+
+
+def _describe(finding: Finding) -> str:
+    return f"{finding.code} at {finding.place}: {finding.message}" + (f". {finding.fix}" if finding.fix else "")

@@ -1,0 +1,192 @@
+"""The plan of a schema evolution, found from two contracts.
+
+Each new column of a state gets its value from an old column, or a constant. Names identify columns, except where the
+plans of both queries say more: an aggregate is known by what it computes, and so is a grouping column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+
+from ttlsnap.check.comparison import Comparison
+from ttlsnap.check.expressions import are_same
+from ttlsnap.check.key_order import with_keys_for
+from ttlsnap.check.query_plan import can_compare_plans, pair_plans
+from ttlsnap.contract import Contract, OperatorContract, StateContract, StoreContract
+from ttlsnap.contract.model import AggregateBuffer
+from ttlsnap.entries.place import Place
+from ttlsnap.errors import UsageError
+from ttlsnap.evolution.changes import Constant, StructChange
+from ttlsnap.evolution.model import Evolution, StateEvolution, Step
+from ttlsnap.operators import aggregation, session_window
+from ttlsnap.repairs.answers import NO_ANSWERS, Answers, Obstacle
+from ttlsnap.repairs.schemas import Matcher, Source
+from ttlsnap.schema.arrow import arrow_type
+from ttlsnap.schema.types import DataType, DecimalType, StructField, StructType, physical
+
+_AGGREGATIONS = (aggregation.NAME, session_window.NAME)
+
+
+def find_evolution(old: Contract, new: Contract, answers: Answers = NO_ANSWERS) -> tuple[Evolution, list[Obstacle]]:
+    """Return how the state of ``old`` becomes that of ``new``, and for which differences there is no way.
+
+    Raise UsageError for an answer that belongs to no difference, or has the wrong type.
+    """
+    new = with_keys_for(old, new)
+    both = Comparison(old=old, new=new, renamed=answers.renamed)
+    matcher = Matcher(answers)
+    states: list[StateEvolution] = []
+    names = [[operator.name for operator in contract.operators] for contract in (old, new)]
+    if len(names[0]) != len(names[1]) or any(a not in (None, b) for a, b in zip(*names, strict=True)):
+        texts = [", ".join(name or "unnamed" for name in found) for found in names]
+        return Evolution(), [Obstacle(Place(), f"the operators were {texts[0]}, and are {texts[1]}")]
+    for was, now in zip(old.operators, new.operators, strict=True):
+        states += _Operator(both, matcher, was, now).find()
+    unused = {*answers.fills, *answers.drops, *(name for pair in answers.swaps for name in pair)} - matcher.used
+    if unused:
+        raise UsageError(
+            f"{sorted(unused)[0]} is no field that the two queries treat differently. Fields are named as in the plan: "
+            f"{_list_places(matcher)}"
+        )
+    return Evolution(tuple(states), tuple(matcher.steps)), matcher.obstacles
+
+
+def _list_places(matcher: Matcher) -> str:
+    places = [*(step.place for step in matcher.steps), *(obstacle.place for obstacle in matcher.obstacles)]
+    return ", ".join(dict.fromkeys(str(place) for place in places if place.field)) or "there is no such field"
+
+
+class _Operator:
+    def __init__(self, both: Comparison, matcher: Matcher, old: OperatorContract, new: OperatorContract) -> None:
+        self.both, self.matcher, self.old, self.new = both, matcher, old, new
+        self.place = Place(operator=new.id, operator_name=new.name or old.name)
+        self.plans = None
+        if old.plan is not None and new.plan is not None and can_compare_plans(both, old, new):
+            self.plans = pair_plans(both, old, new)
+
+    def find(self) -> list[StateEvolution]:
+        before, after = ({store.name: store for store in operator.stores} for operator in (self.old, self.new))
+        if before.keys() != after.keys():
+            self._refuse(self.place, f"its stores were {', '.join(before)}, and are {', '.join(after)}")
+            return []
+        return [state for name in before for state in self._find_in_store(before[name], after[name])]
+
+    def _find_in_store(self, old: StoreContract, new: StoreContract) -> list[StateEvolution]:
+        place = self.place.at(store=old.name)
+        if old.states is None or new.states is None:
+            self._refuse(place, "its schema is not recorded")
+            return []
+        before, after = ({state.name: state for state in store.states or ()} for store in (old, new))
+        if before.keys() != after.keys():
+            self._refuse(place, f"its states were {', '.join(before)}, and are {', '.join(after)}")
+            return []
+        return [
+            found
+            for name in before
+            if (found := self._find_state(place.at(state=name), before[name], after[name])) is not None
+        ]
+
+    def _find_state(self, place: Place, old: StateContract, new: StateContract) -> StateEvolution | None:
+        if (old.kind, old.ttl) != (new.kind, new.ttl):
+            self._refuse(place, "it is of another kind, or its TTL was switched on or off")
+            return None
+        if (old.key, old.value) == (new.key, new.value) and not self.matcher.answers.swaps and self._has_same_plan:
+            return None
+        matcher, steps = self.matcher, len(self.matcher.steps)
+        key = matcher.match(place.at(field="key"), old.key, new.key, self._sources_of_keys(old.key, new.key))
+        at = place.at(field="value")
+        if self.place.operator_name in _AGGREGATIONS and (
+            old.value.names != new.value.names or not self._has_same_plan
+        ):
+            value = self._match_buffers(at, old.value, new.value)
+        else:
+            value = matcher.match(at, old.value, new.value)
+        if new.role == "derived":
+            del matcher.steps[steps:]  # it follows the states from which it is derived
+        return StateEvolution(self.new.id, place.store or "", old.name, new.name, key, value, new.key, new.value)
+
+    @property
+    def _has_same_plan(self) -> bool:
+        return self.plans is None or (
+            self.plans[0].keys == self.plans[1].keys and self.plans[0].aggregates == self.plans[1].aggregates
+        )
+
+    def _sources_of_keys(self, old: StructType, new: StructType) -> list[Source] | None:
+        """Return the sources of grouping columns by what they compute; None if the plans do not say it."""
+        if self.plans is None or self.place.operator_name not in _AGGREGATIONS:
+            return None
+        before, after = (plan.keys for plan in self.plans)
+        if len(before) != len(old) or len(after) != len(new) or len(set(before)) < len(before):
+            return None
+        return [before.index(key) if key in before else None for key in after]
+
+    def _match_buffers(self, place: Place, old: StructType, new: StructType) -> StructChange | None:
+        """Return how values change that have the columns of aggregates, and others before them.
+
+        An aggregate takes its own old columns, or the values before any row.
+        """
+        was, now = self.old.buffers, self.new.buffers
+        if was is None or now is None or self.plans is None:
+            self._refuse(
+                place,
+                "no file shows which aggregate a column belongs to. Give the contract of the old query (--from OLD), "
+                "made by the same version of Spark as the new one",
+            )
+            return None
+        texts = [self.both.in_new_names(buffer.aggregate) for buffer in was]
+        heads = [len(side) - sum(len(buffer.columns) for buffer in found) for side, found in ((old, was), (new, now))]
+        firsts = list(accumulate((len(buffer.columns) for buffer in was), initial=heads[0]))
+        names = list(old.names[: heads[0]])
+        sources: list[Source] = [names.index(n) if n in names else None for n in new.names[: heads[1]]]
+        taken = []
+        for buffer in now:
+            fields = new.fields[len(sources) : len(sources) + len(buffer.columns)]
+            number = self._find_buffer(was, texts, buffer, fields)
+            if number is not None:
+                taken.append(number)
+                sources += [firsts[number] + place for place in range(len(buffer.columns))]
+            else:
+                sources += [Constant(_from_json(v, f.type)) for v, f in zip(buffer.initial, fields, strict=True)]
+                self.matcher.steps.append(Step("add", place, None, buffer.aggregate))
+        for number, buffer in enumerate(was):
+            if number not in taken:
+                self.matcher.steps.append(Step("drop", place, buffer.aggregate, None))
+        if taken != sorted(taken):
+            orders = (", ".join(texts[number] for number in order) for order in (sorted(taken), taken))
+            self.matcher.steps.append(Step("reorder", place, *orders))
+        return self.matcher.match(place, old, new, sources, told=True)
+
+    def _find_buffer(
+        self,
+        old: Sequence[AggregateBuffer],
+        texts: Sequence[str],
+        new: AggregateBuffer,
+        fields: Sequence[StructField],
+    ) -> int | None:
+        """Return the number of the old aggregate that is the same; None if there is none."""
+        assert self.plans is not None
+        same_sources = self.plans[0].sources == self.plans[1].sources
+        for number, (was, text) in enumerate(zip(old, texts, strict=True)):
+            same = text == new.aggregate or are_same(text, new.aggregate, same_sources=same_sources, aggregate=True)
+            # What is in a binary column depends on the types of the arguments.
+            is_plain = not any(field.type.name == "binary" for field in fields)
+            if same and was.columns == new.columns and (is_plain or was.inputs == new.inputs):
+                return number
+        return None
+
+    def _refuse(self, place: Place, message: str) -> None:
+        self.matcher.obstacles.append(Obstacle(place, message))
+
+
+def _from_json(value: Any, kind: DataType) -> Any:
+    """Return a value as PyArrow takes it; see ``ttlsnap.contract.buffers``."""
+    arrow = arrow_type(kind)
+    if value is not None and pa.types.is_large_binary(arrow):
+        return bytes.fromhex(value)
+    if value is not None and isinstance(physical(kind), DecimalType):
+        return pa.scalar(value, pa.large_string()).cast(arrow).as_py()
+    return value

@@ -1,0 +1,255 @@
+"""Old and new columns of a struct: each new column gets its source, and each difference a step or an obstacle."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+
+from ttlsnap.entries.place import Place
+from ttlsnap.errors import UsageError
+from ttlsnap.evolution.changes import (
+    ArrayChange,
+    Cast,
+    Change,
+    Column,
+    Constant,
+    MapChange,
+    StructChange,
+    Take,
+    is_narrower,
+    is_wider,
+)
+from ttlsnap.evolution.model import Step
+from ttlsnap.repairs.answers import Answers, Obstacle
+from ttlsnap.schema.arrow import arrow_type
+from ttlsnap.schema.fields import distinct_names
+from ttlsnap.schema.types import ArrayType, DataType, MapType, StructField, StructType, physical
+
+Source = int | Constant | None
+"""Where a new column comes from: the ordinal of an old one, a constant, or unknown."""
+
+
+@dataclass
+class Matcher:
+    """The search for the sources of new columns. ``used`` are the answers that decided something."""
+
+    answers: Answers
+    steps: list[Step] = field(default_factory=list)
+    obstacles: list[Obstacle] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+
+    def match(
+        self,
+        place: Place,
+        old: StructType,
+        new: StructType,
+        sources: Sequence[Source] | None = None,
+        *,
+        told: bool = False,
+    ) -> StructChange | None:
+        """Return how structs change, None if they stay as they are. ``place`` has the path to them as its field.
+
+        By default, names identify columns. ``sources`` has the sources of the new columns if they are known. With
+        ``told``, there are already steps for what is new, gone or in another place.
+        """
+        known = list(sources) if sources is not None else self._find_by_names(place, old, new)
+        known = self._swap(place, new, known)
+        names = distinct_names(new.names)
+        columns: list[Column] = []
+        for name, now, source in zip(names, new.fields, known, strict=True):
+            at = place.at(field=f"{place.field}.{name}")
+            if isinstance(source, int):
+                was = old.fields[source]
+                if was.name != now.name and sources is None:
+                    self.steps.append(Step("rename", at, was.name, now.name))
+                columns.append(Take(source, self._match_types(at, was.type, now.type)))
+            else:
+                constant = source if source is not None else self._fill(at, now)
+                columns.append(constant)
+                shown = "null" if constant.value is None else _show(constant.value)
+                if not told:
+                    self.steps.append(Step("add", at, None, f"{now.type.simple_string} = {shown}"))
+        taken = [source for source in known if isinstance(source, int)]
+        for ordinal, (name, was) in enumerate(zip(distinct_names(old.names), old.fields, strict=True)):
+            if ordinal not in taken and not told:
+                at = place.at(field=f"{place.field}.{name}")
+                self.steps.append(Step("drop", at, was.type.simple_string, None))
+        if taken != sorted(taken) and not told:
+            texts = (", ".join(old.fields[n].name for n in order) for order in (sorted(taken), taken))
+            self.steps.append(Step("reorder", place, *texts))
+        if columns == [Take(ordinal) for ordinal in range(len(old))]:
+            return None
+        return StructChange(tuple(columns))
+
+    def _find_by_names(self, place: Place, old: StructType, new: StructType) -> list[Source]:
+        """Return the sources of new columns by their names; a name may occur the same number of times on both sides."""
+        before = [self.answers.renamed.get(name, name) for name in old.names]
+        after = list(new.names)
+        counts = [Counter(names) for names in (before, after)]
+        places: dict[str, list[int]] = {}
+        for ordinal, name in enumerate(before):
+            places.setdefault(name, []).append(ordinal)
+        for name in places:
+            if counts[1][name] and counts[0][name] != counts[1][name]:
+                self.obstacles.append(
+                    Obstacle(
+                        place,
+                        f"there were {counts[0][name]} columns {name}, and now there are {counts[1][name]}: which is "
+                        "which? Give the contract of the old query: --from OLD",
+                    )
+                )
+        found: list[Source] = [places[name].pop(0) if places.get(name) else None for name in after]
+        self._ask_for_renames(place, old, new, found)
+        return found
+
+    def _ask_for_renames(self, place: Place, old: StructType, new: StructType, found: list[Source]) -> None:
+        """Add an obstacle for each new column that may be an old one under another name."""
+        left = {n: f for n, f in enumerate(old.fields) if n not in found}
+        for ordinal, now in enumerate(new.fields):
+            if found[ordinal] is not None or self._answer(place, now.name, self.answers.fills) is not None:
+                continue
+            for number, was in left.items():
+                if _are_alike(was.type, now.type) and not self._is_dropped(place, was.name):
+                    del left[number]
+                    self.obstacles.append(
+                        Obstacle(
+                            place.at(field=f"{place.field}.{now.name}"),
+                            f"{was.name} is gone, and {now.name} is new: is it the same column? If so, add --rename "
+                            f"{was.name}={now.name}; if not, add --drop {place.field}.{was.name}",
+                        )
+                    )
+                    break
+
+    def _is_dropped(self, place: Place, name: str) -> bool:
+        at = place.at(field=f"{place.field}.{name}")
+        told = next((text for text in (str(at), at.field or "") if text in self.answers.drops), None)
+        if told is not None:
+            self.used.add(told)
+        return told is not None
+
+    def _answer(self, place: Place, name: str, answers: Any) -> str | None:
+        at = place.at(field=f"{place.field}.{name}")
+        for text in (str(at), at.field or ""):
+            if text in answers:
+                self.used.add(text)
+                return str(answers[text])
+        return None
+
+    def _swap(self, place: Place, new: StructType, sources: list[Source]) -> list[Source]:
+        names = [f"{place.field}.{name}" for name in distinct_names(new.names)]
+        for pair in self.answers.swaps:
+            one, two = (
+                next((n for n, name in enumerate(names) if told in (name, str(place.at(field=name)))), None)
+                for told in pair
+            )
+            if one is not None and two is not None:
+                self.used.update(pair)
+                sources[one], sources[two] = sources[two], sources[one]
+                self.steps.append(Step("swap", place.at(field=names[one]), pair[0], pair[1]))
+        return sources
+
+    def _fill(self, at: Place, now: StructField) -> Constant:
+        """Return the constant for a new column: what the user says, or null if it may be null."""
+        for told in (str(at), at.field or ""):
+            if told in self.answers.fills:
+                self.used.add(str(told))
+                value = parse_literal(self.answers.fills[told], now.type, told)
+                if value is None and not now.nullable:
+                    raise UsageError(f"--fill {told}=null: the new query does not allow null there")
+                return Constant(value)
+        if not now.nullable:
+            self.obstacles.append(
+                Obstacle(
+                    at, f"existing entries have no {now.name}, and it may not be null: add --fill {at.field}=LITERAL"
+                )
+            )
+        return Constant(None)
+
+    def _match_types(self, at: Place, old: DataType, new: DataType) -> Change | None:
+        """Return how values change with their type; None if they stay as they are."""
+        was, now = physical(old), physical(new)
+        match was, now:
+            case StructType(), StructType():
+                return self.match(at, was, now)
+            case ArrayType(), ArrayType():
+                inner = self._match_types(at.at(field=f"{at.field}.element"), was.element, now.element)
+                return None if inner is None else ArrayChange(inner)
+            case MapType(), MapType():
+                if not _are_alike(was.key, now.key):
+                    self._add_retyped(at, old, new)
+                    return None
+                inner = self._match_types(at.at(field=f"{at.field}.value"), was.value, now.value)
+                return None if inner is None else MapChange(inner)
+        if _are_alike(was, now):
+            return None
+        if is_wider(was, now):
+            self.steps.append(Step("widen", at, old.simple_string, new.simple_string))
+            return Cast()
+        if is_narrower(was, now) and self.answers.narrow:
+            self.steps.append(Step("narrow", at, old.simple_string, new.simple_string))
+            return Cast(narrow=True)
+        self._add_retyped(at, old, new)
+        return None
+
+    def _add_retyped(self, at: Place, old: DataType, new: DataType) -> None:
+        more = ". If all of its values fit, add --narrow" if is_narrower(old, new) else ""
+        self.obstacles.append(
+            Obstacle(at, f"it was {old.simple_string} and is {new.simple_string}, which not every old value is{more}")
+        )
+
+
+def _are_alike(old: DataType, new: DataType) -> bool:
+    """Return whether two types have the same bytes, apart from the names of fields."""
+    old, new = physical(old), physical(new)
+    match old, new:
+        case StructType(), StructType():
+            pairs = zip(old.fields, new.fields, strict=False)
+            return len(old) == len(new) and all(_are_alike(a.type, b.type) for a, b in pairs)
+        case ArrayType(), ArrayType():
+            return _are_alike(old.element, new.element)
+        case MapType(), MapType():
+            return _are_alike(old.key, new.key) and _are_alike(old.value, new.value)
+    return old == new
+
+
+def parse_literal(text: str, kind: DataType, where: str) -> Any:
+    """Return the value of a literal that a user wrote, as PyArrow takes it; None for ``null``.
+
+    A literal is JSON (``5``, ``true``, ``"text"``). A text, a date or a time needs no quotes. Raise UsageError if it is
+    not of the type ``kind``.
+    """
+    arrow = arrow_type(kind)
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    if value is None:
+        return None
+    is_text = pa.types.is_large_string(arrow) or pa.types.is_temporal(arrow)
+    try:
+        if is_text and not isinstance(value, str):
+            value = text
+        if pa.types.is_decimal(arrow) and not isinstance(value, bool):
+            value = Decimal(text.strip('"'))
+        elif pa.types.is_large_binary(arrow):
+            value = bytes.fromhex(str(value))
+        elif pa.types.is_temporal(arrow):
+            value = pa.scalar(value, pa.large_string()).cast(arrow).as_py()
+        elif pa.types.is_boolean(arrow) != isinstance(value, bool):
+            raise ValueError("a boolean is true or false")
+        return pa.scalar(value, arrow).as_py()
+    except (pa.ArrowException, ValueError, ArithmeticError, TypeError, OverflowError) as error:
+        raise UsageError(f"--fill {where}={text}: this is not a {kind.simple_string}") from error
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value) if not isinstance(value, str | datetime.date) else f"'{value}'"
