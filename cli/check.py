@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
@@ -150,14 +151,18 @@ def check(
     from ttlsnap.check.ignores import apply
     from ttlsnap.check.state import examine_state
     from ttlsnap.check.targets import load_contract
+    from ttlsnap.repairs.findings import find_command, find_repairs
 
     files = [_report(text) for text in reports or ()]
     _distinct(files)
     ignores = _ignores(ignored or (), ignore_file)
     contracts = load_contract(old), load_contract(new)
     names, state = _renames(renamed or ()), examine_state(old)
-    compared = compare(*contracts, direction=direction.value, renamed=names, names=(old, new), state=state)
+    compared = compare(
+        *contracts, direction=direction.value, renamed=names, names=(old, new), state=state, find_repairs=find_repairs
+    )
     report = apply(compared, ignores)
+    report = replace(report, next=find_command(report, names))
     threshold = Verdict(fail_on.value)
     _print(report, output_format, threshold)
     _write(report, files, threshold)

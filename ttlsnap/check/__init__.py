@@ -7,7 +7,7 @@ lists what could not be compared.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -25,6 +25,7 @@ __all__ = ["CheckReport", "Finding", "Ignored", "Place", "StateFindings", "Verdi
 
 DIRECTIONS = ("backward", "forward", "full")
 _NOT_EXAMINED = StateFindings()
+FindRepairs = Callable[[Contract, Contract, Mapping[str, str], Iterable[Finding]], list[Finding]]
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -36,12 +37,14 @@ def check(
     renamed: Mapping[str, str] = _NO_NAMES,
     names: tuple[str, str] = ("old", "new"),
     state: StateFindings = _NOT_EXAMINED,
+    find_repairs: FindRepairs | None = None,
 ) -> CheckReport:
     """Compare two contracts: can the query of ``new`` restore from the state of ``old``?
 
     ``direction`` is ``backward``, ``forward`` (can ``old`` restore from the state of ``new``, to undo the deployment?)
     or ``full`` for both. ``renamed`` maps old names of columns and variables to new ones. ``names`` are the names of
     the two contracts in the report. ``state`` is what the state of ``old`` itself shows (``examine_state``).
+    ``find_repairs`` returns the findings with those marked that a migration repairs (``ttlsnap.repairs``).
 
     Raise UsageError for a query and a Delta table, and for another direction.
     """
@@ -52,11 +55,11 @@ def check(
     findings: list[Finding] = []
     unseen: list[str] = []
     if direction in ("backward", "full"):
-        forth = _compare(old, new, renamed)
+        forth = _compare(old, new, renamed, find_repairs)
         findings += [*forth.findings, *state.findings]
         unseen += [*forth.unseen, *state.unseen]
     if direction in ("forward", "full"):
-        back = _compare(new, old, {now: was for was, now in renamed.items()})
+        back = _compare(new, old, {now: was for was, now in renamed.items()}, find_repairs)
         findings += [replace(finding, message=f"going back: {finding.message}") for finding in back.findings]
         unseen += [line for line in back.unseen if line not in unseen]
     for was, now in renamed.items():
@@ -73,7 +76,10 @@ def _mentions(contract: Contract | TableContract, name: str) -> bool:
 
 
 def _compare(
-    old: Contract | TableContract, new: Contract | TableContract, renamed: Mapping[str, str]
+    old: Contract | TableContract,
+    new: Contract | TableContract,
+    renamed: Mapping[str, str],
+    find_repairs: FindRepairs | None,
 ) -> Comparison | TableComparison:
     if isinstance(old, TableContract) and isinstance(new, TableContract):
         return compare_tables(old, new, renamed)
@@ -82,4 +88,6 @@ def _compare(
     both = Comparison(old=old, new=with_keys_for(old, new), renamed=renamed)
     compare_settings(both)
     compare_operators(both)
+    if find_repairs is not None:
+        both.findings = find_repairs(old, new, renamed, both.findings)
     return both

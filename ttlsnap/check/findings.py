@@ -99,7 +99,8 @@ class CheckReport:
     """The findings of a check, worst first.
 
     ``unseen`` has a line for each thing that could not be compared. ``ignored`` does not count for the verdict.
-    ``unused`` are the ignores that matched no finding.
+    ``unused`` are the ignores that matched no finding. ``next`` is the command that makes the state fit, if there is
+    one.
     """
 
     old: str
@@ -109,6 +110,7 @@ class CheckReport:
     unseen: tuple[str, ...] = ()
     ignored: tuple[Ignored, ...] = ()
     unused: tuple[str, ...] = field(default=())
+    next: str | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -126,4 +128,5 @@ class CheckReport:
             "unseen": list(self.unseen),
             "ignored": [{**one.finding.to_json(), "reason": one.reason} for one in self.ignored],
             "unused_ignores": list(self.unused),
+            "next": self.next,
         }

@@ -31,7 +31,7 @@ class StoreMigration:
 
     ``states`` describe its entries as they are, and ``new_states`` as they will be. ``partitions`` is the new number.
     ``ids`` are the ids in the names of the new partitions' files; empty if they have none (checkpoint format 1).
-    ``evolutions`` has the changes of its states whose schemas change.
+    ``evolutions`` has the changes of its states whose schemas change. ``is_transformed``: transformers see its entries.
     """
 
     store: Store
@@ -42,10 +42,17 @@ class StoreMigration:
     new_store: StateStore
     ids: tuple[str, ...] = ()
     evolutions: tuple[StateEvolution, ...] = ()
+    is_transformed: bool = False
 
     @property
     def operator(self) -> int:
         return self.store.operator
+
+    @property
+    def stays(self) -> bool:
+        """Whether every entry stays in its partition."""
+        moves = self.partitions != len(self.lineages) or any(state.key is not None for state in self.evolutions)
+        return not moves and not self.is_transformed
 
     @property
     def size(self) -> int:
@@ -128,6 +135,7 @@ def plan_migration(
     changing |= {state.operator for state in evolution.states if state.changes_bytes}
     if changing and compaction is not None:
         changing |= {store.operator for group in compaction.groups for store in group}
+    transformed = {(s.operator, s.store) for group in compaction.groups for s in group} if compaction else set()
     stores = []
     for operator in checkpoint.operators:
         for store in operator.stores if operator.id in changing else ():
@@ -147,6 +155,7 @@ def plan_migration(
                         for state in evolution.states
                         if (state.operator, state.store) == (operator.id, store.name)
                     ),
+                    (operator.id, store.name) in transformed,
                 )
             )
     nothing = not stores and not evolution.states

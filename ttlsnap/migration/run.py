@@ -10,7 +10,7 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -249,7 +249,9 @@ class _Run:
             scratch = claim_scratch(self.options.scratch, plan.checkpoint.target, plan.run)
         sources = list(self._sources(staging_root, below))
         targets = [
-            self._target(store, n, staging_root, below) for store in plan.stores for n in range(store.partitions)
+            self._target(first, store, n, staging_root, below)
+            for first, store in self._with_first
+            for n in range(store.partitions)
         ]
         self.listener.planned(len(sources) + len(targets))
         try:
@@ -261,7 +263,11 @@ class _Run:
         results: list[SplitResult] = found
         built: list[list[Built]] = [made[first : first + store.partitions] for first, store in self._with_first]
         for store, parts, mine in zip(plan.stores, self._by_store(results), built, strict=True):
-            require_all(f"{plan.checkpoint.target}: {store.states[0]}", parts, mine)
+            if not store.stays:
+                require_all(f"{plan.checkpoint.target}: {store.states[0]}", parts, mine)
+            elif any(lineage.snapshot is None for lineage in store.lineages):
+                self._require_same_families(store, [(bool(found.entries), found.families) for found in mine])
+            self._require_fits(mine)
         pairs = [
             (source.compaction, result)
             for source, found_ in zip(sources, results, strict=True)
@@ -294,48 +300,62 @@ class _Run:
         for place, with_first in left.items():
             if place not in seen:
                 for partition in range(len(with_first[1].lineages)):
-                    yield self._source([with_first], partition, None)
+                    yield self._source([with_first], partition, None, stay=with_first[1].stays)
 
     def _source(
-        self, stores: Sequence[tuple[int, StoreMigration]], partition: int, compaction: PartitionTask | None
+        self,
+        stores: Sequence[tuple[int, StoreMigration]],
+        partition: int,
+        compaction: PartitionTask | None,
+        *,
+        stay: bool = False,
     ) -> SplitTask:
         plan = self.plan
-        old = [
-            OldPartition(
-                where=f"{plan.checkpoint.target}/{store.store.directory(partition)}",
-                partition=partition,
-                before=len(store.lineages),
-                partitions=store.partitions,
-                first=first,
-                states=store.states,
-                new_states=store.new_states,
-                lineage=store.lineages[partition],
-                evolutions=store.evolutions,
-            )
-            for first, store in stores
-        ]
-        return SplitTask(plan.checkpoint.target, tuple(old), plan.state_store, plan.new_store, compaction)
+        old = tuple(self._old(store, first, partition) for first, store in stores)
+        return SplitTask(plan.checkpoint.target, old, plan.state_store, plan.new_store, compaction, stay)
 
-    def _target(self, store: StoreMigration, partition: int, staging_root: str, below: str | None) -> BuildTask:
+    def _old(self, store: StoreMigration, first: int, partition: int) -> OldPartition:
+        return OldPartition(
+            where=f"{self.plan.checkpoint.target}/{store.store.directory(partition)}",
+            partition=partition,
+            before=len(store.lineages),
+            partitions=store.partitions,
+            first=first,
+            states=store.states,
+            new_states=store.new_states,
+            lineage=store.lineages[partition],
+            evolutions=store.evolutions,
+        )
+
+    def _target(
+        self, first: int, store: StoreMigration, partition: int, staging_root: str, below: str | None
+    ) -> BuildTask:
         return BuildTask(
             root=self.plan.checkpoint.target,
             target=store.new_snapshot(partition),
-            like=self._model(store),
+            like=self._model(store, partition),
+            old=self._old(store, first, partition) if store.stays else None,
+            old_store=self.plan.state_store,
             state_store=self.plan.new_store,
             staging_root=staging_root,
             staged_below=below,
         )
 
-    def _model(self, store: StoreMigration) -> Lineage:
+    def _model(self, store: StoreMigration, partition: int) -> Lineage:
         """Return the old partition whose settings the new ones get; an empty one if they come from another provider."""
         if self.plan.new_store.provider != self.plan.state_store.provider:
             return Lineage(store.lineages[0].version, None, (), (), "")
+        if store.stays and store.lineages[partition].snapshot is not None:
+            return store.lineages[partition]
         return store.lineages[_number_of_model(store)]
 
     def _by_store(self, results: Sequence[SplitResult]) -> list[list[Split]]:
-        """Return what became of the old partitions of each store, in their order."""
+        """Return what became of the old partitions of each store, in their order; nothing where entries stay."""
         found = {(split.first, split.partition): split for result in results for split in result.splits}
-        return [[found[first, p] for p in range(len(store.lineages))] for first, store in self._with_first]
+        return [
+            [] if store.stays else [found[first, p] for p in range(len(store.lineages))]
+            for first, store in self._with_first
+        ]
 
     def _check(self, results: list[SplitResult]) -> None:
         """Raise RefusedError unless the keys show that Spark places them by their hash.
@@ -354,18 +374,23 @@ class _Run:
                     f"not know where Spark would look for them. For example, {example}. Nothing was changed. Run: "
                     f"ttlsnap doctor {self.plan.checkpoint.target}"
                 )
-            if self.plan.new_store.provider == self.plan.state_store.provider:
-                model = _number_of_model(store)
-                for number, part in enumerate(parts):
-                    if any(part.entries) and part.families != parts[model].families:
-                        raise UnsupportedError(
-                            f"{where}: partitions {model} and {number} have different ids for their column families; "
-                            "migrating such a store is not supported"
-                        )
+            self._require_same_families(store, [(any(part.entries), part.families) for part in parts])
         if self.plan.checkpoint.batch.conf.get(STRICT) != "true":
             self._require_proof(by_store)
 
-    def _require_fits(self, parts: Sequence[Split]) -> None:
+    def _require_same_families(self, store: StoreMigration, parts: Sequence[tuple[bool, Mapping[int, str]]]) -> None:
+        """Raise UnsupportedError if partitions with entries do not have the column families of the model."""
+        if self.plan.new_store.provider != self.plan.state_store.provider:
+            return
+        model = _number_of_model(store)
+        for number, (has_entries, families) in enumerate(parts):
+            if has_entries and families != parts[model][1]:
+                raise UnsupportedError(
+                    f"{self._describe(store)}: partitions {model} and {number} have different ids for their column "
+                    "families; migrating such a store is not supported"
+                )
+
+    def _require_fits(self, parts: Sequence[Split] | Sequence[Built]) -> None:
         """Raise RefusedError if values do not fit their new types."""
         misfits: Counter[str] = Counter()
         for part in parts:
@@ -384,7 +409,7 @@ class _Run:
         key is then in the partition of its hash with a probability of 1 / n.
         """
         proven: dict[int, float] = {}
-        stores = list(zip(self.plan.stores, by_store, strict=True))
+        stores = [(store, parts) for store, parts in zip(self.plan.stores, by_store, strict=True) if parts]
         for store, parts in stores:
             keys = sum(part.hashes for part in parts)
             proven[store.operator] = max(proven.get(store.operator, 0), keys * log2(len(parts)))

@@ -78,6 +78,43 @@ class Split:
     misfits: Mapping[str, int] = field(default_factory=dict)
 
 
+class Converter:
+    """The conversion of the entries of ``old`` from one store to another, and to new schemas.
+
+    ``states`` are the old states by name. ``misfits`` counts the values that do not fit their new types, by place.
+    """
+
+    def __init__(self, old: OldPartition, source: StateStore, target: StateStore) -> None:
+        self._old, self._source, self._target = old, source, target
+        self.states = {state.state: state for state in old.states}
+        self.new_states = {old.state: new for old, new in zip(old.states, old.new_states, strict=True)}
+        self.misfits: Counter[str] = Counter()
+        self._evolutions = {evolution.state: evolution for evolution in old.evolutions}
+
+    def convert(self, batch: EntryBatch) -> tuple[Rows, Rows, Rows | None]:
+        """Return the new stored keys and values of a batch with rows, and the rows of the keys if these change.
+
+        Raise UnsupportedError for a state that was not planned.
+        """
+        state = self.states.get(batch.state)
+        if state is None:
+            raise UnsupportedError(f"{self._old.where}: the state {batch.state!r} is not in the schema")
+        new_state, evolution = self.new_states[batch.state], self._evolutions.get(batch.state)
+        if evolution is not None and evolution.value is not None:
+            rows = evolve_values(evolution, state.value_schema, batch.values, self._counter(evolution))
+            batch = with_values(batch, self._source, rows)
+        if evolution is not None and evolution.key is not None:
+            rows = evolve_keys(evolution, state.key_schema, batch.keys, self._counter(evolution))
+            return *self._target.encode(new_state, rows, batch.values), rows
+        return *convert(batch, self._source, self._target, new_state, self._old.where), None
+
+    def _counter(self, evolution: StateEvolution) -> Misfits:
+        def count(field: str, number: int) -> None:
+            self.misfits[f"{evolution}.{field}"] += number
+
+        return count
+
+
 class Sorter:
     """The sorter of the entries of ``old``, from one store for another, into ``spill``.
 
@@ -85,11 +122,8 @@ class Sorter:
     """
 
     def __init__(self, old: OldPartition, source: StateStore, target: StateStore, spill: SpillWriter) -> None:
-        self._old, self._source, self._target, self._spill = old, source, target, spill
-        self.states = {state.state: state for state in old.states}
-        self._new_states = {old.state: new for old, new in zip(old.states, old.new_states, strict=True)}
-        self._evolutions = {evolution.state: evolution for evolution in old.evolutions}
-        self._misfits: Counter[str] = Counter()
+        self._old, self._converter, self._spill = old, Converter(old, source, target), spill
+        self.states = self._converter.states
         self.families: Mapping[int, str] = {}
         self._checks: dict[str, PlacementCheck] = {}
         self._fingerprint = 0
@@ -97,37 +131,16 @@ class Sorter:
 
     def add(self, batch: EntryBatch) -> None:
         """Add entries, which have their rows. Raise UnsupportedError for a state that was not planned."""
-        old, state = self._old, self.states.get(batch.state)
-        if state is None:
-            raise UnsupportedError(f"{old.where}: the state {batch.state!r} is not in the schema")
-        new_state = self._new_states[batch.state]
-        evolution = self._evolutions.get(batch.state)
-        if evolution is not None and evolution.value is not None:
-            rows = evolve_values(evolution, state.value_schema, batch.values, self._count_misfits(evolution))
-            batch = with_values(batch, self._source, rows)
-        new_rows = None
-        if evolution is not None and evolution.key is not None:
-            new_rows = evolve_keys(evolution, state.key_schema, batch.keys, self._count_misfits(evolution))
-            keys, values = self._target.encode(new_state, new_rows, batch.values)
-        else:
-            keys, values = convert(batch, self._source, self._target, new_state, old.where)
-        self._spill.add(keys, values, self._place(batch, state, new_state, new_rows))
+        keys, values, new_rows = self._converter.convert(batch)
+        self._spill.add(keys, values, self._place(batch, new_rows))
         self._fingerprint = add(self._fingerprint, fingerprint(keys, values))
 
-    def _count_misfits(self, evolution: StateEvolution) -> Misfits:
-        def count(field: str, number: int) -> None:
-            self._misfits[f"{evolution}.{field}"] += number
-
-        return count
-
-    def _place(
-        self, batch: EntryBatch, state: StateDescriptor, new_state: StateDescriptor, new_rows: Rows | None
-    ) -> Int64s:
+    def _place(self, batch: EntryBatch, new_rows: Rows | None) -> Int64s:
         """Return the new partition of each stored key, and check its old one.
 
         ``new_rows`` are the keys if they change.
         """
-        old, rows = self._old, batch.stored[2]
+        old, state, rows = self._old, self.states[batch.state], batch.stored[2]
         if old.partitions == old.before and new_rows is None:
             return np.full(len(rows), old.partition)
         hashes = hash_keys(state, rows)
@@ -137,7 +150,7 @@ class Sorter:
             check = self._checks.setdefault(state.state, PlacementCheck(state, old.partition, old.before))
             check.look(rows)
         if new_rows is not None:
-            hashes = hash_keys(new_state, new_rows)
+            hashes = hash_keys(self._converter.new_states[batch.state], new_rows)
         return partitions_of(hashes, old.partitions)
 
     def finish(self) -> Split:
@@ -157,7 +170,7 @@ class Sorter:
             sum(found.count for found in misplaced),
             example,
             min(len(self._hashes), ENOUGH),
-            dict(self._misfits),
+            dict(self._converter.misfits),
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +14,9 @@ from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
 from ttlsnap.engines.moving import Entries
 from ttlsnap.errors import CorruptionError
 from ttlsnap.migration.fingerprint import add, fingerprint
-from ttlsnap.migration.sorting import OldPartition, Sorter, SortingStore, Split
+from ttlsnap.migration.sorting import Converter, OldPartition, Sorter, SortingStore, Split
 from ttlsnap.migration.spill import SpillWriter, read_spill
+from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import for_reading, open_directory
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import StagedFile, Staging, StateStore
@@ -25,7 +26,8 @@ from ttlsnap.stores.protocols import StagedFile, Staging, StateStore
 class SplitTask:
     """An old partition to be split: of one store, or of linked stores whose entries ``compaction`` transforms.
 
-    ``state_store`` is the old store, and ``new_store`` the new one. See ``ttlsnap.engines.moving.Source``.
+    ``state_store`` is the old store, and ``new_store`` the new one. A partition whose entries ``stay`` together is not
+    split: its ``BuildTask`` reads it. See ``ttlsnap.engines.moving.Source``.
     """
 
     root: str
@@ -33,6 +35,7 @@ class SplitTask:
     state_store: StateStore
     new_store: StateStore
     compaction: PartitionTask | None = None
+    stay: bool = False
 
     @property
     def size(self) -> int:
@@ -42,6 +45,8 @@ class SplitTask:
     @property
     def targets(self) -> Sequence[int]:
         """See ``Source.targets``."""
+        if self.stay:
+            return ()
         return [number for store in self.stores for number in range(store.first, store.first + store.partitions)]
 
     def split(self, folder: Path, progress: Progress) -> SplitResult:
@@ -49,6 +54,8 @@ class SplitTask:
 
         Raise UnsupportedError for a state that was not planned, and CorruptionError for damage.
         """
+        if self.stay:
+            return SplitResult(())
         with contextlib.ExitStack() as stack:
             sorters = {}
             for store in self.stores:
@@ -77,7 +84,7 @@ class SplitTask:
 
     def read(self, folder: Path, target: int) -> Iterator[Entries]:
         """See ``Source.read``."""
-        for store in self.stores:
+        for store in self.stores if not self.stay else ():
             if store.first <= target < store.first + store.partitions:
                 yield from read_spill(_spill(folder, store), target - store.first, store.partitions)
 
@@ -99,7 +106,7 @@ class BuildTask:
     """A new partition, whose snapshot is ``target``. See ``ttlsnap.engines.moving.Target``.
 
     It has the settings of the old partition ``like``. New files are staged below ``staged_below`` in ``staging_root``;
-    None in a dry run.
+    None in a dry run. ``old`` is the partition of ``old_store`` that has exactly its entries, if there is one.
     """
 
     root: str
@@ -108,6 +115,8 @@ class BuildTask:
     state_store: StateStore
     staging_root: str
     staged_below: str | None
+    old: OldPartition | None = None
+    old_store: StateStore | None = None
 
     def build(self, entries: Iterable[Entries], folder: Path, progress: Progress) -> Built:
         """See ``Target.build``. Raise CorruptionError if the partition cannot be read back as it was written."""
@@ -116,24 +125,47 @@ class BuildTask:
         if self.staged_below is not None:
             staging = Staging(open_directory(self.staging_root), self.staged_below)
         total = count = 0
+        converter, families = None, dict[int, str]()
+        if self.old is not None and self.old_store is not None:
+            converter = Converter(self.old, self.old_store, self.state_store)
+            entries = self._read_old(files, converter, families, folder)
         with self.state_store.build(files, self.like, self.target, staging, str(folder)) as builder:
             for keys, values in entries:
                 total = add(total, fingerprint(keys, values))
                 count += len(keys)
                 builder.put(keys, values)
-                progress(0, 0)  # they were counted when they were read; here, a run can be stopped
+                # Entries that were split were counted when they were read. Here, a run can be stopped.
+                progress(len(keys) if converter is not None else 0, 0)
             written = builder.finish()
-        return Built(count, total, written.size, written.files)
+        misfits = dict(converter.misfits) if converter is not None else {}
+        return Built(count, total, written.size, written.files, misfits, families)
+
+    def _read_old(
+        self, files: Directory, converter: Converter, families: dict[int, str], folder: Path
+    ) -> Iterator[Entries]:
+        """Yield the entries of the old partition as the new one has them; add its column families to ``families``."""
+        assert self.old is not None and self.old_store is not None
+        scratch = str(folder / f"old-{self.old.first + self.old.partition}")
+        with self.old_store.open(files, self.old.lineage, scratch) as partition:
+            families.update(partition.families)
+            for batch in partition.batches(converter.states):
+                keys, values, _ = converter.convert(batch)
+                yield keys, values
 
 
 @dataclass(frozen=True)
 class Built:
-    """The result of a ``BuildTask``; ``size`` is in bytes on disk."""
+    """The result of a ``BuildTask``; ``size`` is in bytes on disk.
+
+    ``misfits`` are as in ``Split``, and so are ``families``, which are those of the ``old`` partition.
+    """
 
     entries: int
     fingerprint: int
     size: int
     files: tuple[StagedFile, ...]
+    misfits: Mapping[str, int] = field(default_factory=dict)
+    families: Mapping[int, str] = field(default_factory=dict)
 
 
 def require_all(where: str, splits: Sequence[Split], built: Sequence[Built]) -> None:

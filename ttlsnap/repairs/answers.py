@@ -31,7 +31,11 @@ NO_ANSWERS = Answers()
 
 @dataclass(frozen=True)
 class Obstacle:
-    """A difference for which there is no step, and what can be done."""
+    """A difference for which there is no step, and what can be done.
+
+    ``option`` is the one that removes it, if nothing else has to be decided.
+    """
 
     place: Place
     message: str
+    option: str = ""

@@ -2,35 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ttlsnap.check.findings import Finding, Verdict
+from ttlsnap.check.findings import CheckReport, Finding, Verdict
+from ttlsnap.check.targets import is_folder
+from ttlsnap.contract import Contract
 from ttlsnap.evolution.model import Evolution, Step
-from ttlsnap.repairs.answers import Obstacle
+from ttlsnap.repairs.answers import Answers, Obstacle
+from ttlsnap.repairs.plan import find_evolution
 
 _REPAIRABLE = (
     *(f"key-{what}" for what in ("added", "removed", "reordered", "retyped", "widened", "nullability", "renamed")),
     *(f"value-{what}" for what in ("added", "removed", "reordered", "retyped", "widened", "nullability", "renamed")),
     *("keys-swapped", "values-swapped", "aggregate-changed"),
 )
-FIX = "ttlsnap migrate CHECKPOINT --to NEW"
+_COMMAND = "ttlsnap migrate CHECKPOINT --to NEW"
 
 
-def with_repairs(findings: Iterable[Finding], evolution: Evolution, obstacles: Iterable[Obstacle]) -> list[Finding]:
-    """Return the findings; those that the evolution repairs have the verdict ``after_migration``, and their step."""
-    blocked = {obstacle.place.operator for obstacle in obstacles}
+def find_repairs(
+    old: Contract, new: Contract, renamed: Mapping[str, str], findings: Iterable[Finding]
+) -> list[Finding]:
+    """Return the findings of a check of two contracts, as ``with_repairs`` does."""
+    return with_repairs(findings, *find_evolution(old, new, Answers(renamed=renamed)))
+
+
+def with_repairs(findings: Iterable[Finding], evolution: Evolution, obstacles: Sequence[Obstacle]) -> list[Finding]:
+    """Return the findings; those that the evolution repairs have the verdict ``after_migration``, and their step.
+
+    Without obstacles, the steps of an operator together repair all differences of its keys and values.
+    """
+    blocked = {obstacle.place.operator for obstacle in obstacles if not obstacle.option}
+    if None in blocked:
+        return list(findings)
+    options: dict[int | None, list[str]] = {}
+    for obstacle in obstacles:
+        options.setdefault(obstacle.place.operator, []).append(obstacle.option)
     return [
-        finding if finding.place.operator in blocked or None in blocked else _repaired(finding, evolution)
+        finding
+        if finding.place.operator in blocked
+        else _repaired(finding, evolution, options.get(finding.place.operator, []))
         for finding in findings
     ]
 
 
-def _repaired(finding: Finding, evolution: Evolution) -> Finding:
+def _repaired(finding: Finding, evolution: Evolution, options: Sequence[str]) -> Finding:
     step = _find_step(finding, evolution.steps)
     if step is None or finding.verdict.rank <= Verdict.RECONFIGURATION.rank or finding.code not in _REPAIRABLE:
         return finding
-    return replace(finding, verdict=Verdict.AFTER_MIGRATION, fix=FIX, migration=step.to_json())
+    command = " ".join([_COMMAND, *dict.fromkeys(options)])
+    return replace(finding, verdict=Verdict.AFTER_MIGRATION, fix=command, migration=step.to_json())
+
+
+def find_command(report: CheckReport, renamed: Mapping[str, str]) -> str | None:
+    """Return the command that makes the old state fit the new query; None if none does, or none is needed."""
+    if report.verdict is not Verdict.AFTER_MIGRATION or report.direction == "forward":
+        return None
+    if any(f.verdict is Verdict.AFTER_MIGRATION and f.migration is None for f in report.findings):
+        return None
+    old, new = shlex.quote(report.old), shlex.quote(report.new)
+    words = ["ttlsnap migrate", *([old] if is_folder(report.old) else ["CHECKPOINT", "--from", old]), "--to", new]
+    words += [f"--rename {shlex.quote(f'{was}={now}')}" for was, now in renamed.items()]
+    words += dict.fromkeys(o for f in report.findings if (o := f.fix.partition(_COMMAND)[2].strip()))
+    words += [f"--ignore {one.finding.code}:{one.finding.place}" for one in report.ignored]
+    return " ".join(words)
 
 
 def _find_step(finding: Finding, steps: Iterable[Step]) -> Step | None:

@@ -7,7 +7,9 @@ plans of both queries say more: an aggregate is known by what it computes, and s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
@@ -38,7 +40,7 @@ def find_evolution(old: Contract, new: Contract, answers: Answers = NO_ANSWERS) 
     """
     new = with_keys_for(old, new)
     both = Comparison(old=old, new=new, renamed=answers.renamed)
-    matcher = Matcher(answers)
+    matcher = Matcher(answers, knows_nullability=both.knows_nullability)
     states: list[StateEvolution] = []
     names = [[operator.name for operator in contract.operators] for contract in (old, new)]
     if len(names[0]) != len(names[1]) or any(a not in (None, b) for a, b in zip(*names, strict=True)):
@@ -58,6 +60,35 @@ def find_evolution(old: Contract, new: Contract, answers: Answers = NO_ANSWERS) 
 def _list_places(matcher: Matcher) -> str:
     places = [*(step.place for step in matcher.steps), *(obstacle.place for obstacle in matcher.obstacles)]
     return ", ".join(dict.fromkeys(str(place) for place in places if place.field)) or "there is no such field"
+
+
+@dataclass(frozen=True)
+class _Buffer:
+    """The buffer of an aggregate: its columns in the values of a state, from number ``first``."""
+
+    buffer: AggregateBuffer
+    first: int
+    fields: tuple[StructField, ...]
+
+    @property
+    def text(self) -> str:
+        return self.buffer.aggregate
+
+    def has_layout_of(self, new: _Buffer) -> bool:
+        """Return whether this buffer has the columns of another. Binary ones depend on the types of the arguments."""
+        if self.buffer.columns != new.buffer.columns:
+            return False
+        return self.buffer.inputs == new.buffer.inputs or all(field.type.name != "binary" for field in self.fields)
+
+
+def _buffers(buffers: Sequence[AggregateBuffer], value: StructType) -> list[_Buffer]:
+    """Return buffers with their columns, which are the last ones of a value."""
+    sizes = [len(buffer.columns) for buffer in buffers]
+    firsts = accumulate(sizes, initial=len(value) - sum(sizes))
+    return [
+        _Buffer(buffer, first, value.fields[first : first + size])
+        for buffer, first, size in zip(buffers, firsts, sizes, strict=False)
+    ]
 
 
 class _Operator:
@@ -137,46 +168,48 @@ class _Operator:
                 "made by the same version of Spark as the new one",
             )
             return None
-        texts = [self.both.in_new_names(buffer.aggregate) for buffer in was]
-        heads = [len(side) - sum(len(buffer.columns) for buffer in found) for side, found in ((old, was), (new, now))]
-        firsts = list(accumulate((len(buffer.columns) for buffer in was), initial=heads[0]))
+        before, after = _buffers(was, old), _buffers(now, new)
+        heads = [found[0].first if found else len(side) for found, side in ((before, old), (after, new))]
         names = list(old.names[: heads[0]])
         sources: list[Source] = [names.index(n) if n in names else None for n in new.names[: heads[1]]]
-        taken = []
-        for buffer in now:
-            fields = new.fields[len(sources) : len(sources) + len(buffer.columns)]
-            number = self._find_buffer(was, texts, buffer, fields)
-            if number is not None:
-                taken.append(number)
-                sources += [firsts[number] + place for place in range(len(buffer.columns))]
+        taken = self._pair_buffers(place, before, after)
+        steps = self.matcher.steps
+        for one, source in zip(after, taken, strict=True):
+            if source is not None:
+                sources += range(source.first, source.first + len(source.fields))
             else:
-                sources += [Constant(_from_json(v, f.type)) for v, f in zip(buffer.initial, fields, strict=True)]
-                self.matcher.steps.append(Step("add", place, None, buffer.aggregate))
-        for number, buffer in enumerate(was):
-            if number not in taken:
-                self.matcher.steps.append(Step("drop", place, buffer.aggregate, None))
-        if taken != sorted(taken):
-            orders = (", ".join(texts[number] for number in order) for order in (sorted(taken), taken))
-            self.matcher.steps.append(Step("reorder", place, *orders))
+                values = zip(one.buffer.initial, one.fields, strict=True)
+                sources += [Constant(_from_json(value, field.type)) for value, field in values]
+                steps.append(Step("add", place, None, one.text))
+        steps += [Step("drop", place, one.text, None) for one in before if one not in taken]
+        moved = [one for one in taken if one is not None]
+        if moved != sorted(moved, key=attrgetter("first")):
+            orders = (sorted(moved, key=attrgetter("first")), moved)
+            steps.append(Step("reorder", place, *(", ".join(one.text for one in order) for order in orders)))
         return self.matcher.match(place, old, new, sources, told=True)
 
-    def _find_buffer(
-        self,
-        old: Sequence[AggregateBuffer],
-        texts: Sequence[str],
-        new: AggregateBuffer,
-        fields: Sequence[StructField],
-    ) -> int | None:
-        """Return the number of the old aggregate that is the same; None if there is none."""
+    def _pair_buffers(self, place: Place, old: Sequence[_Buffer], new: Sequence[_Buffer]) -> list[_Buffer | None]:
+        """Return the old buffer of each aggregate; None for one that is new."""
         assert self.plans is not None
         same_sources = self.plans[0].sources == self.plans[1].sources
-        for number, (was, text) in enumerate(zip(old, texts, strict=True)):
-            same = text == new.aggregate or are_same(text, new.aggregate, same_sources=same_sources, aggregate=True)
-            # What is in a binary column depends on the types of the arguments.
-            is_plain = not any(field.type.name == "binary" for field in fields)
-            if same and was.columns == new.columns and (is_plain or was.inputs == new.inputs):
-                return number
-        return None
+        found: list[_Buffer | None] = []
+        for now in new:
+            same = (
+                was
+                for was in old
+                if was not in found
+                and was.has_layout_of(now)
+                and are_same(self.both.in_new_names(was.text), now.text, same_sources=same_sources, aggregate=True)
+            )
+            found.append(next(same, None))
+        for number, now in enumerate(new):
+            for was in old if found[number] is None else ():
+                if was not in found and was.has_layout_of(now) and self.matcher.can_become(was.fields, now.fields):
+                    is_same = self.matcher.ask_if_same(place, was.text, now.text)
+                    if is_same is not False:
+                        found[number] = was
+                        break
+        return found
 
     def _refuse(self, place: Place, message: str) -> None:
         self.matcher.obstacles.append(Obstacle(place, message))

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from shlex import quote
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
@@ -38,9 +39,13 @@ Source = int | Constant | None
 
 @dataclass
 class Matcher:
-    """The search for the sources of new columns. ``used`` are the answers that decided something."""
+    """The search for the sources of new columns. ``used`` are the answers that decided something.
+
+    ``knows_nullability``: the schemas say which columns the queries make nullable.
+    """
 
     answers: Answers
+    knows_nullability: bool = True
     steps: list[Step] = field(default_factory=list)
     obstacles: list[Obstacle] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
@@ -69,6 +74,7 @@ class Matcher:
                 was = old.fields[source]
                 if was.name != now.name and sources is None:
                     self.steps.append(Step("rename", at, was.name, now.name))
+                self._compare_nullability(at, nullable=(was.nullable, now.nullable))
                 columns.append(Take(source, self._match_types(at, was.type, now.type)))
             else:
                 constant = source if source is not None else self._fill(at, now)
@@ -80,6 +86,8 @@ class Matcher:
         for ordinal, (name, was) in enumerate(zip(distinct_names(old.names), old.fields, strict=True)):
             if ordinal not in taken and not told:
                 at = place.at(field=f"{place.field}.{name}")
+                if is_key(at):
+                    self.obstacles.append(Obstacle(at, "without this column, several entries would have one key"))
                 self.steps.append(Step("drop", at, was.type.simple_string, None))
         if taken != sorted(taken) and not told:
             texts = (", ".join(old.fields[n].name for n in order) for order in (sorted(taken), taken))
@@ -87,6 +95,11 @@ class Matcher:
         if columns == [Take(ordinal) for ordinal in range(len(old))]:
             return None
         return StructChange(tuple(columns))
+
+    def _compare_nullability(self, at: Place, *, nullable: tuple[bool, bool]) -> None:
+        if self.knows_nullability and nullable[0] != nullable[1]:
+            texts = ("nullable" if each else "required" for each in nullable)
+            self.steps.append(Step("nullability", at, *texts))
 
     def _find_by_names(self, place: Place, old: StructType, new: StructType) -> list[Source]:
         """Return the sources of new columns by their names; a name may occur the same number of times on both sides."""
@@ -111,25 +124,48 @@ class Matcher:
 
     def _ask_for_renames(self, place: Place, old: StructType, new: StructType, found: list[Source]) -> None:
         """Add an obstacle for each new column that may be an old one under another name."""
-        left = {n: f for n, f in enumerate(old.fields) if n not in found}
         for ordinal, now in enumerate(new.fields):
             if found[ordinal] is not None or self._answer(place, now.name, self.answers.fills) is not None:
                 continue
-            for number, was in left.items():
-                if _are_alike(was.type, now.type) and not self._is_dropped(place, was.name):
-                    del left[number]
-                    self.obstacles.append(
-                        Obstacle(
-                            place.at(field=f"{place.field}.{now.name}"),
-                            f"{was.name} is gone, and {now.name} is new: is it the same column? If so, add --rename "
-                            f"{was.name}={now.name}; if not, add --drop {place.field}.{was.name}",
-                        )
-                    )
-                    break
+            for number, was in enumerate(old.fields):
+                if number not in found and self.can_become((was,), (now,)):
+                    is_same = self.ask_if_same(place, was.name, now.name)
+                    if is_same is not False:
+                        found[ordinal] = number
+                        break
+
+    def can_become(self, old: Sequence[StructField], new: Sequence[StructField]) -> bool:
+        """Return whether each old field can become the new one."""
+
+        def can(was: DataType, now: DataType) -> bool:
+            return _are_alike(was, now) or is_wider(was, now) or is_narrower(was, now)
+
+        return len(old) == len(new) and all(can(a.type, b.type) for a, b in zip(old, new, strict=True))
+
+    def ask_if_same(self, place: Place, old: str, new: str) -> bool | None:
+        """Return whether something has only another name, as the user says.
+
+        If the user says nothing, there is an obstacle, and the result is None. ``place`` is that of the struct.
+        """
+        if self.answers.renamed.get(old) == new:
+            return True
+        if self._is_dropped(place, old):
+            return False
+        is_column = old.isidentifier()
+        field = f"{place.field}.{old}" if is_column else old
+        self.obstacles.append(
+            Obstacle(
+                place.at(field=f"{place.field}.{new}") if is_column else place,
+                f"{old} is gone, and {new} is new: is it the same? If so, add --rename "
+                f"{quote(f'{old}={new}')}; if not, "
+                f"add --drop {quote(field)}",
+            )
+        )
+        return None
 
     def _is_dropped(self, place: Place, name: str) -> bool:
         at = place.at(field=f"{place.field}.{name}")
-        told = next((text for text in (str(at), at.field or "") if text in self.answers.drops), None)
+        told = next((text for text in (str(at), at.field or "", name) if text in self.answers.drops), None)
         if told is not None:
             self.used.add(told)
         return told is not None
@@ -164,10 +200,13 @@ class Matcher:
                 if value is None and not now.nullable:
                     raise UsageError(f"--fill {told}=null: the new query does not allow null there")
                 return Constant(value)
-        if not now.nullable:
+        if not now.nullable or is_key(at):
+            why = "" if is_key(at) else ", and it may not be null"
             self.obstacles.append(
                 Obstacle(
-                    at, f"existing entries have no {now.name}, and it may not be null: add --fill {at.field}=LITERAL"
+                    at,
+                    f"existing entries have no {now.name}{why}: add --fill {at.field}=LITERAL",
+                    f"--fill {at.field}=LITERAL",
                 )
             )
         return Constant(None)
@@ -199,10 +238,16 @@ class Matcher:
         return None
 
     def _add_retyped(self, at: Place, old: DataType, new: DataType) -> None:
-        more = ". If all of its values fit, add --narrow" if is_narrower(old, new) else ""
-        self.obstacles.append(
-            Obstacle(at, f"it was {old.simple_string} and is {new.simple_string}, which not every old value is{more}")
-        )
+        told = f"it was {old.simple_string} and is {new.simple_string}, which not every old value is"
+        if is_narrower(old, new):
+            self.obstacles.append(Obstacle(at, f"{told}. If all of its values fit, add --narrow", "--narrow"))
+        else:
+            self.obstacles.append(Obstacle(at, told))
+
+
+def is_key(place: Place) -> bool:
+    """Return whether a place is in the key of a state."""
+    return (place.field or "").partition(".")[0] == "key"
 
 
 def _are_alike(old: DataType, new: DataType) -> bool:

@@ -41,6 +41,9 @@ def lines(report: CheckReport, fail_on: Verdict = MILDEST) -> Iterator[Line]:
         yield [(f"{label}: ", "bold"), (printable(line), "")]
     if rest:
         yield []
+    if report.next is not None:
+        yield [("next: ", "bold"), (printable(report.next), "")]
+        yield []
     yield [(printable(summary(report, fail_on)), _STYLES[level(report.verdict)])]
 
 
