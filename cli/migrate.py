@@ -280,7 +280,22 @@ def migrate(
     new_query = None
     if to is not None:
         answers = make_answers(rename, swap, drop, fill, narrow=narrow)
-        new_query = load_new_query(to, old, answers, ignored or ())
+        may_drop = yes or dry_run or sys.stdin.isatty()
+        new_query = load_new_query(to, old, answers, ignored or (), may_drop=may_drop)
+    elif needs_to := [
+        option
+        for option, value in {
+            "--from": old,
+            "--rename": rename,
+            "--swap": swap,
+            "--drop": drop,
+            "--fill": fill,
+            "--narrow": narrow,
+            "--ignore": ignored,
+        }.items()
+        if value
+    ]:
+        raise UsageError(f"{needs_to[0]} needs --to, which names the new query")
     changes = Changes(partitions, provider, store_settings, new_query)
     text = output_format is Format.TEXT
     chosen = make_engine(engine, master, parallelism)

@@ -40,13 +40,13 @@ def _pair(option: str, form: str, text: str, separator: str) -> tuple[str, str]:
     return one, two
 
 
-def load_new_query(to: str, old: str | None, answers: Answers, ignored: Sequence[str]) -> NewQuery:
+def load_new_query(to: str, old: str | None, answers: Answers, ignored: Sequence[str], *, may_drop: bool) -> NewQuery:
     """Return the new query with the contracts in ``to`` and ``old``."""
     from ttlsnap.check.ignores import parse_ignore
     from ttlsnap.repairs.new_query import NewQuery
 
     before = None if old is None else _load(old, "--from")
-    return NewQuery(_load(to, "--to"), before, answers, [parse_ignore(text) for text in ignored])
+    return NewQuery(_load(to, "--to"), before, answers, [parse_ignore(text) for text in ignored], may_drop)
 
 
 def _load(target: str, option: str) -> Contract:

@@ -183,7 +183,7 @@ def _cast(values: pa.Array, kind: pa.DataType, *, narrow: bool) -> pa.Array:
         # Outside this range, a cast to bigint has no defined result.
         floats = values if pa.types.is_floating(values.type) else made
         exact = pc.and_(exact, pc.and_(pc.greater_equal(floats, -(2.0**63)), pc.less(floats, 2.0**63)))
-    elif pa.types.is_decimal(kind):
-        bound = pa.scalar(Decimal(10) ** (kind.precision - kind.scale), pa.decimal128(38, 0))
-        exact = pc.and_(exact, pc.less(pc.abs(values), bound))
+    elif pa.types.is_decimal(kind) and kind.precision - kind.scale < values.type.precision - values.type.scale:
+        bound = pa.scalar(Decimal(10) ** (kind.precision - kind.scale), values.type)
+        exact = pc.and_(exact, pc.and_(pc.less(values, bound), pc.greater(values, pc.negate(bound))))
     return pc.if_else(exact, made, pa.scalar(None, kind))

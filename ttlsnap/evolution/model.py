@@ -32,8 +32,8 @@ class Step:
         }
 
     def __str__(self) -> str:
-        sides = {None: f"{self.old}", self.old: ""}.get(self.new, f"{self.old} -> {self.new}")
-        return f"{self.change} {self.place}: {self.new if self.old is None else sides}"
+        sides = [side for side in (self.old, self.new) if side is not None]
+        return f"{self.change} {self.place}: {' -> '.join(sides)}"
 
 
 @dataclass(frozen=True)

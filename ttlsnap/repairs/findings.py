@@ -70,12 +70,16 @@ def find_command(report: CheckReport, renamed: Mapping[str, str]) -> str | None:
 
 
 def _find_step(finding: Finding, steps: Iterable[Step]) -> Step | None:
-    """Return the step nearest to the place of a finding, within its operator."""
-    place = finding.place
+    """Return the step nearest to the place of a finding, within its operator, and in keys or in values as it is."""
+    place, side = finding.place, "key" if finding.code.startswith("key") else "value"
 
     def nearness(step: Step) -> tuple[bool, ...]:
         other = step.place
         return other.store == place.store, other.state == place.state, other.field == place.field
 
-    mine = [step for step in steps if step.place.operator == place.operator]
+    mine = [
+        step
+        for step in steps
+        if step.place.operator == place.operator and (step.place.field or "").partition(".")[0] == side
+    ]
     return max(mine, key=nearness, default=None)

@@ -12,7 +12,7 @@ from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.contract import Contract
 from ttlsnap.contract.of_checkpoint import describe_checkpoint
 from ttlsnap.contract.of_query import join_contracts
-from ttlsnap.errors import UnsupportedError
+from ttlsnap.errors import RefusedError, UnsupportedError
 from ttlsnap.evolution.model import Evolution
 from ttlsnap.repairs.answers import NO_ANSWERS, Answers
 from ttlsnap.repairs.findings import with_repairs
@@ -23,13 +23,14 @@ from ttlsnap.repairs.plan import find_evolution
 class NewQuery:
     """The contract of a new query. ``old`` is that of the old one, if the user has it.
 
-    ``ignores`` are the findings that the user accepts.
+    ``ignores`` are the findings that the user accepts. Unless the plan ``may_drop`` columns, one that does is refused.
     """
 
     contract: Contract
     old: Contract | None = None
     answers: Answers = NO_ANSWERS
     ignores: Sequence[Ignore] = ()
+    may_drop: bool = True
 
     def evolve(self, checkpoint: Checkpoint) -> Evolution:
         """See ``ttlsnap.migration.changes.NewSchemas``."""
@@ -41,6 +42,10 @@ class NewQuery:
             lines = "".join(f"\n  {obstacle.place}: {obstacle.message}" for obstacle in obstacles)
             raise UnsupportedError(f"{checkpoint.target} cannot be migrated to the new query as it is:{lines}")
         _require_repaired(checkpoint, found, self, evolution)
+        dropped = [step for step in evolution.steps if step.change == "drop"]
+        if dropped and not self.may_drop:
+            lines = "".join(f"\n  {step}" for step in dropped)
+            raise RefusedError(f"{checkpoint.target}: the new query has no place for some values:{lines}\nAdd --yes")
         return evolution
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
 from ttlsnap.check.comparison import Comparison
-from ttlsnap.check.expressions import are_same
+from ttlsnap.check.expressions import are_same, is_session, is_window
 from ttlsnap.check.key_order import with_keys_for
 from ttlsnap.check.query_plan import can_compare_plans, pair_plans
 from ttlsnap.contract import Contract, OperatorContract, StateContract, StoreContract
@@ -24,13 +24,14 @@ from ttlsnap.entries.place import Place
 from ttlsnap.errors import UsageError
 from ttlsnap.evolution.changes import Constant, StructChange
 from ttlsnap.evolution.model import Evolution, StateEvolution, Step
-from ttlsnap.operators import aggregation, session_window
+from ttlsnap.operators import aggregation, join, session_window
 from ttlsnap.repairs.answers import NO_ANSWERS, Answers, Obstacle
 from ttlsnap.repairs.schemas import Matcher, Source
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.types import DataType, DecimalType, StructField, StructType, physical
 
 _AGGREGATIONS = (aggregation.NAME, session_window.NAME)
+_PLANNED_KEYS = (*_AGGREGATIONS, join.NAME)
 
 
 def find_evolution(old: Contract, new: Contract, answers: Answers = NO_ANSWERS) -> tuple[Evolution, list[Obstacle]]:
@@ -54,7 +55,9 @@ def find_evolution(old: Contract, new: Contract, answers: Answers = NO_ANSWERS) 
             f"{sorted(unused)[0]} is no field that the two queries treat differently. Fields are named as in the plan: "
             f"{_list_places(matcher)}"
         )
-    return Evolution(tuple(states), tuple(matcher.steps)), matcher.obstacles
+    # Linked states have the same keys, and each of them would ask the same.
+    obstacles = {(one.place.operator, one.message): one for one in reversed(matcher.obstacles)}
+    return Evolution(tuple(states), tuple(matcher.steps)), list(obstacles.values())[::-1]
 
 
 def _list_places(matcher: Matcher) -> str:
@@ -63,32 +66,29 @@ def _list_places(matcher: Matcher) -> str:
 
 
 @dataclass(frozen=True)
-class _Buffer:
-    """The buffer of an aggregate: its columns in the values of a state, from number ``first``."""
+class _Part:
+    """Columns of a state that the query computes by one expression, its ``text``. The first has the number ``first``.
 
-    buffer: AggregateBuffer
+    ``layout`` is what two parts need in common, apart from types, so that one can become the other.
+    """
+
+    text: str
     first: int
     fields: tuple[StructField, ...]
-
-    @property
-    def text(self) -> str:
-        return self.buffer.aggregate
-
-    def has_layout_of(self, new: _Buffer) -> bool:
-        """Return whether this buffer has the columns of another. Binary ones depend on the types of the arguments."""
-        if self.buffer.columns != new.buffer.columns:
-            return False
-        return self.buffer.inputs == new.buffer.inputs or all(field.type.name != "binary" for field in self.fields)
+    layout: tuple[Any, ...] = ()
 
 
-def _buffers(buffers: Sequence[AggregateBuffer], value: StructType) -> list[_Buffer]:
-    """Return buffers with their columns, which are the last ones of a value."""
+def _parts_of_buffers(buffers: Sequence[AggregateBuffer], value: StructType) -> list[_Part]:
+    """Return the parts that aggregates have in a value, of which their columns are the last ones."""
     sizes = [len(buffer.columns) for buffer in buffers]
     firsts = accumulate(sizes, initial=len(value) - sum(sizes))
-    return [
-        _Buffer(buffer, first, value.fields[first : first + size])
-        for buffer, first, size in zip(buffers, firsts, sizes, strict=False)
-    ]
+    parts = []
+    for buffer, first, size in zip(buffers, firsts, sizes, strict=False):
+        fields = value.fields[first : first + size]
+        # What is in a binary column depends on the types of the arguments.
+        inputs = buffer.inputs if any(field.type.name == "binary" for field in fields) else ()
+        parts.append(_Part(buffer.aggregate, first, fields, (buffer.columns, inputs)))
+    return parts
 
 
 class _Operator:
@@ -128,7 +128,7 @@ class _Operator:
         if (old.key, old.value) == (new.key, new.value) and not self.matcher.answers.swaps and self._has_same_plan:
             return None
         matcher, steps = self.matcher, len(self.matcher.steps)
-        key = matcher.match(place.at(field="key"), old.key, new.key, self._sources_of_keys(old.key, new.key))
+        key = self._match_keys(place.at(field="key"), old.key, new.key)
         at = place.at(field="value")
         if self.place.operator_name in _AGGREGATIONS and (
             old.value.names != new.value.names or not self._has_same_plan
@@ -146,14 +146,24 @@ class _Operator:
             self.plans[0].keys == self.plans[1].keys and self.plans[0].aggregates == self.plans[1].aggregates
         )
 
-    def _sources_of_keys(self, old: StructType, new: StructType) -> list[Source] | None:
-        """Return the sources of grouping columns by what they compute; None if the plans do not say it."""
-        if self.plans is None or self.place.operator_name not in _AGGREGATIONS:
+    def _match_keys(self, place: Place, old: StructType, new: StructType) -> StructChange | None:
+        """Return how keys change. The plans say what their columns are; those after them keep their names."""
+        if self.plans is None or self.place.operator_name not in _PLANNED_KEYS:
+            return self.matcher.match(place, old, new)
+        sides = []
+        for plan, key in zip(self.plans, (old, new), strict=True):
+            texts = [text for text in plan.keys if not is_session(text)]
+            if len(texts) > len(key):
+                return self.matcher.match(place, old, new)
+            sides.append([_Part(text, n, (key.fields[n],)) for n, text in enumerate(texts)])
+        paired = self._pair(place, *sides)
+        rest = [key.names[len(parts) :] for parts, key in zip(sides, (old, new), strict=True)]
+        if rest[0] != rest[1]:
+            self._refuse(place, f"after its grouping columns it had {', '.join(rest[0])}, and has {', '.join(rest[1])}")
             return None
-        before, after = (plan.keys for plan in self.plans)
-        if len(before) != len(old) or len(after) != len(new) or len(set(before)) < len(before):
-            return None
-        return [before.index(key) if key in before else None for key in after]
+        sources: list[Source] = [None if part is None else part.first for part in paired]
+        sources += range(len(sides[0]), len(old))
+        return self.matcher.match(place, old, new, sources)
 
     def _match_buffers(self, place: Place, old: StructType, new: StructType) -> StructChange | None:
         """Return how values change that have the columns of aggregates, and others before them.
@@ -168,19 +178,18 @@ class _Operator:
                 "made by the same version of Spark as the new one",
             )
             return None
-        before, after = _buffers(was, old), _buffers(now, new)
+        before, after = _parts_of_buffers(was, old), _parts_of_buffers(now, new)
         heads = [found[0].first if found else len(side) for found, side in ((before, old), (after, new))]
         names = list(old.names[: heads[0]])
         sources: list[Source] = [names.index(n) if n in names else None for n in new.names[: heads[1]]]
-        taken = self._pair_buffers(place, before, after)
-        steps = self.matcher.steps
-        for one, source in zip(after, taken, strict=True):
+        taken, steps = self._pair(place, before, after), self.matcher.steps
+        for buffer, part, source in zip(now, after, taken, strict=True):
             if source is not None:
                 sources += range(source.first, source.first + len(source.fields))
             else:
-                values = zip(one.buffer.initial, one.fields, strict=True)
+                values = zip(buffer.initial, part.fields, strict=True)
                 sources += [Constant(_from_json(value, field.type)) for value, field in values]
-                steps.append(Step("add", place, None, one.text))
+                steps.append(Step("add", place, None, part.text))
         steps += [Step("drop", place, one.text, None) for one in before if one not in taken]
         moved = [one for one in taken if one is not None]
         if moved != sorted(moved, key=attrgetter("first")):
@@ -188,27 +197,31 @@ class _Operator:
             steps.append(Step("reorder", place, *(", ".join(one.text for one in order) for order in orders)))
         return self.matcher.match(place, old, new, sources, told=True)
 
-    def _pair_buffers(self, place: Place, old: Sequence[_Buffer], new: Sequence[_Buffer]) -> list[_Buffer | None]:
-        """Return the old buffer of each aggregate; None for one that is new."""
+    def _pair(self, place: Place, old: Sequence[_Part], new: Sequence[_Part]) -> list[_Part | None]:
+        """Return the old part for each new one; None for one that is new."""
         assert self.plans is not None
-        same_sources = self.plans[0].sources == self.plans[1].sources
-        found: list[_Buffer | None] = []
+        is_value, same_sources = place.field == "value", self.plans[0].sources == self.plans[1].sources
+        found: list[_Part | None] = []
         for now in new:
             same = (
                 was
                 for was in old
                 if was not in found
-                and was.has_layout_of(now)
-                and are_same(self.both.in_new_names(was.text), now.text, same_sources=same_sources, aggregate=True)
+                and was.layout == now.layout
+                and are_same(self.both.in_new_names(was.text), now.text, same_sources=same_sources, aggregate=is_value)
             )
             found.append(next(same, None))
         for number, now in enumerate(new):
             for was in old if found[number] is None else ():
-                if was not in found and was.has_layout_of(now) and self.matcher.can_become(was.fields, now.fields):
-                    is_same = self.matcher.ask_if_same(place, was.text, now.text)
-                    if is_same is not False:
-                        found[number] = was
-                        break
+                if was in found or was.layout != now.layout or not self.matcher.can_become(was.fields, now.fields):
+                    continue
+                if is_window(was.text) and is_window(now.text):
+                    self._refuse(place, "the windows changed; existing windows match new ones only by coincidence")
+                    found[number] = was
+                elif self.matcher.ask_if_same(place, was.text, now.text) is not False:
+                    found[number] = was
+                if found[number] is not None:
+                    break
         return found
 
     def _refuse(self, place: Place, message: str) -> None:

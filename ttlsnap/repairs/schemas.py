@@ -92,9 +92,14 @@ class Matcher:
         if taken != sorted(taken) and not told:
             texts = (", ".join(old.fields[n].name for n in order) for order in (sorted(taken), taken))
             self.steps.append(Step("reorder", place, *texts))
-        if columns == [Take(ordinal) for ordinal in range(len(old))]:
+        if columns == [Take(ordinal) for ordinal in range(len(old))] and not self._is_stricter(old, new):
             return None
         return StructChange(tuple(columns))
+
+    def _is_stricter(self, old: StructType, new: StructType) -> bool:
+        """Return whether a column may no longer be null. Then the values must be read, to show that none is."""
+        pairs = zip(old.fields, new.fields, strict=True)
+        return self.knows_nullability and any(was.nullable and not now.nullable for was, now in pairs)
 
     def _compare_nullability(self, at: Place, *, nullable: tuple[bool, bool]) -> None:
         if self.knows_nullability and nullable[0] != nullable[1]:
