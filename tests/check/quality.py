@@ -81,11 +81,22 @@ def judged() -> tuple[Judged, ...]:
     return tuple(_judged())
 
 
-def _judged() -> Iterator[Judged]:
+def contracts_of(name: str) -> tuple[Contract | str, Contract | str]:
+    """Return the contracts of a pair's queries, or the error where Spark does not plan one."""
+    contracts, pairs = _kept()
+    old, new = pairs[name]
+    return contracts[old], contracts[new]
+
+
+@cache
+def _kept() -> tuple[dict[str, Contract | str], dict[str, list[str]]]:
     kept = json.loads(gzip.decompress(KEPT.read_bytes()))
-    contracts = {key: _read(document, key) for key, document in kept["contracts"].items()}
+    return {key: _read(document, key) for key, document in kept["contracts"].items()}, kept["pairs"]
+
+
+def _judged() -> Iterator[Judged]:
     for name, seen in json.loads(OBSERVED.read_text()).items():
-        old, new = (contracts[key] for key in kept["pairs"][name])
+        old, new = contracts_of(name)
         if isinstance(old, str) or isinstance(new, str):
             yield Judged(name, seen, Verdict.INCOMPATIBLE, None)
         else:

@@ -24,7 +24,7 @@ from ttlsnap.entries.place import Place
 from ttlsnap.errors import UsageError
 from ttlsnap.evolution.changes import Constant, StructChange
 from ttlsnap.evolution.model import Evolution, StateEvolution, Step
-from ttlsnap.operators import aggregation, join, session_window
+from ttlsnap.operators import aggregation, join, session_window, transform_with_state
 from ttlsnap.repairs.answers import NO_ANSWERS, Answers, Obstacle
 from ttlsnap.repairs.schemas import Matcher, Source
 from ttlsnap.schema.arrow import arrow_type
@@ -136,6 +136,7 @@ class _Operator:
             value = self._match_buffers(at, old.value, new.value)
         else:
             value = matcher.match(at, old.value, new.value)
+        self._refuse_unwritable(place, old, key, value)
         if new.role == "derived":
             del matcher.steps[steps:]  # it follows the states from which it is derived
         return StateEvolution(self.new.id, place.store or "", old.name, new.name, key, value, new.key, new.value)
@@ -223,6 +224,17 @@ class _Operator:
                 if found[number] is not None:
                     break
         return found
+
+    def _refuse_unwritable(
+        self, place: Place, old: StateContract, key: StructChange | None, value: StructChange | None
+    ) -> None:
+        """Add an obstacle if ttlsnap cannot write the changed entries."""
+        by_user = self.place.operator_name in transform_with_state.NAMES
+        if by_user and self.both.old.encoding == "avro" and (key, value) != (None, None):
+            self._refuse(place, "its rows are Avro, and ttlsnap changes only the fields of UnsafeRows")
+        # Keys of stores with column families begin with a number that Spark gives.
+        elif key is not None and (by_user or old.key_encoder is not None):
+            self._refuse(place.at(field="key"), "ttlsnap cannot change the keys of this kind of state")
 
     def _refuse(self, place: Place, message: str) -> None:
         self.matcher.obstacles.append(Obstacle(place, message))
