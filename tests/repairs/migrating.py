@@ -44,6 +44,10 @@ class Migrated:
     def pair(self) -> Pair:
         return PAIRS[self.name]
 
+    @property
+    def given(self) -> Answers:
+        return Answers(**self.answers)
+
     def right(self) -> list[str]:
         """Return the rows that the restarted query must give."""
         if self.rows is not None:
@@ -63,7 +67,7 @@ class Migrator(Observer):
         """Return the report of the migration, and what real Spark does then: its rows, or its error."""
         pair = one.pair
         checkpoint = self.checkpoint_of(pair, 0)
-        report = self.migrate(str(checkpoint), one.name, Answers(**one.answers))
+        report = self.migrate(str(checkpoint), one.name, one.given)
         put(checkpoint.parent / "source", [pair.after])
         return report, self._attempt(pair, 1, checkpoint.parent)
 
@@ -73,3 +77,69 @@ class Migrator(Observer):
         assert isinstance(old, Contract) and isinstance(new, Contract)
         changes = Changes(new_query=NewQuery(new, old, answers))
         return migrate(checkpoint, changes, (), CompactOptions(stopped=True), LocalEngine(2))
+
+
+def case(name: str, *steps: str, **facts: Any) -> Migrated:
+    return Migrated(name, steps, **facts)
+
+
+MIGRATED = [
+    # Grouping columns
+    case("agg-key-reordered", "reorder"),
+    case("agg-keys-swapped", "reorder"),
+    case("agg-keys-swapped-rocksdb", "reorder"),
+    case("agg-key-widened", "widen"),
+    case("agg-key-widened-unchecked", "widen"),
+    case("session-keys-swapped", "reorder"),
+    # Aggregates
+    case("agg-value-added", "add", afresh=(2,)),
+    case("agg-value-added-rocksdb", "add", afresh=(2,)),
+    case("agg-value-added-unchecked", "add", afresh=(2,)),
+    case("agg-value-removed", "drop"),
+    case("agg-value-removed-rocksdb", "drop"),
+    case("agg-value-reordered", "reorder"),
+    case("agg-values-swapped", "reorder"),
+    case("agg-values-swapped-rocksdb", "reorder"),
+    case("agg-values-min-max-swapped", "reorder"),
+    case("agg-value-widened", "widen"),
+    case("agg-value-widened-unchecked-negative", "widen"),
+    case("agg-value-to-double", "narrow", answers={"narrow": True}),
+    case("agg-min-to-max", "add", "drop", afresh=(1,)),
+    case("agg-min-to-max-rocksdb", "add", "drop", afresh=(1,)),
+    case("agg-max-to-min", "add", "drop", afresh=(1,)),
+    case("agg-sum-to-max", "add", "drop", afresh=(1,)),
+    case("agg-last-to-first", "add", "drop", afresh=(1,)),
+    case("agg-first-to-max", "add", "drop", afresh=(1,)),
+    case("agg-count-to-sum-of-ones", "add", "drop", afresh=(1,)),
+    case("agg-avg-to-sum", "add", "drop", afresh=(1,)),
+    case("agg-or-to-xor", "add", "drop", afresh=(1,)),
+    case("agg-buffer-now-required", "add", "drop", afresh=(1,)),
+    case("agg-buffer-now-nullable", "add", "drop", afresh=(1,)),
+    case("agg-max-of-another-type", "add", "drop", afresh=(1,)),
+    case("agg-sum-of-another", "add", "drop", afresh=(1,), answers={"drops": frozenset({"sum(amount)"})}),
+    case("agg-list-of-another", "add", "drop", afresh=(1,)),
+    case("session-value-added", "add", afresh=(3,), keys=2),
+    # Deduplications
+    case("dedup-columns-swapped", "reorder"),
+    case("dedup-columns-swapped-rocksdb", "reorder"),
+    case("dedup-columns-reordered", "reorder"),
+    case("dedup-column-widened", "widen"),
+    case("dedup-column-widened-unchecked", "widen"),
+    case("dedup-now-nullable", "nullability"),
+    case("within-columns-swapped", "reorder"),
+    # Joins
+    case("join-keys-swapped", "reorder", "reorder", "reorder", "reorder"),
+    case("join-keys-swapped-rocksdb", "reorder", "reorder", "reorder", "reorder"),
+    case("join-value-added", "add", rows=[(1, 9, 20), (20, 7, 30), (5, None, 8)]),
+    case("join-value-removed", "drop"),
+    case("join-columns-behind", "drop"),
+    case("join-value-reordered", "reorder"),
+    case("join-value-shown-reordered", "reorder"),
+    case("join-value-shown-reordered-rocksdb", "reorder"),
+    case("join-value-widened", "widen"),
+    case("join-whole-inner-to-left", "nullability"),
+    case("join-value-now-nullable", "nullability", "nullability"),
+    # The user's own state
+    case("tws-field-widened", "widen"),
+]
+"""The pairs that a migration repairs."""

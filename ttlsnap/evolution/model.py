@@ -63,10 +63,11 @@ class StateEvolution:
 
 @dataclass(frozen=True)
 class Evolution:
-    """The evolution of all states, and its steps."""
+    """The evolution of all states, and its steps. ``notes`` say what could not be compared."""
 
     states: tuple[StateEvolution, ...] = ()
     steps: tuple[Step, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 NO_EVOLUTION = Evolution()

@@ -462,6 +462,7 @@ class _Run:
             expired_to=compaction.expired_to if compaction is not None else None,
             compaction=compaction,
             plan=tuple(step.to_json() for step in plan.evolution.steps),
+            warnings=plan.evolution.notes,
         )
 
 

@@ -49,7 +49,11 @@ def with_repairs(findings: Iterable[Finding], evolution: Evolution, obstacles: S
 
 def _repaired(finding: Finding, evolution: Evolution, options: Sequence[str]) -> Finding:
     step = _find_step(finding, evolution.steps)
-    if step is None or finding.verdict.rank <= Verdict.RECONFIGURATION.rank or finding.code not in _REPAIRABLE:
+    # Unknown is whether the code uses names or positions. A migration does not know either.
+    undecided = finding.code == "values-swapped" and finding.verdict is Verdict.UNKNOWN
+    if step is None or undecided or finding.code not in _REPAIRABLE:
+        return finding
+    if finding.verdict.rank <= Verdict.RECONFIGURATION.rank:
         return finding
     command = " ".join([_COMMAND, *dict.fromkeys(options)])
     return replace(finding, verdict=Verdict.AFTER_MIGRATION, fix=command, migration=step.to_json())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ttlsnap.check import check
 from ttlsnap.check.findings import Finding, Verdict
@@ -14,6 +14,7 @@ from ttlsnap.contract.of_checkpoint import describe_checkpoint
 from ttlsnap.contract.of_query import join_contracts
 from ttlsnap.errors import RefusedError, UnsupportedError
 from ttlsnap.evolution.model import Evolution
+from ttlsnap.evolution.recorded import with_schemas_of
 from ttlsnap.repairs.answers import NO_ANSWERS, Answers
 from ttlsnap.repairs.findings import with_repairs
 from ttlsnap.repairs.plan import find_evolution
@@ -41,16 +42,19 @@ class NewQuery:
         if obstacles:
             lines = "".join(f"\n  {obstacle.place}: {obstacle.message}" for obstacle in obstacles)
             raise UnsupportedError(f"{checkpoint.target} cannot be migrated to the new query as it is:{lines}")
-        _require_repaired(checkpoint, found, self, evolution)
+        notes = _require_repaired(checkpoint, found, self, evolution)
         dropped = [step for step in evolution.steps if step.change == "drop"]
         if dropped and not self.may_drop:
             lines = "".join(f"\n  {step}" for step in dropped)
             raise RefusedError(f"{checkpoint.target}: the new query has no place for some values:{lines}\nAdd --yes")
-        return evolution
+        return replace(evolution, notes=tuple(notes))
 
 
-def _require_repaired(checkpoint: Checkpoint, old: Contract, new: NewQuery, evolution: Evolution) -> None:
-    """Raise UnsupportedError if ``check`` finds something that the migration does not repair."""
+def _require_repaired(checkpoint: Checkpoint, old: Contract, new: NewQuery, evolution: Evolution) -> list[str]:
+    """Return what could not be compared.
+
+    Raise UnsupportedError if ``check`` finds something that the migration does not repair.
+    """
     report = apply(check(old, new.contract, renamed=new.answers.renamed), new.ignores)
     left = [f for f in with_repairs(report.findings, evolution, ()) if f.verdict.rank > Verdict.AFTER_MIGRATION.rank]
     if left:
@@ -58,6 +62,34 @@ def _require_repaired(checkpoint: Checkpoint, old: Contract, new: NewQuery, evol
         raise UnsupportedError(
             f"{checkpoint.target}: a migration does not repair everything that ttlsnap check finds:{lines}"
         )
+    after = apply(check(_migrated(checkpoint, old, new, evolution), new.contract), new.ignores)
+    left = [finding for finding in after.findings if finding.verdict.rank > Verdict.RECONFIGURATION.rank]
+    if left:
+        lines = "".join(f"\n  {_describe(finding)}" for finding in left)
+        raise UnsupportedError(
+            f"{checkpoint.target}: after the migration, ttlsnap check would still find this. Please report it:{lines}"
+        )
+    return [f"not compared: {line}" for line in report.unseen]
+
+
+def _migrated(checkpoint: Checkpoint, old: Contract, new: NewQuery, evolution: Evolution) -> Contract:
+    """Return the contract of the migrated checkpoint. What the files do not show is as in the new query."""
+    found = describe_checkpoint(with_schemas_of(checkpoint, evolution))
+    if new.old is None:
+        return found
+    operators = [
+        replace(mine, name=was.name, plan=now.plan, functions=now.functions)
+        for mine, was, now in zip(found.operators, old.operators, new.contract.operators, strict=True)
+    ]
+    contract = new.contract
+    return replace(
+        found,
+        made_from="checkpoint and query",
+        planned_by=contract.planned_by,
+        output_mode=contract.output_mode,
+        reads=contract.reads,
+        operators=tuple(operators),
+    )
 
 
 def _describe(finding: Finding) -> str:

@@ -16,21 +16,25 @@ import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
 from ttlsnap.check.comparison import Comparison
 from ttlsnap.check.expressions import are_same, is_session, is_window
+from ttlsnap.check.functions import find_changed_parts
 from ttlsnap.check.key_order import with_keys_for
 from ttlsnap.check.query_plan import can_compare_plans, pair_plans
+from ttlsnap.check.settings import LAYOUTS
 from ttlsnap.contract import Contract, OperatorContract, StateContract, StoreContract
+from ttlsnap.contract.functions import NAMES
 from ttlsnap.contract.model import AggregateBuffer
 from ttlsnap.entries.place import Place
 from ttlsnap.errors import UsageError
-from ttlsnap.evolution.changes import Constant, StructChange
+from ttlsnap.evolution.changes import Constant, StructChange, Take
 from ttlsnap.evolution.model import Evolution, StateEvolution, Step
-from ttlsnap.operators import aggregation, join, session_window, transform_with_state
+from ttlsnap.operators import aggregation, group_state, join, session_window, transform_with_state
 from ttlsnap.repairs.answers import NO_ANSWERS, Answers, Obstacle
 from ttlsnap.repairs.schemas import Matcher, Source
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.types import DataType, DecimalType, StructField, StructType, physical
 
 _AGGREGATIONS = (aggregation.NAME, session_window.NAME)
+_USERS_OWN = (*transform_with_state.NAMES, *group_state.NAMES)  # the user names their fields
 _PLANNED_KEYS = (*_AGGREGATIONS, join.NAME)
 
 
@@ -104,6 +108,15 @@ class _Operator:
         if before.keys() != after.keys():
             self._refuse(self.place, f"its stores were {', '.join(before)}, and are {', '.join(after)}")
             return []
+        for name in (name for name, operators in LAYOUTS.items() if self.place.operator_name in operators):
+            formats = [contract.conf.get(name) for contract in (self.both.old, self.both.new)]
+            if None not in formats and formats[0] != formats[1]:
+                self._refuse(
+                    self.place,
+                    f"the checkpoint has {name}={formats[0]}, and NEW has {formats[1]}. Create NEW with --conf "
+                    f"{name}={formats[0]}",
+                )
+                return []
         return [state for name in before for state in self._find_in_store(before[name], after[name])]
 
     def _find_in_store(self, old: StoreContract, new: StoreContract) -> list[StateEvolution]:
@@ -133,13 +146,32 @@ class _Operator:
         if self.place.operator_name in _AGGREGATIONS and (
             old.value.names != new.value.names or not self._has_same_plan
         ):
-            value = self._match_buffers(at, old.value, new.value)
+            value = self._match_buffers(at, old, new, key)
         else:
+            self._refuse_swapped_names(at, old.value, new.value)
             value = matcher.match(at, old.value, new.value)
+        if len(matcher.steps) == steps and key is None and value is None:
+            return None
         self._refuse_unwritable(place, old, key, value)
         if new.role == "derived":
             del matcher.steps[steps:]  # it follows the states from which it is derived
         return StateEvolution(self.new.id, place.store or "", old.name, new.name, key, value, new.key, new.value)
+
+    def _refuse_swapped_names(self, place: Place, old: StructType, new: StructType) -> None:
+        """Add an obstacle if only the names of the user's fields changed places, and the code is the same."""
+        if (
+            self.place.operator_name not in _USERS_OWN
+            or old.names == new.names
+            or sorted(old.names) != sorted(new.names)
+        ):
+            return
+        changed = find_changed_parts(self.old, self.new)
+        if changed is not None and all(set(parts) <= {NAMES} for parts in changed.values()):
+            self._refuse(
+                place,
+                "the fields are in another order, and the code is the same: does it use their positions? Then restore "
+                "the old order. If it uses names, also change the code",
+            )
 
     @property
     def _has_same_plan(self) -> bool:
@@ -166,11 +198,15 @@ class _Operator:
         sources += range(len(sides[0]), len(old))
         return self.matcher.match(place, old, new, sources)
 
-    def _match_buffers(self, place: Place, old: StructType, new: StructType) -> StructChange | None:
+    def _match_buffers(
+        self, place: Place, old_state: StateContract, new_state: StateContract, key: StructChange | None
+    ) -> StructChange | None:
         """Return how values change that have the columns of aggregates, and others before them.
 
-        An aggregate takes its own old columns, or the values before any row.
+        An aggregate takes its own old columns, or the values before any row. Before the aggregates, a value may repeat
+        the columns of the key, which change as in the ``key``.
         """
+        old, new = old_state.value, new_state.value
         was, now = self.old.buffers, self.new.buffers
         if was is None or now is None or self.plans is None:
             self._refuse(
@@ -181,8 +217,12 @@ class _Operator:
             return None
         before, after = _parts_of_buffers(was, old), _parts_of_buffers(now, new)
         heads = [found[0].first if found else len(side) for found, side in ((before, old), (after, new))]
-        names = list(old.names[: heads[0]])
-        sources: list[Source] = [names.index(n) if n in names else None for n in new.names[: heads[1]]]
+        sources: list[Source] = []
+        for name in new.names[: heads[1]]:
+            repeated = self._find_repeated(name, old_state, new_state, key, heads[0])
+            if repeated is None:
+                self._refuse(place.at(field=f"{place.field}.{name}"), "it is new, and not a column of the key")
+            sources.append(repeated)
         taken, steps = self._pair(place, before, after), self.matcher.steps
         for buffer, part, source in zip(now, after, taken, strict=True):
             if source is not None:
@@ -197,6 +237,20 @@ class _Operator:
             orders = (sorted(moved, key=attrgetter("first")), moved)
             steps.append(Step("reorder", place, *(", ".join(one.text for one in order) for order in orders)))
         return self.matcher.match(place, old, new, sources, told=True)
+
+    @staticmethod
+    def _find_repeated(
+        name: str, old: StateContract, new: StateContract, key: StructChange | None, head: int
+    ) -> Source:
+        """Return the source of a column before the aggregates, of which the old value has ``head``."""
+        names = list(old.value.names[:head])
+        if name in new.key.names:
+            place = new.key.names.index(name)
+            column = key.columns[place] if key is not None else Take(place)
+            if isinstance(column, Constant):
+                return column
+            name = old.key.names[column.ordinal]
+        return names.index(name) if names.count(name) == 1 else None
 
     def _pair(self, place: Place, old: Sequence[_Part], new: Sequence[_Part]) -> list[_Part | None]:
         """Return the old part for each new one; None for one that is new."""
@@ -235,6 +289,8 @@ class _Operator:
         # Keys of stores with column families begin with a number that Spark gives.
         elif key is not None and (by_user or old.key_encoder is not None):
             self._refuse(place.at(field="key"), "ttlsnap cannot change the keys of this kind of state")
+        elif self.place.operator_name in group_state.NAMES and "groupState" not in old.value.names:
+            self._refuse(place, "ttlsnap does not change the schema of group state in its format 1")
 
     def _refuse(self, place: Place, message: str) -> None:
         self.matcher.obstacles.append(Obstacle(place, message))

@@ -1,0 +1,56 @@
+"""Real Spark restarts the new query on migrated state, and gives the right rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ttlsnap.contract import Contract
+from ttlsnap.repairs.plan import find_evolution
+
+from ..check.observe import normal, read_observed
+from ..check.quality import contracts_of
+from ..matrix import FULL
+from .migrating import MIGRATED, Migrated, Migrator
+
+SLICE = (
+    "agg-key-widened",
+    "agg-value-added-rocksdb",
+    "agg-values-swapped",
+    "session-keys-swapped",
+    "dedup-column-widened",
+    "join-keys-swapped",
+    "join-value-added",
+    "tws-field-widened",
+)
+CHOSEN = MIGRATED if FULL else [one for one in MIGRATED if one.name in SLICE]
+
+
+@pytest.fixture(scope="module")
+def migrator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Migrator]:
+    with Migrator(tmp_path_factory.mktemp("repairs")) as made:
+        yield made
+
+
+@pytest.mark.parametrize("one", CHOSEN, ids=lambda one: one.name)
+def test_the_new_query_continues(migrator: Migrator, one: Migrated) -> None:
+    report, done = migrator.restart(one)
+    assert [step["change"] for step in report.plan] == list(one.steps)
+    assert "error" not in done, done
+    assert normal(done["rows"]) == one.right()
+
+
+def test_spark_breaks_without_the_migration() -> None:
+    observed = read_observed()
+    assert {observed[one.name]["outcome"] for one in MIGRATED} == {"refused", "wrong"}
+
+
+@pytest.mark.parametrize("one", MIGRATED, ids=lambda one: one.name)
+def test_the_plan_is_the_same_from_two_contracts(one: Migrated) -> None:
+    old, new = contracts_of(one.name)
+    assert isinstance(old, Contract) and isinstance(new, Contract)
+    evolution, obstacles = find_evolution(old, new, one.given)
+    assert not obstacles
+    assert [step.change for step in evolution.steps] == list(one.steps)
+    assert evolution.states

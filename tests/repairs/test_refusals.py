@@ -1,0 +1,223 @@
+"""What a schema migration refuses, and how it is told what two contracts leave open. Nothing changes then."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap import open_checkpoint, rollback
+from ttlsnap.contract import contract_of_checkpoint
+from ttlsnap.storage.local import LocalDirectory
+
+from ..cli.test_commands import Ttlsnap, ttlsnap  # noqa: F401
+from ..migration.test_work import rows_of
+from ..publishing.trees import tree
+from ..samples import bytes_of, sample
+
+Document = dict[str, Any]
+Change = Callable[[Document], None]
+JOIN, WITHIN, GROUPS, PLAIN = "join-4.2", "dedup-within-4.2", "groups-3.1", "agg-deltas-lz4-4.2"
+
+
+def contract(target: Path, change: Change) -> Document:
+    """Return the contract of a checkpoint, changed as if another query had made it."""
+    document: Document = copy.deepcopy(contract_of_checkpoint(str(target)).to_json())
+    change(document)
+    return document
+
+
+def states(document: Document, store: str = "") -> list[Document]:
+    return [
+        state
+        for operator in document["operators"]
+        for each in operator["stores"]
+        if store in each["name"]
+        for state in each["states"]
+    ]
+
+
+def left(document: Document) -> list[Document]:
+    """Return the columns of a join's buffered rows on the left."""
+    fields: list[Document] = states(document, "left-keyWithIndexToValue")[0]["value"]
+    return fields
+
+
+def column(name: str, kind: Any = "string", *, nullable: bool = True) -> Document:
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": {}}
+
+
+def add(document: Document, *, nullable: bool = True) -> None:
+    left(document).insert(1, column("extra", "integer", nullable=nullable))
+
+
+def rename(document: Document) -> None:
+    left(document)[2]["name"] = "worth"
+
+
+def retype(kind: Any) -> Change:
+    def change(document: Document) -> None:
+        left(document)[2]["type"] = kind
+
+    return change
+
+
+def reverse_operators(document: Document) -> None:
+    document["operators"].append({**document["operators"][0], "id": 1, "name": "dedupe"})
+
+
+def drop_key(document: Document) -> None:
+    for state in states(document):
+        del state["key"][0]
+
+
+def widen_index(document: Document) -> None:
+    for state in states(document):
+        state["key"][0]["type"] = "binary"
+
+
+def nothing(document: Document) -> None:
+    pass
+
+
+WRONG: list[tuple[str, Change, list[str], int, str]] = [
+    (JOIN, reverse_operators, [], 3, "the operators were symmetricHashJoin, and are symmetricHashJoin, dedupe"),
+    (JOIN, lambda d: add(d, nullable=False), [], 3, "it may not be null: add --fill value.extra=LITERAL"),
+    (JOIN, lambda d: add(d, nullable=False), ["--fill", "value.extra=null"], 2, "does not allow null"),
+    (JOIN, add, ["--fill", "value.extra=many"], 2, "--fill value.extra=many: this is not a int"),
+    (JOIN, add, ["--fill", "value.extra=4294967296"], 2, "this is not a int"),
+    (JOIN, add, ["--fill", "value.extra=true"], 2, "this is not a int"),
+    (JOIN, add, ["--fill", "value.other=1"], 2, "value.other is no field that the two queries treat differently"),
+    (JOIN, add, ["--drop", "value.nothing"], 2, "value.nothing is no field that the two queries treat differently"),
+    (JOIN, add, ["--swap", "value.at,value.nothing"], 2, "is no field that the two queries treat differently"),
+    (JOIN, add, ["--swap", "value.at"], 2, "--swap is FIELD,FIELD"),
+    (JOIN, rename, [], 3, "left_value is gone, and worth is new: is it the same?"),
+    (JOIN, retype("string"), [], 3, "it was bigint and is string, which not every old value is"),
+    (JOIN, retype({"type": "struct", "fields": [column("x")]}), [], 3, "and is struct<x:string>"),
+    (JOIN, retype("integer"), [], 3, "If all of its values fit, add --narrow"),
+    (JOIN, drop_key, [], 3, "several entries would have one key"),
+    (WITHIN, widen_index, [], 3, "it was string and is binary"),
+    (PLAIN, lambda d: states(d)[0]["value"].append(column("count", "long")), [], 3, "Give the contract of the old"),
+    (JOIN, nothing, ["--from", "other.json"], 2, "other.json does not exist"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "words", "code", "message"), WRONG)
+def test_what_is_not_decided_is_refused(
+    ttlsnap: Ttlsnap,  # noqa: F811
+    tmp_path: Path,
+    name: str,
+    change: Change,
+    words: list[str],
+    code: int,
+    message: str,
+) -> None:
+    target = sample(name, tmp_path)
+    (tmp_path / "new.json").write_text(json.dumps(contract(target, change)))
+    before = bytes_of(target)
+    ended = ttlsnap("migrate", target, "--to", tmp_path / "new.json", "--stopped", "--yes", *words)
+    assert (ended.code, message in " ".join(ended.err.split())) == (code, True), ended.err
+    assert bytes_of(target) == before
+
+
+def test_an_answer_needs_a_new_query(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+    target = sample(JOIN, tmp_path)
+    for words in (["--narrow"], ["--fill", "value.x=1"], ["--rename", "a=b"], ["--from", "old.json"]):
+        ended = ttlsnap("migrate", target, "--partitions", "3", *words)
+        assert ended.code == 2 and f"{words[0]} needs --to" in ended.err
+
+
+def test_the_same_schema_changes_nothing(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+    target = sample(JOIN, tmp_path)
+    (tmp_path / "new.json").write_text(json.dumps(contract(target, nothing)))
+    before = bytes_of(target)
+    ended = ttlsnap("migrate", target, "--to", tmp_path / "new.json", "--stopped")
+    assert ended.code == 0 and "Nothing was changed" in ended.out
+    assert bytes_of(target) == before
+
+
+def test_values_that_are_dropped_need_a_yes(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+    target = sample(JOIN, tmp_path)
+    (tmp_path / "new.json").write_text(json.dumps(contract(target, lambda d: left(d).pop(2))))
+    before = bytes_of(target)
+    words = ["migrate", target, "--to", tmp_path / "new.json", "--stopped"]
+    ended = ttlsnap(*words)
+    assert ended.code == 4 and "drop 0.left-keyWithIndexToValue.default.value.left_value: bigint Add --yes" in " ".join(
+        ended.err.split()
+    )
+    assert ttlsnap(*words, "--dry-run").code == 0
+    assert bytes_of(target) == before
+    assert ttlsnap(*words, "--yes").code == 0
+
+
+def change_everything(document: Document) -> None:
+    fields = left(document)
+    fields[2]["name"] = "worth"
+    fields[2]["type"] = "integer"
+    fields.insert(0, column("extra", "integer", nullable=False))
+    fields[1], fields[2] = fields[2], fields[1]
+
+
+ANSWERS = ["--rename", "left_value=worth", "--fill", "value.extra=7", "--narrow"]
+
+
+def test_a_migrated_state_has_the_new_schema_and_comes_back(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+    target = sample(JOIN, tmp_path)
+    new = contract(target, change_everything)
+    (tmp_path / "new.json").write_text(json.dumps(new))
+    before, rows = tree(target), rows_of(target)
+    words = ["migrate", target, "--to", tmp_path / "new.json", "--stopped", *ANSWERS]
+    document = json.loads(ttlsnap(*words, "--format", "json").out)
+    assert [(step["change"], step["field"], step["old"], step["new"]) for step in document["plan"]] == [
+        ("add", "value.extra", None, "int = 7"),
+        ("rename", "value.worth", "left_value", "worth"),
+        ("narrow", "value.worth", "bigint", "int"),
+        ("reorder", "value", "key, at, left_value, matched", "at, key, left_value, matched"),
+    ]
+    assert {
+        state["name"]: state["value"]
+        for state in contract_of_checkpoint(str(target)).to_json()["operators"][0]["stores"][1]["states"]
+    } == {"default": left(new)}
+    after = rows_of(target)
+    changed = {entry for entry in after if entry[0] == "left-keyWithIndexToValue"}
+    assert {entry for entry in after if entry not in changed} == {
+        entry for entry in rows if entry[0] != "left-keyWithIndexToValue"
+    }
+    assert {entry[2] for entry in changed} == {entry[2] for entry in rows if entry[0] == "left-keyWithIndexToValue"}
+    assert (
+        open_checkpoint(LocalDirectory(str(target))).batch.id
+        == json.loads(ttlsnap("inspect", target, "--format", "json").out)["batch"]
+    )
+    rollback(str(target), stopped=True)
+    assert tree(target) == before
+
+
+def test_values_that_do_not_fit_are_counted(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+    target = sample(WITHIN, tmp_path)
+    (tmp_path / "new.json").write_text(
+        json.dumps(contract(target, lambda d: states(d)[0]["value"][0].update(type="short")))
+    )
+    number = rows_of(target).total()
+    before = bytes_of(target)
+    for more in ([], ["--partitions", "3"]):
+        ended = ttlsnap("migrate", target, "--to", tmp_path / "new.json", "--stopped", "--narrow", *more)
+        assert ended.code == 4
+        told = f"{number} of 0.default.default.value.expiresAtMicros. Nothing was changed"
+        assert told in " ".join(ended.err.split())
+        assert bytes_of(target) == before
+
+
+def test_one_run_changes_schema_partitions_and_store(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+    one, two = sample(JOIN, tmp_path), sample(JOIN, tmp_path / "two")
+    (tmp_path / "new.json").write_text(json.dumps(contract(one, change_everything)))
+    to = ["--to", tmp_path / "new.json", "--stopped", *ANSWERS]
+    others = ["--partitions", "3", "--provider", "rocksdb", "--stopped"]
+    assert ttlsnap("migrate", one, *to, *others).code == 0
+    assert ttlsnap("migrate", two, *to).code == 0
+    assert ttlsnap("migrate", two, *others).code == 0
+    assert rows_of(one) == rows_of(two)
+    assert contract_of_checkpoint(str(one)) == contract_of_checkpoint(str(two))
