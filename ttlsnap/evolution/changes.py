@@ -120,12 +120,11 @@ def _structs(
     children = []
     for column, field in zip(change.columns, new.fields, strict=True):
         at = f"{place}.{field.name}"
-        child = _column(values, column, field.type, at, misfits)
-        if not field.nullable and child.null_count:
-            lost = child.filter(values.is_valid()).null_count
+        if not field.nullable and isinstance(column, Take) and values.field(column.ordinal).null_count:
+            lost = values.field(column.ordinal).filter(values.is_valid()).null_count
             if lost:
                 misfits(at, lost)
-        children.append(child)
+        children.append(_column(values, column, field.type, at, misfits))
     nulls = pc.is_null(values) if values.null_count else None
     if not children:
         return pa.Array.from_buffers(pa.struct([]), len(values), [None], children=[])
