@@ -72,6 +72,9 @@ Examples:
   # drop what has expired in the same pass
   ttlsnap migrate ck --partitions 400 --ttl 7d --timestamp value.at --stopped
 
+  # the schemas of a changed query; check prints this command
+  ttlsnap migrate ck --from old.json --to new.json --stopped
+
   # several changes at once, in a new checkpoint
   ttlsnap migrate ck --provider rocksdb --output new --stopped
 
@@ -226,10 +229,11 @@ def migrate(
     ] = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Change the number of partitions of a checkpoint's state, or its state store. The query then continues.
+    """Change the number of partitions of a checkpoint's state, its state store, or its schemas. The query continues.
 
-    Spark fixes both in a query's first batch, and ignores later settings. Stop the query first. ttlsnap writes each
-    entry in the format of the new state store, and puts it into the partition where Spark will look for it. Then it
+    Spark fixes the first two in a query's first batch, and ignores later settings. It refuses a query whose schemas
+    differ; [bold]--to[/bold] rewrites the state for that query. Stop the query first. ttlsnap writes each entry in the
+    format of the new state store, and puts it into the partition where Spark will look for it. Then it
     changes the recorded settings. It moves older versions of the state to a backup, and
     [bold]ttlsnap rollback[/bold] restores everything. With [bold]--ttl[/bold] or [bold]--transformer[/bold] it also
     drops entries, as [bold]ttlsnap compact[/bold] does, and reads the state only once.

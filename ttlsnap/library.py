@@ -14,7 +14,7 @@ from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.engines.automatic import AutoEngine
 from ttlsnap.engines.moving import MovingEngine
 from ttlsnap.expired.receivers import ExpiredCallback
-from ttlsnap.migration.changes import Changes
+from ttlsnap.migration.changes import Changes, NewSchemas
 from ttlsnap.migration.report import MigrationReport
 from ttlsnap.migration.run import MigrationListener
 from ttlsnap.migration.run import migrate as run_migration
@@ -77,6 +77,7 @@ def migrate(
     partitions: int | None = None,
     provider: str | None = None,
     settings: Mapping[str, str] | None = None,
+    new_query: NewSchemas | None = None,
     transformers: Sequence[StateSnapshotTransformerFactory] = (),
     now: str = "checkpoint",
     selection: Selection | AnyOf | None = None,
@@ -93,10 +94,11 @@ def migrate(
     expired_to: str | ExpiredCallback | None = None,
     listener: MigrationListener | None = None,
 ) -> MigrationReport:
-    """Change the number of partitions or the state store of the checkpoint ``target``, and publish the result.
+    """Migrate the checkpoint ``target``, and publish the result.
 
-    It gets another number of ``partitions``, another state store ``provider`` ("hdfs" or "rocksdb"), or other
-    ``settings`` (see ``ttlsnap.migration.changes``). ``transformers`` run in the same pass. ``engine`` is as for
+    It gets another number of ``partitions``, another state store ``provider`` ("hdfs" or "rocksdb"), other
+    ``settings`` (see ``ttlsnap.migration.changes``), or the schemas of a ``new_query``
+    (``ttlsnap.repairs.new_query.NewQuery``). ``transformers`` run in the same pass. ``engine`` is as for
     ``compact``, and ``CompactOptions`` describes the other arguments. ``scratch`` needs room for the whole state,
     uncompressed.
 
@@ -117,5 +119,5 @@ def migrate(
         max_drop=max_drop,
         expired_to=expired_to,
     )
-    changes = Changes(partitions, provider, settings or {})
+    changes = Changes(partitions, provider, settings or {}, new_query)
     return run_migration(target, changes, transformers, options, engine or AutoEngine.of(), listener)

@@ -1,4 +1,4 @@
-"""What a schema migration refuses, and how it is told what two contracts leave open. Nothing changes then."""
+"""Refusals of schema migrations, and the answers that decide what two contracts leave open."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..publishing.trees import tree
 from ..samples import bytes_of, sample
 
 Document = dict[str, Any]
-Change = Callable[[Document], None]
+Change = Callable[[Document], object]
 JOIN, WITHIN, GROUPS, PLAIN = "join-4.2", "dedup-within-4.2", "groups-3.1", "agg-deltas-lz4-4.2"
 
 
@@ -91,9 +91,9 @@ WRONG: list[tuple[str, Change, list[str], int, str]] = [
     (JOIN, add, ["--fill", "value.extra=many"], 2, "--fill value.extra=many: this is not a int"),
     (JOIN, add, ["--fill", "value.extra=4294967296"], 2, "this is not a int"),
     (JOIN, add, ["--fill", "value.extra=true"], 2, "this is not a int"),
-    (JOIN, add, ["--fill", "value.other=1"], 2, "value.other is no field that the two queries treat differently"),
-    (JOIN, add, ["--drop", "value.nothing"], 2, "value.nothing is no field that the two queries treat differently"),
-    (JOIN, add, ["--swap", "value.at,value.nothing"], 2, "is no field that the two queries treat differently"),
+    (JOIN, add, ["--fill", "value.other=1"], 2, "value.other is not a field that differs between the two queries"),
+    (JOIN, add, ["--drop", "value.nothing"], 2, "value.nothing is not a field that differs between the two queries"),
+    (JOIN, add, ["--swap", "value.at,value.nothing"], 2, "is not a field that differs between the two queries"),
     (JOIN, add, ["--swap", "value.at"], 2, "--swap is FIELD,FIELD"),
     (JOIN, rename, [], 3, "left_value is gone, and worth is new: is it the same?"),
     (JOIN, retype("string"), [], 3, "it was bigint and is string, which not every old value is"),

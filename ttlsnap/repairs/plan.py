@@ -56,7 +56,7 @@ def find_evolution(old: Contract, new: Contract, answers: Answers = NO_ANSWERS) 
     unused = {*answers.fills, *answers.drops, *(name for pair in answers.swaps for name in pair)} - matcher.used
     if unused:
         raise UsageError(
-            f"{sorted(unused)[0]} is no field that the two queries treat differently. Fields are named as in the plan: "
+            f"{sorted(unused)[0]} is not a field that differs between the two queries. These differ: "
             f"{_list_places(matcher)}"
         )
     # Linked states have the same keys, and each of them would ask the same.
@@ -66,7 +66,7 @@ def find_evolution(old: Contract, new: Contract, answers: Answers = NO_ANSWERS) 
 
 def _list_places(matcher: Matcher) -> str:
     places = [*(step.place for step in matcher.steps), *(obstacle.place for obstacle in matcher.obstacles)]
-    return ", ".join(dict.fromkeys(str(place) for place in places if place.field)) or "there is no such field"
+    return ", ".join(dict.fromkeys(str(place) for place in places if place.field)) or "none"
 
 
 @dataclass(frozen=True)
