@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ttlsnap.check.ignores import parse_ignore
 from ttlsnap.compaction.options import CompactOptions
 from ttlsnap.contract import Contract
 from ttlsnap.engines.local import LocalEngine
@@ -30,7 +31,8 @@ class Migrated:
     """A pair that a migration repairs, with the user's ``answers``.
 
     ``afresh`` are the columns of the result that are as if the query had started with the new rows: those of an added
-    aggregate. The ``keys`` are the first columns, which identify a row.
+    aggregate. The ``keys`` are the first columns, which identify a row. ``ignored`` are the codes of findings that the
+    user accepts.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Migrated:
     afresh: tuple[int, ...] = ()
     keys: int = 1
     rows: list[tuple[Any, ...]] | None = None
+    ignored: tuple[str, ...] = ()
 
     @property
     def pair(self) -> Pair:
@@ -67,15 +70,15 @@ class Migrator(Observer):
         """Return the report of the migration, and what real Spark does then: its rows, or its error."""
         pair = one.pair
         checkpoint = self.checkpoint_of(pair, 0)
-        report = self.migrate(str(checkpoint), one.name, one.given)
+        report = self.migrate(str(checkpoint), one)
         put(checkpoint.parent / "source", [pair.after])
         return report, self._attempt(pair, 1, checkpoint.parent)
 
-    def migrate(self, checkpoint: str, name: str, answers: Answers) -> MigrationReport:
+    def migrate(self, checkpoint: str, one: Migrated) -> MigrationReport:
         """Migrate the state of a pair's old query to its new one."""
-        old, new = contracts_of(name)
+        old, new = contracts_of(one.name)
         assert isinstance(old, Contract) and isinstance(new, Contract)
-        changes = Changes(new_query=NewQuery(new, old, answers))
+        changes = Changes(new_query=NewQuery(new, old, one.given, [parse_ignore(code) for code in one.ignored]))
         return migrate(checkpoint, changes, (), CompactOptions(stopped=True), LocalEngine(2))
 
 
@@ -83,6 +86,7 @@ def case(name: str, *steps: str, **facts: Any) -> Migrated:
     return Migrated(name, steps, **facts)
 
 
+CODE = ("function-changed",)
 MIGRATED = [
     # Grouping columns
     case("agg-key-reordered", "reorder"),
@@ -141,5 +145,22 @@ MIGRATED = [
     case("join-value-now-nullable", "nullability", "nullability"),
     # The user's own state
     case("tws-field-widened", "widen"),
+    case("tws-field-narrowed", "narrow", answers={"narrow": True}),
+    case("tws-field-added", "add", ignored=CODE),
+    case("tws-field-added-first", "add", ignored=CODE),
+    case("tws-field-removed", "drop", ignored=CODE),
+    case("tws-field-reordered", "reorder", ignored=CODE),
+    case("tws-fields-swapped", "reorder", ignored=CODE),
+    case("tws-variable-renamed", "rename-state"),
+    case("tws-variable-renamed-avro", "rename-state"),
+    case("tws-list-renamed", "rename-state"),
+    case("tws-map-renamed", "rename-state"),
+    case("pandas-field-added", "add", ignored=CODE),
+    case("pandas-field-added-rocksdb", "add", ignored=CODE),
+    case("pandas-field-removed", "drop", ignored=CODE),
+    case("pandas-fields-swapped", "reorder", ignored=CODE),
+    case("pandas-field-widened", "widen"),
+    case("pandas-field-now-nullable", "nullability"),
+    case("pandas-keys-swapped", "reorder"),
 ]
 """The pairs that a migration repairs."""

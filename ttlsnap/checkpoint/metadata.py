@@ -16,7 +16,7 @@ import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -102,10 +102,11 @@ def with_schema_paths_under(files: Directory, path: str, home: str) -> bytes:
     return head + b"\n" + json.dumps(document, separators=(",", ":")).encode()
 
 
-def with_partitions(files: Directory, path: str, before: int, partitions: int) -> bytes:
+def with_changes(files: Directory, path: str, before: int, partitions: int, renamed: Mapping[str, str]) -> bytes:
     """Return the operator metadata file ``path`` with another number of partitions in place of ``before``.
 
-    Raises CorruptionError for content that Spark does not write.
+    ``renamed`` has the new names of state variables by the old ones. Raises CorruptionError for content
+    that Spark does not write.
     """
     head, _, body = read_checked(files, path, _MAX_METADATA_BYTES).partition(b"\n")
     with _as_spark_writes(f"{files.root}/{path}"):
@@ -113,6 +114,11 @@ def with_partitions(files: Directory, path: str, before: int, partitions: int) -
         for store in require_type(document["stateStoreInfo"], list):
             if store["numPartitions"] == before:
                 store["numPartitions"] = partitions
+        if renamed:
+            properties = require_type(parse_json(document["operatorPropertiesJson"]), dict)
+            for variable in require_type(properties["stateVariables"], list):
+                variable["stateName"] = renamed.get(variable["stateName"], variable["stateName"])
+            document["operatorPropertiesJson"] = json.dumps(properties, separators=(",", ":"))
     return head + b"\n" + json.dumps(document, separators=(",", ":")).encode()
 
 

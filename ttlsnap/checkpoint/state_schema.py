@@ -81,8 +81,10 @@ def _family(reader: _Reader) -> ColumnFamilySchema:
     return ColumnFamilySchema(name, key, value, encoder, user_key, key_id, value_id)
 
 
-def with_schemas(files: Directory, path: str, schemas: Mapping[str, tuple[StructType, StructType]]) -> bytes:
-    """Return the state schema file ``path`` with other key and value schemas, by column family; the rest stays.
+def with_schemas(files: Directory, path: str, schemas: Mapping[str, ColumnFamilySchema]) -> bytes:
+    """Return the state schema file ``path`` with other names and schemas of column families, given by the old names.
+
+    What they say of key encoders stays as it is.
 
     Raises as ``read_state_schema`` does.
     """
@@ -96,12 +98,14 @@ def with_schemas(files: Directory, path: str, schemas: Mapping[str, tuple[Struct
             name = reader.utf()
             key_id, key, value_id, value = reader.short(), reader.text(), reader.short(), reader.text()
             if name in schemas:
-                key, value = map(dump_type, schemas[name])
+                found = schemas[name]
+                name, key, value = found.name, dump_type(found.key), dump_type(found.value)
             out += [_utf(name), struct.pack(">h", key_id), _text(key), struct.pack(">h", value_id), _text(value)]
             out += [_text(reader.text()), _text(reader.text())]  # the key encoder, and the user's key
     else:
         write = _utf if version == "v1" else _text
-        out += [write(dump_type(schema)) for schema in schemas[DEFAULT_FAMILY]]
+        found = schemas[DEFAULT_FAMILY]
+        out += [write(dump_type(found.key)), write(dump_type(found.value))]
     return b"".join(out)
 
 

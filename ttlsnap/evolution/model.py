@@ -57,8 +57,8 @@ class StateEvolution:
 
     @property
     def changes_bytes(self) -> bool:
-        """Whether entries change, and not only their schema."""
-        return (self.key, self.value) != (None, None)
+        """Whether the state's files change, and not only its schema."""
+        return (self.key, self.value) != (None, None) or self.new_name != self.state
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,10 @@ class Evolution:
     states: tuple[StateEvolution, ...] = ()
     steps: tuple[Step, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def renamed(self, operator: int) -> dict[str, str]:
+        """Return the new names of an operator's states by their old ones, for those that have another name."""
+        return {s.state: s.new_name for s in self.states if s.operator == operator and s.new_name != s.state}
 
 
 NO_EVOLUTION = Evolution()

@@ -27,7 +27,9 @@ def with_schemas_of(checkpoint: Checkpoint, evolution: Evolution) -> Checkpoint:
             )
             for store in operator.stores
         ]
-        return replace(operator, stores=tuple(stores))
+        names = evolution.renamed(operator.id)
+        variables = (replace(variable, name=names.get(variable.name, variable.name)) for variable in operator.variables)
+        return replace(operator, stores=tuple(stores), variables=tuple(variables))
 
     return replace(checkpoint, operators=tuple(map(evolved, checkpoint.operators)))
 
@@ -36,7 +38,10 @@ def _evolved(family: ColumnFamilySchema, state: StateEvolution | None, *, widens
     if state is None:
         return family
     key, value = state.new_key, state.new_value
-    return replace(family, key=_as_nullable(key) if widens else key, value=_as_nullable(value) if widens else value)
+    if widens:
+        key, value = _as_nullable(key), _as_nullable(value)
+    older = tuple(replace(earlier, name=state.new_name) for earlier in family.older)
+    return replace(family, name=state.new_name, key=key, value=value, older=older)
 
 
 def _as_nullable(struct: StructType) -> StructType:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import plan_next, with_conf, with_unique_ids
-from ttlsnap.checkpoint.metadata import metadata_file, with_partitions
-from ttlsnap.checkpoint.state_schema import with_schemas
+from ttlsnap.checkpoint.metadata import metadata_file, with_changes
+from ttlsnap.checkpoint.state_schema import ColumnFamilySchema, with_schemas
 from ttlsnap.compaction.publish import check_listing
 from ttlsnap.errors import RefusedError
 from ttlsnap.evolution.recorded import with_schemas_of
@@ -29,7 +29,6 @@ from ttlsnap.publishing.journal import (
 from ttlsnap.publishing.moves import plan_backup, plan_checksum_backup, stat_files
 from ttlsnap.publishing.preflight import refuse_immovable, refuse_shared_folders
 from ttlsnap.publishing.swap import refuse_if_changed, swap
-from ttlsnap.schema.types import StructType
 from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.protocols import StagedFile
 
@@ -114,20 +113,21 @@ def new_documents(plan: MigrationPlan, files: Directory) -> dict[str, bytes]:
     for operator in plan.checkpoint.operators:
         path = metadata_file(files, operator.id, batch)
         before, after = numbers.get(operator.id, (0, 0))
-        if path is not None and before != after:
-            found[path] = with_partitions(files, path, before, after)
+        renamed = plan.evolution.renamed(operator.id)
+        if path is not None and (before != after or renamed):
+            found[path] = with_changes(files, path, before, after, renamed)
     return found | _new_schemas(plan, files)
 
 
 def _new_schemas(plan: MigrationPlan, files: Directory) -> dict[str, bytes]:
     """Return the new content of the state schema files, by path."""
-    changed: dict[str, dict[str, tuple[StructType, StructType]]] = {}
+    changed: dict[str, dict[str, ColumnFamilySchema]] = {}
     after = with_schemas_of(plan.checkpoint, plan.evolution)
     for old, new in zip(plan.checkpoint.operators, after.operators, strict=True):
         for was, now in zip(old.stores, new.stores, strict=True):
             for one, other in zip(was.families, now.families, strict=True):
-                if (one.key, one.value) != (other.key, other.value):
-                    changed.setdefault(was.schema_file, {})[other.name] = other.key, other.value
+                if one != other:
+                    changed.setdefault(was.schema_file, {})[one.name] = other
     return {path: with_schemas(files, path, schemas) for path, schemas in changed.items()}
 
 

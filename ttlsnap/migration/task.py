@@ -107,6 +107,7 @@ class BuildTask:
 
     It has the settings of the old partition ``like``. New files are staged below ``staged_below`` in ``staging_root``;
     None in a dry run. ``old`` is the partition of ``old_store`` that has exactly its entries, if there is one.
+    ``renamed`` has the new names of column families by the old ones.
     """
 
     root: str
@@ -117,6 +118,7 @@ class BuildTask:
     staged_below: str | None
     old: OldPartition | None = None
     old_store: StateStore | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     def build(self, entries: Iterable[Entries], folder: Path, progress: Progress) -> Built:
         """See ``Target.build``. Raise CorruptionError if the partition cannot be read back as it was written."""
@@ -129,7 +131,8 @@ class BuildTask:
         if self.old is not None and self.old_store is not None:
             converter = Converter(self.old, self.old_store, self.state_store)
             entries = self._read_old(files, converter, families, folder)
-        with self.state_store.build(files, self.like, self.target, staging, str(folder)) as builder:
+        build = self.state_store.build(files, self.like, self.target, staging, str(folder), self.renamed)
+        with build as builder:
             for keys, values in entries:
                 total = add(total, fingerprint(keys, values))
                 count += len(keys)

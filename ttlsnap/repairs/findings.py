@@ -16,7 +16,7 @@ from ttlsnap.repairs.plan import find_evolution
 _REPAIRABLE = (
     *(f"key-{what}" for what in ("added", "removed", "reordered", "retyped", "widened", "nullability", "renamed")),
     *(f"value-{what}" for what in ("added", "removed", "reordered", "retyped", "widened", "nullability", "renamed")),
-    *("keys-swapped", "values-swapped", "aggregate-changed"),
+    *("keys-swapped", "values-swapped", "aggregate-changed", "variable-renamed"),
 )
 _COMMAND = "ttlsnap migrate CHECKPOINT --to NEW"
 
@@ -81,9 +81,9 @@ def _find_step(finding: Finding, steps: Iterable[Step]) -> Step | None:
         other = step.place
         return other.store == place.store, other.state == place.state, other.field == place.field
 
-    mine = [
-        step
-        for step in steps
-        if step.place.operator == place.operator and (step.place.field or "").partition(".")[0] == side
-    ]
+    mine = [step for step in steps if step.place.operator == place.operator]
+    if finding.code.startswith("variable"):
+        mine = [step for step in mine if step.change == "rename-state" and step.place.state == place.state]
+    else:
+        mine = [step for step in mine if (step.place.field or "").partition(".")[0] == side]
     return max(mine, key=nearness, default=None)

@@ -6,7 +6,7 @@ plans of both queries say more: an aggregate is known by what it computes, and s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import attrgetter
@@ -35,6 +35,7 @@ from ttlsnap.schema.types import DataType, DecimalType, StructField, StructType,
 
 _AGGREGATIONS = (aggregation.NAME, session_window.NAME)
 _USERS_OWN = (*transform_with_state.NAMES, *group_state.NAMES)  # the user names their fields
+_TIMERS = ("$procTimers_", "$eventTimers_")
 _PLANNED_KEYS = (*_AGGREGATIONS, join.NAME)
 
 
@@ -125,6 +126,8 @@ class _Operator:
             self._refuse(place, "its schema is not recorded")
             return []
         before, after = ({state.name: state for state in store.states or ()} for store in (old, new))
+        if self.place.operator_name in transform_with_state.NAMES:
+            return self._find_variables(place, before, after)
         if before.keys() != after.keys():
             self._refuse(place, f"its states were {', '.join(before)}, and are {', '.join(after)}")
             return []
@@ -134,11 +137,50 @@ class _Operator:
             if (found := self._find_state(place.at(state=name), before[name], after[name])) is not None
         ]
 
+    def _find_variables(
+        self, place: Place, before: Mapping[str, StateContract], after: Mapping[str, StateContract]
+    ) -> list[StateEvolution]:
+        """Return how the states of transformWithState change.
+
+        Spark itself removes the values of a variable that is gone, and a new one is empty.
+        """
+        own = [
+            [n for n, s in states.items() if s.role == "primary" and s.kind != "timer"] for states in (before, after)
+        ]
+        names = {name: name for name in own[0] if name in after}
+        for new in own[1]:
+            for old in own[0] if new not in before else ():
+                if old in names or (before[old].kind, before[old].ttl) != (after[new].kind, after[new].ttl):
+                    continue
+                if self._has_same_code or self.matcher.ask_if_same(place, old, new) is not False:
+                    names[old] = new
+                    self.matcher.steps.append(Step("rename-state", place.at(state=new), old, new))
+                    break
+        for name, state in before.items():  # the derived states of a variable are named after it
+            of = next((old for old in names if name.startswith("$") and name.endswith(f"_{old}")), None)
+            if of is not None and state.role == "derived":
+                names[name] = name.removesuffix(of) + names[of]
+            elif name.startswith(_TIMERS):
+                names[name] = name
+        return [
+            found
+            for old, new in names.items()
+            if old in before and new in after
+            if (found := self._find_state(place.at(state=new), before[old], after[new])) is not None
+        ]
+
+    @property
+    def _has_same_code(self) -> bool:
+        """Whether the user's code is the same, apart from the names of state variables."""
+        changed = find_changed_parts(self.old, self.new) if self.plans is not None else None
+        return changed is not None and all(set(parts) <= {NAMES} for parts in changed.values())
+
     def _find_state(self, place: Place, old: StateContract, new: StateContract) -> StateEvolution | None:
         if (old.kind, old.ttl) != (new.kind, new.ttl):
             self._refuse(place, "it is of another kind, or its TTL was switched on or off")
             return None
-        if (old.key, old.value) == (new.key, new.value) and not self.matcher.answers.swaps and self._has_same_plan:
+        is_same = (old.name, old.key, old.value) == (new.name, new.key, new.value)
+        if is_same and not self.matcher.answers.swaps and self._has_same_plan:
             return None
         matcher, steps = self.matcher, len(self.matcher.steps)
         key = self._match_keys(place.at(field="key"), old.key, new.key)
@@ -150,7 +192,7 @@ class _Operator:
         else:
             self._refuse_swapped_names(at, old.value, new.value)
             value = matcher.match(at, old.value, new.value)
-        if len(matcher.steps) == steps and key is None and value is None:
+        if len(matcher.steps) == steps and key is None and value is None and old.name == new.name:
             return None
         self._refuse_unwritable(place, old, key, value)
         if new.role == "derived":
@@ -165,8 +207,7 @@ class _Operator:
             or sorted(old.names) != sorted(new.names)
         ):
             return
-        changed = find_changed_parts(self.old, self.new)
-        if changed is not None and all(set(parts) <= {NAMES} for parts in changed.values()):
+        if self._has_same_code:
             self._refuse(
                 place,
                 "the fields are in another order, and the code is the same: does it use their positions? Then restore "

@@ -223,9 +223,18 @@ class StateStore(PartitionOpener, Protocol):
         ...
 
     def build(
-        self, files: Directory, like: Lineage, target: str, staging: Staging | None, scratch: str | None
+        self,
+        files: Directory,
+        like: Lineage,
+        target: str,
+        staging: Staging | None,
+        scratch: str | None,
+        renamed: Mapping[str, str] | None = None,
     ) -> AbstractContextManager[PartitionBuilder]:
-        """Build the snapshot ``target`` of a partition that is new, with the settings of the partition ``like``."""
+        """Build the snapshot ``target`` of a partition that is new, with the settings of the partition ``like``.
+
+        ``renamed`` has the new names of its column families, by the old ones.
+        """
         ...
 
     def find_damaged(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -59,7 +59,13 @@ class HdfsStore(HdfsFormat):
 
     @contextlib.contextmanager
     def build(
-        self, files: Directory, like: Lineage, target: str, staging: Staging | None, scratch: str | None
+        self,
+        files: Directory,
+        like: Lineage,
+        target: str,
+        staging: Staging | None,
+        scratch: str | None,
+        renamed: Mapping[str, str] | None = None,
     ) -> Iterator[PartitionBuilder]:
         """See ``StateStore.build``; all partitions have the same settings, and nothing but the target is used."""
         from ttlsnap.stores.hdfs.partition import HdfsWriter

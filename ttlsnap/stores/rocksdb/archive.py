@@ -22,7 +22,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -84,6 +84,22 @@ class SnapshotMetadata:
     def tables(self) -> dict[str, SharedFile]:
         """The SST files by their names in the database; archived logs have no entries beyond these."""
         return {file.local: file for file in self.files if file.local.endswith(".sst")}
+
+
+def with_renamed_families(metadata: SnapshotMetadata, names: Mapping[str, str]) -> SnapshotMetadata:
+    """Return the metadata with new names of column families, given by the old ones."""
+    maps = ("columnFamilyMapping", "columnFamilyTypeMap")
+    renamed = {
+        key: {names.get(family, family): what for family, what in metadata.document[key].items()}
+        for key in maps
+        if metadata.document.get(key)
+    }
+    return replace(
+        metadata,
+        document={**metadata.document, **renamed},
+        families={names.get(family, family): number for family, number in metadata.families.items()},
+        internal=frozenset(names.get(family, family) for family in metadata.internal),
+    )
 
 
 def read_metadata(files: Directory, path: str) -> SnapshotMetadata:

@@ -7,7 +7,7 @@ scratch database, and RocksDB merges these.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,6 +50,7 @@ def build_partition(
     target: str,
     staging: Staging | None,
     scratch: str | None,
+    renamed: Mapping[str, str],
 ) -> Iterator[RocksDbBuilder]:
     """See ``StateStore.build``. The partition has the options and the column families of the partition ``like``."""
     where = f"{files.root}/{target}"
@@ -65,6 +66,7 @@ def build_partition(
             keep_harmless_options(options, store.delimiter, f"{files.root}/{like.snapshot.path}")
             with rocksdb_errors(where):
                 settings = settings_of(options)
+            found = archive.with_renamed_families(found, renamed)
             metadata = replace(found, files=(), entries=None if found.entries is None else 0)
         lineage = replace(like, deltas=(), newer=(), new_snapshot=target)
         with database(source, settings, where, new=True) as base:

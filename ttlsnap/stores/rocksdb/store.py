@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -64,12 +64,18 @@ class RocksDbStore(RocksDbFormat):
 
     @contextlib.contextmanager
     def build(
-        self, files: Directory, like: Lineage, target: str, staging: Staging | None, scratch: str | None
+        self,
+        files: Directory,
+        like: Lineage,
+        target: str,
+        staging: Staging | None,
+        scratch: str | None,
+        renamed: Mapping[str, str] | None = None,
     ) -> Iterator[PartitionBuilder]:
         """See ``StateStore.build``."""
         from ttlsnap.stores.rocksdb.build import build_partition
 
-        with build_partition(self, files, like, target, staging, scratch) as builder:
+        with build_partition(self, files, like, target, staging, scratch, renamed or {}) as builder:
             yield builder
 
     def find_damaged(
