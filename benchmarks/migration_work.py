@@ -1,4 +1,4 @@
-"""Migrations to another number of partitions or another state store, and Spark's own repartition.
+"""Migrations to another number of partitions, another state store or other schemas, and Spark's own repartition.
 
 As a program, it migrates a checkpoint on one thread, and prints its cost as JSON: entries, CPU seconds, and the
 process's largest resident size in bytes: ``python migration_work.py CHECKPOINT PARTITIONS PROVIDER``. Tiles (see
@@ -12,17 +12,48 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worker import peak
 
 from ttlsnap import LocalEngine, migrate
+from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.engines.moving import MovingEngine
+from ttlsnap.entries.place import Place
+from ttlsnap.evolution.changes import Cast, Column, Constant, StructChange, Take
+from ttlsnap.evolution.model import Evolution, StateEvolution, Step
 from ttlsnap.migration import run
+from ttlsnap.schema.types import DecimalType, LongType, StructField, StructType
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class OtherSchema:
+    """A new query whose values have a column more, or a wider first column of integers. See ``NewSchemas``."""
+
+    widen: bool
+
+    def evolve(self, checkpoint: Checkpoint) -> Evolution:
+        (operator,) = checkpoint.operators
+        (store,) = operator.stores
+        (family,) = store.families
+        fields, columns = list(family.value.fields), [Take(n) for n in range(len(family.value))]
+        added: list[Column] = []
+        if self.widen:
+            place = next(n for n, field in enumerate(fields) if isinstance(field.type, LongType))
+            fields[place] = replace(fields[place], type=DecimalType(20, 0))
+            columns[place] = Take(place, Cast())
+        else:
+            fields.append(StructField("added", LongType()))
+            added = [Constant(0)]
+        change = StructChange((*columns, *added))
+        value = StructType(tuple(fields))
+        state = StateEvolution(operator.id, store.name, family.name, family.name, None, change, family.key, value)
+        return Evolution((state,), (Step("change", Place(operator.id), None, "another schema"),))
 
 
 def migration(source: Path, target: Path, engine: MovingEngine, **changes: Any) -> Callable[[], Any]:

@@ -31,7 +31,7 @@ from cluster_work import cluster, seconds
 from cost_work import EXECUTORS, Model, Run, application, spread
 from maintenance_work import SMALL, maintenance
 from measuring import Comparison, compare, measure
-from migration_work import migration, repartition
+from migration_work import OtherSchema, migration, repartition
 from object_work import AT_ONCE, LATENCY, late_store
 from object_work import compaction as remote_compaction
 from profiling import profile
@@ -359,6 +359,8 @@ def _migrate_in_every_way(cache: Path, runs: int) -> list[Table]:
                 "migrate": partial(migration, source, here / "migrated", LocalEngine(1), partitions=7),
                 "convert": partial(migration, source, here / "converted", LocalEngine(1), provider=OTHER[name]),
                 "engine": partial(migration, source, here / "shuffled", SparkEngine(session), partitions=7),
+                "add": partial(migration, source, here / "added", LocalEngine(1), new_query=OtherSchema(False)),
+                "widen": partial(migration, source, here / "widened", LocalEngine(1), new_query=OtherSchema(True)),
             }
             if name == "rocksdb":
                 subjects["spark"] = partial(repartition, session, source, here / "repartitioned", 7)
@@ -370,10 +372,12 @@ def _migrate_in_every_way(cache: Path, runs: int) -> list[Table]:
                 "convert": f"{what}: `migrate --provider {OTHER[name]}`, one thread",
                 "engine": f"{what}: `migrate --partitions 7 --engine spark`, warm",
                 "spark": f"{what}: Spark 4.2's offline repartition, warm",
+                "add": f"{what}: `migrate --to`, a column added, one thread",
+                "widen": f"{what}: `migrate --to`, a column widened, one thread",
             }
             for subject in subjects:
                 ratio = "" if subject == "compact" else f"{done.cpu_ratio(subject, 'compact'):.2f}"
-                goal = "at most 3" if subject == "migrate" else ""
+                goal = {"migrate": "at most 3", "add": "at most 2", "widen": "at most 2"}.get(subject, "")
                 cost = f"{done.wall(subject):.2f}", f"{done.cpu(subject):.2f}"
                 rows.append((words[subject], *cost, f"{done.cpu(subject) / entries * 1e9:.0f}", ratio, goal))
             if name == "rocksdb":

@@ -26,6 +26,7 @@ from ttlsnap.check.outcomes import INSTEAD_OF_ADDING, INSTEAD_OF_REMOVING, OUTCO
 from ttlsnap.check.rules import RULES
 from ttlsnap.contract import Contract, contract_of_checkpoint, parse_contract
 from ttlsnap.errors import TtlsnapError
+from ttlsnap.repairs.findings import find_repairs
 
 from ..judge.processes import JudgeError
 from . import observe_tables
@@ -100,7 +101,7 @@ def _judged() -> Iterator[Judged]:
         if isinstance(old, str) or isinstance(new, str):
             yield Judged(name, seen, Verdict.INCOMPATIBLE, None)
         else:
-            report = check(old, new)
+            report = check(old, new, find_repairs=find_repairs)
             yield Judged(name, seen, report.verdict, report)
     for name, seen in observe_tables.read_observed().items():
         if not TABLE_PAIRS[name].settings:  # pairs with settings only test the advice of findings

@@ -73,6 +73,7 @@ def finds(monkeypatch: pytest.MonkeyPatch) -> Finds:
             renamed: Mapping[str, str],
             names: tuple[str, str],
             state: StateFindings,
+            find_repairs: object,
         ) -> CheckReport:
             return CheckReport(*names, direction, found, unseen=tuple(f"{a} is {b}" for a, b in renamed.items()))
 

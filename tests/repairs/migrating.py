@@ -7,7 +7,7 @@ those that a migration repairs, and ``REFUSED`` those that it refuses, with the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ttlsnap.check.ignores import parse_ignore
@@ -32,7 +32,7 @@ class Migrated:
 
     ``afresh`` are the columns of the result that are as if the query had started with the new rows: those of an added
     aggregate. The ``keys`` are the first columns, which identify a row. ``ignored`` are the codes of findings that the
-    user accepts.
+    user accepts. ``filled`` are the values that old events have in the new query.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Migrated:
     keys: int = 1
     rows: list[tuple[Any, ...]] | None = None
     ignored: tuple[str, ...] = ()
+    filled: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def pair(self) -> Pair:
@@ -56,6 +57,9 @@ class Migrated:
         if self.rows is not None:
             return normal(self.rows)
         rows = [list(row) for row in self.pair.right()]
+        if self.filled:
+            before = [replace(event, **self.filled) for events in self.pair.before for event in events]
+            rows = [list(row) for row in self.pair.new.right(before, list(self.pair.after))]
         new = {tuple(row[: self.keys]): row for row in self.pair.new.right([], list(self.pair.after))}
         for row in rows:
             for column in self.afresh:
@@ -87,6 +91,7 @@ def case(name: str, *steps: str, **facts: Any) -> Migrated:
 
 
 CODE = ("function-changed",)
+WITH_X: dict[str, Any] = {"answers": {"fills": {"key.other": "x"}}, "filled": {"other": "x"}}
 MIGRATED = [
     # Grouping columns
     case("agg-key-reordered", "reorder"),
@@ -95,6 +100,12 @@ MIGRATED = [
     case("agg-key-widened", "widen"),
     case("agg-key-widened-unchecked", "widen"),
     case("session-keys-swapped", "reorder"),
+    case("agg-key-added", "add", **WITH_X),
+    case("agg-key-added-rocksdb", "add", **WITH_X),
+    case("agg-key-added-unchecked", "add", **WITH_X),
+    case("window-key-added", "add", **WITH_X),
+    case("session-key-added", "add", **WITH_X),
+    *(case(f"agg-keys-swapped-{version}", "reorder") for version in ("3.5", "4.0", "4.1", "4.3")),
     # Aggregates
     case("agg-value-added", "add", afresh=(2,)),
     case("agg-value-added-rocksdb", "add", afresh=(2,)),
@@ -122,6 +133,8 @@ MIGRATED = [
     case("agg-max-of-another-type", "add", "drop", afresh=(1,)),
     case("agg-sum-of-another", "add", "drop", afresh=(1,), answers={"drops": frozenset({"sum(amount)"})}),
     case("agg-list-of-another", "add", "drop", afresh=(1,)),
+    case("agg-avg-to-sum-and-count", "add", "add", "drop", afresh=(1, 2)),
+    case("way-first-to-last-windows", "add", "drop", afresh=(2,), keys=2),
     case("session-value-added", "add", afresh=(3,), keys=2),
     # Deduplications
     case("dedup-columns-swapped", "reorder"),
@@ -131,6 +144,12 @@ MIGRATED = [
     case("dedup-column-widened-unchecked", "widen"),
     case("dedup-now-nullable", "nullability"),
     case("within-columns-swapped", "reorder"),
+    case("dedup-column-added", "add", **WITH_X),
+    case("dedup-column-added-rocksdb", "add", **WITH_X),
+    case("within-column-added", "add", **WITH_X),
+    case("upgrade-dedup-many-3.5-4.2", "reorder"),
+    case("upgrade-dedup-many-3.5-4.3", "reorder"),
+    case("downgrade-dedup-many-4.3-4.2", "reorder"),
     # Joins
     case("join-keys-swapped", "reorder", "reorder", "reorder", "reorder"),
     case("join-keys-swapped-rocksdb", "reorder", "reorder", "reorder", "reorder"),
@@ -145,6 +164,9 @@ MIGRATED = [
     case("join-value-now-nullable", "nullability", "nullability"),
     # The user's own state
     case("tws-field-widened", "widen"),
+    case("tws-field-float-widened", "widen"),
+    case("tws-field-array-int-widened", "widen"),
+    case("tws-list-widened", "widen"),
     case("tws-field-narrowed", "narrow", answers={"narrow": True}),
     case("tws-field-added", "add", ignored=CODE),
     case("tws-field-added-first", "add", ignored=CODE),
@@ -162,5 +184,6 @@ MIGRATED = [
     case("pandas-field-widened", "widen"),
     case("pandas-field-now-nullable", "nullability"),
     case("pandas-keys-swapped", "reorder"),
+    case("pandas-key-added", "add", **WITH_X),
 ]
 """The pairs that a migration repairs."""

@@ -28,10 +28,13 @@ def find_repairs(
     return with_repairs(findings, *find_evolution(old, new, Answers(renamed=renamed)))
 
 
-def with_repairs(findings: Iterable[Finding], evolution: Evolution, obstacles: Sequence[Obstacle]) -> list[Finding]:
+def with_repairs(
+    findings: Iterable[Finding], evolution: Evolution, obstacles: Sequence[Obstacle], *, proves: bool = False
+) -> list[Finding]:
     """Return the findings; those that the evolution repairs have the verdict ``after_migration``, and their step.
 
-    Without obstacles, the steps of an operator together repair all differences of its keys and values.
+    Without obstacles, the steps of an operator together repair all differences of its keys and values. A run of the
+    migration ``proves`` what a comparison of contracts cannot: that no value is null, for example.
     """
     blocked = {obstacle.place.operator for obstacle in obstacles if not obstacle.option}
     if None in blocked:
@@ -42,15 +45,15 @@ def with_repairs(findings: Iterable[Finding], evolution: Evolution, obstacles: S
     return [
         finding
         if finding.place.operator in blocked
-        else _repaired(finding, evolution, options.get(finding.place.operator, []))
+        else _repaired(finding, evolution, options.get(finding.place.operator, []), proves=proves)
         for finding in findings
     ]
 
 
-def _repaired(finding: Finding, evolution: Evolution, options: Sequence[str]) -> Finding:
+def _repaired(finding: Finding, evolution: Evolution, options: Sequence[str], *, proves: bool) -> Finding:
     step = _find_step(finding, evolution.steps)
     # Unknown is whether the code uses names or positions. A migration does not know either.
-    undecided = finding.code == "values-swapped" and finding.verdict is Verdict.UNKNOWN
+    undecided = finding.verdict is Verdict.UNKNOWN and (finding.code == "values-swapped" or not proves)
     if step is None or undecided or finding.code not in _REPAIRABLE:
         return finding
     if finding.verdict.rank <= Verdict.RECONFIGURATION.rank:

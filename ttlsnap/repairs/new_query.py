@@ -56,7 +56,11 @@ def _require_repaired(checkpoint: Checkpoint, old: Contract, new: NewQuery, evol
     Raise UnsupportedError if ``check`` finds something that the migration does not repair.
     """
     report = apply(check(old, new.contract, renamed=new.answers.renamed), new.ignores)
-    left = [f for f in with_repairs(report.findings, evolution, ()) if f.verdict.rank > Verdict.AFTER_MIGRATION.rank]
+    left = [
+        f
+        for f in with_repairs(report.findings, evolution, (), proves=True)
+        if f.verdict.rank > Verdict.AFTER_MIGRATION.rank
+    ]
     if left:
         lines = "".join(f"\n  {_describe(finding)}" for finding in left)
         raise UnsupportedError(

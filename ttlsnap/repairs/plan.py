@@ -231,6 +231,9 @@ class _Operator:
                 return self.matcher.match(place, old, new)
             sides.append([_Part(text, n, (key.fields[n],)) for n, text in enumerate(texts)])
         paired = self._pair(place, *sides)
+        if self.place.operator_name == join.NAME and (None in paired or len(sides[0]) != len(sides[1])):
+            self._refuse(place, "the join has other keys, which buffered rows do not have")
+            return None
         rest = [key.names[len(parts) :] for parts, key in zip(sides, (old, new), strict=True)]
         if rest[0] != rest[1]:
             self._refuse(place, f"after its grouping columns it had {', '.join(rest[0])}, and has {', '.join(rest[1])}")

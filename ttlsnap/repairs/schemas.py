@@ -72,7 +72,7 @@ class Matcher:
             at = place.at(field=f"{place.field}.{name}")
             if isinstance(source, int):
                 was = old.fields[source]
-                if was.name != now.name and not told:
+                if was.name != now.name and now.name not in old.names and not told:
                     self.steps.append(Step("rename", at, was.name, now.name))
                 self._compare_nullability(at, nullable=(was.nullable, now.nullable))
                 columns.append(Take(source, self._match_types(at, was.type, now.type)))
