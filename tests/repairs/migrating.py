@@ -60,10 +60,11 @@ class Migrated:
         if self.filled:
             before = [replace(event, **self.filled) for events in self.pair.before for event in events]
             rows = [list(row) for row in self.pair.new.right(before, list(self.pair.after))]
-        new = {tuple(row[: self.keys]): row for row in self.pair.new.right([], list(self.pair.after))}
-        for row in rows:
-            for column in self.afresh:
-                row[column] = new[tuple(row[: self.keys])][column]
+        if self.afresh:
+            new = {tuple(row[: self.keys]): row for row in self.pair.new.right([], list(self.pair.after))}
+            for row in rows:
+                for column in self.afresh:
+                    row[column] = new[tuple(row[: self.keys])][column]
         return normal(rows)
 
 
@@ -92,6 +93,7 @@ def case(name: str, *steps: str, **facts: Any) -> Migrated:
 
 CODE = ("function-changed",)
 WITH_X: dict[str, Any] = {"answers": {"fills": {"key.other": "x"}}, "filled": {"other": "x"}}
+SESSIONS = [((0, 50), "a", 60, 1), ((5, 55), "b", 21, 1), ((12, 59), "c", 13, 1), ((28, 58), "d", 50, 1)]
 MIGRATED = [
     # Grouping columns
     case("agg-key-reordered", "reorder"),
@@ -135,7 +137,7 @@ MIGRATED = [
     case("agg-list-of-another", "add", "drop", afresh=(1,)),
     case("agg-avg-to-sum-and-count", "add", "add", "drop", afresh=(1, 2)),
     case("way-first-to-last-windows", "add", "drop", afresh=(2,), keys=2),
-    case("session-value-added", "add", afresh=(3,), keys=2),
+    case("session-value-added", "add", rows=SESSIONS),
     # Deduplications
     case("dedup-columns-swapped", "reorder"),
     case("dedup-columns-swapped-rocksdb", "reorder"),
