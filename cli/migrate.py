@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -45,7 +46,7 @@ from ttlsnap.cli.options import (
     StoppedOption,
     StoreOption,
 )
-from ttlsnap.cli.output import MISSING, console, number, print_json, print_warning, size, table
+from ttlsnap.cli.output import MISSING, console, number, print_json, print_warning, size, table, write_whole
 from ttlsnap.cli.places import look_in_current_folder, parse_archive
 from ttlsnap.cli.progress import ReadingProgress, warn_of_excess
 from ttlsnap.errors import UsageError
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ttlsnap.migration.report import MigrationReport, StoreReport
+    from ttlsnap.migration.reviewed import ReviewedMigration
     from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
 _PREFIX = "spark.sql."
@@ -74,6 +76,10 @@ Examples:
 
   # the schemas of a changed query; check prints this command
   ttlsnap migrate ck --from old.json --to new.json --stopped
+
+  # write the plan to a file for review, and then do exactly that
+  ttlsnap migrate ck --to new.json --plan-out plan.json
+  ttlsnap migrate ck --to new.json --apply plan.json --stopped
 
   # several changes at once, in a new checkpoint
   ttlsnap migrate ck --provider rocksdb --output new --stopped
@@ -207,6 +213,24 @@ def migrate(
             "--dry-run", help="Build the new partitions and report, but change nothing.", rich_help_panel=PUBLISH
         ),
     ] = False,
+    plan_out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            "--plan-out",
+            metavar="FILE",
+            help="Like --dry-run, and write the plan to a file for --apply.",
+            rich_help_panel=PUBLISH,
+        ),
+    ] = None,
+    apply: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--apply",
+            metavar="FILE",
+            help="Publish only if the migration is the one in this plan, which the same command wrote with --plan-out.",
+            rich_help_panel=PUBLISH,
+        ),
+    ] = None,
     output: OutputOption = None,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask before publishing.", rich_help_panel=PUBLISH)
@@ -240,10 +264,12 @@ def migrate(
     """
     from ttlsnap.compaction.options import CompactOptions
     from ttlsnap.migration.changes import Changes
+    from ttlsnap.migration.reviewed import read_plan, write_plan
     from ttlsnap.migration.run import migrate as run
     from ttlsnap.operators.registry import Selection
     from ttlsnap.schema.ddl import parse_schemas
     from ttlsnap.schema.units import parse_share
+    from ttlsnap.storage.open import open_directory
 
     names, timestamps = transformer or [], tuple(timestamp or ())
     store_settings, *options_of = group_settings(settings or [], len(names))
@@ -267,6 +293,16 @@ def migrate(
         if value
     ]:
         raise UsageError(f"{needs[0]} needs --ttl or --transformer: without them, a migration drops nothing")
+    if apply is not None and (dry_run or plan_out is not None):
+        raise UsageError("--apply cannot be used with --dry-run or --plan-out")
+    if plan_out is not None and not plan_out.absolute().parent.is_dir():
+        raise UsageError(f"{plan_out}: there is no folder {plan_out.parent} for it")
+    reviewed = None
+    if apply is not None:
+        reviewed = read_plan(apply)
+        reviewed.require_target(open_directory(target).root)
+    dry_run = dry_run or plan_out is not None
+    asks = not yes and not dry_run and reviewed is None and sys.stdin.isatty()
     options = CompactOptions(
         now=now,
         selection=Selection(operator, store, state),
@@ -284,7 +320,7 @@ def migrate(
     new_query = None
     if to is not None:
         answers = make_answers(rename, swap, drop, fill, narrow=narrow)
-        may_drop = yes or dry_run or sys.stdin.isatty()
+        may_drop = yes or dry_run or asks or reviewed is not None
         new_query = load_new_query(to, old, answers, ignored or (), may_drop=may_drop)
     elif needs_to := [
         option
@@ -303,12 +339,16 @@ def migrate(
     changes = Changes(partitions, provider, store_settings, new_query)
     text = output_format is Format.TEXT
     chosen = make_engine(engine, master, parallelism)
-    with _Listener(text, ask=not yes and not dry_run and sys.stdin.isatty(), max_drop=options.max_drop) as listener:
+    with _Listener(text, reviewed, ask=asks, max_drop=options.max_drop) as listener:
         report = run(target, changes, factories, options, chosen, listener)
     for warning in report.warnings:
         print_warning(warning)
+    if plan_out is not None:
+        write_whole(plan_out, write_plan(report))
     if text:
         _show(console(), report, tables=not listener.shown, output=output)
+        if plan_out is not None:
+            console().print(f"The plan is in {plan_out}. To publish it: the same command, with --apply {plan_out}")
         if factories and not report.stores:
             console().print("To drop entries without a migration: ttlsnap compact, with the same options")
     else:
@@ -318,9 +358,9 @@ def migrate(
 class _Listener(ReadingProgress):
     """The progress of the work, and the question before publishing."""
 
-    def __init__(self, text: bool, *, ask: bool, max_drop: float | None) -> None:
+    def __init__(self, text: bool, reviewed: ReviewedMigration | None, *, ask: bool, max_drop: float | None) -> None:
         super().__init__("moving")
-        self._text, self.asks, self._max_drop = text, ask, max_drop
+        self._text, self._reviewed, self.asks, self._max_drop = text, reviewed, ask, max_drop
         self.shown = False
 
     def __enter__(self) -> _Listener:
@@ -328,6 +368,8 @@ class _Listener(ReadingProgress):
 
     def confirm(self, report: MigrationReport) -> bool:
         self.stop()
+        if self._reviewed is not None:
+            self._reviewed.confirm(report)
         if not self.asks:
             return True
         if self._text:

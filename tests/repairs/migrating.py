@@ -42,7 +42,7 @@ class Migrated:
     keys: int = 1
     rows: list[tuple[Any, ...]] | None = None
     ignored: tuple[str, ...] = ()
-    filled: Mapping[str, str] = field(default_factory=dict)
+    filled: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def pair(self) -> Pair:

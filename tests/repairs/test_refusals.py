@@ -196,6 +196,29 @@ def test_a_migrated_state_has_the_new_schema_and_comes_back(ttlsnap: Ttlsnap, tm
     assert tree(target) == before
 
 
+def test_a_plan_is_applied_only_as_it_was_reviewed(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+    target, other = sample(JOIN, tmp_path), sample(JOIN, tmp_path / "other")
+    (tmp_path / "new.json").write_text(json.dumps(contract(target, change_everything)))
+    before, plan = bytes_of(target), tmp_path / "plan.json"
+    words = ["--to", tmp_path / "new.json", "--stopped", "--rename", "left_value=worth", "--narrow"]
+    filled = [*words, "--fill", "value.extra=7"]
+    assert "The plan is in" in ttlsnap("migrate", target, *filled, "--plan-out", plan).out
+    assert bytes_of(target) == before
+    wrong = ttlsnap("migrate", other, *filled, "--apply", plan)
+    assert wrong.code == 2 and "the plan is for" in wrong.err
+    changed = ttlsnap("migrate", target, *words, "--fill", "value.extra=8", "--apply", plan)
+    assert changed.code == 4 and "its steps differ from the plan" in " ".join(changed.err.split())
+    more = ttlsnap("migrate", target, *filled, "--partitions", "3", "--apply", plan)
+    assert more.code == 4
+    for text in ("{}", '{"version": 2}', "no plan", '{"version": 1, "kind": "compact"}'):
+        (tmp_path / "wrong.json").write_text(text)
+        assert ttlsnap("migrate", target, *filled, "--apply", tmp_path / "wrong.json").code in (2, 3)
+    assert ttlsnap("migrate", target, *filled, "--apply", plan, "--dry-run").code == 2
+    assert bytes_of(target) == before
+    assert ttlsnap("migrate", target, *filled, "--apply", plan).code == 0
+    assert ttlsnap("migrate", target, *filled, "--apply", plan).code != 0
+
+
 def test_values_that_do_not_fit_are_counted(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
     target = sample(WITHIN, tmp_path)
     (tmp_path / "new.json").write_text(

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.contract.functions import digests
 from ttlsnap.errors import RefusedError, TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.expired.receivers import ExpiredCallback
 from ttlsnap.maintenance.policy import Policy
 from ttlsnap.maintenance.runs import Report, Target, TargetResult
 from ttlsnap.migration.report import MigrationReport
+from ttlsnap.migration.reviewed import facts_of
 from ttlsnap.schema.strict_json import parse_json, require_type
 from ttlsnap.storage.open import read_given
 
@@ -139,15 +141,9 @@ def digest_of(policy: Policy) -> str:
 
 def _facts(report: Report) -> dict[str, Any]:
     """Return the facts of a report that must be the same when the plan is applied."""
+    if isinstance(report, MigrationReport | CompactionReport):
+        return facts_of(report)
     document = report.to_json()
-    if isinstance(report, MigrationReport):
-        changes = ("batch", "fingerprint", "partitions", "provider", "settings", "session_settings")
-        return {
-            "kind": document["kind"],
-            **{name: document[name] for name in changes},
-            "totals": {name: document["totals"][name] for name in _COUNTS},
-            "compaction": None if report.compaction is None else _facts(report.compaction),
-        }
     return {
         "kind": document["kind"],
         "now": document["now"],

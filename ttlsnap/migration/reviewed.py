@@ -1,0 +1,91 @@
+"""A migration that somebody reviews before it is applied: ``migrate --plan-out FILE``, and ``--apply FILE``.
+
+ttlsnap applies exactly the reviewed migration, or nothing. It compares them immediately before it publishes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ttlsnap.compaction.report import CompactionReport
+from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
+from ttlsnap.migration.report import MigrationReport
+from ttlsnap.schema.strict_json import parse_json, require_type
+from ttlsnap.storage.open import read_given
+
+VERSION = 1
+_MAX_BYTES = 64 << 20
+_COUNTS = ("entries", "kept", "dropped", "rewritten")
+_CHANGES = ("batch", "fingerprint", "partitions", "provider", "settings", "session_settings", "plan")
+
+
+@dataclass(frozen=True)
+class ReviewedMigration:
+    """A migration of ``target`` that was reviewed. ``facts`` are those that must be the same when it is applied."""
+
+    target: str
+    facts: Mapping[str, Any]
+
+    def require_target(self, target: str) -> None:
+        """Raise UsageError if this is a plan for another checkpoint."""
+        if target != self.target:
+            raise UsageError(f"the plan is for {self.target}, not for {target}")
+
+    def confirm(self, report: MigrationReport) -> None:
+        """Raise RefusedError unless ``report`` is the reviewed one."""
+        found = facts_of(report)
+        different = [name for name in (*_CHANGES, "totals", "compaction") if self.facts.get(name) != found[name]]
+        if different:
+            names = {"plan": "steps", "totals": "numbers of entries", "compaction": "dropped entries"}
+            what = "files" if "fingerprint" in different else ", ".join(names.get(name, name) for name in different)
+            raise RefusedError(
+                f"{report.target}: its {what} differ from the plan, so the plan is not applied. Nothing was changed. "
+                "Make a new plan with --plan-out"
+            )
+
+
+def write_plan(report: MigrationReport) -> bytes:
+    """Return the plan from the report of a dry run, as a document."""
+    document = {"version": VERSION, "kind": "migrate", "target": report.target, "facts": facts_of(report)}
+    return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
+
+
+def read_plan(path: str) -> ReviewedMigration:
+    """Return the plan in a file. Raise UsageError if it is not a plan, UnsupportedError for a newer version."""
+    data = read_given(path, _MAX_BYTES, "a plan")
+    try:
+        document = parse_json(data.decode("utf-8", "surrogateescape"), any_text=True)
+        if require_type(document["version"], int) > VERSION:
+            raise UnsupportedError(f"{path} is a plan of version {document['version']}; use a newer ttlsnap")
+        if document["kind"] != "migrate":
+            raise ValueError(f"it is a plan of {document['kind']}")
+        return ReviewedMigration(require_type(document["target"], str), require_type(document["facts"], dict))
+    except (ValueError, KeyError, TypeError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)[:200]
+        raise UsageError(f"{path} is not a plan ({reason}). Make one with `ttlsnap migrate --plan-out`") from error
+
+
+def facts_of(report: MigrationReport | CompactionReport) -> dict[str, Any]:
+    """Return the facts of a report that must be the same when a plan is applied."""
+    document = report.to_json()
+    totals = {name: document["totals"][name] for name in _COUNTS}
+    if isinstance(report, MigrationReport):
+        return {
+            "kind": document["kind"],
+            **{name: json.loads(json.dumps(document[name])) for name in _CHANGES},
+            "totals": totals,
+            "compaction": None if report.compaction is None else facts_of(report.compaction),
+        }
+    return {
+        "kind": document["kind"],
+        "now": document["now"],
+        "fingerprint": document["fingerprint"],
+        "totals": totals,
+        "stores": [
+            {name: store[name] for name in ("operator", "store", "state", "timestamp", *_COUNTS)}
+            for store in document["stores"]
+        ],
+    }
