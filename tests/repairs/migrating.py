@@ -101,12 +101,12 @@ MIGRATED = [
     case("agg-keys-swapped-rocksdb", "reorder"),
     case("agg-key-widened", "widen"),
     case("agg-key-widened-unchecked", "widen"),
-    case("session-keys-swapped", "reorder"),
+    case("session-keys-swapped", "reorder", "reorder"),
     case("agg-key-added", "add", **WITH_X),
     case("agg-key-added-rocksdb", "add", **WITH_X),
     case("agg-key-added-unchecked", "add", **WITH_X),
     case("window-key-added", "add", **WITH_X),
-    case("session-key-added", "add", **WITH_X),
+    case("session-key-added", "add", "add", **WITH_X),
     *(case(f"agg-keys-swapped-{version}", "reorder") for version in ("3.5", "4.0", "4.1", "4.3")),
     # Aggregates
     case("agg-value-added", "add", afresh=(2,)),
@@ -136,7 +136,6 @@ MIGRATED = [
     case("agg-sum-of-another", "add", "drop", afresh=(1,), answers={"drops": frozenset({"sum(amount)"})}),
     case("agg-list-of-another", "add", "drop", afresh=(1,)),
     case("agg-avg-to-sum-and-count", "add", "add", "drop", afresh=(1, 2)),
-    case("way-first-to-last-windows", "add", "drop", afresh=(2,), keys=2),
     case("session-value-added", "add", rows=SESSIONS),
     # Deduplications
     case("dedup-columns-swapped", "reorder"),

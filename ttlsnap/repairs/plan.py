@@ -267,6 +267,13 @@ class _Operator:
             if repeated is None:
                 self._refuse(place.at(field=f"{place.field}.{name}"), "it is new, and not a column of the key")
             sources.append(repeated)
+            if isinstance(repeated, Constant):
+                told = f"{repeated.value} (as in the key)"
+                self.matcher.steps.append(Step("add", place.at(field=f"{place.field}.{name}"), None, told))
+        ordinals = [source for source in sources if isinstance(source, int)]
+        if ordinals != sorted(ordinals):
+            texts = (", ".join(old.names[n] for n in numbers) for numbers in (sorted(ordinals), ordinals))
+            self.matcher.steps.append(Step("reorder", place, *texts))
         taken, steps = self._pair(place, before, after), self.matcher.steps
         for buffer, part, source in zip(now, after, taken, strict=True):
             if source is not None:
