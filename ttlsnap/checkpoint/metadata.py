@@ -102,11 +102,18 @@ def with_schema_paths_under(files: Directory, path: str, home: str) -> bytes:
     return head + b"\n" + json.dumps(document, separators=(",", ":")).encode()
 
 
-def with_changes(files: Directory, path: str, before: int, partitions: int, renamed: Mapping[str, str]) -> bytes:
+def with_changes(
+    files: Directory,
+    path: str,
+    before: int,
+    partitions: int,
+    renamed: Mapping[str, str],
+    prefixes: Mapping[str, int],
+) -> bytes:
     """Return the operator metadata file ``path`` with another number of partitions in place of ``before``.
 
-    ``renamed`` has the new names of state variables by the old ones. Raises CorruptionError for content
-    that Spark does not write.
+    ``prefixes`` has the new numbers of prefix columns by store, and ``renamed`` the new names of state variables by the
+    old ones. Raises CorruptionError for content that Spark does not write.
     """
     head, _, body = read_checked(files, path, _MAX_METADATA_BYTES).partition(b"\n")
     with _as_spark_writes(f"{files.root}/{path}"):
@@ -114,6 +121,8 @@ def with_changes(files: Directory, path: str, before: int, partitions: int, rena
         for store in require_type(document["stateStoreInfo"], list):
             if store["numPartitions"] == before:
                 store["numPartitions"] = partitions
+            if store["storeName"] in prefixes:
+                store["numColsPrefixKey"] = prefixes[store["storeName"]]
         if renamed:
             properties = require_type(parse_json(document["operatorPropertiesJson"]), dict)
             for variable in require_type(properties["stateVariables"], list):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from ttlsnap.entries.place import Place
@@ -63,11 +64,15 @@ class StateEvolution:
 
 @dataclass(frozen=True)
 class Evolution:
-    """The evolution of all states, and its steps. ``notes`` say what could not be compared."""
+    """The evolution of all states, and its steps. ``notes`` say what could not be compared.
+
+    ``prefixes`` has the number of prefix columns of keys, by operator and store, where it changes.
+    """
 
     states: tuple[StateEvolution, ...] = ()
     steps: tuple[Step, ...] = ()
     notes: tuple[str, ...] = ()
+    prefixes: Mapping[tuple[int, str], int] = field(default_factory=dict)
 
     def renamed(self, operator: int) -> dict[str, str]:
         """Return the new names of an operator's states by their old ones, for those that have another name."""

@@ -20,6 +20,7 @@ def with_schemas_of(checkpoint: Checkpoint, evolution: Evolution) -> Checkpoint:
         stores = [
             replace(
                 store,
+                num_cols_prefix_key=evolution.prefixes.get((operator.id, store.name), store.num_cols_prefix_key),
                 families=tuple(
                     _evolved(family, found.get((operator.id, store.name, family.name)), widens=widens)
                     for family in store.families

@@ -114,8 +114,9 @@ def new_documents(plan: MigrationPlan, files: Directory) -> dict[str, bytes]:
         path = metadata_file(files, operator.id, batch)
         before, after = numbers.get(operator.id, (0, 0))
         renamed = plan.evolution.renamed(operator.id)
-        if path is not None and (before != after or renamed):
-            found[path] = with_changes(files, path, before, after, renamed)
+        prefixes = {store: n for (of, store), n in plan.evolution.prefixes.items() if of == operator.id}
+        if path is not None and (before != after or renamed or prefixes):
+            found[path] = with_changes(files, path, before, after, renamed, prefixes)
     return found | _new_schemas(plan, files)
 
 

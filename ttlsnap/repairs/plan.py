@@ -48,12 +48,16 @@ def find_evolution(old: Contract, new: Contract, answers: Answers = NO_ANSWERS) 
     both = Comparison(old=old, new=new, renamed=answers.renamed)
     matcher = Matcher(answers, knows_nullability=both.knows_nullability)
     states: list[StateEvolution] = []
+    prefixes: dict[tuple[int, str], int] = {}
     names = [[operator.name for operator in contract.operators] for contract in (old, new)]
     if len(names[0]) != len(names[1]) or any(a not in (None, b) for a, b in zip(*names, strict=True)):
         texts = [", ".join(name or "unnamed" for name in found) for found in names]
         return Evolution(), [Obstacle(Place(), f"the operators were {texts[0]}, and are {texts[1]}")]
     for was, now in zip(old.operators, new.operators, strict=True):
         states += _Operator(both, matcher, was, now).find()
+        for store, other in zip(was.stores, now.stores, strict=False):
+            if store.prefix_key_columns != other.prefix_key_columns and was.name == session_window.NAME:
+                prefixes[now.id, store.name] = other.prefix_key_columns
     unused = {*answers.fills, *answers.drops, *(name for pair in answers.swaps for name in pair)} - matcher.used
     if unused:
         raise UsageError(
@@ -62,7 +66,8 @@ def find_evolution(old: Contract, new: Contract, answers: Answers = NO_ANSWERS) 
         )
     # Linked states have the same keys, and each of them would ask the same.
     obstacles = {(one.place.operator, one.message): one for one in reversed(matcher.obstacles)}
-    return Evolution(tuple(states), tuple(matcher.steps)), list(obstacles.values())[::-1]
+    evolution = Evolution(tuple(states), tuple(matcher.steps), prefixes=prefixes)
+    return evolution, list(obstacles.values())[::-1]
 
 
 def _list_places(matcher: Matcher) -> str:
