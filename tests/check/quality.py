@@ -126,8 +126,11 @@ def figures() -> dict[str, int]:
         "that break": sum(one.breaks for one in pairs),
         "that break, called as is": sum(one.breaks and one.verdict is Verdict.AS_IS for one in pairs),
         "that work": len(works),
+        "that break, called after_migration": sum(
+            one.breaks and one.verdict is Verdict.AFTER_MIGRATION for one in pairs
+        ),
+        "that work, called unknown": sum(one.verdict is Verdict.UNKNOWN for one in works),
         "that work, called anything else": sum(one.verdict not in (Verdict.AS_IS, Verdict.UNKNOWN) for one in works),
-        "called unknown": sum(one.verdict is Verdict.UNKNOWN for one in pairs),
     }
 
 

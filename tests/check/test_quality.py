@@ -32,7 +32,7 @@ def test_false_alarms_are_rare() -> None:
     found = figures()
     assert found["that work"] >= 80
     assert found["that work, called anything else"] * 20 <= found["that work"]
-    assert found["called unknown"] * 10 <= found["pairs"]
+    assert found["that work, called unknown"] * 9 <= found["that work"]
 
 
 @pytest.mark.parametrize("name", [one.name for one in judged() if one.seen["change"] in ("nothing", "harmless")])
