@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -244,3 +245,27 @@ def test_one_run_changes_schema_partitions_and_store(ttlsnap: Ttlsnap, tmp_path:
     assert ttlsnap("migrate", two, *others).code == 0
     assert rows_of(one) == rows_of(two)
     assert contract_of_checkpoint(str(one)) == contract_of_checkpoint(str(two))
+
+
+def test_the_command_of_check_makes_the_state_fit(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+    target = sample(JOIN, tmp_path)
+    (tmp_path / "new.json").write_text(json.dumps(contract(target, lambda d: add(d, nullable=False))))
+    found = ttlsnap("check", target, tmp_path / "new.json", "--format", "json")
+    document = json.loads(found.out)
+    assert (found.code, document["verdict"]) == (1, "after_migration")
+    assert document["next"] == f"ttlsnap migrate {target} --to {tmp_path}/new.json --fill value.extra=LITERAL"
+    (finding,) = (one for one in document["findings"] if one["verdict"] == "after_migration")
+    step = {"operator": 0, "store": "left-keyWithIndexToValue", "state": "default", "field": "value.extra"}
+    assert finding["migration"] == {"change": "add", **step, "old": None, "new": "int = LITERAL"}
+    words = shlex.split(document["next"].replace("LITERAL", "0"))[1:]
+    assert ttlsnap(*words, "--stopped").code == 0
+    again = ttlsnap("check", target, tmp_path / "new.json", "--format", "json")
+    assert (again.code, json.loads(again.out)["verdict"], json.loads(again.out)["next"]) == (0, "as_is", None)
+
+
+def test_check_names_no_command_for_what_nothing_repairs(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+    target = sample(JOIN, tmp_path)
+    for change in (drop_key, rename, retype("string")):
+        (tmp_path / "new.json").write_text(json.dumps(contract(target, change)))
+        found = ttlsnap("check", target, tmp_path / "new.json", "--format", "json")
+        assert found.code in (1, 3) and json.loads(found.out)["next"] is None

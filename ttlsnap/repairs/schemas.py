@@ -77,9 +77,10 @@ class Matcher:
                 self._compare_nullability(at, nullable=(was.nullable, now.nullable))
                 columns.append(Take(source, self._match_types(at, was.type, now.type)))
             else:
+                open_before = len(self.obstacles)
                 constant = source if source is not None else self._fill(at, now)
                 columns.append(constant)
-                shown = "null" if constant.value is None else _show(constant.value)
+                shown = "LITERAL" if len(self.obstacles) > open_before else _show(constant.value)
                 if not told:
                     self.steps.append(Step("add", at, None, f"{now.type.simple_string} = {shown}"))
         taken = [source for source in known if isinstance(source, int)]
@@ -300,6 +301,8 @@ def parse_literal(text: str, kind: DataType, where: str) -> Any:
 
 
 def _show(value: Any) -> str:
+    if value is None:
+        return "null"
     if isinstance(value, bytes):
         return value.hex()
     return str(value) if not isinstance(value, str | datetime.date) else f"'{value}'"
