@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 
 from ttlsnap import open_checkpoint, rollback
 from ttlsnap.contract import contract_of_checkpoint
+from ttlsnap.repairs.schemas import parse_literal
+from ttlsnap.schema.types import DoubleType
 from ttlsnap.storage.local import LocalDirectory
 
 from ..cli.test_commands import Ttlsnap, ttlsnap  # noqa: F401
@@ -269,3 +272,20 @@ def test_check_names_no_command_for_what_nothing_repairs(ttlsnap: Ttlsnap, tmp_p
         (tmp_path / "new.json").write_text(json.dumps(contract(target, change)))
         found = ttlsnap("check", target, tmp_path / "new.json", "--format", "json")
         assert found.code in (1, 3) and json.loads(found.out)["next"] is None
+
+
+def test_a_migration_before_an_uncommitted_batch_comes_back(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+    target = sample("uncommitted-batch-4.2", tmp_path)
+    new = contract(target, lambda d: states(d)[0]["key"].append(column("extra")))
+    (tmp_path / "new.json").write_text(json.dumps(new))
+    before = tree(target)
+    assert ttlsnap("migrate", target, "--to", tmp_path / "new.json", "--stopped", "--fill", "key.extra=x").code == 0
+    assert tree(target) != before
+    assert ttlsnap("rollback", target, "--stopped").code == 0
+    assert tree(target) == before
+
+
+@pytest.mark.parametrize(("text", "value"), [("-0.0", 0.0), ("1e300", 1e300), ("2", 2.0)])
+def test_a_number_is_filled_as_spark_has_it_in_keys(text: str, value: float) -> None:
+    found = parse_literal(text, DoubleType(), "key.x")
+    assert (found, math.copysign(1, found)) == (value, 1)

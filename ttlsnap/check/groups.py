@@ -18,6 +18,7 @@ from ttlsnap.check.expressions import (
     reads_same_buffer,
 )
 from ttlsnap.check.outcomes import (
+    AGGREGATE_ARGUMENTS,
     AGGREGATE_CAST,
     AGGREGATE_CHANGED,
     AGGREGATES_SWAPPED,
@@ -34,6 +35,7 @@ from ttlsnap.check.outcomes import (
     Outcome,
 )
 from ttlsnap.check.query_plan import QueryPlan
+from ttlsnap.contract import OperatorContract
 from ttlsnap.entries.place import Place
 
 
@@ -61,6 +63,19 @@ def compare_aggregates(both: Comparison, place: Place, before: QueryPlan, after:
         same = are_same(was, now, same_sources=same_sources, aggregate=True)
         if not same and not reads_same_buffer(was, now, needs_a_row=needs_a_row):
             _add_replaced(both, place.at(field="value"), "value", (was, now), (before, after))
+
+
+def compare_arguments(both: Comparison, place: Place, old: OperatorContract, new: OperatorContract) -> None:
+    """Report each aggregate whose text is the same, and whose buffer has another content.
+
+    Its columns can have the same types: a list in a binary column, or the digits of a decimal.
+    """
+    after = {buffer.aggregate: buffer for buffer in new.buffers or ()}
+    for was in old.buffers or ():
+        now = after.get(both.in_new_names(was.aggregate))
+        if now is not None and was.layout != now.layout:
+            texts = (", ".join(buffer.inputs) for buffer in (was, now))
+            both.add(AGGREGATE_ARGUMENTS, place.at(field="value"), *texts, name=now.aggregate)
 
 
 def _are_reordered(

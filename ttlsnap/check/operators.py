@@ -9,7 +9,7 @@ from itertools import combinations
 from ttlsnap.check.comparison import Comparison, parse_version
 from ttlsnap.check.findings import Verdict
 from ttlsnap.check.functions import compare_functions, find_changed_parts
-from ttlsnap.check.groups import compare_aggregates, compare_keys, compare_numbers
+from ttlsnap.check.groups import compare_aggregates, compare_arguments, compare_keys, compare_numbers
 from ttlsnap.check.inputs import compare_columns, compare_upstream, compare_watermarks
 from ttlsnap.check.joins import are_sides_swapped, compare_joins, compare_rows
 from ttlsnap.check.outcomes import (
@@ -136,6 +136,7 @@ def _compare_plans(both: Comparison, place: Place, old: OperatorContract, new: O
     before, after = pair_plans(both, old, new)
     compare_keys(both, place, before, after)
     compare_aggregates(both, place, before, after)
+    compare_arguments(both, place, old, new)
     compare_columns(both, place, before, after)
     if are_sides_swapped(both, place, before, after):
         return

@@ -285,6 +285,13 @@ AGGREGATES_SWAPPED = Outcome(
 AGGREGATE_CHANGED = Outcome(
     "aggregate-changed", _INCOMPATIBLE, "{new} replaced {old} and would reuse its buffer", _WRONG, _KEEP
 )
+AGGREGATE_ARGUMENTS = Outcome(
+    "aggregate-changed",
+    _INCOMPATIBLE,
+    "the arguments of {name} have other types, which changes the content of its buffer",
+    _WRONG,
+    "keep the types of its arguments, or start a new checkpoint",
+)
 OTHER_KEYS, OTHER_AGGREGATES = (
     Outcome(
         code,

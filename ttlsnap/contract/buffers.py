@@ -1,32 +1,73 @@
 """The buffers of a query's aggregates: the columns that each has in the state, and their values before any row.
 
-An aggregate that is added to a query begins with these values. Spark itself supplies them.
+Spark's optimizer can put the aggregates into another order than the query has: that of a later ``select``. It can also
+exchange the function: the sum of a short decimal becomes the sum of its digits, a ``bigint``. So the aggregates are
+read from the plan that Spark executed. Its aggregates have the ids of those in the analyzed plan.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ttlsnap.contract.jvm import items, jvm
 from ttlsnap.contract.model import AggregateBuffer
 
+_SAVES = ("StateStoreSaveExec", "SessionWindowStateStoreSaveExec")
+_AGGREGATES = ("HashAggregateExec", "ObjectHashAggregateExec", "SortAggregateExec", "MergingSessionsExec")
+Executed = Mapping[int, Sequence[Any]]
+"""The aggregates that Spark executed, by the number of their operator, in the order of their buffers (JVM objects)."""
 
-def read_buffer(text: str, aggregate: Any) -> AggregateBuffer:
-    """Return the buffer of an aggregate of an analyzed plan (a JVM object); ``text`` is its line in the contract."""
-    function = aggregate.aggregateFunction()
-    while _is_replaceable(function):  # such as count_if, of which the optimizer makes another function
-        function = function.replacement()
+
+def find_executed(plan: Any) -> Executed:
+    """Return the aggregates of an executed plan (a JVM object)."""
+    found = {}
+    for node in _walk(plan):
+        if _kind(node) in _SAVES:
+            own = next((below for below in _walk(node.child()) if _kind(below) in _AGGREGATES), None)
+            if own is not None:
+                found[node.stateInfo().get().operatorId()] = list(items(own.aggregateExpressions()))
+    return found
+
+
+def read_buffers(
+    executed: Sequence[Any], analyzed: Mapping[int, tuple[str, Any]]
+) -> tuple[AggregateBuffer, ...] | None:
+    """Return the buffers of executed aggregates; None if one of them is not in the analyzed plan.
+
+    ``analyzed`` has the text and the object of each aggregate of the analyzed plan, by its id.
+    """
+    known = [analyzed.get(aggregate.resultId().id()) for aggregate in executed]
+    if None in known:
+        return None
+    return tuple(_read(one[0], one[1], aggregate) for one, aggregate in zip(known, executed, strict=True) if one)
+
+
+def _read(text: str, analyzed: Any, executed: Any) -> AggregateBuffer:
+    function = executed.aggregateFunction()
     columns = list(items(function.aggBufferAttributes()))
     return AggregateBuffer(
         text,
+        _kind(function),
         tuple(column.name() for column in columns),
         tuple(_to_json(value) for value in _initial(function, columns)),
-        tuple(child.dataType().simpleString() for child in items(function.children())),
+        _inputs(analyzed.aggregateFunction()),
+        _inputs(function),
     )
 
 
-def _is_replaceable(function: Any) -> bool:
-    return any(kind.getSimpleName().startswith("RuntimeReplaceable") for kind in function.getClass().getInterfaces())
+def _inputs(function: Any) -> tuple[str, ...]:
+    return tuple(str(child.dataType().simpleString()) for child in items(function.children()))
+
+
+def _walk(node: Any) -> Iterator[Any]:
+    yield node
+    for child in items(node.children()):
+        yield from _walk(child)
+
+
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
 
 
 def _initial(function: Any, columns: list[Any]) -> list[Any]:

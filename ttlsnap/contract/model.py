@@ -34,6 +34,10 @@ ZONED = re.compile(r" as (?:date|timestamp)\)")
 # Casts that depend on the time zone if the sources have times.
 ZONED_OF_TIMES = re.compile(r" as (?:date|timestamp|string)\)")
 MAX_BYTES = 64 << 20
+# Aggregates whose buffers have the values that the names of their columns say, in the types of their columns.
+_PLAIN_FUNCTIONS = frozenset(
+    ("Average", "BitAndAgg", "BitOrAgg", "BitXorAgg", "Count", "First", "Last", "Max", "MaxBy", "Min", "MinBy", "Sum")
+)
 
 
 @dataclass(frozen=True)
@@ -94,28 +98,42 @@ class StoreContract:
 class AggregateBuffer:
     """The columns that an aggregate has in the state.
 
-    ``aggregate`` is its line in the plan, ``columns`` are the names of the columns, and ``initial`` are their values
-    before any row, as JSON: binary values are hexadecimal text, and decimals are text. ``inputs`` are the types of its
-    arguments.
+    ``aggregate`` is its line in the plan, and ``function`` the class that Spark executes. ``columns`` are the names of
+    the columns, and ``initial`` are their values before any row, as JSON: binary values are hexadecimal text, and
+    decimals are text. ``inputs`` are the types of its arguments in the query, and ``reads`` those that Spark executes.
     """
 
     aggregate: str
+    function: str
     columns: tuple[str, ...]
     initial: tuple[Any, ...]
     inputs: tuple[str, ...]
+    reads: tuple[str, ...]
+
+    @property
+    def layout(self) -> tuple[Any, ...]:
+        """What another buffer needs in common, apart from the types of the columns, to have the same content.
+
+        The content of most buffers follows from the types of their columns. That of others, such as a list in a binary
+        column, depends on the types of the arguments.
+        """
+        plain = self.function in _PLAIN_FUNCTIONS and self.inputs == self.reads
+        return (self.function, self.columns, *(() if plain else (self.inputs, self.reads)))
 
     def to_json(self) -> dict[str, Any]:
         return {
             "aggregate": self.aggregate,
+            "function": self.function,
             "columns": list(self.columns),
             "initial": list(self.initial),
             "inputs": list(self.inputs),
+            "reads": list(self.reads),
         }
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> AggregateBuffer:
-        parts = {name: tuple(document[name]) for name in ("columns", "initial", "inputs")}
-        return cls(document["aggregate"], **parts)
+        parts = {name: tuple(document[name]) for name in ("columns", "initial", "inputs", "reads")}
+        return cls(aggregate=document["aggregate"], function=document["function"], **parts)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from ttlsnap.checkpoint.checkpoint import ALWAYS_NULLABLE
-from ttlsnap.contract.buffers import read_buffer
+from ttlsnap.contract.buffers import Executed, find_executed, read_buffers
 from ttlsnap.contract.functions import Digests
 from ttlsnap.contract.model import (
     KEYS_AS_LISTED,
@@ -37,7 +37,7 @@ from ttlsnap.contract.model import (
     StoreContract,
 )
 from ttlsnap.contract.of_checkpoint import contract_of_checkpoint
-from ttlsnap.contract.plan import SOURCE, PlannedOperator, sources, stateful_operators
+from ttlsnap.contract.plan import AGGREGATE, SOURCE, PlannedOperator, sources, stateful_operators
 from ttlsnap.contract.recording import Empty, Recording, Started, intercept_queries, record_functions, tag
 from ttlsnap.engines.launch import build_session, find_session, first_lines, launch_session, set_temporarily
 from ttlsnap.errors import NotACheckpointError, TtlsnapError, UsageError
@@ -336,12 +336,13 @@ def _contract(spark: SparkSession, query: Started, recording: Recording, folder:
     widens = _find_setting(spark, ALWAYS_NULLABLE)
     # What Spark records then as nullable is nullable in the query itself.
     with _settings(spark, {PARTITIONS: few, **dict.fromkeys(widens, "false")}):
-        names = _run_once(query.frame, mode, checkpoint, once)
+        names, executed = _run_once(query.frame, mode, checkpoint, once)
+    planned = [_as_executed(operator, executed.get(number)) for number, operator in enumerate(planned)]
     try:
         found = contract_of_checkpoint(str(checkpoint))
     except NotACheckpointError as error:
         raise UsageError("the query has no state, so there is nothing to restore") from error
-    operators = _operators(found.operators, planned, names, recording, few, int(str(wanted)))
+    operators = _operators(found.operators, planned, names, executed, recording, few, int(str(wanted)))
     if found.lists_keys and any(map(_has_many_keys, operators)):
         with _settings(spark, {PARTITIONS: few, KEYS_AS_LISTED: "false"}):
             _run_once(query.frame, mode, folder / "legacy", once)
@@ -423,8 +424,11 @@ def _time_zone(spark: SparkSession, operators: Sequence[OperatorContract]) -> di
     return {TIME_ZONE: str(spark.conf.get(TIME_ZONE))} if zoned else {}
 
 
-def _run_once(frame: DataFrame, mode: str, checkpoint: Path, once: bool) -> list[str]:
-    """Run the query for one batch, and return the names of its stateful operators, in the order of the plan."""
+def _run_once(frame: DataFrame, mode: str, checkpoint: Path, once: bool) -> tuple[list[str], Executed]:
+    """Run the query for one batch.
+
+    Return the names of its stateful operators, in the order of the plan, and the aggregates that Spark executed.
+    """
     # A query with a TTL or a processing-time timeout always has more to do, so it never ends under availableNow.
     trigger: dict[str, Any] = {"once": True} if once else {"availableNow": True}
     try:
@@ -440,13 +444,30 @@ def _run_once(frame: DataFrame, mode: str, checkpoint: Path, once: bool) -> list
     if not ended:
         query.stop()
         raise UsageError(f"the query did not end within {_TIMEOUT_S} seconds, although it has no data")
-    return [str(operator["operatorName"]) for operator in (query.lastProgress or {}).get("stateOperators", ())]
+    names = [str(operator["operatorName"]) for operator in (query.lastProgress or {}).get("stateOperators", ())]
+    return names, find_executed(query._jsq.streamingQuery().lastExecution().executedPlan())
+
+
+def _as_executed(operator: PlannedOperator, executed: Sequence[Any] | None) -> PlannedOperator:
+    """Return an operator of the analyzed plan with its aggregates in the order of their buffers in the state."""
+    ids = [aggregate.resultId().id() for aggregate in executed or ()]
+    if not ids or not all(number in operator.aggregates for number in ids):
+        return operator
+    first = [f"{AGGREGATE}{operator.aggregates[number][0]}" for number in ids]
+    places = [place for place, line in enumerate(operator.lines) if line.startswith(AGGREGATE)]
+    own = list(dict.fromkeys([*first, *(operator.lines[place] for place in places)]))
+    lines = list(operator.lines)
+    # The lines of the operator itself come before those of the operators below it.
+    for place, line in zip(places, own, strict=False):
+        lines[place] = line
+    return replace(operator, lines=tuple(lines))
 
 
 def _operators(
     found: Sequence[OperatorContract],
     planned: Sequence[PlannedOperator],
     names: Sequence[str],
+    executed: Executed,
     recording: Recording,
     few: str,
     partitions: int,
@@ -470,21 +491,24 @@ def _operators(
                 operator,
                 plan=planned[number].lines,
                 functions=functions[number][0],
-                buffers=_buffers(operator, planned[number]),
+                buffers=_buffers(operator, planned[number], executed.get(number)),
             )
             operator = replace(operator, stores=tuple(_with_ttls(s, functions[number][1]) for s in operator.stores))
         result.append(operator)
     return tuple(result)
 
 
-def _buffers(operator: OperatorContract, planned: PlannedOperator) -> tuple[AggregateBuffer, ...] | None:
+def _buffers(
+    operator: OperatorContract, planned: PlannedOperator, executed: Sequence[Any] | None
+) -> tuple[AggregateBuffer, ...] | None:
     """Return the buffers of an aggregation, if their columns are the last ones of the state's values."""
-    if operator.name not in (aggregation.NAME, session_window.NAME):
+    if operator.name not in (aggregation.NAME, session_window.NAME) or executed is None:
         return None
-    found = tuple(read_buffer(text, aggregate) for text, aggregate in planned.aggregates.items())
+    found = read_buffers(executed, planned.aggregates)
     values = [state.value.names for store in operator.stores for state in store.states or ()]
-    columns = tuple(name for buffer in found for name in buffer.columns)
-    return found if all(names[len(names) - len(columns) :] == columns for names in values) else None
+    columns = tuple(name for buffer in found or () for name in buffer.columns)
+    fits = all(names[len(names) - len(columns) :] == columns for names in values)
+    return found if fits else None
 
 
 def _with_ttls(store: StoreContract, ttls: Ttls) -> StoreContract:

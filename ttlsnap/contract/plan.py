@@ -34,6 +34,9 @@ from ttlsnap.contract.jvm import items, jvm
 SOURCE = "source-"
 """The beginning of the folder names of empty sources; the source's name follows."""
 
+AGGREGATE = "aggregate "
+"""The beginning of the line of an aggregate."""
+
 _SOURCE_NAME = re.compile(rf"/{SOURCE}([A-Za-z0-9_.-]+)[\],]")
 _STATEFUL = {
     "Aggregate": ("stateStoreSave", "sessionWindowStateStoreSaveExec"),
@@ -78,13 +81,13 @@ class PlannedOperator:
     """A stateful operator of a query: the ``names`` that Spark may record for it, and the ``lines`` of its plan.
 
     ``function`` is the plan's name of the Python function that works on its state, None if there is none.
-    ``aggregates`` are the aggregates (JVM objects) by their texts.
+    ``aggregates`` has the text and the object (of the JVM) of each aggregate by its id.
     """
 
     names: tuple[str, ...]
     lines: tuple[str, ...]
     function: str | None
-    aggregates: Mapping[str, Any] = field(default_factory=dict)
+    aggregates: Mapping[int, tuple[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -289,7 +292,7 @@ def _own(node: Any, kind: str, walk: _Walk) -> Iterator[str]:
         case "Aggregate":
             for key in items(node.groupingExpressions()):
                 yield f"group by {walk.text(key)}"
-            yield from (f"aggregate {text}" for text in _find_aggregates(node, walk))
+            yield from dict.fromkeys(f"{AGGREGATE}{text}" for text, _ in _find_aggregates(node, walk).values())
         case "Deduplicate" | "DeduplicateWithinWatermark":
             for key in items(node.keys()):
                 yield f"key {walk.text(key)}"
@@ -345,13 +348,13 @@ def _side(expression: Any, sides: Mapping[int, str]) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _find_aggregates(node: Any, walk: _Walk) -> dict[str, Any]:
-    """Return each aggregate of a node once, by its text, in the order of their buffers."""
-    found: dict[str, Any] = {}
-    for expression in items(node.aggregateExpressions()):
-        for aggregate in _aggregates(expression):
-            found.setdefault(walk.text(aggregate), aggregate)
-    return found
+def _find_aggregates(node: Any, walk: _Walk) -> dict[int, tuple[str, Any]]:
+    """Return the text and the object of each aggregate of a node, by its id."""
+    return {
+        aggregate.resultId().id(): (walk.text(aggregate), aggregate)
+        for expression in items(node.aggregateExpressions())
+        for aggregate in _aggregates(expression)
+    }
 
 
 def _aggregates(expression: Any) -> Iterator[Any]:

@@ -100,7 +100,8 @@ def older_logs(plan: MigrationPlan) -> list[str]:
 def new_documents(plan: MigrationPlan, files: Directory) -> dict[str, bytes]:
     """Return the new content of the logs and of the operator metadata in ``files``, by path."""
     batch, conf = plan.checkpoint.batch.id, plan.target.pinned
-    kept = [b for b in plan.checkpoint.logs.offsets if b >= batch - 1] if conf else []
+    # A batch that was begun before is among the replaced files, so that a rollback can tell it from a later one.
+    kept = [b for b in plan.checkpoint.logs.offsets if b >= (batch - 1 if conf else batch + 1)]
     found = {layout.offset_file(b): with_conf(files, b, conf).encode() for b in kept}
     ids = {
         operator.id: [list(each) for each in zip(*mine, strict=True)]

@@ -130,9 +130,9 @@ def _refuse_begun(files: Directory, last: Journal, logs: Logs, listing: Listing)
     later = [batch for batch in logs.offsets if batch > last.batch and layout.offset_file(batch) not in replaced]
     if later or _has_state_of(listing, last.batch + 1):
         raise RefusedError(
-            f"{files.root}: batch {last.batch + 1} was begun after the migration {last.run}, with the new number of "
-            "partitions. It would run again with this number, on the old state. Nothing was changed. Start the query: "
-            "it can only continue with the new number"
+            f"{files.root}: batch {last.batch + 1} was begun after the migration {last.run}, with its settings. It "
+            "would run again with them, on the old state. Nothing was changed. Start the query: it can only continue "
+            "with the migrated state"
         )
 
 

@@ -89,4 +89,7 @@ def _find_step(finding: Finding, steps: Iterable[Step]) -> Step | None:
         mine = [step for step in mine if step.change == "rename-state" and step.place.state == place.state]
     else:
         mine = [step for step in mine if (step.place.field or "").partition(".")[0] == side]
+    if finding.code in ("keys-swapped", "values-swapped"):  # another step of the same state does not repair it
+        mine = [step for step in mine if step.change in ("reorder", "swap")]
+        mine = [s for s in mine if place.store in (None, s.place.store) and place.state in (None, s.place.state)]
     return max(mine, key=nearness, default=None)

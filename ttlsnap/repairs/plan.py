@@ -6,10 +6,12 @@ plans of both queries say more: an aggregate is known by what it computes, and s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import attrgetter
+from shlex import quote
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
@@ -33,6 +35,7 @@ from ttlsnap.repairs.schemas import Matcher, Source
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.types import DataType, DecimalType, StructField, StructType, physical
 
+_CAST = re.compile(r"\bcast\(((?:[^()]|\([^()]*\))+) as [a-z_]+(?:\([0-9, ]*\))?\)")
 _AGGREGATIONS = (aggregation.NAME, session_window.NAME)
 _USERS_OWN = (*transform_with_state.NAMES, *group_state.NAMES)  # the user names their fields
 _TIMERS = ("$procTimers_", "$eventTimers_")
@@ -95,9 +98,7 @@ def _parts_of_buffers(buffers: Sequence[AggregateBuffer], value: StructType) -> 
     parts = []
     for buffer, first, size in zip(buffers, firsts, sizes, strict=False):
         fields = value.fields[first : first + size]
-        # What is in a binary column depends on the types of the arguments.
-        inputs = buffer.inputs if any(field.type.name == "binary" for field in fields) else ()
-        parts.append(_Part(buffer.aggregate, first, fields, (buffer.columns, inputs)))
+        parts.append(_Part(buffer.aggregate, first, fields, buffer.layout))
     return parts
 
 
@@ -260,8 +261,8 @@ class _Operator:
         if was is None or now is None or self.plans is None:
             self._refuse(
                 place,
-                "no file shows which aggregate a column belongs to. Give the contract of the old query (--from OLD), "
-                "made by the same version of Spark as the new one",
+                "it is not known which aggregate a column belongs to. Give the contract of the old query (--from "
+                "OLD), and make both contracts with this ttlsnap and the same version of Spark",
             )
             return None
         before, after = _parts_of_buffers(was, old), _parts_of_buffers(now, new)
@@ -324,6 +325,20 @@ class _Operator:
             found.append(next(same, None))
         for number, now in enumerate(new):
             for was in old if found[number] is None else ():
+                text = self.both.in_new_names(was.text)
+                if was in found or _without_casts(text) != _without_casts(now.text):
+                    continue
+                if was.layout == now.layout and self.matcher.can_become(was.fields, now.fields):
+                    continue
+                if not self.matcher.is_dropped(place, was.text):
+                    self._refuse(
+                        place,
+                        f"the arguments of {now.text} have other types, and its buffer cannot be converted. To start "
+                        f"it afresh, add --drop {quote(was.text)}",
+                    )
+                    found[number] = was
+                break
+            for was in old if found[number] is None else ():
                 if was in found or was.layout != now.layout or not self.matcher.can_become(was.fields, now.fields):
                     continue
                 if is_window(was.text) and is_window(now.text):
@@ -350,6 +365,15 @@ class _Operator:
 
     def _refuse(self, place: Place, message: str) -> None:
         self.matcher.obstacles.append(Obstacle(place, message))
+
+
+def _without_casts(text: str) -> str:
+    """Return an expression without its casts, which may hide that two aggregates differ only in types."""
+    while True:
+        shorter = _CAST.sub(r"\1", text)
+        if shorter == text:
+            return text
+        text = shorter
 
 
 def _from_json(value: Any, kind: DataType) -> Any:

@@ -31,7 +31,7 @@ from ttlsnap.evolution.model import Step
 from ttlsnap.repairs.answers import Answers, Obstacle
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.fields import distinct_names
-from ttlsnap.schema.types import ArrayType, DataType, MapType, StructField, StructType, physical
+from ttlsnap.schema.types import ArrayType, DataType, DoubleType, MapType, StructField, StructType, physical
 
 Source = int | Constant | None
 """Where a new column comes from: the ordinal of an old one, a constant, or unknown."""
@@ -155,7 +155,7 @@ class Matcher:
         """
         if self.answers.renamed.get(old) == new:
             return True
-        if self._is_dropped(place, old):
+        if self.is_dropped(place, old):
             return False
         is_column = old.isidentifier()
         field = f"{place.field}.{old}" if is_column else old
@@ -169,7 +169,8 @@ class Matcher:
         )
         return None
 
-    def _is_dropped(self, place: Place, name: str) -> bool:
+    def is_dropped(self, place: Place, name: str) -> bool:
+        """Return whether the user says that an old column or aggregate goes."""
         at = place.at(field=f"{place.field}.{name}")
         told = next((text for text in (str(at), at.field or "", name) if text in self.answers.drops), None)
         if told is not None:
@@ -234,6 +235,11 @@ class Matcher:
                 return None if inner is None else MapChange(inner)
         if _are_alike(was, now):
             return None
+        if is_key(at) and isinstance(now, DoubleType):
+            self.obstacles.append(
+                Obstacle(at, f"a new row of this key can have other digits as {new.simple_string} than an old one")
+            )
+            return None
         if is_wider(was, now):
             self.steps.append(Step("widen", at, old.simple_string, new.simple_string))
             return Cast()
@@ -293,6 +299,8 @@ def parse_literal(text: str, kind: DataType, where: str) -> Any:
             value = bytes.fromhex(str(value))
         elif pa.types.is_temporal(arrow):
             value = pa.scalar(value, pa.large_string()).cast(arrow).as_py()
+        elif pa.types.is_floating(arrow) and not isinstance(value, bool):
+            value = float(value) + 0.0  # Spark has no negative zero in keys
         elif pa.types.is_boolean(arrow) != isinstance(value, bool):
             raise ValueError("a boolean is true or false")
         return pa.scalar(value, arrow).as_py()
