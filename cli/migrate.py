@@ -346,7 +346,7 @@ def migrate(
     if plan_out is not None:
         write_whole(plan_out, write_plan(report))
     if text:
-        _show(console(), report, tables=not listener.shown, output=output)
+        _show(console(), report, tables=not listener.shown, output=output, to=to)
         if plan_out is not None:
             console().print(f"The plan is in {plan_out}. To publish it: the same command, with --apply {plan_out}")
         if factories and not report.stores:
@@ -387,8 +387,14 @@ class _Listener(ReadingProgress):
 
 def _describe(report: MigrationReport) -> str:
     """Return what changes, in a few words."""
-    parts = [f"{len(report.plan)} changes of the schema"] if report.plan else []
-    parts += [f"{name.removeprefix(_PREFIX)} = {value}" for name, value in report.settings.items()]
+    steps = [] if not report.plan else ["1 change of the schema"]
+    if len(report.plan) > 1:
+        steps = [f"{len(report.plan)} changes of the schema"]
+    return ", ".join(part for part in (*steps, _describe_settings(report)) if part)
+
+
+def _describe_settings(report: MigrationReport) -> str:
+    parts = [f"{name.removeprefix(_PREFIX)} = {value}" for name, value in report.settings.items()]
     parts += [f"{name} = {value} (not recorded; set it in the query's session)" for name, value in _session(report)]
     return ", ".join(parts)
 
@@ -397,7 +403,10 @@ def _session(report: MigrationReport) -> list[tuple[str, str]]:
     return sorted(report.session_settings.items())
 
 
-def _show(out: Console, report: MigrationReport, *, tables: bool, output: str | None) -> None:
+def _show(out: Console, report: MigrationReport, *, tables: bool, output: str | None, to: str | None) -> None:
+    if not report.changed and to is not None:
+        out.print(f"{report.target}: nothing has to change for {to}, as far as was compared. Nothing was changed.")
+        return
     if not report.changed:
         out.print(f"{report.target} already has these settings. Nothing was changed.")
         return
@@ -428,7 +437,7 @@ def _show_stores(out: Console, report: MigrationReport) -> None:
         show_counts(out, report.compaction)
     out.print(f"{report.target}, batch {report.batch}")
     if report.settings or report.session_settings:
-        out.print(f"settings: {_describe(report)}")
+        out.print(f"settings: {_describe_settings(report)}")
     if report.plan:
         names = ("change", "operator", "state", "field", "old", "new")
         steps = table(*names)

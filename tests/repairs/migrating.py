@@ -105,6 +105,10 @@ MIGRATED = [
     case("agg-key-added", "add", **WITH_X),
     case("agg-key-added-rocksdb", "add", **WITH_X),
     case("agg-key-added-unchecked", "add", **WITH_X),
+    *(
+        case(f"agg-key-added-{version}", "add", **WITH_X)
+        for version in ("3.5", "3.5-4.2", "4.0", "4.1", "4.2-4.3", "4.3")
+    ),
     case("window-key-added", "add", **WITH_X),
     case("session-key-added", "add", "add", **WITH_X),
     *(case(f"agg-keys-swapped-{version}", "reorder") for version in ("3.5", "4.0", "4.1", "4.3")),
@@ -134,6 +138,8 @@ MIGRATED = [
     case("agg-buffer-now-nullable", "add", "drop", afresh=(1,)),
     case("agg-max-of-another-type", "add", "drop", afresh=(1,)),
     case("agg-sum-of-another", "add", "drop", afresh=(1,), answers={"drops": frozenset({"sum(amount)"})}),
+    case("agg-distinct-of-another", "add", "drop", afresh=(1,)),
+    case("agg-set-to-list", "add", "drop", afresh=(1,)),
     case("agg-list-of-another", "add", "drop", afresh=(1,)),
     case("agg-avg-to-sum-and-count", "add", "add", "drop", afresh=(1, 2)),
     case("session-value-added", "add", rows=SESSIONS),

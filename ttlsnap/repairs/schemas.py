@@ -305,7 +305,8 @@ def parse_literal(text: str, kind: DataType, where: str) -> Any:
             raise ValueError("a boolean is true or false")
         return pa.scalar(value, arrow).as_py()
     except (pa.ArrowException, ValueError, ArithmeticError, TypeError, OverflowError) as error:
-        raise UsageError(f"--fill {where}={text}: this is not a {kind.simple_string}") from error
+        zone = ", such as 2026-01-31T00:00:00Z" if getattr(arrow, "tz", None) else ""
+        raise UsageError(f"--fill {where}={text}: this is not a {kind.simple_string}{zone}") from error
 
 
 def _show(value: Any) -> str:
