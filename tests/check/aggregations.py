@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .pair import (
     AND_NULL,
     BEFORE,
@@ -18,7 +20,10 @@ from .pair import (
     WITH_NULL,
     pair,
 )
-from .queries import Event, Query, aggregate
+from .queries import Event, Query, Rows, aggregate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 LONG_PRICE = {"price": "cast(price as bigint)"}
 TWO = {"total": "sum amount", "most": "max price"}
@@ -74,12 +79,42 @@ pair(
 )
 pair("agg-values-swapped", "values swapped", by_user(**SWAPPABLE), by_user(**SWAPPED))
 pair("agg-values-swapped-rocksdb", "values swapped", by_user(**SWAPPABLE), by_user(**SWAPPED), conf=ROCKSDB)
+
+
+def selected(query: Query, *places: int) -> Query:
+    """Return a query whose result has its columns in another order, in which Spark then keeps the buffers."""
+
+    def build(df: DataFrame) -> DataFrame:
+        made = query.build(df)
+        return made.select(*(made.columns[place] for place in places))
+
+    def right(before: list[Event], after: list[Event]) -> Rows:
+        return [tuple(row[place] for place in places) for row in query.right(before, after)]
+
+    return Query(build, right, query.mode)
+
+
+pair(
+    "agg-values-selected-in-another-order",
+    "values swapped",
+    by_user(**SWAPPABLE),
+    selected(by_user(**SWAPPABLE), 0, 2, 1),
+)
+pair("agg-values-swapped-and-selected", "harmless", by_user(**SWAPPABLE), selected(by_user(**SWAPPED), 0, 2, 1))
 pair(
     "agg-values-min-max-swapped",
     "values swapped",
     by_user(a="min amount", b="max amount"),
     by_user(b="max amount", a="min amount"),
 )
+for function in ("collect_list", "approx_count_distinct"):
+    pair(
+        f"agg-{function.replace('_', '-')}-argument-widened",
+        "value widened",
+        by_user(found=f"{function} price"),
+        aggregate(["user"], {"found": f"{function} price"}, LONG_PRICE),
+        after=(Event("a", "x", 20, 1, 20), Event("b", "x", 1, 2, 25)),  # prices that the state has
+    )
 MOST = by_user(most="max price")
 pair("agg-value-widened", "value widened", MOST, aggregate(["user"], {"most": "max price"}, LONG_PRICE))
 pair(

@@ -122,6 +122,7 @@ MIGRATED = [
     case("agg-values-swapped", "reorder"),
     case("agg-values-swapped-rocksdb", "reorder"),
     case("agg-values-min-max-swapped", "reorder"),
+    case("agg-values-selected-in-another-order", "reorder"),
     case("agg-value-widened", "widen"),
     case("agg-value-widened-unchecked-negative", "widen"),
     case("agg-value-to-double", "narrow", answers={"narrow": True}),
