@@ -25,6 +25,21 @@ Edit = Callable[[dict[str, Any]], object]
 BASE = "agg-argument-now-nullable.old"  # group by user, sum(amount)
 
 
+HASHED = ["group by hash(user, 42)", "aggregate sum(amount)", "from user string, amount bigint, d decimal(8,2)"]
+
+
+def test_an_argument_of_a_key_with_another_type_is_not_as_is() -> None:
+    for name, kind, retyped in (("user", "string", "bigint"), ("d", "decimal(8,2)", "decimal(9,2)")):
+        plan = [line.replace("hash(user, 42)", f"hash({name}, 42)") for line in HASHED]
+        old = document(plan=plan)
+        changed = [line.replace(f"{name} {kind}", f"{name} {retyped}") for line in plan]
+        report = compared(old, lambda d, changed=changed: d["operators"][0].update(plan=changed))  # type: ignore[misc]
+        assert [(one.code, one.verdict) for one in report.findings] == [("key-changed", Verdict.UNKNOWN)]
+    plain = [line.replace("hash(user, 42)", "user") for line in HASHED]
+    other = [line.replace("amount bigint", "amount int") for line in plain]
+    assert not compared(document(plan=plain), lambda d: d["operators"][0].update(plan=other)).findings
+
+
 @cache
 def kept() -> dict[str, Any]:
     contracts: dict[str, Any] = json.loads(gzip.decompress(KEPT.read_bytes()))["contracts"]

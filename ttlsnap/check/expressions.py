@@ -165,6 +165,31 @@ def find_rename(was: str, now: str, before: Sequence[str], after: Sequence[str])
     return None
 
 
+def find_retyped(before: Sequence[str], after: Sequence[str]) -> set[str]:
+    """Return the columns of the sources that have another type; the arguments are the lines of the sources."""
+    old, new = ([column for source in lines for column in _columns_of(source)] for lines in (before, after))
+    names = {name for name, _ in old} & {name for name, _ in new}
+    return {name for name in names if {c for c in old if c[0] == name} != {c for c in new if c[0] == name}}
+
+
+def _columns_of(source: str) -> list[tuple[str, str]]:
+    """Return the columns of a source with their types."""
+    depth, parts = 0, [""]
+    for letter in re.sub(r"^[A-Za-z0-9_.-]+: ", "", source):
+        depth += (letter in "(<") - (letter in ")>")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    pairs = (part.strip().rpartition(" ") for part in parts)
+    return [(name, kind) for name, _, kind in pairs if name]
+
+
+def has_name(text: str, name: str) -> bool:
+    """Return whether an expression names a column."""
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w|\()", text) is not None
+
+
 def _names_in(text: str) -> set[str]:
     return set(re.findall(r"[A-Za-z_]\w*", text))
 

@@ -12,6 +12,8 @@ from ttlsnap.check.expressions import (
     differ_for_null,
     differ_in_counted_nulls,
     find_rename,
+    find_retyped,
+    has_name,
     is_longer,
     is_session,
     is_window,
@@ -23,6 +25,7 @@ from ttlsnap.check.outcomes import (
     AGGREGATE_CHANGED,
     AGGREGATES_SWAPPED,
     DIFFERS_FOR_NULL,
+    KEY_ARGUMENTS,
     KEY_CAST,
     KEY_CHANGED,
     KEYS_SWAPPED,
@@ -41,6 +44,11 @@ from ttlsnap.entries.place import Place
 
 def compare_keys(both: Comparison, place: Place, before: QueryPlan, after: QueryPlan) -> None:
     """Report each part of the key that is computed in another way."""
+    retyped = find_retyped(before.sources, after.sources)
+    for key in after.keys:
+        # The type of a plain column is in the schema of the key. That of an argument is not.
+        if key in before.keys and any(name != key and has_name(key, name) for name in retyped):
+            both.add(KEY_ARGUMENTS, place.at(field="key"), key, key)
     if _are_reordered(both, KEYS_SWAPPED, place.at(field="key"), before.keys, after.keys):
         return
     same_sources = before.sources == after.sources

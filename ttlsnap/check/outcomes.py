@@ -326,6 +326,13 @@ DIFFERS_FOR_NULL = Outcome(
     SILENT,
     "if the state has no null there, ignore this finding",
 )
+KEY_ARGUMENTS = Outcome(
+    "key-changed",
+    _UNKNOWN,
+    "a column that {new} uses has another type: does the key keep its values?",
+    _WRONG,
+    "if it does, ignore this finding",
+)
 WINDOW_CHANGED = Outcome(
     "window-changed",
     _INCOMPATIBLE,
