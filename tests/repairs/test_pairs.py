@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from ttlsnap.contract import Contract
+from ttlsnap.repairs.answers import Answers
 from ttlsnap.repairs.plan import find_evolution
 
 from ..check.observe import normal, read_observed
@@ -44,6 +45,17 @@ def test_the_new_query_continues(migrator: Migrator, one: Migrated) -> None:
 def test_spark_breaks_without_the_migration() -> None:
     observed = read_observed()
     assert {observed[one.name]["outcome"] for one in MIGRATED} == {"refused", "wrong"}
+
+
+@pytest.mark.parametrize("name", ["agg-collect-list-argument-widened", "agg-approx-count-distinct-argument-widened"])
+def test_a_buffer_with_arguments_of_another_type_is_not_used(name: str) -> None:
+    old, new = contracts_of(name)
+    assert isinstance(old, Contract) and isinstance(new, Contract)
+    (obstacle,) = find_evolution(old, new)[1]
+    assert "its buffer cannot be converted" in obstacle.message
+    text = obstacle.message.rpartition("--drop ")[2].strip("'")
+    evolution, obstacles = find_evolution(old, new, Answers(drops=frozenset({text})))
+    assert [step.change for step in evolution.steps] == ["add", "drop"] and not obstacles
 
 
 @pytest.mark.parametrize("one", MIGRATED, ids=lambda one: one.name)
