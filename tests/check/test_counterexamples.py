@@ -40,6 +40,20 @@ def test_an_argument_of_a_key_with_another_type_is_not_as_is() -> None:
     assert not compared(document(plan=plain), lambda d: d["operators"][0].update(plan=other)).findings
 
 
+def test_a_buffer_whose_content_depends_on_its_arguments_is_not_as_is() -> None:
+    old = document("agg-set-to-list.old")
+    (buffer,) = old["operators"][0]["buffers"]
+    assert (buffer["function"], buffer["columns"], buffer["reads"]) == ("CollectSet", ["buf"], ["int"])
+    report = compared(old, lambda d: d["operators"][0]["buffers"][0].update(inputs=["bigint"], reads=["bigint"]))
+    assert [(one.code, one.verdict) for one in report.findings] == [("aggregate-changed", Verdict.INCOMPATIBLE)]
+    digits = document()  # the sum of a short decimal adds its digits
+    digits["operators"][0]["buffers"][0].update(inputs=["decimal(6,2)"])
+    report = compared(digits, lambda d: d["operators"][0]["buffers"][0].update(inputs=["decimal(6,3)"]))
+    assert [one.code for one in report.findings] == ["aggregate-changed"]
+    plain = document()
+    assert not compared(plain, lambda d: d["operators"][0]["buffers"][0].update(inputs=["int"], reads=["int"])).findings
+
+
 @cache
 def kept() -> dict[str, Any]:
     contracts: dict[str, Any] = json.loads(gzip.decompress(KEPT.read_bytes()))["contracts"]
