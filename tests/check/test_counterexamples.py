@@ -41,7 +41,7 @@ def test_an_argument_of_a_key_with_another_type_is_not_as_is() -> None:
 
 
 def test_a_buffer_whose_content_depends_on_its_arguments_is_not_as_is() -> None:
-    old = document("agg-set-to-list.old")
+    old = document("agg-list-to-set.new")
     (buffer,) = old["operators"][0]["buffers"]
     assert (buffer["function"], buffer["columns"], buffer["reads"]) == ("CollectSet", ["buf"], ["int"])
     report = compared(old, lambda d: d["operators"][0]["buffers"][0].update(inputs=["bigint"], reads=["bigint"]))
