@@ -439,7 +439,8 @@ def _show_stores(out: Console, report: MigrationReport) -> None:
     if report.settings or report.session_settings:
         out.print(f"settings: {_describe_settings(report)}")
     if report.plan:
-        names = ("change", "operator", "state", "field", "old", "new")
+        stores = ("store",) if any(step["store"] != "default" for step in report.plan) else ()
+        names = ("change", "operator", *stores, "state", "field", "old", "new")
         steps = table(*names)
         for step in report.plan:
             steps.add_row(*(MISSING if step[name] is None else str(step[name]) for name in names))
