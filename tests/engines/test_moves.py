@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,18 @@ import numpy as np
 import pytest
 
 from ttlsnap import EntryTransformerFactory, Keep, LocalEngine, SparkEngine, migrate
+from ttlsnap.contract import Contract, contract_of_checkpoint, parse_contract
 from ttlsnap.engines import shuffle
 from ttlsnap.engines.automatic import AutoEngine
 from ttlsnap.engines.moving import MovingEngine
 from ttlsnap.errors import CorruptionError, RefusedError, TransformerError
 from ttlsnap.migration import task
+from ttlsnap.repairs.answers import Answers
+from ttlsnap.repairs.new_query import NewQuery
 from ttlsnap.unsaferow.rows import Rows
 
 from ..migration.test_work import entries_of, rows_of
+from ..repairs.test_refusals import change_everything, contract
 from ..samples import bytes_of, sample
 
 SAMPLES = ("agg-deltas-lz4-4.2", "join-4.2", "rocksdb-changelog-3.5", "rocksdb-ids-4.2", "visits-4.2", "lists-4.2")
@@ -59,6 +64,20 @@ def test_every_engine_changes_the_provider(engine: MovingEngine, tmp_path: Path)
     assert migrate(str(target), provider="rocksdb", partitions=3, engine=engine, dry_run=True).published is False
     migrate(str(target), provider="rocksdb", partitions=3, stopped=True, engine=engine)
     assert rows_of(target) == before
+
+
+@pytest.mark.parametrize("partitions", [None, 3])
+def test_every_engine_changes_the_schema(engine: MovingEngine, tmp_path: Path, partitions: int | None) -> None:
+    one, two = sample("join-4.2", tmp_path), sample("join-4.2", tmp_path / "two")
+    wanted = contract(one, change_everything)
+    answers = Answers(renamed={"left_value": "worth"}, fills={"value.extra": "7"}, narrow=True)
+    parsed = parse_contract(json.dumps(wanted), "new")
+    assert isinstance(parsed, Contract)
+    new = NewQuery(parsed, answers=answers)
+    for target, each in ((one, LocalEngine(1)), (two, engine)):
+        migrate(str(target), new_query=new, partitions=partitions, engine=each, stopped=True)
+    assert rows_of(one) == rows_of(two)
+    assert contract_of_checkpoint(str(one)) == contract_of_checkpoint(str(two))
 
 
 def test_an_error_leaves_every_byte_as_it_was(engine: MovingEngine, tmp_path: Path) -> None:
