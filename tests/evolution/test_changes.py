@@ -21,6 +21,8 @@ from ttlsnap.evolution.changes import (
     is_narrower,
     is_wider,
 )
+from ttlsnap.evolution.model import StateEvolution
+from ttlsnap.evolution.work import evolve_values
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.ddl import parse_ddl
 from ttlsnap.schema.types import DataType
@@ -148,6 +150,16 @@ def test_what_is_within_a_column_changes(field: str, new: str, change: Change, w
     assert [row[field] for row in rows] == wanted
     assert [row["a"] for row in rows] == [1, None, 5]
     assert not lost
+
+
+def test_a_null_within_a_column_that_may_not_be_is_counted_and_no_error() -> None:
+    old, new = parse_ddl(NESTED), parse_ddl("s struct<x: int not null, y: string>")
+    change = StructChange((Take(1, StructChange((Take(0), Take(1)))),))
+    lost: list[tuple[str, int]] = []
+    evolution = StateEvolution(0, "default", "default", "default", None, change, parse_ddl("k int"), new)
+    rows = encode(pa.array(ROWS, arrow_type(old)), old)
+    evolve_values(evolution, old, rows, lambda place, count: lost.append((place, count)))
+    assert lost == [("value.s.x", 1)]
 
 
 def test_a_null_that_may_not_be_is_counted() -> None:

@@ -58,14 +58,10 @@ class Finding:
     migration: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        place = self.place
         return {
             "code": self.code,
             "verdict": self.verdict.value,
-            "operator": place.operator,
-            "store": place.store,
-            "state": place.state,
-            "field": place.field,
+            **self.place.to_json(),
             "old": self.old,
             "new": self.new,
             "message": self.message,

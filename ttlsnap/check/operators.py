@@ -56,8 +56,8 @@ class Known:
         return self.changed is not None and set(self.changed) <= {NAMES}
 
 
-_AGGREGATIONS = (aggregation.NAME, session_window.NAME)
-_USERS_OWN = (*transform_with_state.NAMES, *group_state.NAMES)  # the user names their fields
+AGGREGATIONS = (aggregation.NAME, session_window.NAME)
+USERS_OWN = (*transform_with_state.NAMES, *group_state.NAMES)  # the user names their fields
 
 
 def compare_operators(both: Comparison) -> None:
@@ -210,7 +210,7 @@ def _compare_state(both: Comparison, place: Place, old: StateContract, new: Stat
     if is_other_variable(both, place, old, new):
         return
     compare_ttl(both, place, old, new)
-    own = place.operator_name in _USERS_OWN
+    own = place.operator_name in USERS_OWN
     avro = both.old.encoding == "avro" and place.operator_name in transform_with_state.NAMES
     compare_fields(both, place, How("key", names_count=known.plans is None), old.key, new.key)
     before = len(both.findings)
@@ -219,7 +219,7 @@ def _compare_state(both: Comparison, place: Place, old: StateContract, new: Stat
     nested = names_count if own else True
     how = How("value", names_count, nested, by_name=avro, by_code=own and known.same_code)
     compare_fields(both, place, how, old.value, new.value)
-    if place.operator_name in _AGGREGATIONS and known.plans is None:
+    if place.operator_name in AGGREGATIONS and known.plans is None:
         _take_names_for_functions(both, before)
     if place.operator_name == join.NAME and known.plans is not None and old.kind == "row":
         side = (old.name if old.name != "default" else place.store or "").partition("-")[0]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ttlsnap.contract.jvm import items, jvm
+from ttlsnap.contract.jvm import items, jvm, kind_of
 from ttlsnap.contract.model import AggregateBuffer
 
 _SAVES = ("StateStoreSaveExec", "SessionWindowStateStoreSaveExec")
@@ -23,8 +23,8 @@ def find_executed(plan: Any) -> Executed:
     """Return the aggregates of an executed plan (a JVM object)."""
     found = {}
     for node in _walk(plan):
-        if _kind(node) in _SAVES:
-            own = next((below for below in _walk(node.child()) if _kind(below) in _AGGREGATES), None)
+        if kind_of(node) in _SAVES:
+            own = next((below for below in _walk(node.child()) if kind_of(below) in _AGGREGATES), None)
             if own is not None:
                 found[node.stateInfo().get().operatorId()] = list(items(own.aggregateExpressions()))
     return found
@@ -48,7 +48,7 @@ def _read(text: str, analyzed: Any, executed: Any) -> AggregateBuffer:
     columns = list(items(function.aggBufferAttributes()))
     return AggregateBuffer(
         text,
-        _kind(function),
+        kind_of(function),
         tuple(column.name() for column in columns),
         tuple(_to_json(value) for value in _initial(function, columns)),
         _inputs(analyzed.aggregateFunction()),
@@ -64,10 +64,6 @@ def _walk(node: Any) -> Iterator[Any]:
     yield node
     for child in items(node.children()):
         yield from _walk(child)
-
-
-def _kind(node: Any) -> str:
-    return str(node.getClass().getSimpleName())
 
 
 def _initial(function: Any, columns: list[Any]) -> list[Any]:

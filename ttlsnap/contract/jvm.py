@@ -13,6 +13,11 @@ def jvm() -> Any:
     return SparkContext._active_spark_context._jvm
 
 
+def kind_of(node: Any) -> str:
+    """Return the name of an object's class, without its package."""
+    return str(node.getClass().getSimpleName())
+
+
 def items(sequence: Any) -> Iterator[Any]:
     """Yield the items of a Scala sequence."""
     for place in range(sequence.size()):

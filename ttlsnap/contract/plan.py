@@ -29,7 +29,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ttlsnap.contract.jvm import items, jvm
+from ttlsnap.contract.jvm import items, jvm, kind_of
 
 SOURCE = "source-"
 """The beginning of the folder names of empty sources; the source's name follows."""
@@ -130,7 +130,7 @@ class _Walk:
 
     def read(self, node: Any) -> _Rows:
         """Return the rows of a node, and record the meanings of its attributes."""
-        kind = _kind(node)
+        kind = kind_of(node)
         if kind == "WithCTE":
             for shared in items(node.cteDefs()):
                 self.shared[shared.id()] = self.read(shared.child()), list(items(shared.child().output()))
@@ -195,7 +195,7 @@ class _Walk:
         if kind in ("Project", "Aggregate"):
             expressions = node.projectList() if kind == "Project" else node.aggregateExpressions()
             for expression in items(expressions):
-                if _kind(expression) == "Alias":
+                if kind_of(expression) == "Alias":
                     text = self.text(expression.child())
                     self._define(expression, _window(text) if text.startswith(_WINDOW_HEAD) else text)
         elif kind == "Expand":
@@ -232,7 +232,7 @@ def _find_expanded(expand: Any) -> Iterator[tuple[Any, list[Any]]]:
 
 def _quote(expression: Any) -> Any:
     """Return the expression with its texts in quotes. Spark omits these, so that a text would look like a column."""
-    if _kind(expression) == "Literal":
+    if kind_of(expression) == "Literal":
         value = expression.value()
         if value is None or not expression.dataType().simpleString().startswith("string"):
             return expression
@@ -253,10 +253,6 @@ def _runs_python(kind: str) -> bool:
 def _function(node: Any) -> str:
     """Return the name of the Python function that a node runs."""
     return str(node.functionExpr().toString()).partition("(")[0]
-
-
-def _kind(node: Any) -> str:
-    return str(node.getClass().getSimpleName())
 
 
 def _is_stateful(node: Any, kind: str) -> bool:
@@ -328,11 +324,11 @@ def _columns(side: str, attributes: Iterable[Any], walk: _Walk) -> Iterator[str]
 
 def _condition(expression: Any, sides: Mapping[int, str], walk: _Walk) -> Iterator[str]:
     """Yield the parts of a join's condition. An equation between both sides has the left side first."""
-    if _kind(expression) == "And":
+    if kind_of(expression) == "And":
         for child in items(expression.children()):
             yield from _condition(child, sides, walk)
         return
-    if _kind(expression) == "EqualTo":
+    if kind_of(expression) == "EqualTo":
         ends = [(_side(child, sides), walk.text(child)) for child in items(expression.children())]
         if {side for side, _ in ends} == {"left", "right"}:
             yield "on {} = {}".format(*(text for _, text in sorted(ends)))
@@ -358,7 +354,7 @@ def _find_aggregates(node: Any, walk: _Walk) -> dict[int, tuple[str, Any]]:
 
 
 def _aggregates(expression: Any) -> Iterator[Any]:
-    if _kind(expression) == "AggregateExpression":
+    if kind_of(expression) == "AggregateExpression":
         yield expression
         return
     for child in items(expression.children()):
@@ -407,7 +403,7 @@ def _how(node: Any, kind: str, walk: _Walk) -> str | None:
 
 def _table(relation: Any) -> str:
     """Return the name of a static table, or the end of its path; empty if it has neither."""
-    if _kind(relation) == "Range":
+    if kind_of(relation) == "Range":
         return str(relation.toString()).removeprefix("Range ")
     try:
         table = relation.catalogTable()
@@ -429,7 +425,7 @@ def sources(plan: Any) -> list[str]:
     """Return the streaming sources of an analyzed plan, in the order in which Spark numbers them, as after ``from``."""
     found: dict[tuple[int, ...], str] = {}
     for leaf in items(plan.collectLeaves()):
-        if _kind(leaf).startswith("StreamingRelation"):
+        if kind_of(leaf).startswith("StreamingRelation"):
             # A source that is read twice is one source.
             found.setdefault(tuple(a.exprId().id() for a in items(leaf.output())), _source(leaf))
     return list(found.values())

@@ -21,6 +21,9 @@ class Place:
         names = [None if self.operator is None else str(self.operator), self.store, self.state, self.field]
         return ".".join(name for name in names if name is not None) or "query"
 
+    def to_json(self) -> dict[str, Any]:
+        return {"operator": self.operator, "store": self.store, "state": self.state, "field": self.field}
+
     def at(self, **parts: Any) -> Place:
         """Return a place within this one."""
         return replace(self, **parts)

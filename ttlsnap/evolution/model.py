@@ -21,16 +21,7 @@ class Step:
     new: str | None
 
     def to_json(self) -> dict[str, Any]:
-        place = self.place
-        return {
-            "change": self.change,
-            "operator": place.operator,
-            "store": place.store,
-            "state": place.state,
-            "field": place.field,
-            "old": self.old,
-            "new": self.new,
-        }
+        return {"change": self.change, **self.place.to_json(), "old": self.old, "new": self.new}
 
     def __str__(self) -> str:
         sides = [side for side in (self.old, self.new) if side is not None]

@@ -8,7 +8,7 @@ from ttlsnap.checkpoint import Checkpoint, Operator
 from ttlsnap.checkpoint.checkpoint import ALWAYS_NULLABLE
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 from ttlsnap.evolution.model import Evolution, StateEvolution
-from ttlsnap.schema.types import ArrayType, DataType, MapType, StructType
+from ttlsnap.schema.nullable import as_nullable
 
 
 def with_schemas_of(checkpoint: Checkpoint, evolution: Evolution) -> Checkpoint:
@@ -40,22 +40,6 @@ def _evolved(family: ColumnFamilySchema, state: StateEvolution | None, *, widens
         return family
     key, value = state.new_key, state.new_value
     if widens:
-        key, value = _as_nullable(key), _as_nullable(value)
+        key, value = as_nullable(key), as_nullable(value)
     older = tuple(replace(earlier, name=state.new_name) for earlier in family.older)
     return replace(family, name=state.new_name, key=key, value=value, older=older)
-
-
-def _as_nullable(struct: StructType) -> StructType:
-    """Return a struct whose fields may all be null, at every depth, as Spark 4.3 and later record it."""
-    return StructType(tuple(replace(f, nullable=True, type=_with_nulls(f.type)) for f in struct.fields))
-
-
-def _with_nulls(kind: DataType) -> DataType:
-    match kind:
-        case StructType():
-            return _as_nullable(kind)
-        case ArrayType():
-            return ArrayType(_with_nulls(kind.element), True)
-        case MapType():
-            return MapType(_with_nulls(kind.key), _with_nulls(kind.value), True)
-    return kind

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ttlsnap.evolution.changes import Misfits, StructChange, apply
 from ttlsnap.evolution.model import StateEvolution
+from ttlsnap.schema.nullable import as_nullable
 from ttlsnap.schema.types import StructType
 from ttlsnap.unsaferow.decode import decode
 from ttlsnap.unsaferow.encode import encode
@@ -35,8 +34,4 @@ def _evolve(
     if change is None:
         return rows
     # A null where there may be none is reported as one that does not fit, and is not an error of the encoding.
-    return encode(apply(decode(rows, old), change, new, side, misfits), _all_nullable(new))
-
-
-def _all_nullable(struct: StructType) -> StructType:
-    return StructType(tuple(replace(field, nullable=True) for field in struct.fields))
+    return encode(apply(decode(rows, old), change, new, side, misfits), as_nullable(new))

@@ -15,17 +15,16 @@ from typing import Any
 
 from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.contract.functions import digests
-from ttlsnap.errors import RefusedError, TtlsnapError, UnsupportedError, UsageError
+from ttlsnap.errors import RefusedError, TtlsnapError
 from ttlsnap.expired.receivers import ExpiredCallback
 from ttlsnap.maintenance.policy import Policy
 from ttlsnap.maintenance.runs import Report, Target, TargetResult
+from ttlsnap.migration.plan_files import read_plan_file
 from ttlsnap.migration.report import MigrationReport
 from ttlsnap.migration.reviewed import facts_of
-from ttlsnap.schema.strict_json import parse_json, require_type
-from ttlsnap.storage.open import read_given
+from ttlsnap.schema.strict_json import require_type
 
 VERSION = 2
-_MAX_BYTES = 1 << 30
 _TO_DO = ("planned", "done")
 """The status of a target with something to do; plans of version 1 say ``done``."""
 
@@ -98,24 +97,19 @@ def write_plan(policy: Policy, results: Sequence[TargetResult]) -> bytes:
 
 def read_plan(path: str) -> ReviewedPlan:
     """Return the plan in a file. Raise UsageError if it is not a plan, UnsupportedError for a newer version."""
-    data = read_given(path, _MAX_BYTES, "a plan")
-    try:
-        # Paths may have bytes that are not UTF-8.
-        document = parse_json(data.decode("utf-8", "surrogateescape"), any_text=True)
-        if require_type(document["version"], int) > VERSION:
-            raise UnsupportedError(f"{path} is a plan of version {document['version']}; use a newer ttlsnap")
-        found = [one for one in document["targets"] if one["status"] in _TO_DO]
-        targets = {require_type(one["target"], str): one["facts"] for one in found}
-        return ReviewedPlan(
-            require_type(document["policy"], str),
-            require_type(document["policy_digest"], str),
-            require_type(document["wall_us"], int),
-            {target: dict(facts) for target, facts in targets.items()},
-            tuple(_fail_again(one) for one in document["targets"] if one["status"] in _EXIT_CODES),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)[:200]
-        raise UsageError(f"{path} is not a plan ({reason}). Make one with `ttlsnap maintain --plan-out`") from error
+    return read_plan_file(path, VERSION, "maintain", _parse)
+
+
+def _parse(document: dict[str, Any]) -> ReviewedPlan:
+    found = [one for one in document["targets"] if one["status"] in _TO_DO]
+    targets = {require_type(one["target"], str): one["facts"] for one in found}
+    return ReviewedPlan(
+        require_type(document["policy"], str),
+        require_type(document["policy_digest"], str),
+        require_type(document["wall_us"], int),
+        {target: dict(facts) for target, facts in targets.items()},
+        tuple(_fail_again(one) for one in document["targets"] if one["status"] in _EXIT_CODES),
+    )
 
 
 def _fail_again(document: Mapping[str, Any]) -> TargetResult:

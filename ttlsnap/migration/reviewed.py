@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ttlsnap.compaction.report import CompactionReport
-from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
+from ttlsnap.errors import RefusedError, UsageError
+from ttlsnap.migration.plan_files import read_plan_file
 from ttlsnap.migration.report import MigrationReport
-from ttlsnap.schema.strict_json import parse_json, require_type
-from ttlsnap.storage.open import read_given
+from ttlsnap.schema.strict_json import require_type
 
 VERSION = 1
-_MAX_BYTES = 64 << 20
 _COUNTS = ("entries", "kept", "dropped", "rewritten")
 _CHANGES = ("batch", "fingerprint", "partitions", "provider", "settings", "session_settings", "plan")
 
@@ -55,17 +54,13 @@ def write_plan(report: MigrationReport) -> bytes:
 
 def read_plan(path: str) -> ReviewedMigration:
     """Return the plan in a file. Raise UsageError if it is not a plan, UnsupportedError for a newer version."""
-    data = read_given(path, _MAX_BYTES, "a plan")
-    try:
-        document = parse_json(data.decode("utf-8", "surrogateescape"), any_text=True)
-        if require_type(document["version"], int) > VERSION:
-            raise UnsupportedError(f"{path} is a plan of version {document['version']}; use a newer ttlsnap")
-        if document["kind"] != "migrate":
-            raise ValueError(f"it is a plan of {document['kind']}")
-        return ReviewedMigration(require_type(document["target"], str), require_type(document["facts"], dict))
-    except (ValueError, KeyError, TypeError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)[:200]
-        raise UsageError(f"{path} is not a plan ({reason}). Make one with `ttlsnap migrate --plan-out`") from error
+    return read_plan_file(path, VERSION, "migrate", _parse)
+
+
+def _parse(document: dict[str, Any]) -> ReviewedMigration:
+    if document["kind"] != "migrate":
+        raise ValueError(f"it is a plan of {document['kind']}")
+    return ReviewedMigration(require_type(document["target"], str), require_type(document["facts"], dict))
 
 
 def facts_of(report: MigrationReport | CompactionReport) -> dict[str, Any]:

@@ -39,7 +39,7 @@ NAMES = ("transformWithStateExec", "transformWithStateInPandasExec", "transformW
 _EXPIRATION = StoredTime("value.ttlExpirationMs:ms", TimeCharacteristic.PROCESSING, written_plus_ttl=True)
 _KINDS = {"ValueState": "value", "ListState": "list", "MapState": "map"}
 _INDEX, _FIRST, _COUNT, _COUNT_WITHOUT_TTL = "$ttl_", "$min_", "$count_", "$rowCounter_"
-_TIMERS = ("$procTimers_", "$eventTimers_")
+TIMERS = ("$procTimers_", "$eventTimers_")
 _BY_KEY, _BY_TIME = "keyToTimestamp", "timestampToKey"
 
 
@@ -127,7 +127,7 @@ def _links(described: list[StateDescriptor], last_batch_ms: int, follow: bool) -
         if any(of_variable):
             index, first, counts, without_ttl = of_variable
             yield Variable(state, last_batch_ms, index, first, counts or without_ttl)
-    for kind in _TIMERS:
+    for kind in TIMERS:
         by_key, by_time = known.get(kind + _BY_KEY), known.get(kind + _BY_TIME)
         if by_key is not None and by_time is not None:
             yield Timers(replace(by_key, role="derived"), by_time, variables) if follow else Timers(by_key, by_time, {})
@@ -135,7 +135,7 @@ def _links(described: list[StateDescriptor], last_batch_ms: int, follow: bool) -
 
 def explain_kept(state: StateDescriptor) -> str | None:
     """Return why a state is read, but never changed by itself, or None."""
-    return "a timer stays until it fires" if state.state.startswith(_TIMERS) else None
+    return "a timer stays until it fires" if state.state.startswith(TIMERS) else None
 
 
 def _state(checkpoint: Checkpoint, operator: Operator, store: Store, family: ColumnFamilySchema) -> StateDescriptor:
@@ -208,7 +208,7 @@ def _kind(operator: Operator, name: str) -> tuple[str, bool] | None:
     variables = {variable.name: variable for variable in operator.variables}
     if name == DEFAULT_FAMILY:
         return "unused", True  # the Scala API declares it, and stores nothing in it
-    if name.startswith(_TIMERS):
+    if name.startswith(TIMERS):
         of = name.rpartition("_")[2]
         return ("timer", of == _BY_TIME) if of in (_BY_KEY, _BY_TIME) else None
     if name in variables:

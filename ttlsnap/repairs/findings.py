@@ -5,13 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from ttlsnap.check.findings import CheckReport, Finding, Verdict
+from ttlsnap.check.findings import CheckReport, Finding, Verdict, worst
 from ttlsnap.check.targets import is_folder
 from ttlsnap.contract import Contract
-from ttlsnap.evolution.model import Evolution, Step
 from ttlsnap.repairs.answers import Answers, Obstacle
-from ttlsnap.repairs.plan import find_evolution
+
+if TYPE_CHECKING:
+    from ttlsnap.evolution.model import Evolution, Step
 
 _REPAIRABLE = (
     *(f"key-{what}" for what in ("added", "removed", "reordered", "retyped", "widened", "nullability", "renamed")),
@@ -25,6 +27,11 @@ def find_repairs(
     old: Contract, new: Contract, renamed: Mapping[str, str], findings: Iterable[Finding]
 ) -> list[Finding]:
     """Return the findings of a check of two contracts, as ``with_repairs`` does."""
+    findings = list(findings)
+    if worst(finding.verdict for finding in findings).rank <= Verdict.RECONFIGURATION.rank:
+        return findings
+    from ttlsnap.repairs.plan import find_evolution  # slow imports, which a check of equal contracts does not need
+
     return with_repairs(findings, *find_evolution(old, new, Answers(renamed=renamed)))
 
 

@@ -56,24 +56,22 @@ def _require_repaired(checkpoint: Checkpoint, old: Contract, new: NewQuery, evol
     Raise UnsupportedError if ``check`` finds something that the migration does not repair.
     """
     report = apply(check(old, new.contract, renamed=new.answers.renamed), new.ignores)
-    left = [
-        f
-        for f in with_repairs(report.findings, evolution, (), proves=True)
-        if f.verdict.rank > Verdict.AFTER_MIGRATION.rank
-    ]
-    if left:
-        lines = "".join(f"\n  {_describe(finding)}" for finding in left)
-        raise UnsupportedError(
-            f"{checkpoint.target}: a migration does not repair everything that ttlsnap check finds:{lines}"
-        )
+    repaired = with_repairs(report.findings, evolution, (), proves=True)
+    _refuse(
+        checkpoint, "a migration does not repair everything that ttlsnap check finds", repaired, Verdict.AFTER_MIGRATION
+    )
     after = apply(check(_migrated(checkpoint, old, new, evolution), new.contract), new.ignores)
-    left = [finding for finding in after.findings if finding.verdict.rank > Verdict.RECONFIGURATION.rank]
+    told = "after the migration, ttlsnap check would still find this. Please report it"
+    _refuse(checkpoint, told, after.findings, Verdict.RECONFIGURATION)
+    return [f"not compared: {line}" for line in report.unseen]
+
+
+def _refuse(checkpoint: Checkpoint, told: str, findings: Sequence[Finding], worst: Verdict) -> None:
+    """Raise UnsupportedError if a finding has a worse verdict than ``worst``."""
+    left = [finding for finding in findings if finding.verdict.rank > worst.rank]
     if left:
         lines = "".join(f"\n  {_describe(finding)}" for finding in left)
-        raise UnsupportedError(
-            f"{checkpoint.target}: after the migration, ttlsnap check would still find this. Please report it:{lines}"
-        )
-    return [f"not compared: {line}" for line in report.unseen]
+        raise UnsupportedError(f"{checkpoint.target}: {told}:{lines}")
 
 
 def _migrated(checkpoint: Checkpoint, old: Contract, new: NewQuery, evolution: Evolution) -> Contract:

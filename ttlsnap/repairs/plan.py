@@ -20,6 +20,7 @@ from ttlsnap.check.comparison import Comparison
 from ttlsnap.check.expressions import are_same, is_session, is_window
 from ttlsnap.check.functions import find_changed_parts
 from ttlsnap.check.key_order import with_keys_for
+from ttlsnap.check.operators import AGGREGATIONS, USERS_OWN
 from ttlsnap.check.query_plan import can_compare_plans, pair_plans
 from ttlsnap.check.settings import LAYOUTS
 from ttlsnap.contract import Contract, OperatorContract, StateContract, StoreContract
@@ -29,17 +30,14 @@ from ttlsnap.entries.place import Place
 from ttlsnap.errors import UsageError
 from ttlsnap.evolution.changes import Constant, StructChange, Take
 from ttlsnap.evolution.model import Evolution, StateEvolution, Step
-from ttlsnap.operators import aggregation, group_state, join, session_window, transform_with_state
+from ttlsnap.operators import group_state, join, session_window, transform_with_state
 from ttlsnap.repairs.answers import NO_ANSWERS, Answers, Obstacle
 from ttlsnap.repairs.schemas import Matcher, Source
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.types import DataType, DecimalType, StructField, StructType, physical
 
 _CAST = re.compile(r"\bcast\(((?:[^()]|\([^()]*\))+) as [a-z_]+(?:\([0-9, ]*\))?\)")
-_AGGREGATIONS = (aggregation.NAME, session_window.NAME)
-_USERS_OWN = (*transform_with_state.NAMES, *group_state.NAMES)  # the user names their fields
-_TIMERS = ("$procTimers_", "$eventTimers_")
-_PLANNED_KEYS = (*_AGGREGATIONS, join.NAME)
+_PLANNED_KEYS = (*AGGREGATIONS, join.NAME)
 
 
 def find_evolution(old: Contract, new: Contract, answers: Answers = NO_ANSWERS) -> tuple[Evolution, list[Obstacle]]:
@@ -166,7 +164,7 @@ class _Operator:
             of = next((old for old in names if name.startswith("$") and name.endswith(f"_{old}")), None)
             if of is not None and state.role == "derived":
                 names[name] = name.removesuffix(of) + names[of]
-            elif name.startswith(_TIMERS):
+            elif name.startswith(transform_with_state.TIMERS):
                 names[name] = name
         return [
             found
@@ -191,9 +189,7 @@ class _Operator:
         matcher, steps = self.matcher, len(self.matcher.steps)
         key = self._match_keys(place.at(field="key"), old.key, new.key)
         at = place.at(field="value")
-        if self.place.operator_name in _AGGREGATIONS and (
-            old.value.names != new.value.names or not self._has_same_plan
-        ):
+        if self.place.operator_name in AGGREGATIONS and (old.value.names != new.value.names or not self._has_same_plan):
             value = self._match_buffers(at, old, new, key)
         else:
             self._refuse_swapped_names(at, old.value, new.value)
@@ -208,7 +204,7 @@ class _Operator:
     def _refuse_swapped_names(self, place: Place, old: StructType, new: StructType) -> None:
         """Add an obstacle if only the names of the user's fields changed places, and the code is the same."""
         if (
-            self.place.operator_name not in _USERS_OWN
+            self.place.operator_name not in USERS_OWN
             or old.names == new.names
             or sorted(old.names) != sorted(new.names)
         ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from shlex import quote
@@ -131,7 +131,8 @@ class Matcher:
     def _ask_for_renames(self, place: Place, old: StructType, new: StructType, found: list[Source]) -> None:
         """Add an obstacle for each new column that may be an old one under another name."""
         for ordinal, now in enumerate(new.fields):
-            if found[ordinal] is not None or self._answer(place, now.name, self.answers.fills) is not None:
+            at = place.at(field=f"{place.field}.{now.name}")
+            if found[ordinal] is not None or self._find_answer(at, self.answers.fills) is not None:
                 continue
             for number, was in enumerate(old.fields):
                 if number not in found and self.can_become((was,), (now,)):
@@ -172,17 +173,14 @@ class Matcher:
     def is_dropped(self, place: Place, name: str) -> bool:
         """Return whether the user says that an old column or aggregate goes."""
         at = place.at(field=f"{place.field}.{name}")
-        told = next((text for text in (str(at), at.field or "", name) if text in self.answers.drops), None)
-        if told is not None:
-            self.used.add(told)
-        return told is not None
+        return self._find_answer(at, self.answers.drops, name) is not None
 
-    def _answer(self, place: Place, name: str, answers: Any) -> str | None:
-        at = place.at(field=f"{place.field}.{name}")
-        for text in (str(at), at.field or ""):
-            if text in answers:
-                self.used.add(text)
-                return str(answers[text])
+    def _find_answer(self, at: Place, answers: Container[str], *more: str) -> str | None:
+        """Return the name under which ``answers`` has a field, with its state or without; None if they do not."""
+        for told in (str(at), at.field or "", *more):
+            if told in answers:
+                self.used.add(told)
+                return told
         return None
 
     def _swap(self, place: Place, new: StructType, sources: list[Source]) -> list[Source]:
@@ -200,13 +198,12 @@ class Matcher:
 
     def _fill(self, at: Place, now: StructField) -> Constant:
         """Return the constant for a new column: what the user says, or null if it may be null."""
-        for told in (str(at), at.field or ""):
-            if told in self.answers.fills:
-                self.used.add(str(told))
-                value = parse_literal(self.answers.fills[told], now.type, told)
-                if value is None and not now.nullable:
-                    raise UsageError(f"--fill {told}=null: the new query does not allow null there")
-                return Constant(value)
+        told = self._find_answer(at, self.answers.fills)
+        if told is not None:
+            value = parse_literal(self.answers.fills[told], now.type, told)
+            if value is None and not now.nullable:
+                raise UsageError(f"--fill {told}=null: the new query does not allow null there")
+            return Constant(value)
         if not now.nullable or is_key(at):
             why = "" if is_key(at) else ", and it may not be null"
             self.obstacles.append(
