@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -278,9 +279,8 @@ def migrate(
     factories: list[StateSnapshotTransformerFactory] = []
     if ttl is not None or timestamps or old_ttl is not None or names:
         factories = make_factories(ttl, timestamps, time, old_ttl, names, options_of)
-    elif needs := [
-        option
-        for option, value in {
+    elif needs := _first_given(
+        {
             "--time": time,
             "--max-drop": max_drop,
             "--expired-to": expired_to,
@@ -289,10 +289,9 @@ def migrate(
             "--operator": operator is not None,
             "--store": store,
             "--state": state,
-        }.items()
-        if value
-    ]:
-        raise UsageError(f"{needs[0]} needs --ttl or --transformer: without them, a migration drops nothing")
+        }
+    ):
+        raise UsageError(f"{needs} needs --ttl or --transformer: without them, a migration drops nothing")
     if apply is not None and (dry_run or plan_out is not None):
         raise UsageError("--apply cannot be used with --dry-run or --plan-out")
     if plan_out is not None and not plan_out.absolute().parent.is_dir():
@@ -322,9 +321,8 @@ def migrate(
         answers = make_answers(rename, swap, drop, fill, narrow=narrow)
         may_drop = yes or dry_run or asks or reviewed is not None
         new_query = load_new_query(to, old, answers, ignored or (), may_drop=may_drop)
-    elif needs_to := [
-        option
-        for option, value in {
+    elif needs := _first_given(
+        {
             "--from": old,
             "--rename": rename,
             "--swap": swap,
@@ -332,10 +330,9 @@ def migrate(
             "--fill": fill,
             "--narrow": narrow,
             "--ignore": ignored,
-        }.items()
-        if value
-    ]:
-        raise UsageError(f"{needs_to[0]} needs --to, which names the new query")
+        }
+    ):
+        raise UsageError(f"{needs} needs --to, which names the new query")
     changes = Changes(partitions, provider, store_settings, new_query)
     text = output_format is Format.TEXT
     chosen = make_engine(engine, master, parallelism)
@@ -353,6 +350,11 @@ def migrate(
             console().print("To drop entries without a migration: ttlsnap compact, with the same options")
     else:
         print_json(report.to_json())
+
+
+def _first_given(options: Mapping[str, object]) -> str | None:
+    """Return the first option that has a value; None if none has."""
+    return next((option for option, value in options.items() if value), None)
 
 
 class _Listener(ReadingProgress):
