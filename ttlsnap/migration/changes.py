@@ -64,8 +64,7 @@ class Changes:
     """The wanted number of ``partitions``, ``provider`` and other ``settings``; what is not given stays as it is.
 
     ``settings`` has values by the names of ``SETTINGS``, or by Spark's own. ``new_query`` has the
-    schemas that the state gets. Raise UsageError for anything unknown, and
-    if nothing is given.
+    schemas that the state gets. Raise UsageError for anything unknown, and if nothing is given.
     """
 
     partitions: int | None = None

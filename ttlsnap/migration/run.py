@@ -336,7 +336,7 @@ class _Run:
             like=self._model(store, partition),
             old=self._old(store, first, partition) if store.stays else None,
             old_store=self.plan.state_store,
-            renamed={s.state: s.new_name for s in store.evolutions if s.state != s.new_name},
+            renamed=self.plan.evolution.renamed(store.operator),
             state_store=self.plan.new_store,
             staging_root=staging_root,
             staged_below=below,
