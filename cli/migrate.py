@@ -152,6 +152,15 @@ def migrate(
             rich_help_panel=NEW_QUERY,
         ),
     ] = None,
+    birth: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--birth",
+            metavar="FIELD|now",
+            help="The time from which a new TTL counts for existing values: a field of them, or now. Can be repeated.",
+            rich_help_panel=NEW_QUERY,
+        ),
+    ] = None,
     narrow: Annotated[
         bool,
         typer.Option(
@@ -318,7 +327,7 @@ def migrate(
     )
     new_query = None
     if to is not None:
-        answers = make_answers(rename, swap, drop, fill, narrow=narrow)
+        answers = make_answers(rename, swap, drop, fill, birth, narrow=narrow)
         may_drop = yes or dry_run or asks or reviewed is not None
         new_query = load_new_query(to, old, answers, ignored or (), may_drop=may_drop)
     elif needs := _first_given(
@@ -328,6 +337,7 @@ def migrate(
             "--swap": swap,
             "--drop": drop,
             "--fill": fill,
+            "--birth": birth,
             "--narrow": narrow,
             "--ignore": ignored,
         }
@@ -447,6 +457,8 @@ def _show_stores(out: Console, report: MigrationReport) -> None:
         for step in report.plan:
             steps.add_row(*(MISSING if step[name] is None else str(step[name]) for name in names))
         out.print(steps)
+    for place, count in report.expired.items():
+        out.print(f"{number(count)} entries of {place} had expired, and are dropped")
     columns = ("operator", "store", "partitions", "entries", "size before", "size after", "largest / median")
     made = table(*columns, right=columns[2:])
     for store in report.stores:

@@ -18,6 +18,7 @@ def make_answers(
     swap: Sequence[str] | None,
     drop: Sequence[str] | None,
     fill: Sequence[str] | None,
+    birth: Sequence[str] | None,
     *,
     narrow: bool,
 ) -> Answers:
@@ -29,6 +30,7 @@ def make_answers(
         swaps=tuple(_pair("--swap", "FIELD,FIELD", text, ",") for text in swap or ()),
         fills=dict(_pair("--fill", "FIELD=LITERAL", text, "=") for text in fill or ()),
         drops=frozenset(drop or ()),
+        births=tuple(birth or ()),
         narrow=narrow,
     )
 

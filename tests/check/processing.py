@@ -144,6 +144,8 @@ tws(
 )
 tws("ttl-list-on", "ttl on", transform(ALL), transform(replace(ALL, ttl=DAY_MS)))
 tws("ttl-map-off", "ttl off", transform(replace(SUMS, ttl=DAY_MS)), transform(SUMS))
+tws("ttl-list-off", "ttl off", transform(replace(ALL, ttl=DAY_MS)), transform(ALL), both=True)
+tws("ttl-map-on", "ttl on", transform(SUMS), transform(replace(SUMS, ttl=DAY_MS)), both=True)
 LIVING = replace(SUMS, fresh=True, ttl=DAY_MS)
 tws("ttl-variable-added-same-time-mode", "variable added", PLAIN, transform(KEPT, LIVING), both=True)
 tws("ttl-variable-added", "variable added", KEEPS, transform(KEPT, LIVING))

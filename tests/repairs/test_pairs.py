@@ -65,4 +65,4 @@ def test_the_plan_is_the_same_from_two_contracts(one: Migrated) -> None:
     evolution, obstacles = find_evolution(old, new, one.given)
     assert not obstacles
     assert [step.change for step in evolution.steps] == list(one.steps)
-    assert evolution.states
+    assert evolution.changes

@@ -80,6 +80,10 @@ class AvroRows:
         """See ``key_rows``."""
         return key_rows(raw, self.key_layout)
 
+    def stored_keys(self, rows: Rows) -> Rows:
+        """See ``stored_keys``."""
+        return stored_keys(rows, self.key_layout)
+
     def values(self, raw: Rows) -> Rows:
         """See ``value_rows``."""
         return value_rows(raw, self.value_schemas)

@@ -16,7 +16,7 @@ import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -107,13 +107,17 @@ def with_changes(
     path: str,
     before: int,
     partitions: int,
-    renamed: Mapping[str, str],
     prefixes: Mapping[str, int],
+    variables: Sequence[StateVariable] | None = None,
+    time_mode: str | None = None,
+    output_mode: str | None = None,
 ) -> bytes:
     """Return the operator metadata file ``path`` with another number of partitions in place of ``before``.
 
-    ``prefixes`` has the new numbers of prefix columns by store, and ``renamed`` the new names of state variables by the
-    old ones. Raises CorruptionError for content that Spark does not write.
+    ``prefixes`` has the new numbers of prefix columns by store. ``variables`` are the new state variables, and
+    ``time_mode`` and ``output_mode`` are the new modes, if any of these changes.
+
+    Raises CorruptionError for content that Spark does not write.
     """
     head, _, body = read_checked(files, path, _MAX_METADATA_BYTES).partition(b"\n")
     with _as_spark_writes(f"{files.root}/{path}"):
@@ -123,10 +127,12 @@ def with_changes(
                 store["numPartitions"] = partitions
             if store["storeName"] in prefixes:
                 store["numColsPrefixKey"] = prefixes[store["storeName"]]
-        if renamed:
+        if variables is not None:
             properties = require_type(parse_json(document["operatorPropertiesJson"]), dict)
-            for variable in require_type(properties["stateVariables"], list):
-                variable["stateName"] = renamed.get(variable["stateName"], variable["stateName"])
+            properties["stateVariables"] = [
+                {"stateName": v.name, "stateVariableType": v.kind, "ttlEnabled": v.ttl} for v in variables
+            ]
+            properties |= {"timeMode": time_mode, "outputMode": output_mode}
             document["operatorPropertiesJson"] = json.dumps(properties, separators=(",", ":"))
     return head + b"\n" + json.dumps(document, separators=(",", ":")).encode()
 

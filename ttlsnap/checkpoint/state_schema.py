@@ -13,8 +13,9 @@ Before Spark 3.1 there are no such files. Source: Spark's ``SchemaHelper``; for 
 
 from __future__ import annotations
 
+import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,7 @@ from ttlsnap.storage.directory import Directory
 DEFAULT_FAMILY = "default"
 _MAX_SCHEMA_BYTES = 64 << 20
 _MAX_UTF = 65535  # bytes of a ``utf``
+_NO_USER_KEY = "{    }"
 _CHUNK = 8192  # characters; each takes at most 6 bytes
 
 
@@ -81,32 +83,47 @@ def _family(reader: _Reader) -> ColumnFamilySchema:
     return ColumnFamilySchema(name, key, value, encoder, user_key, key_id, value_id)
 
 
-def with_schemas(files: Directory, path: str, schemas: Mapping[str, ColumnFamilySchema]) -> bytes:
+def with_schemas(
+    files: Directory,
+    path: str,
+    schemas: Mapping[str, ColumnFamilySchema],
+    removed: Collection[str] = (),
+    added: Collection[ColumnFamilySchema] = (),
+) -> bytes:
     """Return the state schema file ``path`` with other names and schemas of column families, given by the old names.
 
-    What they say of key encoders stays as it is.
+    What they say of key encoders stays as it is. The families ``removed`` are not in it, and those ``added`` are.
 
     Raises as ``read_state_schema`` does.
     """
     reader = _Reader(read_checked(files, path, _MAX_SCHEMA_BYTES), f"{files.root}/{path}")
     version = reader.utf()
-    out = [_utf(version)]
-    if version == "v3":
-        count = reader.count(4)
-        out.append(struct.pack(">i", count))
-        for _ in range(count):
-            name = reader.utf()
-            key_id, key, value_id, value = reader.short(), reader.text(), reader.short(), reader.text()
-            if name in schemas:
-                found = schemas[name]
-                name, key, value = found.name, dump_type(found.key), dump_type(found.value)
-            out += [_utf(name), struct.pack(">h", key_id), _text(key), struct.pack(">h", value_id), _text(value)]
-            out += [_text(reader.text()), _text(reader.text())]  # the key encoder, and the user's key
-    else:
+    if version != "v3":
         write = _utf if version == "v1" else _text
         found = schemas[DEFAULT_FAMILY]
-        out += [write(dump_type(found.key)), write(dump_type(found.value))]
-    return b"".join(out)
+        return _utf(version) + write(dump_type(found.key)) + write(dump_type(found.value))
+    families = []
+    for _ in range(reader.count(4)):
+        name = old = reader.utf()
+        key_id, key, value_id, value = reader.short(), reader.text(), reader.short(), reader.text()
+        if name in schemas:
+            found = schemas[name]
+            name, key, value = found.name, dump_type(found.key), dump_type(found.value)
+        encoder, user_key = reader.text(), reader.text()
+        if old not in removed:
+            families.append((name, _family_bytes(name, key_id, key, value_id, value, encoder, user_key)))
+    for one in added:
+        encoder = json.dumps(one.key_encoder, separators=(",", ":"))
+        texts = (dump_type(one.key), one.value_id, dump_type(one.value), encoder, _NO_USER_KEY)
+        families.append((one.name, _family_bytes(one.name, one.key_id, *texts)))
+    if removed or added:
+        families.sort()  # Spark's own order
+    return _utf(version) + struct.pack(">i", len(families)) + b"".join(data for _, data in families)
+
+
+def _family_bytes(name: str, key_id: int, key: str, value_id: int, value: str, encoder: str, user_key: str) -> bytes:
+    pieces = [_utf(name), struct.pack(">h", key_id), _text(key), struct.pack(">h", value_id), _text(value)]
+    return b"".join([*pieces, _text(encoder), _text(user_key)])
 
 
 def _text(text: str) -> bytes:

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 from ttlsnap.entries.place import Place
 from ttlsnap.evolution.changes import StructChange
+from ttlsnap.evolution.expiry import ExpiryChange
 from ttlsnap.schema.types import StructType
+from ttlsnap.stores.families import FamilyChanges
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,10 @@ class Step:
 class StateEvolution:
     """The change of a state. ``key`` and ``value`` are None if those bytes stay as they are.
 
-    ``new_key`` and ``new_value`` are the new schemas. ``new_name`` is the name of the state afterwards.
+    ``new_key`` and ``new_value`` are the new schemas. ``new_name`` is the name of the state afterwards. ``expiry`` is
+    the change of the expiry times of a variable of transformWithState; ``value`` is then that of the user's own part.
+    The states ``derived`` from it, by their old names, are then not read, and those ``made``, by their new names, are
+    written from the new entries.
     """
 
     operator: int
@@ -43,6 +49,9 @@ class StateEvolution:
     value: StructChange | None
     new_key: StructType
     new_value: StructType
+    expiry: ExpiryChange | None = None
+    derived: tuple[str, ...] = ()
+    made: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.operator}.{self.store}.{self.state}"
@@ -50,24 +59,52 @@ class StateEvolution:
     @property
     def changes_bytes(self) -> bool:
         """Whether the state's files change, and not only its schema."""
-        return (self.key, self.value) != (None, None) or self.new_name != self.state
+        return (self.key, self.value, self.expiry) != (None, None, None) or self.new_name != self.state
+
+    @property
+    def moves(self) -> bool:
+        """Whether entries may move to other partitions, or others may come."""
+        return self.key is not None or self.expiry is not None
 
 
 @dataclass(frozen=True)
 class Evolution:
     """The evolution of all states, and its steps. ``notes`` say what could not be compared.
 
-    ``prefixes`` has the number of prefix columns of keys, by operator and store, where it changes.
+    ``prefixes`` has the number of prefix columns of keys, by operator and store, where it changes. ``added`` and
+    ``removed`` are states of transformWithState that come and go, by operator and store; those that go may have no
+    entries, unless they are derived from others. ``modes`` has its new time mode
+    and output mode, by operator.
     """
 
     states: tuple[StateEvolution, ...] = ()
     steps: tuple[Step, ...] = ()
     notes: tuple[str, ...] = ()
     prefixes: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    added: Mapping[tuple[int, str], tuple[ColumnFamilySchema, ...]] = field(default_factory=dict)
+    removed: Mapping[tuple[int, str], tuple[str, ...]] = field(default_factory=dict)
+    modes: Mapping[int, tuple[str | None, str | None]] = field(default_factory=dict)
+
+    @property
+    def changes(self) -> bool:
+        """Whether something changes."""
+        return bool(self.states or self.added or self.removed or self.modes)
 
     def renamed(self, operator: int) -> dict[str, str]:
         """Return the new names of an operator's states by their old ones, for those that have another name."""
         return {s.state: s.new_name for s in self.states if s.operator == operator and s.new_name != s.state}
+
+    def switched(self, operator: int) -> dict[str, bool]:
+        """Return whether an operator's variables have a TTL, by their old names, for those where it changes."""
+        found = (s for s in self.states if s.operator == operator and s.expiry is not None)
+        return {s.state: s.expiry.has for s in found if s.expiry is not None and s.expiry.had != s.expiry.has}
+
+    def families(self, operator: int, store: str) -> FamilyChanges:
+        """Return how the column families of a store change."""
+        place = (operator, store)
+        # Only families with entries need an id. Spark gives one to the others if it uses them.
+        made = (name for s in self.states if (s.operator, s.store) == place for name in s.made)
+        return FamilyChanges(self.renamed(operator), frozenset(self.removed.get(place, ())), tuple(sorted(made)))
 
 
 NO_EVOLUTION = Evolution()

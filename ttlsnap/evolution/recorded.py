@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 
-from ttlsnap.checkpoint import Checkpoint, Operator
+from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.checkpoint.checkpoint import ALWAYS_NULLABLE
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 from ttlsnap.evolution.model import Evolution, StateEvolution
@@ -13,7 +14,6 @@ from ttlsnap.schema.nullable import as_nullable
 
 def with_schemas_of(checkpoint: Checkpoint, evolution: Evolution) -> Checkpoint:
     """Return the checkpoint with the new schemas of its states."""
-    found = {(s.operator, s.store, s.state): s for s in evolution.states}
     widens = checkpoint.batch.conf.get(ALWAYS_NULLABLE, "false").lower() == "true"
 
     def evolved(operator: Operator) -> Operator:
@@ -21,18 +21,40 @@ def with_schemas_of(checkpoint: Checkpoint, evolution: Evolution) -> Checkpoint:
             replace(
                 store,
                 num_cols_prefix_key=evolution.prefixes.get((operator.id, store.name), store.num_cols_prefix_key),
-                families=tuple(
-                    _evolved(family, found.get((operator.id, store.name, family.name)), widens=widens)
-                    for family in store.families
-                ),
+                families=_families(operator, store, evolution, widens=widens),
             )
             for store in operator.stores
         ]
-        names = evolution.renamed(operator.id)
-        variables = (replace(variable, name=names.get(variable.name, variable.name)) for variable in operator.variables)
-        return replace(operator, stores=tuple(stores), variables=tuple(variables))
+        names, ttls = evolution.renamed(operator.id), evolution.switched(operator.id)
+        gone = {name for store in operator.stores for name in evolution.removed.get((operator.id, store.name), ())}
+        variables = (
+            replace(v, name=names.get(v.name, v.name), ttl=ttls.get(v.name, v.ttl))
+            for v in operator.variables
+            if v.name not in gone
+        )
+        time_mode, output_mode = evolution.modes.get(operator.id, (operator.time_mode, operator.output_mode))
+        return replace(
+            operator,
+            stores=tuple(stores),
+            variables=tuple(variables),
+            time_mode=time_mode,
+            output_mode=output_mode,
+        )
 
     return replace(checkpoint, operators=tuple(map(evolved, checkpoint.operators)))
+
+
+def _families(
+    operator: Operator, store: Store, evolution: Evolution, *, widens: bool
+) -> tuple[ColumnFamilySchema, ...]:
+    place = (operator.id, store.name)
+    found = {s.state: s for s in evolution.states if (s.operator, s.store) == place}
+    gone, come = evolution.removed.get(place, ()), evolution.added.get(place, ())
+    families = [_evolved(f, found.get(f.name), widens=widens) for f in store.families if f.name not in gone]
+    if not gone and not come:
+        return tuple(families)
+    families += [replace(f, key=as_nullable(f.key), value=as_nullable(f.value)) if widens else f for f in come]
+    return tuple(sorted(families, key=attrgetter("name")))  # Spark's own order
 
 
 def _evolved(family: ColumnFamilySchema, state: StateEvolution | None, *, widens: bool) -> ColumnFamilySchema:
@@ -41,5 +63,6 @@ def _evolved(family: ColumnFamilySchema, state: StateEvolution | None, *, widens
     key, value = state.new_key, state.new_value
     if widens:
         key, value = as_nullable(key), as_nullable(value)
-    older = tuple(replace(earlier, name=state.new_name) for earlier in family.older)
+    # Schema files of earlier versions have the old name. A migration writes all rows in the current schema.
+    older = family.older if state.new_name == family.name else ()
     return replace(family, name=state.new_name, key=key, value=value, older=older)

@@ -13,16 +13,20 @@ from ttlsnap.unsaferow.rows import Rows
 
 def evolve_keys(evolution: StateEvolution, old: StructType, rows: Rows, misfits: Misfits) -> Rows:
     """Return keys of the schema ``old`` in the new one."""
-    return _evolve(evolution, evolution.key, old, evolution.new_key, rows, "key", misfits)
+    return _evolve(evolution.key, old, evolution.new_key, rows, "key", misfits)
 
 
 def evolve_values(evolution: StateEvolution, old: StructType, rows: Rows, misfits: Misfits) -> Rows:
-    """Return values of the schema ``old`` in the new one."""
-    return _evolve(evolution, evolution.value, old, evolution.new_value, rows, "value", misfits)
+    """Return values of the schema ``old`` in the new one. Those with an expiry time are without it on both sides."""
+    new = evolution.new_value
+    if evolution.expiry is not None and evolution.expiry.has:
+        inner = new.fields[0].type
+        assert isinstance(inner, StructType)
+        new = inner
+    return _evolve(evolution.value, old, new, rows, "value", misfits)
 
 
 def _evolve(
-    evolution: StateEvolution,
     change: StructChange | None,
     old: StructType,
     new: StructType,

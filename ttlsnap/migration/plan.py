@@ -51,7 +51,7 @@ class StoreMigration:
     @property
     def stays(self) -> bool:
         """Whether every entry stays in its partition."""
-        moves = self.partitions != len(self.lineages) or any(state.key is not None for state in self.evolutions)
+        moves = self.partitions != len(self.lineages) or any(state.moves for state in self.evolutions)
         return not moves and not self.is_transformed
 
     @property
@@ -100,7 +100,7 @@ class MigrationPlan:
     @property
     def is_done(self) -> bool:
         """Whether there is nothing to change."""
-        return not self.stores and not self.evolution.states
+        return not self.stores and not self.evolution.changes
 
 
 def plan_migration(
@@ -133,6 +133,7 @@ def plan_migration(
     new = {place: before if place[0] in single else changes.partitions or before for place, before in old.items()}
     changing = {place[0] for place in old if all_change or new[place] != old[place]}
     changing |= {state.operator for state in evolution.states if state.changes_bytes}
+    changing |= {place[0] for place, names in evolution.removed.items() if names}
     if changing and compaction is not None:
         changing |= {store.operator for group in compaction.groups for store in group}
     transformed = {(s.operator, s.store) for group in compaction.groups for s in group} if compaction else set()
@@ -158,7 +159,7 @@ def plan_migration(
                     (operator.id, store.name) in transformed,
                 )
             )
-    nothing = not stores and not evolution.states
+    nothing = not stores and not evolution.changes
     if nothing and single and len(single) == len(checkpoint.operators):
         raise NothingToMigrateError(
             f"{checkpoint.target}: Spark runs every operator of this query in a single partition, so another number "

@@ -7,11 +7,13 @@ they move to the run's backup with the logs of their batches.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
 
-from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint import Checkpoint, layout
 from ttlsnap.checkpoint.logs import plan_next, with_conf, with_unique_ids
 from ttlsnap.checkpoint.metadata import metadata_file, with_changes
-from ttlsnap.checkpoint.state_schema import ColumnFamilySchema, with_schemas
+from ttlsnap.checkpoint.state_schema import with_schemas
 from ttlsnap.compaction.publish import check_listing
 from ttlsnap.errors import RefusedError
 from ttlsnap.evolution.recorded import with_schemas_of
@@ -111,26 +113,38 @@ def new_documents(plan: MigrationPlan, files: Directory) -> dict[str, bytes]:
     if ids or plan.checkpoint.batch.unique_ids:
         found[layout.commit_file(batch)] = with_unique_ids(files, batch, ids).encode()
     numbers = {store.operator: (len(store.lineages), store.partitions) for store in plan.stores}
-    for operator in plan.checkpoint.operators:
-        path = metadata_file(files, operator.id, batch)
-        before, after = numbers.get(operator.id, (0, 0))
-        renamed = plan.evolution.renamed(operator.id)
-        prefixes = {store: n for (of, store), n in plan.evolution.prefixes.items() if of == operator.id}
-        if path is not None and (before != after or renamed or prefixes):
-            found[path] = with_changes(files, path, before, after, renamed, prefixes)
-    return found | _new_schemas(plan, files)
-
-
-def _new_schemas(plan: MigrationPlan, files: Directory) -> dict[str, bytes]:
-    """Return the new content of the state schema files, by path."""
-    changed: dict[str, dict[str, ColumnFamilySchema]] = {}
     after = with_schemas_of(plan.checkpoint, plan.evolution)
+    for operator, new in zip(plan.checkpoint.operators, after.operators, strict=True):
+        path = metadata_file(files, operator.id, batch)
+        count, partitions = numbers.get(operator.id, (0, 0))
+        prefixes = {store: n for (of, store), n in plan.evolution.prefixes.items() if of == operator.id}
+        properties: tuple[Any, ...] = ()
+        properties_of = attrgetter("variables", "time_mode", "output_mode")
+        if properties_of(operator) != properties_of(new):
+            properties = properties_of(new)
+        if path is not None and (count != partitions or prefixes or properties):
+            found[path] = with_changes(files, path, count, partitions, prefixes, *properties)
+    return found | _new_schemas(plan, after, files)
+
+
+def _new_schemas(plan: MigrationPlan, after: Checkpoint, files: Directory) -> dict[str, bytes]:
+    """Return the new content of the state schema files, by path."""
+    changed: dict[str, bytes] = {}
     for old, new in zip(plan.checkpoint.operators, after.operators, strict=True):
+        names = plan.evolution.renamed(old.id)
         for was, now in zip(old.stores, new.stores, strict=True):
-            for one, other in zip(was.families, now.families, strict=True):
-                if one != other:
-                    changed.setdefault(was.schema_file, {})[one.name] = other
-    return {path: with_schemas(files, path, schemas) for path, schemas in changed.items()}
+            place = (old.id, was.name)
+            removed, added = plan.evolution.removed.get(place, ()), plan.evolution.added.get(place, ())
+            families = {family.name: family for family in now.families}
+            schemas = {
+                one.name: other
+                for one in was.families
+                if one.name not in removed and (other := families[names.get(one.name, one.name)]) != one
+            }
+            if schemas or removed or added:
+                come = [families[family.name] for family in added]
+                changed[was.schema_file] = with_schemas(files, was.schema_file, schemas, removed, come)
+    return changed
 
 
 def refuse_unmovable(plan: MigrationPlan) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -54,7 +54,8 @@ class MigrationReport:
     ``settings`` are those that change in the checkpoint, and ``session_settings`` those that the query must set itself.
     ``fingerprint`` is the digest of the batch and of the files that the run read. ``compaction`` is the report of the
     transformers that ran in the same pass, and ``expired_to`` the archive of the entries that they dropped. ``plan``
-    has the steps by which schemas change.
+    has the steps by which schemas change. ``expired`` counts the entries that were dropped by state, because a TTL was
+    switched or changed and they have expired.
     """
 
     run: str
@@ -79,6 +80,7 @@ class MigrationReport:
     compaction: CompactionReport | None = None
     warnings: tuple[str, ...] = ()
     plan: tuple[dict[str, Any], ...] = ()
+    expired: dict[str, int] = field(default_factory=dict)
 
     @property
     def entries(self) -> int:
@@ -91,6 +93,7 @@ class MigrationReport:
         if not self.stores:
             return Counts(None, None, 0, 0, None, None)
         dropped = self.compaction.totals.dropped if self.compaction is not None else 0
+        dropped += sum(self.expired.values())
         rewritten = self.compaction.totals.rewritten if self.compaction is not None else 0
         before, after = (sum(getattr(s, name) for s in self.stores) for name in ("bytes_before", "bytes_after"))
         return Counts(self.entries + dropped, self.entries, dropped, rewritten, before, after)

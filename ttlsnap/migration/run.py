@@ -12,13 +12,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import log2
 from typing import Any, Protocol
 
-from ttlsnap.checkpoint import layout, open_checkpoint
-from ttlsnap.clock import clock_at
+from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
+from ttlsnap.clock import MICROS, clock_at, moment_of
 from ttlsnap.compaction.copy import (
     begin_copy,
     check_destination,
@@ -132,7 +132,7 @@ def migrate(
             check_given_schemas(compaction, options.schemas or {}, options.scratch)
         evolution = NO_EVOLUTION
         if changes.new_query is not None:
-            evolution = changes.new_query.evolve(checkpoint)
+            evolution = changes.new_query.evolve(checkpoint, _now_ms(options.now, checkpoint))
         plan = plan_migration(checkpoint, changes, compaction, evolution)
         runner = None
         if compaction is not None:
@@ -156,6 +156,16 @@ def migrate(
         return run.to_copy(files, destination) if destination is not None else run.in_place(files)
 
 
+def _now_ms(now: str, checkpoint: Checkpoint) -> int:
+    """Return the time at which Spark's own TTLs have expired, in milliseconds.
+
+    By default it is the wall clock: a query that restarts does not return a value that has expired since it stopped.
+    """
+    moment = moment_of("wall" if now == "checkpoint" else now) // MICROS
+    # From 4.2 on, Spark never looks for an expiry time before its last batch.
+    return max(moment, checkpoint.batch.timestamp_ms)
+
+
 def _new_snapshots(plan: MigrationPlan) -> list[str]:
     return [store.new_snapshot(partition) for store in plan.stores for partition in range(store.partitions)]
 
@@ -168,6 +178,7 @@ class _Run:
     listener: MigrationListener
     runner: Runner | None
     started: float
+    expired: Counter[str] = field(default_factory=Counter)
 
     def dry(self) -> MigrationReport:
         report = self.report(*self._move(None, self.plan.checkpoint.target, None))
@@ -268,6 +279,8 @@ class _Run:
             elif any(lineage.snapshot is None for lineage in store.lineages):
                 self._require_same_families(store, [(bool(found.entries), found.families) for found in mine])
             self._require_fits(mine)
+        for split in (split for result in results for split in result.splits):
+            self.expired.update(split.expired)
         pairs = [
             (source.compaction, result)
             for source, found_ in zip(sources, results, strict=True)
@@ -325,6 +338,7 @@ class _Run:
             new_states=store.new_states,
             lineage=store.lineages[partition],
             evolutions=store.evolutions,
+            families=self.plan.evolution.families(store.operator, store.store.name),
         )
 
     def _target(
@@ -336,7 +350,7 @@ class _Run:
             like=self._model(store, partition),
             old=self._old(store, first, partition) if store.stays else None,
             old_store=self.plan.state_store,
-            renamed=self.plan.evolution.renamed(store.operator),
+            families=self.plan.evolution.families(store.operator, store.store.name),
             state_store=self.plan.new_store,
             staging_root=staging_root,
             staged_below=below,
@@ -463,6 +477,7 @@ class _Run:
             expired_to=compaction.expired_to if compaction is not None else None,
             compaction=compaction,
             plan=tuple(step.to_json() for step in plan.evolution.steps),
+            expired=dict(self.expired),
             warnings=plan.evolution.notes,
         )
 

@@ -10,16 +10,21 @@ from typing import Any, Self
 
 import numpy as np
 
+from ttlsnap.entries.batch import StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UnsupportedError
 from ttlsnap.evolution.changes import Misfits
+from ttlsnap.evolution.expiry import ExpiryChange
 from ttlsnap.evolution.model import StateEvolution
 from ttlsnap.evolution.work import evolve_keys, evolve_values
 from ttlsnap.migration.fingerprint import add, fingerprint
 from ttlsnap.migration.spill import SpillWriter
 from ttlsnap.operators.placement import PlacementCheck, hash_keys
+from ttlsnap.operators.transform_with_state import derived_of
+from ttlsnap.schema.types import StructType
 from ttlsnap.storage.directory import Directory
-from ttlsnap.stores.convert import convert, with_values
+from ttlsnap.stores.convert import convert, with_keys, with_values
+from ttlsnap.stores.families import NO_FAMILY_CHANGES, FamilyChanges
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import (
     EntryBatch,
@@ -32,7 +37,9 @@ from ttlsnap.stores.protocols import (
 )
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.murmur3 import partitions_of
+from ttlsnap.unsaferow.project import side_by_side
 from ttlsnap.unsaferow.rows import Rows
+from ttlsnap.unsaferow.words import long_rows, null_rows, rows_of_structs
 
 ENOUGH = 64
 """Different hashes of a partition's keys that are counted."""
@@ -42,8 +49,8 @@ ENOUGH = 64
 class OldPartition:
     """An old ``partition`` of a store with ``before`` of them, to be split into ``partitions`` new ones.
 
-    These are the targets from number ``first``. ``states`` are the old ones, and ``new_states`` the new ones, in the
-    same order. ``evolutions`` has the changes of those whose schema changes.
+    These are the targets from number ``first``. ``states`` are the old ones, and ``new_states`` the new ones.
+    ``evolutions`` has the changes of those whose schema changes, and ``families`` those of the column families.
     """
 
     where: str
@@ -55,6 +62,7 @@ class OldPartition:
     new_states: tuple[StateDescriptor, ...]
     lineage: Lineage
     evolutions: tuple[StateEvolution, ...] = ()
+    families: FamilyChanges = NO_FAMILY_CHANGES
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,8 @@ class Split:
     ``first`` and ``partition`` are those of the ``OldPartition``.
     ``families`` are the column families by their ids. ``misplaced`` counts the keys that are not where Spark's hash
     puts them, and ``example`` describes one. ``hashes`` is how many different hashes the keys have, at most ``ENOUGH``.
-    ``misfits`` counts the values that do not fit their new types, by their places.
+    ``misfits`` counts the values that do not fit their new types, by their places, and ``expired`` the entries that
+    were dropped because they have expired, by their states.
     """
 
     first: int
@@ -76,37 +85,121 @@ class Split:
     example: str
     hashes: int
     misfits: Mapping[str, int] = field(default_factory=dict)
+    expired: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Converted:
+    """Entries as the new store has them.
+
+    ``rows`` are the keys in the old schema of the state ``of``, to which the entries belong or from which they are
+    derived; ``new_rows`` are the same keys in the new schema, if it is another one.
+    """
+
+    of: str
+    keys: Rows
+    values: Rows
+    rows: Rows
+    new_rows: Rows | None
 
 
 class Converter:
     """The conversion of the entries of ``old`` from one store to another, and to new schemas.
 
-    ``states`` are the old states by name. ``misfits`` counts the values that do not fit their new types, by place.
+    ``states`` are the old states by name, and ``new_states`` the new ones by the old names. ``misfits`` counts the
+    values that do not fit their new types, by place, and ``expired`` the entries that have expired, by state.
+    ``families`` are the partition's column families by their ids; they must be set if keys have ids.
     """
 
     def __init__(self, old: OldPartition, source: StateStore, target: StateStore) -> None:
         self._old, self._source, self._target = old, source, target
         self.states = {state.state: state for state in old.states}
-        self.new_states = {old.state: new for old, new in zip(old.states, old.new_states, strict=True)}
-        self.misfits: Counter[str] = Counter()
         self._evolutions = {evolution.state: evolution for evolution in old.evolutions}
+        names = {e.state: e.new_name for e in old.evolutions}
+        self._by_name = {state.state: state for state in old.new_states}
+        new = ((name, self._by_name.get(names.get(name, name))) for name in self.states)
+        self.new_states = {name: state for name, state in new if state is not None}
+        self._derived = {name for evolution in old.evolutions for name in evolution.derived}
+        self.families: Mapping[int, str] = {}
+        self.misfits: Counter[str] = Counter()
+        self.expired: Counter[str] = Counter()
 
-    def convert(self, batch: EntryBatch) -> tuple[Rows, Rows, Rows | None]:
-        """Return the new stored keys and values of a batch with rows, and the rows of the keys if these change.
+    def convert(self, batch: EntryBatch) -> Iterator[Converted]:
+        """Yield the entries of a batch with rows as the new store has them, and those that are derived from them.
 
-        Raise UnsupportedError for a state that was not planned.
+        Raise UnsupportedError for a state that was not planned, and RefusedError for entries of a state that goes.
         """
         state = self.states.get(batch.state)
         if state is None:
             raise UnsupportedError(f"{self._old.where}: the state {batch.state!r} is not in the schema")
-        new_state, evolution = self.new_states[batch.state], self._evolutions.get(batch.state)
-        if evolution is not None and evolution.value is not None:
-            rows = evolve_values(evolution, state.value_schema, batch.values, self._counter(evolution))
-            batch = with_values(batch, self._source, rows)
-        if evolution is not None and evolution.key is not None:
-            rows = evolve_keys(evolution, state.key_schema, batch.keys, self._counter(evolution))
-            return *self._target.encode(new_state, rows, batch.values), rows
-        return *convert(batch, self._source, self._target, new_state, self._old.where), None
+        if batch.state in self._derived or not len(batch):
+            return
+        new_state, evolution = self.new_states.get(batch.state), self._evolutions.get(batch.state)
+        if new_state is None:
+            place = f"{state.operator}.{state.store}.{state.state}"
+            self.misfits[f"{place} (which the new query does not have)"] += len(batch)
+            return
+        if evolution is None:
+            yield self._as_it_is(batch, new_state)
+            return
+        if evolution.changes_bytes and state.opaque:
+            raise UnsupportedError(f"{self._old.where}: {state}: {state.opaque}")
+        count, times = self._counter(evolution), None
+        if evolution.expiry is not None:
+            values, times, kept, missing = evolution.expiry.apply(StateEntries.of(state, batch.keys, batch.values))
+            if missing:
+                count("birth", missing)
+            self.expired[str(evolution)] += len(batch) - len(kept)
+            rows = evolve_values(evolution, _user_schema(state, evolution.expiry), values, count)
+            rows = rows_of_structs(rows, times) if evolution.expiry.has else rows
+            batch = with_values(batch, self._source, new_state, rows, kept)
+        elif evolution.value is not None or state.avro is not None:
+            rows = evolve_values(evolution, state.value_schema, batch.values, count)
+            batch = with_values(batch, self._source, new_state, rows)
+        if not len(batch):
+            return
+        if evolution.key is None:
+            yield self._as_it_is(batch, new_state)
+            new_rows = None
+        else:
+            new_rows = evolve_keys(evolution, state.key_schema, batch.keys, count)
+            stored = with_keys(batch, self._target, new_state, new_rows, self._family(new_state.state))
+            firsts = _firsts(batch)
+            yield Converted(batch.state, *stored, batch.stored[2], new_rows.take(firsts))
+        if evolution.expiry is not None:
+            numbers = derived_of(new_state.state, has_ttl=evolution.expiry.has)
+            for name in evolution.made:
+                yield self._derive(batch, self._by_name[name], numbers[name], times, new_rows)
+
+    def _as_it_is(self, batch: EntryBatch, new_state: StateDescriptor) -> Converted:
+        stored = convert(batch, self._source, self._target, new_state, self._old.where)
+        return Converted(batch.state, *stored, batch.stored[2], None)
+
+    def _derive(
+        self, batch: EntryBatch, state: StateDescriptor, number: str, times: Int64s | None, new_rows: Rows | None
+    ) -> Converted:
+        """Return the entries of a ``state`` that Spark keeps beside the elements of a variable, one for each key."""
+        firsts = _firsts(batch)
+        rows, keys = batch.stored[2], batch.keys.take(firsts) if new_rows is None else new_rows.take(firsts)
+        if number == "count":
+            numbers = np.diff(firsts, append=len(batch))
+        else:
+            assert times is not None
+            numbers = np.minimum.reduceat(times, firsts)
+        values = long_rows(numbers)
+        if number == "index":
+            moments, elements = (state.key_schema.fields[n].type for n in (0, 1))
+            keys, values = (
+                side_by_side(values, rows_of_structs(keys), [moments], [elements]),
+                null_rows(len(firsts)),
+            )
+        stored = self._target.encode(state, keys, values, family=self._family(state.state))
+        return Converted(batch.state, *stored, rows, None if new_rows is None else new_rows.take(firsts))
+
+    def _family(self, name: str) -> int | None:
+        """Return the id of a column family, given by its new name; None if keys have no ids."""
+        ids = self._old.families.ids({family: number for number, family in self.families.items()})
+        return ids[name] if ids else None
 
     def _counter(self, evolution: StateEvolution) -> Misfits:
         def count(field: str, number: int) -> None:
@@ -115,33 +208,44 @@ class Converter:
         return count
 
 
+def _firsts(batch: EntryBatch) -> Int64s:
+    """Return the first entry of each stored key: of each list, or each entry."""
+    elements = getattr(batch, "elements", None)
+    return np.arange(len(batch)) if elements is None else np.unique(elements.owner, return_index=True)[1]
+
+
+def _user_schema(state: StateDescriptor, expiry: ExpiryChange) -> StructType:
+    """Return the schema of the user's part of the old values of a variable."""
+    if not expiry.had:
+        return state.value_schema
+    schema = state.value_schema.fields[0].type
+    assert isinstance(schema, StructType)
+    return schema
+
+
 class Sorter:
     """The sorter of the entries of ``old``, from one store for another, into ``spill``.
 
-    ``states`` are the old states by name, and ``families`` the partition's column families by their ids.
+    ``states`` are the old states by name. The partition's ``families`` must be set; see ``Converter``.
     """
 
     def __init__(self, old: OldPartition, source: StateStore, target: StateStore, spill: SpillWriter) -> None:
-        self._old, self._converter, self._spill = old, Converter(old, source, target), spill
-        self.states = self._converter.states
-        self.families: Mapping[int, str] = {}
+        self._old, self.converter, self._spill = old, Converter(old, source, target), spill
+        self.states = self.converter.states
         self._checks: dict[str, PlacementCheck] = {}
         self._fingerprint = 0
         self._hashes: set[int] = set()
 
     def add(self, batch: EntryBatch) -> None:
         """Add entries, which have their rows. Raise UnsupportedError for a state that was not planned."""
-        keys, values, new_rows = self._converter.convert(batch)
-        self._spill.add(keys, values, self._place(batch, new_rows))
-        self._fingerprint = add(self._fingerprint, fingerprint(keys, values))
+        for converted in self.converter.convert(batch):
+            self._spill.add(converted.keys, converted.values, self._place(converted))
+            self._fingerprint = add(self._fingerprint, fingerprint(converted.keys, converted.values))
 
-    def _place(self, batch: EntryBatch, new_rows: Rows | None) -> Int64s:
-        """Return the new partition of each stored key, and check its old one.
-
-        ``new_rows`` are the keys if they change.
-        """
-        old, state, rows = self._old, self.states[batch.state], batch.stored[2]
-        if old.partitions == old.before and new_rows is None:
+    def _place(self, converted: Converted) -> Int64s:
+        """Return the new partition of each stored key, and check its old one."""
+        old, state, rows = self._old, self.states[converted.of], converted.rows
+        if old.partitions == old.before and converted.new_rows is None:
             return np.full(len(rows), old.partition)
         hashes = hash_keys(state, rows)
         if len(self._hashes) < ENOUGH:
@@ -149,8 +253,8 @@ class Sorter:
         if bool((partitions_of(hashes, old.before) != old.partition).any()):
             check = self._checks.setdefault(state.state, PlacementCheck(state, old.partition, old.before))
             check.look(rows)
-        if new_rows is not None:
-            hashes = hash_keys(self._converter.new_states[batch.state], new_rows)
+        if converted.new_rows is not None:
+            hashes = hash_keys(self.converter.new_states[converted.of], converted.new_rows)
         return partitions_of(hashes, old.partitions)
 
     def finish(self) -> Split:
@@ -166,11 +270,12 @@ class Sorter:
             self._old.partition,
             tuple(self._spill.entries.tolist()),
             self._fingerprint,
-            self.families,
+            self.converter.families,
             sum(found.count for found in misplaced),
             example,
             min(len(self._hashes), ENOUGH),
-            dict(self._converter.misfits),
+            dict(self.converter.misfits),
+            dict(self.converter.expired),
         )
 
 
@@ -191,7 +296,7 @@ class SortingStore:
         """See ``StateStore.open``."""
         sorter = self.sorters[lineage.new_snapshot]
         with self.store.open(files, lineage, scratch, keep_in_memory=keep_in_memory) as partition:
-            sorter.families = dict(partition.families)
+            sorter.converter.families = dict(partition.families)
             yield _SortingPartition(partition, sorter)
 
 

@@ -18,6 +18,7 @@ from ttlsnap.migration.sorting import Converter, OldPartition, Sorter, SortingSt
 from ttlsnap.migration.spill import SpillWriter, read_spill
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import for_reading, open_directory
+from ttlsnap.stores.families import NO_FAMILY_CHANGES, FamilyChanges
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import StagedFile, Staging, StateStore
 
@@ -77,7 +78,7 @@ class SplitTask:
         files = for_reading(open_directory(self.root))
         for store, sorter in zip(self.stores, sorters.values(), strict=True):
             with self.state_store.open(files, store.lineage, str(folder)) as partition:
-                sorter.families = dict(partition.families)
+                sorter.converter.families = dict(partition.families)
                 for batch in partition.batches(sorter.states):
                     sorter.add(batch)
                     progress(len(batch), 0)
@@ -107,7 +108,7 @@ class BuildTask:
 
     It has the settings of the old partition ``like``. New files are staged below ``staged_below`` in ``staging_root``;
     None in a dry run. ``old`` is the partition of ``old_store`` that has exactly its entries, if there is one.
-    ``renamed`` has the new names of column families by the old ones.
+    ``families`` are the changes of its column families.
     """
 
     root: str
@@ -118,7 +119,7 @@ class BuildTask:
     staged_below: str | None
     old: OldPartition | None = None
     old_store: StateStore | None = None
-    renamed: Mapping[str, str] = field(default_factory=dict)
+    families: FamilyChanges = NO_FAMILY_CHANGES
 
     def build(self, entries: Iterable[Entries], folder: Path, progress: Progress) -> Built:
         """See ``Target.build``. Raise CorruptionError if the partition cannot be read back as it was written."""
@@ -131,7 +132,7 @@ class BuildTask:
         if self.old is not None and self.old_store is not None:
             converter = Converter(self.old, self.old_store, self.state_store)
             entries = self._read_old(files, converter, families, folder)
-        build = self.state_store.build(files, self.like, self.target, staging, str(folder), self.renamed)
+        build = self.state_store.build(files, self.like, self.target, staging, str(folder), self.families)
         with build as builder:
             for keys, values in entries:
                 total = add(total, fingerprint(keys, values))
@@ -151,9 +152,10 @@ class BuildTask:
         scratch = str(folder / f"old-{self.old.first + self.old.partition}")
         with self.old_store.open(files, self.old.lineage, scratch) as partition:
             families.update(partition.families)
+            converter.families = families
             for batch in partition.batches(converter.states):
-                keys, values, _ = converter.convert(batch)
-                yield keys, values
+                for converted in converter.convert(batch):
+                    yield converted.keys, converted.values
 
 
 @dataclass(frozen=True)

@@ -133,6 +133,16 @@ def _links(described: list[StateDescriptor], last_batch_ms: int, follow: bool) -
             yield Timers(replace(by_key, role="derived"), by_time, variables) if follow else Timers(by_key, by_time, {})
 
 
+def derived_of(variable: str, *, has_ttl: bool) -> dict[str, str]:
+    """Return the states that Spark derives from a variable, by name, and what each has of a key.
+
+    That is an ``index`` of its time, its ``first`` time, or the ``count`` of its values; only lists have the last two.
+    """
+    if not has_ttl:
+        return {f"{_COUNT_WITHOUT_TTL}{variable}": "count"}
+    return {f"{_INDEX}{variable}": "index", f"{_FIRST}{variable}": "first", f"{_COUNT}{variable}": "count"}
+
+
 def explain_kept(state: StateDescriptor) -> str | None:
     """Return why a state is read, but never changed by itself, or None."""
     return "a timer stays until it fires" if state.state.startswith(TIMERS) else None

@@ -15,6 +15,7 @@ class Answers:
 
     ``renamed`` has new names of columns by their old ones. The other answers name a field as a plan does, with its
     state (``0.default.visits.value.count``) or without (``value.count``). ``swaps`` are fields that changed places.
+    ``births`` are fields with the time from which a new TTL counts for existing values, or ``now`` for this moment.
     ``fills`` has the literal for a new field. ``drops`` are old fields that go, although a new one resembles them. With
     ``narrow``, a type may change to one that does not have every old value.
     """
@@ -23,10 +24,12 @@ class Answers:
     swaps: tuple[tuple[str, str], ...] = ()
     fills: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     drops: frozenset[str] = frozenset()
+    births: tuple[str, ...] = ()
     narrow: bool = False
 
 
 NO_ANSWERS = Answers()
+NOW = "now"
 
 
 @dataclass(frozen=True)

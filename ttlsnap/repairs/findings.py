@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 _REPAIRABLE = (
     *(f"key-{what}" for what in ("added", "removed", "reordered", "retyped", "widened", "nullability", "renamed")),
     *(f"value-{what}" for what in ("added", "removed", "reordered", "retyped", "widened", "nullability", "renamed")),
-    *("keys-swapped", "values-swapped", "aggregate-changed", "variable-renamed"),
+    *("keys-swapped", "values-swapped", "aggregate-changed", "variable-renamed", "ttl-on", "ttl-off"),
+    *("time-mode", "output-mode"),
 )
 _COMMAND = "ttlsnap migrate CHECKPOINT --to NEW"
 
@@ -92,7 +93,11 @@ def _find_step(finding: Finding, steps: Iterable[Step]) -> Step | None:
         return other.store == place.store, other.state == place.state, other.field == place.field
 
     mine = [step for step in steps if step.place.operator == place.operator]
-    if finding.code.startswith("variable"):
+    if finding.code in ("time-mode", "output-mode"):
+        return next((step for step in mine if step.change == f"switch-{finding.code}"), None)
+    if finding.code.startswith("ttl"):
+        mine = [step for step in mine if step.change == "switch-ttl" and step.place.state == place.state]
+    elif finding.code.startswith("variable"):
         mine = [step for step in mine if step.change == "rename-state" and step.place.state == place.state]
     else:
         mine = [step for step in mine if (step.place.field or "").partition(".")[0] == side]

@@ -33,20 +33,20 @@ class NewQuery:
     ignores: Sequence[Ignore] = ()
     may_drop: bool = True
 
-    def evolve(self, checkpoint: Checkpoint) -> Evolution:
+    def evolve(self, checkpoint: Checkpoint, now_ms: int) -> Evolution:
         """See ``ttlsnap.migration.changes.NewSchemas``."""
         found = describe_checkpoint(checkpoint)
         if self.old is not None:
             found = join_contracts(found, self.old)
-        evolution, obstacles = find_evolution(found, self.contract, self.answers)
+        evolution, obstacles = find_evolution(found, self.contract, self.answers, now_ms)
         if obstacles:
             lines = "".join(f"\n  {obstacle.place}: {obstacle.message}" for obstacle in obstacles)
             raise UnsupportedError(f"{checkpoint.target} cannot be migrated to the new query as it is:{lines}")
         notes = _require_repaired(checkpoint, found, self, evolution)
-        dropped = [step for step in evolution.steps if step.change == "drop"]
+        dropped = [step for step in evolution.steps if step.change in ("drop", "switch-ttl", "change-ttl")]
         if dropped and not self.may_drop:
             lines = "".join(f"\n  {step}" for step in dropped)
-            raise RefusedError(f"{checkpoint.target}: the new query has no place for some values:{lines}\nAdd --yes")
+            raise RefusedError(f"{checkpoint.target}: this drops values:{lines}\nAdd --yes")
         return replace(evolution, notes=tuple(notes))
 
 

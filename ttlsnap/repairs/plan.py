@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import attrgetter
 from shlex import quote
@@ -23,25 +23,34 @@ from ttlsnap.check.key_order import with_keys_for
 from ttlsnap.check.operators import AGGREGATIONS, USERS_OWN
 from ttlsnap.check.query_plan import can_compare_plans, pair_plans
 from ttlsnap.check.settings import LAYOUTS
+from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 from ttlsnap.contract import Contract, OperatorContract, StateContract, StoreContract
 from ttlsnap.contract.functions import NAMES
 from ttlsnap.contract.model import AggregateBuffer
+from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.place import Place
+from ttlsnap.entries.timestamps import TimestampField, timestamp_field
 from ttlsnap.errors import UsageError
 from ttlsnap.evolution.changes import Constant, StructChange, Take
+from ttlsnap.evolution.expiry import ExpiryChange
 from ttlsnap.evolution.model import Evolution, StateEvolution, Step
 from ttlsnap.operators import group_state, join, session_window, transform_with_state
-from ttlsnap.repairs.answers import NO_ANSWERS, Answers, Obstacle
+from ttlsnap.repairs.answers import NO_ANSWERS, NOW, Answers, Obstacle
 from ttlsnap.repairs.schemas import Matcher, Source
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.types import DataType, DecimalType, StructField, StructType, physical
+from ttlsnap.schema.units import format_duration
 
 _CAST = re.compile(r"\bcast\(((?:[^()]|\([^()]*\))+) as [a-z_]+(?:\([0-9, ]*\))?\)")
 _PLANNED_KEYS = (*AGGREGATIONS, join.NAME)
 
 
-def find_evolution(old: Contract, new: Contract, answers: Answers = NO_ANSWERS) -> tuple[Evolution, list[Obstacle]]:
+def find_evolution(
+    old: Contract, new: Contract, answers: Answers = NO_ANSWERS, now_ms: int = 0
+) -> tuple[Evolution, list[Obstacle]]:
     """Return how the state of ``old`` becomes that of ``new``, and for which differences there is no way.
+
+    ``now_ms`` is the time from which the age of values without a time is counted, if they get a TTL.
 
     Raise UsageError for an answer that belongs to no difference, or has the wrong type.
     """
@@ -50,16 +59,24 @@ def find_evolution(old: Contract, new: Contract, answers: Answers = NO_ANSWERS) 
     matcher = Matcher(answers, knows_nullability=both.knows_nullability)
     states: list[StateEvolution] = []
     prefixes: dict[tuple[int, str], int] = {}
+    added: dict[tuple[int, str], tuple[ColumnFamilySchema, ...]] = {}
+    removed: dict[tuple[int, str], tuple[str, ...]] = {}
+    modes: dict[int, tuple[str | None, str | None]] = {}
     names = [[operator.name for operator in contract.operators] for contract in (old, new)]
     if len(names[0]) != len(names[1]) or any(a not in (None, b) for a, b in zip(*names, strict=True)):
         texts = [", ".join(name or "unnamed" for name in found) for found in names]
         return Evolution(), [Obstacle(Place(), f"the operators were {texts[0]}, and are {texts[1]}")]
     for was, now in zip(old.operators, new.operators, strict=True):
-        states += _Operator(both, matcher, was, now).find()
+        operator = _Operator(both, matcher, was, now, now_ms)
+        states += operator.find()
+        added |= operator.added
+        removed |= operator.removed
+        modes |= operator.modes
         for store, other in zip(was.stores, now.stores, strict=False):
             if store.prefix_key_columns != other.prefix_key_columns and was.name == session_window.NAME:
                 prefixes[now.id, store.name] = other.prefix_key_columns
-    unused = {*answers.fills, *answers.drops, *(name for pair in answers.swaps for name in pair)} - matcher.used
+    unused = {*answers.fills, *answers.drops, *answers.births, *(name for pair in answers.swaps for name in pair)}
+    unused -= matcher.used
     if unused:
         raise UsageError(
             f"{sorted(unused)[0]} is not a field that differs between the two queries. These differ: "
@@ -67,7 +84,9 @@ def find_evolution(old: Contract, new: Contract, answers: Answers = NO_ANSWERS) 
         )
     # Linked states have the same keys, and each of them would ask the same.
     obstacles = {(one.place.operator, one.message): one for one in reversed(matcher.obstacles)}
-    evolution = Evolution(tuple(states), tuple(matcher.steps), prefixes=prefixes)
+    evolution = Evolution(
+        tuple(states), tuple(matcher.steps), prefixes=prefixes, added=added, removed=removed, modes=modes
+    )
     return evolution, list(obstacles.values())[::-1]
 
 
@@ -101,8 +120,13 @@ def _parts_of_buffers(buffers: Sequence[AggregateBuffer], value: StructType) -> 
 
 
 class _Operator:
-    def __init__(self, both: Comparison, matcher: Matcher, old: OperatorContract, new: OperatorContract) -> None:
-        self.both, self.matcher, self.old, self.new = both, matcher, old, new
+    def __init__(
+        self, both: Comparison, matcher: Matcher, old: OperatorContract, new: OperatorContract, now_ms: int
+    ) -> None:
+        self.both, self.matcher, self.old, self.new, self.now_ms = both, matcher, old, new, now_ms
+        self.added: dict[tuple[int, str], tuple[ColumnFamilySchema, ...]] = {}
+        self.removed: dict[tuple[int, str], tuple[str, ...]] = {}
+        self.modes: dict[int, tuple[str | None, str | None]] = {}
         self.place = Place(operator=new.id, operator_name=new.name or old.name)
         self.plans = None
         if old.plan is not None and new.plan is not None and can_compare_plans(both, old, new):
@@ -154,24 +178,124 @@ class _Operator:
         names = {name: name for name in own[0] if name in after}
         for new in own[1]:
             for old in own[0] if new not in before else ():
-                if old in names or (before[old].kind, before[old].ttl) != (after[new].kind, after[new].ttl):
+                if old in names or before[old].kind != after[new].kind:
                     continue
                 if self._has_same_code or self.matcher.ask_if_same(place, old, new) is not False:
                     names[old] = new
                     self.matcher.steps.append(Step("rename-state", place.at(state=new), old, new))
                     break
+        expiries = {old: self._find_expiry(place.at(state=new), before[old], after[new]) for old, new in names.items()}
+        variables, again = dict(names), [names[old] for old, expiry in expiries.items() if expiry is not None]
+        derived: dict[str, list[str]] = {}
         for name, state in before.items():  # the derived states of a variable are named after it
-            of = next((old for old in names if name.startswith("$") and name.endswith(f"_{old}")), None)
+            of = next((old for old in variables if name.startswith("$") and name.endswith(f"_{old}")), None)
             if of is not None and state.role == "derived":
                 names[name] = name.removesuffix(of) + names[of]
+                if expiries[of] is not None:
+                    derived.setdefault(of, []).append(name)
             elif name.startswith(transform_with_state.TIMERS):
                 names[name] = name
-        return [
-            found
-            for old, new in names.items()
-            if old in before and new in after
-            if (found := self._find_state(place.at(state=new), before[old], after[new])) is not None
+        self._find_families(place, before, after, [name for found in derived.values() for name in found], again)
+        found = []
+        for old, new in names.items():
+            if old in before and new in after:
+                evolved = self._find_state(place.at(state=new), before[old], after[new], expiries.get(old))
+                if evolved is not None:
+                    if evolved.expiry is not None:
+                        made = transform_with_state.derived_of(new, has_ttl=evolved.expiry.has)
+                        evolved = replace(evolved, made=tuple(name for name in made if name in after))
+                        evolved = replace(evolved, derived=tuple(derived.get(old, ())))
+                    found.append(evolved)
+        return found
+
+    def _find_families(
+        self,
+        place: Place,
+        before: Mapping[str, StateContract],
+        after: Mapping[str, StateContract],
+        derived: Sequence[str],
+        again: Sequence[str],
+    ) -> None:
+        """Note which states come and go, except those of variables that only one of the two queries has.
+
+        ``derived`` are old states that are made again, with the new names ``again`` of their variables. Timers come and
+        go with the time mode.
+        """
+        where = self.new.id, place.store or ""
+        for step, was, now in (
+            ("switch-time-mode", self.old.time_mode, self.new.time_mode),
+            ("switch-output-mode", self.old.output_mode, self.new.output_mode),
+        ):
+            if None not in (was, now) and was != now:
+                self.matcher.steps.append(Step(step, self.place, was, now))
+                self.modes[self.new.id] = self.new.time_mode, self.new.output_mode
+        timers = [name for name in before if name.startswith(transform_with_state.TIMERS)]
+        gone = [name for name in (*derived, *timers) if name not in after]
+        come = [
+            state
+            for name, state in after.items()
+            if name not in before
+            if name.startswith(transform_with_state.TIMERS)
+            or any(state.role == "derived" and name.endswith(f"_{variable}") for variable in again)
         ]
+        if gone:
+            self.removed[where] = tuple(gone)
+        if come:
+            self.added[where] = tuple(map(_family_of, come))
+
+    def _find_expiry(self, place: Place, old: StateContract, new: StateContract) -> ExpiryChange | None:
+        """Return how the expiry times of a variable change; None if they do not."""
+        if old.ttl is None or new.ttl is None:
+            return None
+        lengths = [None if ms is None else format_duration(ms * 1000) for ms in (old.ttl_ms, new.ttl_ms)]
+        texts = [
+            f"ttl {length}" if state.ttl and length else "ttl" if state.ttl else "no ttl"
+            for state, length in zip((old, new), lengths, strict=True)
+        ]
+        if old.ttl and new.ttl:
+            if old.ttl_ms is None or new.ttl_ms is None or old.ttl_ms == new.ttl_ms:
+                return None
+            self.matcher.steps.append(Step("change-ttl", place, *texts))
+            return ExpiryChange(had=True, has=True, now_ms=self.now_ms, plus_ms=new.ttl_ms - old.ttl_ms)
+        if not old.ttl and not new.ttl:
+            return None
+        if old.ttl:
+            self.matcher.steps.append(Step("switch-ttl", place, *texts))
+            return ExpiryChange(had=True, has=False, now_ms=self.now_ms)
+        birth = self._find_birth(place, old)
+        if new.ttl_ms is None:
+            self._refuse(place, "the length of its TTL is not known. Create NEW with ttlsnap contract")
+        self.matcher.steps.append(
+            Step("switch-ttl", place, texts[0], f"{texts[1]} after {'now' if birth is None else birth.field.name}")
+        )
+        return ExpiryChange(had=False, has=True, now_ms=self.now_ms, plus_ms=new.ttl_ms or 0, birth=birth)
+
+    def _find_birth(self, place: Place, state: StateContract) -> TimestampField | None:
+        """Return the field from which the new TTL of existing values counts, as the user says; None for now."""
+        at = place.at(state=state.name)
+        births = self.matcher.answers.births
+        mine = [told for told in births if told.startswith(f"{at}.")]
+        mine = mine or [told for told in births if told == NOW or told.startswith(("key.", "value."))]
+        if not mine:
+            self.matcher.obstacles.append(
+                Obstacle(
+                    place,
+                    "it has a TTL now: from which time on does it count for existing values? Add --birth with a field, "
+                    "or --birth now",
+                    "--birth FIELD",
+                )
+            )
+            return None
+        if len(mine) > 1:
+            raise UsageError(f"--birth is given twice for {at}: {', '.join(mine)}")
+        self.matcher.used.add(mine[0])
+        name = mine[0].removeprefix(f"{at}.")
+        if name == NOW:
+            return None
+        described = StateDescriptor(
+            self.new.id, self.new.name, place.store or "", state.name, None, state.key, state.value
+        )
+        return timestamp_field(described, name)
 
     @property
     def _has_same_code(self) -> bool:
@@ -179,11 +303,13 @@ class _Operator:
         changed = find_changed_parts(self.old, self.new) if self.plans is not None else None
         return changed is not None and all(set(parts) <= {NAMES} for parts in changed.values())
 
-    def _find_state(self, place: Place, old: StateContract, new: StateContract) -> StateEvolution | None:
-        if (old.kind, old.ttl) != (new.kind, new.ttl):
+    def _find_state(
+        self, place: Place, old: StateContract, new: StateContract, expiry: ExpiryChange | None = None
+    ) -> StateEvolution | None:
+        if old.kind != new.kind or (expiry is None and old.ttl != new.ttl):
             self._refuse(place, "it is of another kind, or its TTL was switched on or off")
             return None
-        is_same = (old.name, old.key, old.value) == (new.name, new.key, new.value)
+        is_same = (old.name, old.key, old.value) == (new.name, new.key, new.value) and expiry is None
         if is_same and not self.matcher.answers.swaps and self._has_same_plan:
             return None
         matcher, steps = self.matcher, len(self.matcher.steps)
@@ -192,14 +318,20 @@ class _Operator:
         if self.place.operator_name in AGGREGATIONS and (old.value.names != new.value.names or not self._has_same_plan):
             value = self._match_buffers(at, old, new, key)
         else:
-            self._refuse_swapped_names(at, old.value, new.value)
-            value = matcher.match(at, old.value, new.value)
-        if len(matcher.steps) == steps and key is None and value is None and old.name == new.name:
+            values = old.value, new.value
+            if expiry is not None:
+                values = _user_part(old), _user_part(new)
+                at = place.at(field="value.value" if new.ttl else "value")
+            self._refuse_swapped_names(at, *values)
+            value = matcher.match(at, *values)
+        if len(matcher.steps) == steps and (key, value, expiry) == (None, None, None) and old.name == new.name:
             return None
-        self._refuse_unwritable(place, old, key, value)
+        if self.place.operator_name in group_state.NAMES and "groupState" not in old.value.names:
+            self._refuse(place, "ttlsnap does not change the schema of group state in its format 1")
         if new.role == "derived":
             del matcher.steps[steps:]  # it follows the states from which it is derived
-        return StateEvolution(self.new.id, place.store or "", old.name, new.name, key, value, new.key, new.value)
+        store = place.store or ""
+        return StateEvolution(self.new.id, store, old.name, new.name, key, value, new.key, new.value, expiry)
 
     def _refuse_swapped_names(self, place: Place, old: StructType, new: StructType) -> None:
         """Add an obstacle if only the names of the user's fields changed places, and the code is the same."""
@@ -346,21 +478,28 @@ class _Operator:
                     break
         return found
 
-    def _refuse_unwritable(
-        self, place: Place, old: StateContract, key: StructChange | None, value: StructChange | None
-    ) -> None:
-        """Add an obstacle if ttlsnap cannot write the changed entries."""
-        by_user = self.place.operator_name in transform_with_state.NAMES
-        if by_user and self.both.old.encoding == "avro" and (key, value) != (None, None):
-            self._refuse(place, "its rows are Avro, and ttlsnap changes only the fields of UnsafeRows")
-        # Keys of stores with column families begin with a number that Spark gives.
-        elif key is not None and (by_user or old.key_encoder is not None):
-            self._refuse(place.at(field="key"), "ttlsnap cannot change the keys of this kind of state")
-        elif self.place.operator_name in group_state.NAMES and "groupState" not in old.value.names:
-            self._refuse(place, "ttlsnap does not change the schema of group state in its format 1")
-
     def _refuse(self, place: Place, message: str) -> None:
         self.matcher.obstacles.append(Obstacle(place, message))
+
+
+def _user_part(state: StateContract) -> StructType:
+    """Return the schema of a variable's values without the expiry time."""
+    if not state.ttl:
+        return state.value
+    schema = state.value.fields[0].type
+    assert isinstance(schema, StructType)
+    return schema
+
+
+def _family_of(state: StateContract) -> ColumnFamilySchema:
+    """Return the column family of a state that Spark derives, or of timers."""
+    encoder = state.key_encoder or ""
+    more: dict[str, dict[str, Any]] = {
+        "PrefixKeyScanStateEncoderSpec": {"numColsPrefixKey": 1},
+        "RangeKeyScanStateEncoderSpec": {"orderingOrdinals": [0]},
+    }
+    document = {"keyStateEncoderType": encoder, **more.get(encoder, {})}
+    return ColumnFamilySchema(state.name, state.key, state.value, document)
 
 
 def _without_casts(text: str) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError
 from ttlsnap.stores.hdfs.entries import ChangedBatch
 from ttlsnap.stores.protocols import EntryBatch, StateStore
 from ttlsnap.stores.rocksdb.batch import RocksDbBatch
-from ttlsnap.stores.rocksdb.encoding import CHECKSUM_SIZE, change_checksums, write_elements, write_values
-from ttlsnap.stores.rocksdb.lists import SIZE, Elements, join, split
+from ttlsnap.stores.rocksdb.encoding import CHECKSUM_SIZE, change_checksums, write_lists, write_values
+from ttlsnap.stores.rocksdb.lists import SIZE, Elements, split
 from ttlsnap.stores.rocksdb.store import RocksDbStore
 from ttlsnap.stores.row_checksums import with_row_checksums
-from ttlsnap.unsaferow.gather import gather_ragged
+from ttlsnap.unsaferow.gather import Int64s, gather_ragged
 from ttlsnap.unsaferow.rows import Rows
 
 
@@ -46,21 +48,44 @@ def convert(
     return keys, values
 
 
-def with_values(batch: EntryBatch, store: StateStore, values: Rows) -> EntryBatch:
-    """Return the entries of a batch from ``store`` with other values, given as rows."""
+def with_values(
+    batch: EntryBatch, store: StateStore, state: StateDescriptor, values: Rows, kept: Int64s | None = None
+) -> EntryBatch:
+    """Return the entries of a batch from ``store`` with other values, given as rows of ``state``.
+
+    Only those entries are in it that are ``kept``, in ascending order; by default, all are.
+    """
     if not isinstance(batch, RocksDbBatch):
+        assert kept is None
         keys, _, rows = batch.stored
         stored = with_row_checksums(keys, values) if store.row_checksums else values
         return ChangedBatch(batch.state, rows, values, keys, stored)
     assert isinstance(store, RocksDbStore)
-    rows_of_keys, elements = batch.keys, batch.elements
-    if elements is None:
-        raw = write_values(batch.raw_keys, values, checksums=store.row_checksums)
-        return replace(batch, raw_values=raw, rows=(rows_of_keys, values))
-    keys = batch.raw_keys.take(elements.owner)
-    pieces = write_elements(keys, values, checksums=store.row_checksums)
-    raw = Rows.of(join(pieces, elements.owner, store.delimiter))
-    return replace(batch, raw_values=raw, rows=(rows_of_keys, values), elements=_elements(raw, store))
+    raw, keys = batch.raw_keys, batch.keys
+    owner = None if batch.elements is None else batch.elements.owner
+    if kept is not None:
+        keys = keys.take(kept)
+        if owner is None:
+            raw = raw.take(kept)
+        else:
+            lists, owner = np.unique(owner[kept], return_inverse=True)
+            raw = raw.take(lists)
+    if owner is None:
+        stored = write_values(raw, values, state, checksums=store.row_checksums)
+        return RocksDbBatch(batch.state, raw, stored, (keys, values))
+    stored = write_lists(raw, values, owner, state, store.delimiter, checksums=store.row_checksums)
+    return RocksDbBatch(batch.state, raw, stored, (keys, values), _elements(stored, store))
+
+
+def with_keys(
+    batch: EntryBatch, store: StateStore, state: StateDescriptor, keys: Rows, family: int | None
+) -> tuple[Rows, Rows]:
+    """Return the entries of a batch as ``store`` keeps them, with other keys, given as rows of ``state``.
+
+    ``family`` is the id of the column family, if keys have one.
+    """
+    owner = batch.elements.owner if isinstance(batch, RocksDbBatch) and batch.elements is not None else None
+    return store.encode(state, keys, batch.values, family=family, owner=owner)
 
 
 def _elements(values: Rows, store: RocksDbStore) -> Elements:

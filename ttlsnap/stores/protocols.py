@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 from ttlsnap.errors import TtlsnapError
+from ttlsnap.stores.families import NO_FAMILY_CHANGES, FamilyChanges
 from ttlsnap.stores.lineage import Lineage
 
 if TYPE_CHECKING:
@@ -207,8 +208,20 @@ class StateStore(PartitionOpener, Protocol):
         """Return the file name of a snapshot."""
         ...
 
-    def encode(self, state: StateDescriptor, keys: Rows, values: Rows) -> tuple[Rows, Rows]:
-        """Return entries as they are stored, from their rows; raises UnsupportedError for a state it cannot hold."""
+    def encode(
+        self,
+        state: StateDescriptor,
+        keys: Rows,
+        values: Rows,
+        *,
+        family: int | None = None,
+        owner: Int64s | None = None,
+    ) -> tuple[Rows, Rows]:
+        """Return entries as they are stored, from their rows; raises UnsupportedError for a state it cannot hold.
+
+        ``family`` is the id of the column family, if keys have one. In a state of lists, ``owner`` has the number of
+        the list of each element; there is a key for each list.
+        """
         ...
 
     def decode(self, state: StateDescriptor, keys: Rows, values: Rows) -> tuple[Rows, Rows]:
@@ -229,11 +242,11 @@ class StateStore(PartitionOpener, Protocol):
         target: str,
         staging: Staging | None,
         scratch: str | None,
-        renamed: Mapping[str, str] | None = None,
+        changes: FamilyChanges = NO_FAMILY_CHANGES,
     ) -> AbstractContextManager[PartitionBuilder]:
         """Build the snapshot ``target`` of a partition that is new, with the settings of the partition ``like``.
 
-        ``renamed`` has the new names of its column families, by the old ones.
+        ``changes`` are those of its column families.
         """
         ...
 

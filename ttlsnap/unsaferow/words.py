@@ -13,7 +13,7 @@ import numpy as np
 
 from ttlsnap.errors import CorruptionError, UsageError
 from ttlsnap.unsaferow.check import check_sizes
-from ttlsnap.unsaferow.gather import Int64s, Mask, read_at
+from ttlsnap.unsaferow.gather import Int64s, Mask, interleave, read_at
 from ttlsnap.unsaferow.layout import WORD, bitset_bytes, fixed_bytes
 from ttlsnap.unsaferow.rows import Rows
 
@@ -55,6 +55,28 @@ def struct_rows(rows: Rows, num_fields: int, ordinal: int) -> Rows:
     """
     word = read_words(rows, num_fields, ordinal)[0]
     return Rows(rows.data, rows.start + (word >> 32), word & 0xFFFFFFFF)
+
+
+def rows_of_structs(structs: Rows, numbers: Int64s | None = None) -> Rows:
+    """Return rows with a struct each, which is not null, and then a long if there are ``numbers``.
+
+    The sizes of ``structs`` are multiples of a word, as those of all UnsafeRows are.
+    """
+    count = 1 if numbers is None else 2
+    head = np.zeros((len(structs), fixed_bytes(count) // WORD), "<i8")
+    head[:, 1] = fixed_bytes(count) << 32 | structs.size
+    if numbers is not None:
+        head[:, 2] = numbers
+    place = np.arange(len(structs), dtype=np.int64) * fixed_bytes(count)
+    heads = (head.view(np.uint8).ravel(), place, fixed_bytes(count))
+    return Rows(*interleave(heads, (structs.data, structs.start, structs.size)))
+
+
+def null_rows(count: int) -> Rows:
+    """Return rows of one null each."""
+    row = np.zeros(fixed_bytes(1), np.uint8)
+    row[0] = 1
+    return Rows(row, np.zeros(count, np.int64), np.full(count, len(row), np.int64))
 
 
 def null_bits(rows: Rows, ordinal: int) -> Mask:

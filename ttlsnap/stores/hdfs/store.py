@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ttlsnap.stores.families import NO_FAMILY_CHANGES, FamilyChanges
 from ttlsnap.stores.hdfs.format import HdfsFormat
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ttlsnap.storage.directory import Directory
     from ttlsnap.stores.lineage import Lineage
     from ttlsnap.stores.protocols import Look, PartitionBuilder, Staging, StoredPartition
+    from ttlsnap.unsaferow.gather import Int64s
     from ttlsnap.unsaferow.rows import Rows
 
 
@@ -30,8 +32,17 @@ class HdfsStore(HdfsFormat):
         assert unique_id is None
         return f"{version}.snapshot"
 
-    def encode(self, state: StateDescriptor, keys: Rows, values: Rows) -> tuple[Rows, Rows]:
-        """See ``StateStore.encode``."""
+    def encode(
+        self,
+        state: StateDescriptor,
+        keys: Rows,
+        values: Rows,
+        *,
+        family: int | None = None,
+        owner: Int64s | None = None,
+    ) -> tuple[Rows, Rows]:
+        """See ``StateStore.encode``; there are neither column families nor lists."""
+        assert family is None and owner is None
         from ttlsnap.stores.row_checksums import with_row_checksums
 
         return keys, with_row_checksums(keys, values) if self.row_checksums else values
@@ -65,7 +76,7 @@ class HdfsStore(HdfsFormat):
         target: str,
         staging: Staging | None,
         scratch: str | None,
-        renamed: Mapping[str, str] | None = None,
+        changes: FamilyChanges = NO_FAMILY_CHANGES,
     ) -> Iterator[PartitionBuilder]:
         """See ``StateStore.build``; all partitions have the same settings, and nothing but the target is used."""
         from ttlsnap.stores.hdfs.partition import HdfsWriter

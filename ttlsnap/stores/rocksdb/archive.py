@@ -31,6 +31,7 @@ from ttlsnap.checkpoint.file_checksums import open_checked
 from ttlsnap.errors import CorruptionError, StorageError, UnsupportedError
 from ttlsnap.schema.strict_json import parse_json, require_type
 from ttlsnap.storage.directory import Directory
+from ttlsnap.stores.families import FamilyChanges
 
 METADATA = "metadata"
 _MEMBER = re.compile(r"MANIFEST-[0-9]+|CURRENT|IDENTITY|OPTIONS-[0-9]+|[0-9]+\.log|metadata")
@@ -86,20 +87,20 @@ class SnapshotMetadata:
         return {file.local: file for file in self.files if file.local.endswith(".sst")}
 
 
-def with_renamed_families(metadata: SnapshotMetadata, names: Mapping[str, str]) -> SnapshotMetadata:
-    """Return the metadata with new names of column families, given by the old ones."""
-    maps = ("columnFamilyMapping", "columnFamilyTypeMap")
-    renamed = {
-        key: {names.get(family, family): what for family, what in metadata.document[key].items()}
-        for key in maps
-        if metadata.document.get(key)
-    }
-    return replace(
-        metadata,
-        document={**metadata.document, **renamed},
-        families={names.get(family, family): number for family, number in metadata.families.items()},
-        internal=frozenset(names.get(family, family) for family in metadata.internal),
-    )
+def with_families(metadata: SnapshotMetadata, changes: FamilyChanges) -> SnapshotMetadata:
+    """Return the metadata with other column families."""
+    ids = changes.ids(metadata.families)
+    if ids == metadata.families:
+        return metadata
+    names = changes.names(metadata.families)
+    internal = {name for old, name in names.items() if old in metadata.internal}
+    internal |= {name for name in changes.added if name.startswith("$")}
+    document = {**metadata.document, "columnFamilyMapping": ids}
+    if document.get("columnFamilyTypeMap"):
+        document["columnFamilyTypeMap"] = {name: name in internal for name in ids}
+    if "maxColumnFamilyId" in document:
+        document["maxColumnFamilyId"] = max(document["maxColumnFamilyId"], *ids.values())
+    return replace(metadata, document=document, families=ids, internal=frozenset(internal))
 
 
 def read_metadata(files: Directory, path: str) -> SnapshotMetadata:

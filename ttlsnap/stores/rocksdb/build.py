@@ -7,7 +7,7 @@ scratch database, and RocksDB merges these.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from rocksdict import Rdict
 from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
 from ttlsnap.errors import CorruptionError
 from ttlsnap.storage.directory import Directory
+from ttlsnap.stores.families import FamilyChanges
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import Staging, Written
 from ttlsnap.stores.rocksdb import archive
@@ -50,7 +51,7 @@ def build_partition(
     target: str,
     staging: Staging | None,
     scratch: str | None,
-    renamed: Mapping[str, str],
+    changes: FamilyChanges,
 ) -> Iterator[RocksDbBuilder]:
     """See ``StateStore.build``. The partition has the options and the column families of the partition ``like``."""
     where = f"{files.root}/{target}"
@@ -66,7 +67,7 @@ def build_partition(
             keep_harmless_options(options, store.delimiter, f"{files.root}/{like.snapshot.path}")
             with rocksdb_errors(where):
                 settings = settings_of(options)
-            found = archive.with_renamed_families(found, renamed)
+            found = archive.with_families(found, changes)
             metadata = replace(found, files=(), entries=None if found.entries is None else 0)
         lineage = replace(like, deltas=(), newer=(), new_snapshot=target)
         with database(source, settings, where, new=True) as base:

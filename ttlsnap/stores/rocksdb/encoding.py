@@ -8,8 +8,7 @@
     value    [CRC32C: u32 LE, size: i32 LE] 00 UnsafeRow        the checksum covers the whole key and the value
              or a list of such values, see ``lists``
 
-A state that does not consist of rows is only copied. Only states that the HDFS-backed store can hold, too, are written
-from rows: without column families, and with at most one prefix.
+A state that does not consist of rows is only copied.
 
 Source: Spark's ``RocksDBStateEncoder``.
 """
@@ -17,17 +16,23 @@ Source: Spark's ``RocksDBStateEncoder``.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, UnsupportedError
-from ttlsnap.schema.types import is_fixed_width
+from ttlsnap.schema.arrow import arrow_type
+from ttlsnap.schema.nullable import as_nullable
+from ttlsnap.schema.types import StructType, is_fixed_width
 from ttlsnap.stores.rocksdb.batch import RocksDbBatch
 from ttlsnap.stores.rocksdb.lists import SIZE, join, split
 from ttlsnap.stores.row_checksums import row_checksums
+from ttlsnap.unsaferow.decode import decode
+from ttlsnap.unsaferow.encode import encode
 from ttlsnap.unsaferow.gather import Int64s, interleave, read_at
 from ttlsnap.unsaferow.project import side_by_side, without_last_field
 from ttlsnap.unsaferow.rows import Rows
-from ttlsnap.unsaferow.words import long_rows, read_words
+from ttlsnap.unsaferow.words import long_rows, read_numbers, read_words
 
 FAMILY_SIZE = 2
 CHECKSUM_SIZE = 8  # including the size that follows it
@@ -111,25 +116,41 @@ def _read_rows(raw: Rows, head: int, raw_keys: Rows, where: str, owner: Int64s |
     return Rows(raw.data, raw.start + head + 1, raw.size - head - 1)
 
 
-def write_keys(rows: Rows, state: StateDescriptor) -> Rows:
-    """Return the keys as they are stored, from their rows.
+def write_keys(rows: Rows, state: StateDescriptor, family: int | None = None) -> Rows:
+    """Return the keys as they are stored, from their rows. ``family`` is the id of the column family, if keys have one.
 
-    Raise UnsupportedError for a state that the HDFS-backed store cannot hold, or whose prefix is not all columns but
-    one of fixed width.
+    Raise UnsupportedError for a state whose rows ttlsnap cannot read.
     """
-    types = [field.type for field in state.key_schema.fields]
-    prefix = state.prefix_columns
-    if state.avro or state.key_time or state.ordered_prefix or state.opaque or state.lists:
-        raise UnsupportedError(f"{state}: its keys cannot be written from rows")
-    if not prefix:
-        return _with_encoding(rows)
-    if prefix != len(types) - 1 or not is_fixed_width(types[-1]):
-        raise UnsupportedError(f"{state}: its keys have a prefix that ttlsnap cannot write")
-    last, nulls = read_words(rows, len(types), prefix)
-    if nulls.any():
-        raise UnsupportedError(f"{state}: the last column of a key is null, which ttlsnap cannot write")
-    before = _with_encoding(without_last_field(rows, types))
-    after = _with_encoding(long_rows(last))
+    if state.opaque:
+        raise UnsupportedError(f"{state}: {state.opaque}; its keys cannot be written from rows")
+    if state.avro is not None:
+        keys = state.avro.stored_keys(rows)
+    elif state.key_time is not None:
+        keys = _write_keys_with_time(rows, state)
+    elif state.prefix_columns:
+        keys = _write_keys_with_prefix(rows, state)
+    else:
+        keys = _with_encoding(rows)
+    return keys if family is None else _with_head(np.array([family], "<i2").view(np.uint8), keys)
+
+
+def _write_keys_with_prefix(rows: Rows, state: StateDescriptor) -> Rows:
+    types, prefix = [field.type for field in state.key_schema.fields], state.prefix_columns
+    if prefix == len(types) - 1 and is_fixed_width(types[-1]):
+        last, nulls = read_words(rows, len(types), prefix)
+        if nulls.any():
+            raise UnsupportedError(f"{state}: the last column of a key is null, which ttlsnap cannot write")
+        before, after = without_last_field(rows, types), long_rows(last)
+    else:
+        columns = decode(rows, state.key_schema).flatten()
+        before, after = (
+            encode(_struct(columns[part], schema, len(rows)), schema)
+            for part in (slice(prefix), slice(prefix, None))
+            for schema in [as_nullable(StructType(state.key_schema.fields[part]))]
+        )
+    if state.ordered_prefix:
+        before = _write_numbers(read_numbers(before, 1, 0))
+    before, after = _with_encoding(before), _with_encoding(after)
     sizes, place = _numbers(before.size.astype("<i4"))
     return Rows(
         *interleave(
@@ -140,18 +161,53 @@ def write_keys(rows: Rows, state: StateDescriptor) -> Rows:
     )
 
 
-def write_values(keys: Rows, rows: Rows, *, checksums: bool) -> Rows:
+def _struct(columns: list[pa.Array], schema: StructType, n: int) -> pa.StructArray:
+    return pa.Array.from_buffers(arrow_type(schema), n, [None], children=columns)
+
+
+def _write_keys_with_time(rows: Rows, state: StateDescriptor) -> Rows:
+    """Return keys with their last column, a time, before or after all others; see ``_read_keys_with_time``."""
+    types = [field.type for field in state.key_schema.fields]
+    time = read_numbers(rows, len(types), len(types) - 1).view(np.uint64) ^ np.uint64(1 << 63)
+    others = _with_encoding(without_last_field(rows, types))
+    times, row = np.arange(len(rows), dtype=np.int64) * TIME_SIZE, (others.data, others.start, others.size)
+    moments = (time.astype(">u8").view(np.uint8), times, TIME_SIZE)
+    return Rows(*(interleave(moments, row) if state.key_time == "before" else interleave(row, moments)))
+
+
+def _write_numbers(numbers: Int64s) -> Rows:
+    """Return rows of one ordered number each; see ``_read_numbers``."""
+    row = np.zeros((len(numbers), _ORDERED_ROW), np.uint8)
+    row[:, 8:ORDERED_AT] = np.array([_ORDERED_WORD], "<i8").view(np.uint8)
+    row[:, ORDERED_AT] = numbers >= 0
+    row[:, ORDERED_AT + 1 : ORDERED_AT + 9] = numbers.astype(">i8").view(np.uint8).reshape(-1, 8)
+    start = np.arange(len(numbers), dtype=np.int64) * _ORDERED_ROW
+    return Rows(row.ravel(), start, np.full(len(numbers), _ORDERED_ROW, np.int64))
+
+
+def write_values(keys: Rows, rows: Rows, state: StateDescriptor, *, checksums: bool) -> Rows:
     """Return the values as they are stored, from their rows and the stored keys."""
-    values = _with_encoding(rows)
+    values = _stored_values(rows, state)
     return with_checksums(keys, values) if checksums else values
 
 
-def write_elements(keys: Rows, rows: Rows, *, checksums: bool) -> Rows:
-    """Return the elements of lists as they are stored, from their rows and the stored key of each one's list."""
-    values = _with_encoding(rows)
+def write_lists(
+    keys: Rows, rows: Rows, owner: Int64s, state: StateDescriptor, delimiter: bytes, *, checksums: bool
+) -> Rows:
+    """Return lists as they are stored: the element of each row is in the list with the number ``owner``.
+
+    ``keys`` are the stored keys of the lists, in the order of these numbers.
+    """
+    values = _stored_values(rows, state)
     sizes, place = _numbers(values.size.astype("<i4"))
     pieces = Rows(*interleave((sizes, place, SIZE), (values.data, values.start, values.size)))
-    return with_checksums(keys, pieces) if checksums else pieces
+    if checksums:
+        pieces = with_checksums(keys.take(np.unique(owner, return_inverse=True)[1]), pieces)
+    return Rows.of(join(pieces, owner, delimiter))
+
+
+def _stored_values(rows: Rows, state: StateDescriptor) -> Rows:
+    return _with_encoding(rows) if state.avro is None else state.avro.stored_values(rows)
 
 
 def with_checksums(keys: Rows, values: Rows) -> Rows:
@@ -186,8 +242,12 @@ def change_checksums(batch: RocksDbBatch, delimiter: bytes, *, before: bool, aft
 
 def _with_encoding(rows: Rows) -> Rows:
     """Return the rows, each after the byte for its encoding."""
-    byte = np.full(1, ENCODING, np.uint8)
-    return Rows(*interleave((byte, np.zeros(len(rows), np.int64), 1), (rows.data, rows.start, rows.size)))
+    return _with_head(np.full(1, ENCODING, np.uint8), rows)
+
+
+def _with_head(head: npt.NDArray[np.uint8], rows: Rows) -> Rows:
+    """Return the rows, each after the same bytes."""
+    return Rows(*interleave((head, np.zeros(len(rows), np.int64), len(head)), (rows.data, rows.start, rows.size)))
 
 
 def _numbers(numbers: Int64s) -> tuple[np.ndarray, Int64s]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from ttlsnap.errors import TtlsnapError
+from ttlsnap.stores.families import NO_FAMILY_CHANGES, FamilyChanges
 from ttlsnap.stores.rocksdb.format import RocksDbFormat
 
 if TYPE_CHECKING:
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from ttlsnap.storage.directory import Directory
     from ttlsnap.stores.lineage import Lineage
     from ttlsnap.stores.protocols import Look, PartitionBuilder, Staging, StoredPartition
+    from ttlsnap.unsaferow.gather import Int64s
     from ttlsnap.unsaferow.rows import Rows
 
 
@@ -29,12 +33,24 @@ class RocksDbStore(RocksDbFormat):
         """See ``StateStore.snapshot_name``."""
         return f"{version}.zip" if unique_id is None else f"{version}_{unique_id}.zip"
 
-    def encode(self, state: StateDescriptor, keys: Rows, values: Rows) -> tuple[Rows, Rows]:
+    def encode(
+        self,
+        state: StateDescriptor,
+        keys: Rows,
+        values: Rows,
+        *,
+        family: int | None = None,
+        owner: Int64s | None = None,
+    ) -> tuple[Rows, Rows]:
         """See ``StateStore.encode``."""
-        from ttlsnap.stores.rocksdb.encoding import write_keys, write_values
+        from ttlsnap.stores.rocksdb.encoding import write_keys, write_lists, write_values
 
-        stored = write_keys(keys, state)
-        return stored, write_values(stored, values, checksums=self.row_checksums)
+        if owner is not None:
+            keys = keys.take(np.unique(owner, return_index=True)[1])
+        stored = write_keys(keys, state, family)
+        if owner is not None:
+            return stored, write_lists(stored, values, owner, state, self.delimiter, checksums=self.row_checksums)
+        return stored, write_values(stored, values, state, checksums=self.row_checksums)
 
     def decode(self, state: StateDescriptor, keys: Rows, values: Rows) -> tuple[Rows, Rows]:
         """See ``StateStore.decode``."""
@@ -70,12 +86,12 @@ class RocksDbStore(RocksDbFormat):
         target: str,
         staging: Staging | None,
         scratch: str | None,
-        renamed: Mapping[str, str] | None = None,
+        changes: FamilyChanges = NO_FAMILY_CHANGES,
     ) -> Iterator[PartitionBuilder]:
         """See ``StateStore.build``."""
         from ttlsnap.stores.rocksdb.build import build_partition
 
-        with build_partition(self, files, like, target, staging, scratch, renamed or {}) as builder:
+        with build_partition(self, files, like, target, staging, scratch, changes) as builder:
             yield builder
 
     def find_damaged(

@@ -1,0 +1,232 @@
+"""TTLs that are switched or changed: what becomes of every entry, and of the states that Spark keeps beside it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap.contract import Contract, contract_of_checkpoint, parse_contract
+from ttlsnap.schema.units import parse_duration
+
+from ..check.observe import normal
+from ..check.processing import FORGOTTEN
+from ..check.quality import contracts_of
+from ..cli.test_commands import Ttlsnap, ttlsnap  # noqa: F401
+from ..migration.test_work import entries_of
+from ..publishing.trees import tree
+from ..samples import bytes_of, sample
+from .migrating import Migrator, case
+from .test_refusals import column, states
+
+LISTS, VISITS, ALARMS = "lists-4.2", "visits-4.2", "alarms-4.2"
+DAY_MS = parse_duration("1d") // 1000
+EARLY = ["--now", "2000-01-01"]
+"""A time before every batch. The time of the last batch counts then."""
+Document = dict[str, Any]
+ORDERED, PLAIN = "RangeKeyScanStateEncoderSpec", "NoPrefixKeyStateEncoderSpec"
+
+
+def contract(target: Path) -> Document:
+    return copy.deepcopy(contract_of_checkpoint(str(target)).to_json())
+
+
+def named(document: Document, name: str) -> Document:
+    (found,) = (state for state in states(document) if state["name"] == name)
+    return found
+
+
+def with_length(document: Document, name: str, ttl_ms: int) -> Document:
+    named(document, name)["ttl_ms"] = ttl_ms
+    return document
+
+
+def switch_on(document: Document, name: str, ttl_ms: int = DAY_MS) -> None:
+    """Give a variable a TTL, as the new query would declare it."""
+    variable, mine = named(document, name), document["operators"][0]["stores"][0]["states"]
+    value = {"type": "struct", "fields": variable["value"]}
+    variable.update(ttl=True, ttl_ms=ttl_ms, value=[column("value", value), column("ttlExpirationMs", "long")])
+    moment, key = column("expirationMs", "long"), variable["key"]
+    more = {"role": "derived", "ttl": None, "ttl_ms": None}
+    element = column("elementKey", {"type": "struct", "fields": key})
+    nothing = column("__empty__", "void")
+    index = {"name": f"$ttl_{name}", "kind": "index", "key_encoder": ORDERED, "key": [moment, element]}
+    mine.append({**index, **more, "value": [nothing]})
+    if variable["kind"] == "list":
+        for kind, what, field in (("min", "index", moment), ("count", "count", column("count", "long"))):
+            derived = {"name": f"${kind}_{name}", "kind": what, "key_encoder": PLAIN, "key": key, "value": [field]}
+            mine.append({**derived, **more})
+    mine.sort(key=lambda state: str(state["name"]))
+
+
+def switch_off(document: Document, name: str) -> None:
+    variable, store = named(document, name), document["operators"][0]["stores"][0]
+    variable.update(ttl=False, ttl_ms=None, value=variable["value"][0]["type"]["fields"])
+    gone = {f"${kind}_{name}" for kind in ("ttl", "min", "count")}
+    store["states"] = [state for state in store["states"] if state["name"] not in gone]
+
+
+def write(path: Path, document: Document) -> Path:
+    path.write_text(json.dumps(document))
+    return path
+
+
+def contents(target: Path, *names: str) -> set[tuple[str, bytes, bytes]]:
+    """Return the entries of some states, without the ids of their column families."""
+    return {(state, key[2:], value) for _, state, key, value in entries_of(target) if state in names}
+
+
+def numbers_of(target: Path, name: str, column: str) -> dict[str, list[int]]:
+    """Return a number of every entry of a variable, by key."""
+    from ttlsnap import open_checkpoint
+    from ttlsnap.operators.registry import describe
+    from ttlsnap.storage.local import LocalDirectory
+    from ttlsnap.stores.open import lineages_of, open_state_store
+    from ttlsnap.unsaferow.decode import decode
+
+    checkpoint = open_checkpoint(LocalDirectory(str(target.resolve())))
+    (state,) = (state for state in describe(checkpoint) if state.state == name)
+    store, found = open_state_store(checkpoint), dict[str, list[int]]()
+    for lineage in lineages_of(checkpoint, store, checkpoint.operators[0].stores[0]):
+        with store.open(checkpoint.files, lineage, None) as partition:
+            for batch in partition.batches({name: state}, only=name):
+                if batch.state == name:
+                    keys, values = decode(batch.keys, state.key_schema), decode(batch.values, state.value_schema)
+                    for key, value in zip(keys.to_pylist(), values.to_pylist(), strict=True):
+                        found.setdefault(json.dumps(key), []).append(value[column])
+    return found
+
+
+def test_a_longer_ttl_moves_every_expiry_time_and_back(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+    target = sample(LISTS, tmp_path)
+    entries, before = entries_of(target), numbers_of(target, "recent", "ttlExpirationMs")
+    short = write(tmp_path / "short.json", with_length(contract(target), "recent", DAY_MS))
+    long = write(tmp_path / "long.json", with_length(contract(target), "recent", 3 * DAY_MS))
+    ended = ttlsnap("migrate", target, "--from", short, "--to", long, "--stopped", "--yes", *EARLY, "--format", "json")
+    document = json.loads(ended.out)
+    assert [(s["change"], s["state"], s["old"], s["new"]) for s in document["plan"]] == [
+        ("change-ttl", "recent", "ttl 1d", "ttl 3d")
+    ]
+    after = numbers_of(target, "recent", "ttlExpirationMs")
+    assert after == {key: [moment + 2 * DAY_MS for moment in moments] for key, moments in before.items()}
+    assert ttlsnap("compact", target, "--ttl", "1ms", "--dry-run", *EARLY).code == 0  # the index and the counts fit
+    assert ttlsnap("migrate", target, "--from", long, "--to", short, "--stopped", "--yes", *EARLY).code == 0
+    assert entries_of(target) == entries
+
+
+@pytest.mark.parametrize(("name", "variable"), [(VISITS, "last"), (VISITS, "numbers"), (ALARMS, "counts")])
+def test_a_ttl_comes_and_goes(ttlsnap: Ttlsnap, tmp_path: Path, name: str, variable: str) -> None:  # noqa: F811
+    target = sample(name, tmp_path)
+    old = contract(target)
+    entries, before = contents(target, *(s["name"] for s in states(old))), tree(target)
+    new = copy.deepcopy(old)
+    switch_on(new, variable)
+    off, on = write(tmp_path / "off.json", old), write(tmp_path / "on.json", new)
+    words = ["migrate", target, "--to", on, "--stopped", "--yes", *EARLY]
+    ended = ttlsnap(*words)
+    assert (ended.code, "--birth" in ended.err) == (3, True)
+    assert ttlsnap(*words, "--birth", "now", "--dry-run").code == 0
+    assert tree(target) == before
+    for undone in (True, False):
+        assert ttlsnap(*words, "--birth", "now").code == 0
+        if undone:
+            assert ttlsnap("rollback", target, "--stopped").code == 0
+            assert tree(target) == before
+    now = json.loads(ttlsnap("inspect", target, "--format", "json").out)["batch_timestamp_ms"]
+    moments = numbers_of(target, variable, "ttlExpirationMs")
+    assert {moment for found in moments.values() for moment in found} == {now + DAY_MS}
+    assert ttlsnap("compact", target, "--ttl", "1ms", "--dry-run", *EARLY).code == 0
+    assert ttlsnap("doctor", target).code == ttlsnap("doctor", sample(name, tmp_path / "same")).code
+    assert ttlsnap("migrate", target, "--to", off, "--stopped", "--yes", *EARLY).code == 0
+    assert contents(target, *(s["name"] for s in states(old))) == entries
+    assert states(contract(target)) == states(old)
+
+
+def test_the_age_of_values_counts_from_a_field(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+    target = sample(LISTS, tmp_path)
+    seen = numbers_of(target, "all", "seen")
+    new = contract(target)
+    switch_on(new, "all", 36500 * DAY_MS)
+    on = write(tmp_path / "on.json", new)
+    words = ["migrate", target, "--to", on, "--stopped", "--yes", *EARLY]
+    for wrong, message in (
+        ("value.sene:s", "has no field value.sene"),
+        ("value.seen", "name its unit"),
+        ("value.name", "which is not a time"),
+    ):
+        ended = ttlsnap(*words, "--birth", wrong)
+        assert (ended.code, message in ended.err) == (2, True), ended.err
+    ended = ttlsnap(*words, "--birth", "value.seen:s", "--birth", "now")
+    assert (ended.code, "given twice" in ended.err) == (2, True)
+    assert (
+        ttlsnap(*words, "--birth", "0.default.all.value.seen:s", "--birth", "now").code == 2
+    )  # only one has a new TTL
+    assert ttlsnap(*words, "--birth", "0.default.all.value.seen:s").code == 0
+    expected = {key: [each * 1000 + 36500 * DAY_MS for each in found] for key, found in seen.items()}
+    assert numbers_of(target, "all", "ttlExpirationMs") == expected
+    assert ttlsnap("compact", target, "--ttl", "1ms", "--state", "all", "--dry-run", *EARLY).code == 0
+
+
+def test_what_has_expired_goes_when_the_ttl_does(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+    target = sample(LISTS, tmp_path)
+    moments = numbers_of(target, "recent", "ttlExpirationMs")
+    every = sorted(moment for found in moments.values() for moment in found)
+    middle = every[len(every) // 2]
+    new = contract(target)
+    switch_off(new, "recent")
+    off, before = write(tmp_path / "off.json", new), bytes_of(target)
+    at = datetime.fromtimestamp(middle / 1000, UTC).isoformat()
+    words = ["migrate", target, "--to", off, "--stopped", "--now", at, "--format", "json"]
+    assert ttlsnap(*words).code == 4
+    assert bytes_of(target) == before
+    document = json.loads(ttlsnap(*words, "--yes").out)
+    expired = sum(moment <= middle for moment in every)
+    assert document["expired"] == {"0.default.recent": expired}
+    assert document["totals"]["dropped"] == expired > 0
+    left = {key: len([m for m in found if m > middle]) for key, found in moments.items()}
+    left = {key: count for key, count in left.items() if count}
+    assert {key: len(found) for key, found in numbers_of(target, "recent", "number").items()} == left
+    assert {key: found[0] for key, found in numbers_of(target, "$rowCounter_recent", "count").items()} == left
+    # By the wall clock, everything has expired.
+    again = sample(LISTS, tmp_path / "again")
+    document = json.loads(ttlsnap("migrate", again, *words[2:5], "--yes", "--format", "json").out)
+    assert document["expired"] == {"0.default.recent": len(every)}
+
+
+def test_timers_are_not_lost_with_their_mode(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+    target = sample(ALARMS, tmp_path)
+    new = contract(target)
+    new["operators"][0]["time_mode"] = "NoTime"
+    store = new["operators"][0]["stores"][0]
+    store["states"] = [state for state in store["states"] if "Timers_" not in state["name"]]
+    before = bytes_of(target)
+    ended = ttlsnap("migrate", target, "--to", write(tmp_path / "new.json", new), "--stopped", "--yes")
+    assert (ended.code, "which the new query does not have" in " ".join(ended.err.split())) == (4, True), ended.err
+    assert bytes_of(target) == before
+
+
+@pytest.fixture(scope="module")
+def migrator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Migrator]:
+    with Migrator(tmp_path_factory.mktemp("ttl")) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", ["tws-ttl-on"])
+def test_spark_forgets_and_removes_what_has_expired_since(migrator: Migrator, name: str) -> None:
+    old, new = contracts_of(name)
+    assert isinstance(old, Contract) and isinstance(new, Contract)
+    one = case(name, "switch-ttl", "switch-time-mode", answers={"births": ("now",)})
+    document = with_length(new.to_json(), "kept", 2_000)
+    checkpoint = migrator.checkpoint_of(one.pair, 0)
+    migrator.migrate(str(checkpoint), one, (old, parse_contract(json.dumps(document), "new")))
+    assert len(contents(checkpoint, "$ttl_kept")) == len(contents(checkpoint, "kept")) > 0
+    time.sleep(2.5)
+    done = migrator.resume(one, checkpoint)
+    assert normal(done["rows"]) == normal(FORGOTTEN)
+    assert len(contents(checkpoint, "$ttl_kept")) == len(contents(checkpoint, "kept")) == len(FORGOTTEN)

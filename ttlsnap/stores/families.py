@@ -1,0 +1,32 @@
+"""The column families of a store whose state gets other ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class FamilyChanges:
+    """Column families that get another name (by the old ones), that go, and that come."""
+
+    renamed: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    removed: frozenset[str] = frozenset()
+    added: tuple[str, ...] = ()
+
+    def names(self, families: Mapping[str, int]) -> dict[str, str]:
+        """Return the new names of families by the old ones, for those that stay."""
+        return {name: self.renamed.get(name, name) for name in families if name not in self.removed}
+
+    def ids(self, families: Mapping[str, int]) -> dict[str, int]:
+        """Return the ids of the families afterwards by their names, from those before; {} if keys carry no ids.
+
+        A family that comes gets the next id after all others.
+        """
+        found = {name: families[old] for old, name in self.names(families).items()}
+        new = (name for name in self.added if name not in found) if families else ()
+        return found | {name: number for number, name in enumerate(new, max(families.values(), default=0) + 1)}
+
+
+NO_FAMILY_CHANGES = FamilyChanges()
