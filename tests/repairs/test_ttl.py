@@ -224,7 +224,9 @@ def test_spark_forgets_and_removes_what_has_expired_since(migrator: Migrator, na
     one = case(name, "switch-ttl", "switch-time-mode", answers={"births": ("now",)})
     document = with_length(new.to_json(), "kept", 2_000)
     checkpoint = migrator.checkpoint_of(one.pair, 0)
-    migrator.migrate(str(checkpoint), one, (old, parse_contract(json.dumps(document), "new")))
+    shorter = parse_contract(json.dumps(document), "new")
+    assert isinstance(shorter, Contract)
+    migrator.migrate(str(checkpoint), one, (old, shorter))
     assert len(contents(checkpoint, "$ttl_kept")) == len(contents(checkpoint, "kept")) > 0
     time.sleep(2.5)
     done = migrator.resume(one, checkpoint)
