@@ -15,6 +15,7 @@ from ttlsnap.errors import NothingToMigrateError, UnsupportedError
 from ttlsnap.evolution.model import NO_EVOLUTION, Evolution, StateEvolution
 from ttlsnap.evolution.recorded import with_schemas_of
 from ttlsnap.migration.changes import CHANGELOG, Changes, Target, find_target
+from ttlsnap.operators import transform_with_state
 from ttlsnap.operators.placement import is_placed_by_hash
 from ttlsnap.operators.registry import describe
 from ttlsnap.publishing.preflight import refuse_unsettled
@@ -53,6 +54,12 @@ class StoreMigration:
         """Whether every entry stays in its partition."""
         moves = self.partitions != len(self.lineages) or any(state.moves for state in self.evolutions)
         return not moves and not self.is_transformed
+
+    @property
+    def merged(self) -> StateDescriptor | None:
+        """The new state whose entries may have the same key; None if there is none."""
+        merging = {state.new_name for state in self.evolutions if state.merges}
+        return next((state for state in self.new_states if state.state in merging), None)
 
     @property
     def size(self) -> int:
@@ -191,7 +198,7 @@ def _is_single(checkpoint: Checkpoint, operator: Operator, states: list[StateDes
 
     Raise UnsupportedError if ttlsnap does not know how its keys are placed.
     """
-    mine = [state for state in states if state.operator == operator.id]
+    mine = [state for state in states if state.operator == operator.id and state.kind != transform_with_state.UNUSED]
     unplaced = [state for state in mine if not is_placed_by_hash(state)]
     if not unplaced:
         return False

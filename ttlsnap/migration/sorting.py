@@ -20,7 +20,7 @@ from ttlsnap.evolution.work import evolve_keys, evolve_values
 from ttlsnap.migration.fingerprint import add, fingerprint
 from ttlsnap.migration.spill import SpillWriter
 from ttlsnap.operators.placement import PlacementCheck, hash_keys
-from ttlsnap.operators.transform_with_state import derived_of
+from ttlsnap.operators.transform_with_state import UNUSED, derived_of
 from ttlsnap.schema.types import StructType
 from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.convert import convert, with_keys, with_values
@@ -134,6 +134,8 @@ class Converter:
             raise UnsupportedError(f"{self._old.where}: the state {batch.state!r} is not in the schema")
         if batch.state in self._derived or not len(batch):
             return
+        if state.kind == UNUSED:
+            raise UnsupportedError(f"{self._old.where}: {state} has entries, although {state.opaque}")
         new_state, evolution = self.new_states.get(batch.state), self._evolutions.get(batch.state)
         if new_state is None:
             place = f"{state.operator}.{state.store}.{state.state}"

@@ -39,6 +39,9 @@ NAMES = ("transformWithStateExec", "transformWithStateInPandasExec", "transformW
 _EXPIRATION = StoredTime("value.ttlExpirationMs:ms", TimeCharacteristic.PROCESSING, written_plus_ttl=True)
 _KINDS = {"ValueState": "value", "ListState": "list", "MapState": "map"}
 _INDEX, _FIRST, _COUNT, _COUNT_WITHOUT_TTL = "$ttl_", "$min_", "$count_", "$rowCounter_"
+UNUSED = "unused"
+"""The kind of a state in which Spark stores nothing."""
+
 TIMERS = ("$procTimers_", "$eventTimers_")
 _BY_KEY, _BY_TIME = "keyToTimestamp", "timestampToKey"
 
@@ -157,7 +160,7 @@ def _state(checkpoint: Checkpoint, operator: Operator, store: Store, family: Col
         ordered and encoder.get("orderingOrdinals") == [0]
     )
     kind, derived = _kind(operator, family.name) or ("unknown", True)
-    opaque = {"unknown": "it is not known", "unused": "Spark stores nothing in it"}.get(kind)
+    opaque = {"unknown": "it is not known", UNUSED: "Spark stores nothing in it"}.get(kind)
     avro = None
     if opaque is None and checkpoint.encoding == "avro":
         avro = _avro(family, prefix, ordered)
@@ -217,7 +220,7 @@ def _kind(operator: Operator, name: str) -> tuple[str, bool] | None:
     """Return the kind of a column family, and whether it is derived; None if unknown."""
     variables = {variable.name: variable for variable in operator.variables}
     if name == DEFAULT_FAMILY:
-        return "unused", True  # the Scala API declares it, and stores nothing in it
+        return UNUSED, True  # the Scala API declares it, and stores nothing in it
     if name.startswith(TIMERS):
         of = name.rpartition("_")[2]
         return ("timer", of == _BY_TIME) if of in (_BY_KEY, _BY_TIME) else None
