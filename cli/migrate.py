@@ -459,6 +459,8 @@ def _show_stores(out: Console, report: MigrationReport) -> None:
         out.print(steps)
     for place, count in report.expired.items():
         out.print(f"{number(count)} entries of {place} had expired, and are dropped")
+    for place, count in report.merged.items():
+        out.print(f"{number(count)} entries of {place} have the same key as another one, and are merged with it")
     columns = ("operator", "store", "partitions", "entries", "size before", "size after", "largest / median")
     made = table(*columns, right=columns[2:])
     for store in report.stores:

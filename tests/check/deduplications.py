@@ -10,6 +10,7 @@ USERS = dedup(["user"])
 pair("dedup-column-added", "dedup columns", USERS, ONCE_EACH)
 pair("dedup-column-added-rocksdb", "dedup columns", USERS, ONCE_EACH, conf=ROCKSDB)
 pair("dedup-column-removed", "dedup columns", ONCE_EACH, USERS)
+pair("dedup-column-removed-rocksdb", "dedup columns", ONCE_EACH, USERS, conf=ROCKSDB)
 pair("dedup-column-another", "dedup columns", USERS, dedup(["other"]))
 pair("dedup-column-another-type", "dedup columns", USERS, dedup(["price"]))
 pair("dedup-column-renamed", "key renamed", USERS, dedup(["client"], {"client": "user"}))
@@ -51,6 +52,7 @@ pair("within-delay-longer-expired", "dedup delay", SHORT, LONG, before=LONGER, a
 GONE = [("a", "x", 7), ("new", "x", 8)]
 pair("within-delay-shorter-expired", "dedup delay", WITHIN, SHORT, before=LONGER, after=AGAIN, rows=GONE)
 pair("within-column-added", "dedup columns", dedup(["user"], delay=60, within=True), WITHIN)
+pair("within-column-removed", "dedup columns", WITHIN, dedup(["user"], delay=60, within=True))
 pair("within-columns-swapped", "keys swapped", WITHIN, dedup(["other", "user"], delay=60, within=True))
 
 pair("limit-higher", "limit", first_rows(5), first_rows(7))

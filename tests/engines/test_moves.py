@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ def test_an_entry_that_spark_loses_is_noticed(spark: Any, tmp_path: Path, monkey
     def lossy(outcomes: Any) -> list[Any]:
         found = real(outcomes)
         if isinstance(found[0], task.Built):
-            found[0] = task.Built(found[0].entries, found[0].fingerprint + 1, found[0].size, found[0].files)
+            found[0] = replace(found[0], fingerprint=found[0].fingerprint + 1)
         return found
 
     monkeypatch.setattr("ttlsnap.engines.spark.take", lossy)

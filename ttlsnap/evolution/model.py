@@ -38,7 +38,7 @@ class StateEvolution:
     ``new_key`` and ``new_value`` are the new schemas. ``new_name`` is the name of the state afterwards. ``expiry`` is
     the change of the expiry times of a variable of transformWithState; ``value`` is then that of the user's own part.
     The states ``derived`` from it, by their old names, are then not read, and those ``made``, by their new names, are
-    written from the new entries.
+    written from the new entries. With ``merges``, entries may have the same key afterwards, and become one.
     """
 
     operator: int
@@ -52,6 +52,7 @@ class StateEvolution:
     expiry: ExpiryChange | None = None
     derived: tuple[str, ...] = ()
     made: tuple[str, ...] = ()
+    merges: bool = False
 
     def __str__(self) -> str:
         return f"{self.operator}.{self.store}.{self.state}"

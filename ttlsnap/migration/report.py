@@ -55,7 +55,7 @@ class MigrationReport:
     ``fingerprint`` is the digest of the batch and of the files that the run read. ``compaction`` is the report of the
     transformers that ran in the same pass, and ``expired_to`` the archive of the entries that they dropped. ``plan``
     has the steps by which schemas change. ``expired`` counts the entries that were dropped by state, because a TTL was
-    switched or changed and they have expired.
+    switched or changed and they have expired, and ``merged`` those that had the same key as another one.
     """
 
     run: str
@@ -81,6 +81,7 @@ class MigrationReport:
     warnings: tuple[str, ...] = ()
     plan: tuple[dict[str, Any], ...] = ()
     expired: dict[str, int] = field(default_factory=dict)
+    merged: dict[str, int] = field(default_factory=dict)
 
     @property
     def entries(self) -> int:
@@ -93,7 +94,7 @@ class MigrationReport:
         if not self.stores:
             return Counts(None, None, 0, 0, None, None)
         dropped = self.compaction.totals.dropped if self.compaction is not None else 0
-        dropped += sum(self.expired.values())
+        dropped += sum(self.expired.values()) + sum(self.merged.values())
         rewritten = self.compaction.totals.rewritten if self.compaction is not None else 0
         before, after = (sum(getattr(s, name) for s in self.stores) for name in ("bytes_before", "bytes_after"))
         return Counts(self.entries + dropped, self.entries, dropped, rewritten, before, after)

@@ -179,6 +179,7 @@ class _Run:
     runner: Runner | None
     started: float
     expired: Counter[str] = field(default_factory=Counter)
+    merged: dict[str, int] = field(default_factory=dict)
 
     def dry(self) -> MigrationReport:
         report = self.report(*self._move(None, self.plan.checkpoint.target, None))
@@ -279,6 +280,9 @@ class _Run:
             elif any(lineage.snapshot is None for lineage in store.lineages):
                 self._require_same_families(store, [(bool(found.entries), found.families) for found in mine])
             self._require_fits(mine)
+            merged = sum(found.received - found.entries for found in mine)
+            if merged:
+                self.merged[f"{store.operator}.{store.store.name}.{store.states[0].state}"] = merged
         for split in (split for result in results for split in result.splits):
             self.expired.update(split.expired)
         pairs = [
@@ -350,6 +354,7 @@ class _Run:
             like=self._model(store, partition),
             old=self._old(store, first, partition) if store.stays else None,
             old_store=self.plan.state_store,
+            merged=store.merged,
             families=self.plan.evolution.families(store.operator, store.store.name),
             state_store=self.plan.new_store,
             staging_root=staging_root,
@@ -478,6 +483,7 @@ class _Run:
             compaction=compaction,
             plan=tuple(step.to_json() for step in plan.evolution.steps),
             expired=dict(self.expired),
+            merged=self.merged,
             warnings=plan.evolution.notes,
         )
 

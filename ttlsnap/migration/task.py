@@ -12,8 +12,10 @@ import numpy as np
 from ttlsnap.compaction.partition import compact_partition
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
 from ttlsnap.engines.moving import Entries
+from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError
 from ttlsnap.migration.fingerprint import add, fingerprint
+from ttlsnap.migration.merging import merge
 from ttlsnap.migration.sorting import Converter, OldPartition, Sorter, SortingStore, Split
 from ttlsnap.migration.spill import SpillWriter, read_spill
 from ttlsnap.storage.directory import Directory
@@ -108,7 +110,8 @@ class BuildTask:
 
     It has the settings of the old partition ``like``. New files are staged below ``staged_below`` in ``staging_root``;
     None in a dry run. ``old`` is the partition of ``old_store`` that has exactly its entries, if there is one.
-    ``families`` are the changes of its column families.
+    ``families`` are the changes of its column families. Entries of the state ``merged`` may have the same key, and
+    become one.
     """
 
     root: str
@@ -119,6 +122,7 @@ class BuildTask:
     staged_below: str | None
     old: OldPartition | None = None
     old_store: StateStore | None = None
+    merged: StateDescriptor | None = None
     families: FamilyChanges = NO_FAMILY_CHANGES
 
     def build(self, entries: Iterable[Entries], folder: Path, progress: Progress) -> Built:
@@ -133,16 +137,25 @@ class BuildTask:
             converter = Converter(self.old, self.old_store, self.state_store)
             entries = self._read_old(files, converter, families, folder)
         build = self.state_store.build(files, self.like, self.target, staging, str(folder), self.families)
-        with build as builder:
+
+        def received() -> Iterator[Entries]:
+            nonlocal total, count
             for keys, values in entries:
                 total = add(total, fingerprint(keys, values))
                 count += len(keys)
-                builder.put(keys, values)
+                yield keys, values
                 # Entries that were split were counted when they were read. Here, a run can be stopped.
                 progress(len(keys) if converter is not None else 0, 0)
+
+        kept = 0
+        with build as builder:
+            found: Iterable[Entries] = received()
+            for keys, values in found if self.merged is None else [merge(found, self.merged, self.state_store)]:
+                kept += len(keys)
+                builder.put(keys, values)
             written = builder.finish()
         misfits = dict(converter.misfits) if converter is not None else {}
-        return Built(count, total, written.size, written.files, misfits, families)
+        return Built(kept, count, total, written.size, written.files, misfits, families)
 
     def _read_old(
         self, files: Directory, converter: Converter, families: dict[int, str], folder: Path
@@ -162,10 +175,12 @@ class BuildTask:
 class Built:
     """The result of a ``BuildTask``; ``size`` is in bytes on disk.
 
+    ``fingerprint`` is that of the entries that were ``received``. They are more than its ``entries`` if some were merged.
     ``misfits`` are as in ``Split``, and so are ``families``, which are those of the ``old`` partition.
     """
 
     entries: int
+    received: int
     fingerprint: int
     size: int
     files: tuple[StagedFile, ...]
@@ -181,7 +196,7 @@ def require_all(where: str, splits: Sequence[Split], built: Sequence[Built]) -> 
         before = add(before, split.fingerprint)
     for partition in built:
         after = add(after, partition.fingerprint)
-    if [partition.entries for partition in built] != wanted or before != after:
+    if [partition.received for partition in built] != wanted or before != after:
         raise CorruptionError(
             f"{where}: the new partitions do not have the entries of the old ones. Nothing was published. Check the "
             "disk and the memory of this machine"

@@ -34,7 +34,7 @@ from ttlsnap.errors import UsageError
 from ttlsnap.evolution.changes import Constant, StructChange, Take
 from ttlsnap.evolution.expiry import ExpiryChange
 from ttlsnap.evolution.model import Evolution, StateEvolution, Step
-from ttlsnap.operators import group_state, join, session_window, transform_with_state
+from ttlsnap.operators import deduplication, group_state, join, session_window, transform_with_state
 from ttlsnap.repairs.answers import NO_ANSWERS, NOW, Answers, Obstacle
 from ttlsnap.repairs.schemas import Matcher, Source
 from ttlsnap.schema.arrow import arrow_type
@@ -331,7 +331,10 @@ class _Operator:
         if new.role == "derived":
             del matcher.steps[steps:]  # it follows the states from which it is derived
         store = place.store or ""
-        return StateEvolution(self.new.id, store, old.name, new.name, key, value, new.key, new.value, expiry)
+        merges = self._merges and key is not None and len(new.key) < len(old.key)
+        return StateEvolution(
+            self.new.id, store, old.name, new.name, key, value, new.key, new.value, expiry, merges=merges
+        )
 
     def _refuse_swapped_names(self, place: Place, old: StructType, new: StructType) -> None:
         """Add an obstacle if only the names of the user's fields changed places, and the code is the same."""
@@ -354,10 +357,15 @@ class _Operator:
             self.plans[0].keys == self.plans[1].keys and self.plans[0].aggregates == self.plans[1].aggregates
         )
 
+    @property
+    def _merges(self) -> bool:
+        """Whether entries with the same key can become one."""
+        return self.place.operator_name in deduplication.NAMES
+
     def _match_keys(self, place: Place, old: StructType, new: StructType) -> StructChange | None:
         """Return how keys change. The plans say what their columns are; those after them keep their names."""
         if self.plans is None or self.place.operator_name not in _PLANNED_KEYS:
-            return self.matcher.match(place, old, new)
+            return self.matcher.match(place, old, new, merges=self._merges)
         sides = []
         for plan, key in zip(self.plans, (old, new), strict=True):
             texts = [text for text in plan.keys if not is_session(text)]

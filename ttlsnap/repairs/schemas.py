@@ -58,11 +58,13 @@ class Matcher:
         sources: Sequence[Source] | None = None,
         *,
         told: bool = False,
+        merges: bool = False,
     ) -> StructChange | None:
         """Return how structs change, None if they stay as they are. ``place`` has the path to them as its field.
 
         By default, names identify columns. ``sources`` has the sources of the new columns if they are known. With
-        ``told``, there are already steps for what is new, gone or in another place.
+        ``told``, there are already steps for what is new, gone or in another place. With ``merges``, a column of a key
+        may go.
         """
         known = list(sources) if sources is not None else self._find_by_names(place, old, new)
         known = self._swap(place, new, known)
@@ -87,7 +89,7 @@ class Matcher:
         for ordinal, (name, was) in enumerate(zip(distinct_names(old.names), old.fields, strict=True)):
             if ordinal not in taken and not told:
                 at = place.at(field=f"{place.field}.{name}")
-                if is_key(at):
+                if is_key(at) and not merges:
                     self.obstacles.append(Obstacle(at, "without this column, several entries would have one key"))
                 self.steps.append(Step("drop", at, was.type.simple_string, None))
         if taken != sorted(taken) and not told:

@@ -1,0 +1,47 @@
+"""A deduplication with a column less: entries of one key become one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ..cli.test_commands import Ttlsnap, ttlsnap  # noqa: F401
+from ..migration.test_work import entries_of
+from ..publishing.trees import tree
+from ..samples import sample
+from .test_refusals import column, contract, states
+from .test_ttl import numbers_of
+
+WITHIN, COLUMNS = "dedup-within-4.2", "dedup-columns-3.1"
+LATEST = "expiresAtMicros"
+
+
+@pytest.mark.parametrize(
+    "partitions", [[], ["--partitions", "5"], ["--provider", "rocksdb", "--set", "row-checksums=true"]]
+)
+def test_the_latest_time_wins(ttlsnap: Ttlsnap, tmp_path: Path, partitions: list[str]) -> None:  # noqa: F811
+    target = sample(WITHIN, tmp_path)
+    (state,) = states(contract(target, lambda document: None))
+    keys = [field["name"] for field in state["key"]]
+    before = tree(target)
+    # First, each key gets a second column, so that two states can be joined to one with several entries for a key.
+    wide = contract(target, lambda document: states(document)[0]["key"].append(column("extra")))
+    (tmp_path / "wide.json").write_text(json.dumps(wide))
+    (tmp_path / "narrow.json").write_text(json.dumps(contract(target, lambda document: None)))
+    assert ttlsnap("migrate", target, "--to", tmp_path / "wide.json", "--fill", "key.extra=x", "--stopped").code == 0
+    one = contract(target, lambda document: states(document)[0].update(key=[column("extra")]))
+    (tmp_path / "one.json").write_text(json.dumps(one))
+    moments = numbers_of(target, "default", LATEST)
+    words = ["migrate", target, "--to", tmp_path / "one.json", "--stopped", "--format", "json", *partitions]
+    assert ttlsnap(*words).code == 4  # nobody agreed
+    document = json.loads(ttlsnap(*words, "--yes").out)
+    assert [(step["change"], step["field"]) for step in document["plan"]] == [("drop", f"key.{name}") for name in keys]
+    assert document["merged"] == {"0.default.default": len(moments) - 1}
+    assert document["totals"]["kept"] == sum(entries_of(target).values()) == 1
+    latest = max(moment for found in moments.values() for moment in found)
+    assert numbers_of(target, "default", LATEST) == {'{"extra": "x"}': [latest]}
+    assert ttlsnap("rollback", target, "--stopped").code == 0
+    assert len(numbers_of(target, "default", LATEST)) == len(moments)
+    assert tree(target) != before
