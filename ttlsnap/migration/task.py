@@ -175,7 +175,7 @@ class BuildTask:
 class Built:
     """The result of a ``BuildTask``; ``size`` is in bytes on disk.
 
-    ``fingerprint`` is that of the entries that were ``received``. They are more than its ``entries`` if some were merged.
+    ``fingerprint`` is that of the entries that were ``received``. Its ``entries`` are fewer if some were merged.
     ``misfits`` are as in ``Split``, and so are ``families``, which are those of the ``old`` partition.
     """
 
