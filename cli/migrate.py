@@ -28,6 +28,7 @@ from ttlsnap.cli.dropping import (
     make_engine,
     make_factories,
 )
+from ttlsnap.cli.migrate_table import migrate_table
 from ttlsnap.cli.new_query import load_new_query, make_answers
 from ttlsnap.cli.options import (
     PUBLISH,
@@ -36,6 +37,7 @@ from ttlsnap.cli.options import (
     EngineName,
     Format,
     FormatOption,
+    JarsOption,
     MasterOption,
     NoPlannedBatchOption,
     NowOption,
@@ -50,6 +52,7 @@ from ttlsnap.cli.options import (
 from ttlsnap.cli.output import MISSING, console, number, print_json, print_warning, size, table, write_whole
 from ttlsnap.cli.places import look_in_current_folder, parse_archive
 from ttlsnap.cli.progress import ReadingProgress, warn_of_excess
+from ttlsnap.cli.tables import refuse
 from ttlsnap.errors import UsageError
 
 if TYPE_CHECKING:
@@ -251,6 +254,7 @@ def migrate(
     engine: EngineOption = EngineName.AUTO,
     master: MasterOption = None,
     parallelism: ParallelismOption = None,
+    jars: JarsOption = None,
     scratch: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
@@ -273,6 +277,7 @@ def migrate(
     drops entries, as [bold]ttlsnap compact[/bold] does, and reads the state only once.
     """
     from ttlsnap.compaction.options import CompactOptions
+    from ttlsnap.delta import is_table
     from ttlsnap.migration.changes import Changes
     from ttlsnap.migration.reviewed import read_plan, write_plan
     from ttlsnap.migration.run import migrate as run
@@ -281,6 +286,42 @@ def migrate(
     from ttlsnap.schema.units import parse_share
     from ttlsnap.storage.open import open_directory
 
+    if is_table(open_directory(target)):
+        for_checkpoints = {
+            "--from": old,
+            "--partitions": partitions,
+            "--provider": provider,
+            "--set": settings,
+            "--ttl": ttl,
+            "--timestamp": timestamp,
+            "--old-ttl": old_ttl,
+            "--transformer": transformer,
+            "--expired-to": expired_to,
+            "--plan-out": plan_out,
+            "--apply": apply,
+            "--output": output,
+            "--schema": schema,
+            "--scratch": scratch,
+            "--parallelism": parallelism,
+            "--no-planned-batch": no_planned_batch,
+        }
+        refuse(target, for_checkpoints, "checkpoints")
+        if to is None:
+            raise UsageError(f"{target} is a Delta table; name the new stream's table or contract with --to")
+        migrate_table(
+            target,
+            to,
+            make_answers(rename, swap, drop, fill, birth, narrow=narrow),
+            ignored or (),
+            dry_run=dry_run,
+            yes=yes,
+            asks=not yes and not dry_run and sys.stdin.isatty(),
+            jars=jars,
+            master=master,
+            output_format=output_format,
+        )
+        return
+    refuse(target, {"--jars": jars}, "Delta tables")
     names, timestamps = transformer or [], tuple(timestamp or ())
     store_settings, *options_of = group_settings(settings or [], len(names))
     if any(":" in name for name in names):

@@ -44,12 +44,12 @@ class TableObserver:
         contracts = []
         for side in (1, 0):
             folder = self._folder / f"{pair.name}.{side}"
-            done = self._run(pair, side, folder, pair.before)
+            done = self.run(pair, side, folder, pair.before)
             if "error" in done and side == 0:
                 raise JudgeError(f"the old stream of {pair.name} does not run: {done['text']}")
             made = contract_of_table(str(folder / "path"), (pair.old, pair.new)[side].key)
             contracts.append(made.to_json())
-        done = self._run(pair, 1, folder, [pair.after])
+        done = self.run(pair, 1, folder, [pair.after])
         observed: dict[str, Any] = {"change": pair.change, "contracts": contracts[::-1]}
         if "error" in done:
             return observed | {"outcome": "refused", "error": done["error"]}, str(done["text"])
@@ -77,7 +77,7 @@ class TableObserver:
         package = str(Path(__file__).parent)
         self._server.ask("call", package=package, function="tables.sql", order={"statements": statements})
 
-    def _run(self, pair: TablePair, side: int, folder: Path, batches: Iterable[Any]) -> dict[str, Any]:
+    def run(self, pair: TablePair, side: int, folder: Path, batches: Iterable[Any]) -> dict[str, Any]:
         (folder / "source").mkdir(parents=True, exist_ok=True)
         put(folder / "source", batches)
         places = {name: str(folder / name) for name in ("source", "path", "checkpoint")}

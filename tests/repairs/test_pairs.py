@@ -40,6 +40,9 @@ def test_the_new_query_continues(migrator: Migrator, one: Migrated) -> None:
     assert [step["change"] for step in report.plan] == list(one.steps)
     assert "error" not in done, done
     assert normal(done["rows"]) == one.right()
+    if one.goes_on:
+        for batch in (1, 2):
+            assert normal(migrator.go_on(one, batch)["rows"]) == one.right(batch)
 
 
 def test_spark_breaks_without_the_migration() -> None:

@@ -37,6 +37,7 @@ from ttlsnap.errors import UsageError
 from ttlsnap.schema.types import (
     BooleanType,
     ByteType,
+    DataType,
     DateType,
     IntegerType,
     LongType,
@@ -145,11 +146,16 @@ def _add_retyped(both: TableComparison, was: StructField, now: StructField) -> N
     is_key = _fold_case(now.name) in map(_fold_case, both.new.key)
     fits = (0 < after < before and whole) or (as_text and not is_key)
     if 0 < before < after:
-        outcome = TABLE_COLUMN_WIDENED if pair in _WIDENED else TABLE_COLUMN_NOT_WIDENED
+        outcome = TABLE_COLUMN_WIDENED if can_widen(was.type, now.type) else TABLE_COLUMN_NOT_WIDENED
     else:
         outcome = TABLE_COLUMN_FITS if fits else TABLE_COLUMN_RETYPED
     texts = was.type.simple_string, now.type.simple_string
     both.add(outcome, Place(field=now.name), *texts, name=now.name, old_name=was.name)
+
+
+def can_widen(old: DataType, new: DataType) -> bool:
+    """Return whether Delta's type widening supports the change."""
+    return (old.name, new.name) in _WIDENED
 
 
 def _compare_layout(both: TableComparison) -> None:

@@ -52,6 +52,16 @@ _ADDS_ONLY = ("WRITE", "STREAMING UPDATE", "CREATE TABLE", "CREATE TABLE AS SELE
 
 def check_features(files: Directory, table: TableState) -> None:
     """Raise UnsupportedError for an unknown protocol or feature, and RefusedError for a table that is append-only."""
+    check_protocol(files, table)
+    if table.metadata.properties.get("delta.appendOnly", "").lower() == "true":
+        raise RefusedError(
+            f"{files.root} does not allow deletes: its property delta.appendOnly is true. To allow them: ALTER TABLE "
+            "... SET TBLPROPERTIES ('delta.appendOnly' = 'false')"
+        )
+
+
+def check_protocol(files: Directory, table: TableState) -> None:
+    """Raise UnsupportedError for an unknown protocol or feature."""
     protocol = table.protocol
     if protocol.reader > _READER or protocol.writer > _WRITER:
         raise UnsupportedError(
@@ -61,11 +71,6 @@ def check_features(files: Directory, table: TableState) -> None:
     unknown = sorted({*protocol.reader_features} - READ) + sorted({*protocol.writer_features} - WRITTEN)
     if unknown:
         raise UnsupportedError(f"{files.root} has unknown table features: {', '.join(dict.fromkeys(unknown))}")
-    if table.metadata.properties.get("delta.appendOnly", "").lower() == "true":
-        raise RefusedError(
-            f"{files.root} does not allow deletes: its property delta.appendOnly is true. To allow them: ALTER TABLE "
-            "... SET TBLPROPERTIES ('delta.appendOnly' = 'false')"
-        )
 
 
 def downstream_warnings(files: Directory, table: TableState) -> list[str]:

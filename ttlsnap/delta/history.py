@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.clock import MICROS, iso
+from ttlsnap.delta.altering import MIGRATE
 from ttlsnap.delta.archiving import record_take_back, take_back
 from ttlsnap.delta.committing import (
     ConflictError,
@@ -37,8 +38,8 @@ _UNDOES = "undoes"
 class TableRun:
     """One run on a table: the versions that it made, and the facts in these commits.
 
-    ``kind`` is ``compact``, ``erase`` if it changed no row, or ``rollback``. ``expired_to`` received the rows that it
-    dropped from the table at ``made_at``; this table can be a copy of that one.
+    ``kind`` is ``compact``, ``migrate``, ``rollback``, or ``erase`` if it changed nothing else. ``expired_to`` received
+    the rows that it dropped from the table at ``made_at``; this table can be a copy of that one.
     """
 
     run: str
@@ -95,6 +96,8 @@ def table_history(target: str) -> list[TableRun]:
         last = parts[-1].timestamp_ms
         dropped, rewritten = count_changed_rows(parts)
         kind = "compact" if any(changes_rows(part) for part in parts) else "erase"
+        if any((read_run_metadata(part) or {}).get("kind") == MIGRATE for part in parts):
+            kind = MIGRATE
         runs.append(
             TableRun(
                 run=run,
@@ -146,7 +149,7 @@ def rollback_table(
     runs = table_history(target)
     undoings = {run.undoes for run in runs}
     undone = {run.undoes for run in runs if run.run not in undoings}
-    last = next((run for run in reversed(runs) if run.kind == "compact" and run.run not in undone), None)
+    last = next((run for run in reversed(runs) if run.kind in ("compact", MIGRATE) and run.run not in undone), None)
     if last is None:
         raise RefusedError(f"{files.root}: its log has no run of ttlsnap to roll back")
     first = last.versions[0]

@@ -93,6 +93,8 @@ def is_wider(old: T.DataType, new: T.DataType) -> bool:
             return _BITS[type(old)] <= _EXACT[type(new)] + 1
         case T.DateType(), T.TimestampNTZType():
             return True
+        case _, T.StringType():
+            return isinstance(old, (*_INTEGERS, T.BooleanType)) and new == T.StringType()
     return isinstance(old, _INTEGERS) and isinstance(new, _INTEGERS) and _BITS[type(old)] < _BITS[type(new)]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
+from ttlsnap.check.operators import AGGREGATIONS
 from ttlsnap.entries.place import Place
 from ttlsnap.errors import UsageError
 from ttlsnap.evolution.changes import (
@@ -31,7 +32,7 @@ from ttlsnap.evolution.model import Step
 from ttlsnap.repairs.answers import Answers, Obstacle
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.fields import distinct_names
-from ttlsnap.schema.types import ArrayType, DataType, DoubleType, MapType, StructField, StructType, physical
+from ttlsnap.schema.types import ArrayType, DataType, DoubleType, MapType, StringType, StructField, StructType, physical
 
 Source = int | Constant | None
 """Where a new column comes from: the ordinal of an old one, a constant, or unknown."""
@@ -238,6 +239,9 @@ class Matcher:
             self.obstacles.append(
                 Obstacle(at, f"a new row of this key can have other digits as {new.simple_string} than an old one")
             )
+            return None
+        if isinstance(now, StringType) and not is_key(at) and at.operator_name in AGGREGATIONS:
+            self._add_retyped(at, old, new)  # texts have another order, and an aggregate compares them
             return None
         if is_wider(was, now):
             self.steps.append(Step("widen", at, old.simple_string, new.simple_string))

@@ -1,0 +1,91 @@
+"""``ttlsnap migrate`` of a Delta table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from ttlsnap.cli.options import Format
+from ttlsnap.cli.output import MISSING, console, print_json, print_warning, table
+from ttlsnap.errors import RefusedError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ttlsnap.delta.altering import TableMigrationReport
+    from ttlsnap.repairs.answers import Answers
+
+
+def migrate_table(
+    target: str,
+    to: str,
+    answers: Answers,
+    ignored: Sequence[str],
+    *,
+    dry_run: bool,
+    yes: bool,
+    asks: bool,
+    jars: str | None,
+    master: str | None,
+    output_format: Format,
+) -> None:
+    """Give the table ``target`` the columns of the contract or table ``to``, and report."""
+    from ttlsnap.check.ignores import parse_ignore
+    from ttlsnap.check.targets import load_contract
+    from ttlsnap.contract.table import TableContract, contract_of_table
+    from ttlsnap.delta.altering import alter_table
+    from ttlsnap.delta.log import open_table, read_table
+    from ttlsnap.repairs.tables import plan_table
+
+    new = load_contract(to)
+    if not isinstance(new, TableContract):
+        raise UsageError(f"--to {to} is the contract of a query, and {target} is a Delta table")
+    version = read_table(open_table(target)).version
+    plan, notes = plan_table(target, contract_of_table(target), new, answers, [parse_ignore(text) for text in ignored])
+    dropped = [step for step in plan if step.change == "drop"]
+    if dropped and not (yes or dry_run or asks):
+        lines = "".join(f"\n  {step}" for step in dropped)
+        raise RefusedError(f"{target}: this drops values:{lines}\nAdd --yes")
+    shown = False
+
+    def confirm(report: TableMigrationReport) -> bool:
+        nonlocal shown
+        if not asks:
+            return True
+        if output_format is Format.TEXT:
+            _show_plan(console(always=True), report)
+            shown = True
+        return typer.confirm(f"Run these statements on {report.target}?", err=True)
+
+    report = alter_table(
+        target, plan, version, dry_run=dry_run, jars=jars, master=master, confirm=confirm, warnings=notes
+    )
+    for warning in report.warnings:
+        print_warning(warning)
+    if output_format is Format.JSON:
+        print_json(report.to_json())
+        return
+    out = console()
+    if not report.plan:
+        out.print(f"{report.target}: nothing has to change for {to}, as far as was compared. Nothing was changed.")
+        return
+    if not shown:
+        _show_plan(out, report)
+    if report.dry_run:
+        out.print("Dry run: nothing was changed. Without --dry-run, ttlsnap runs these statements.")
+    elif not report.published:
+        out.print("Nothing was changed.")
+    else:
+        out.print(f"Published as run {report.run}: version {report.version_after} of the table.")
+
+
+def _show_plan(out: Console, report: TableMigrationReport) -> None:
+    steps = table("change", "column", "old", "new")
+    for step in report.plan:
+        steps.add_row(*(MISSING if text is None else text for text in (step.change, step.column, step.old, step.new)))
+    out.print(f"{report.target}, version {report.version}")
+    out.print(steps)
+    for statement in report.statements:
+        out.print(statement, soft_wrap=True)
