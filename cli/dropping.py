@@ -14,6 +14,7 @@ from ttlsnap.errors import UsageError
 
 if TYPE_CHECKING:
     from ttlsnap.engines.moving import MovingEngine
+    from ttlsnap.transform.converters import ConvertsValues
     from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
 DROPPED = "What is dropped"
@@ -167,11 +168,16 @@ def make_factories(
     old_ttl: str | None,
     names: Sequence[str],
     options: Sequence[dict[str, str]],
+    converters: list[ConvertsValues] | None = None,
 ) -> list[StateSnapshotTransformerFactory]:
-    """Return the TTL's factory, if it is wanted or nothing else is, and those of the named transformers."""
+    """Return the TTL's factory, if it is wanted or nothing else is, and those of the named transformers.
+
+    ``converters`` gets those that give values for a new query; without it, they are wrong.
+    """
     from ttlsnap.clock import TimeCharacteristic
+    from ttlsnap.transform.converters import ConvertsValues as Converts
     from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
-    from ttlsnap.transformers.registry import load_factory
+    from ttlsnap.transformers.registry import load_factory, load_transformer
 
     factories: list[StateSnapshotTransformerFactory] = []
     if ttl is not None or timestamps or old_ttl is not None or not names:
@@ -180,7 +186,16 @@ def make_factories(
         factories.append(
             TtlTransformerFactory(config, timestamps or None, clock, parse_duration(old_ttl) if old_ttl else 0)
         )
-    return factories + [load_factory(name, option) for name, option in zip(names, options, strict=True)]
+    for name, option in zip(names, options, strict=True):
+        if converters is None:
+            factories.append(load_factory(name, option))
+            continue
+        found = load_transformer(name, option)
+        if isinstance(found, Converts):
+            converters.append(found)
+        else:
+            factories.append(found)
+    return factories
 
 
 def make_engine(name: EngineName, master: str | None, parallelism: int | None) -> MovingEngine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
     from ttlsnap.migration.report import MigrationReport, StoreReport
     from ttlsnap.migration.reviewed import ReviewedMigration
+    from ttlsnap.transform.converters import ConvertsValues
     from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
 _PREFIX = "spark.sql."
@@ -285,6 +287,7 @@ def migrate(
     from ttlsnap.schema.ddl import parse_schemas
     from ttlsnap.schema.units import parse_share
     from ttlsnap.storage.open import open_directory
+    from ttlsnap.transform.protocols import describe_rule
 
     if is_table(open_directory(target)):
         for_checkpoints = {
@@ -327,8 +330,9 @@ def migrate(
     if any(":" in name for name in names):
         look_in_current_folder()
     factories: list[StateSnapshotTransformerFactory] = []
+    converters: list[ConvertsValues] = []
     if ttl is not None or timestamps or old_ttl is not None or names:
-        factories = make_factories(ttl, timestamps, time, old_ttl, names, options_of)
+        factories = make_factories(ttl, timestamps, time, old_ttl, names, options_of, converters)
     elif needs := _first_given(
         {
             "--time": time,
@@ -370,7 +374,7 @@ def migrate(
     if to is not None:
         answers = make_answers(rename, swap, drop, fill, birth, narrow=narrow)
         may_drop = yes or dry_run or asks or reviewed is not None
-        new_query = load_new_query(to, old, answers, ignored or (), may_drop=may_drop)
+        new_query = replace(load_new_query(to, old, answers, ignored or (), may_drop=may_drop), converters=converters)
     elif needs := _first_given(
         {
             "--from": old,
@@ -384,6 +388,8 @@ def migrate(
         }
     ):
         raise UsageError(f"{needs} needs --to, which names the new query")
+    if converters and to is None:
+        raise UsageError(f"{describe_rule(converters[0])} gives values for a new query, and needs --to")
     changes = Changes(partitions, provider, store_settings, new_query)
     text = output_format is Format.TEXT
     chosen = make_engine(engine, master, parallelism)

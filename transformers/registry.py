@@ -4,7 +4,8 @@
     module:attribute   anything importable
 
 Both lead to a factory object, a class with ``from_options(dict)`` or without arguments, or a function of
-``(key, value)`` that returns ``Keep``, ``Drop`` or ``Replace``.
+``(key, value)`` that returns ``Keep``, ``Drop`` or ``Replace``. ``for_new_query`` functions, and classes with
+``convert``, give values in the schema of a new query.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 from ttlsnap.errors import USERS_ERRORS, UsageError
 from ttlsnap.expired.receivers import TABLE, ExpiredCallback
+from ttlsnap.transform.converters import ConvertsValues, EntryConverter, is_for_new_query
 from ttlsnap.transform.protocols import CollectionStrategy, EntryTransformerFactory, StateSnapshotTransformerFactory
 
 GROUP = "ttlsnap.transformers"
@@ -53,20 +55,33 @@ def _first_line(thing: object) -> str:
 
 
 def load_factory(name: str, options: dict[str, str]) -> StateSnapshotTransformerFactory:
-    """Return the factory ``name`` with its options. Importing it runs its author's code.
+    """Return the factory ``name`` with its options; see ``load_transformer``.
+
+    Raise UsageError also for what gives values for a new query.
+    """
+    found = load_transformer(name, options)
+    if isinstance(found, ConvertsValues):
+        raise UsageError(f"{name} gives values for a new query; use it with ttlsnap migrate --to")
+    return found
+
+
+def load_transformer(name: str, options: dict[str, str]) -> StateSnapshotTransformerFactory | ConvertsValues:
+    """Return the factory or converter ``name`` with its options. Importing it runs its author's code.
 
     Raise UsageError if it cannot be found or loaded, or does not accept the options.
     """
     found = _load(name)
     if hasattr(found, "from_options"):
         return _check(name, _make(name, options, lambda: found.from_options(dict(options))))
-    is_function = callable(found) and not inspect.isclass(found) and not hasattr(found, "create")
+    is_function = callable(found) and not inspect.isclass(found) and not _is_factory(found)
     if options.keys() - ({"strategy"} if is_function else set()):
         raise UsageError(f"transformer {name!r} takes no options: it has no from_options")
     if inspect.isclass(found):
         return _check(name, _make(name, options, found))
-    if hasattr(found, "create"):
+    if _is_factory(found):
         return _check(name, found)
+    if is_function and is_for_new_query(found):
+        return EntryConverter(found)
     if is_function:
         strategy = options.get("strategy", CollectionStrategy.TRANSFORM_ALL)
         return EntryTransformerFactory(found, CollectionStrategy.parse(strategy))
@@ -132,8 +147,12 @@ def _make(name: str, options: dict[str, str], make: Callable[[], Any]) -> Any:
         ) from error
 
 
-def _check(name: str, factory: Any) -> StateSnapshotTransformerFactory:
-    if not hasattr(factory, "create"):
+def _check(name: str, factory: Any) -> StateSnapshotTransformerFactory | ConvertsValues:
+    if not _is_factory(factory):
         raise UsageError(f"{name!r} gives {type(factory).__name__}, which has no create(state, clock)")
-    made: StateSnapshotTransformerFactory = factory
+    made: StateSnapshotTransformerFactory | ConvertsValues = factory
     return made
+
+
+def _is_factory(found: object) -> bool:
+    return hasattr(found, "create") or isinstance(found, ConvertsValues)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ttlsnap.publishing.history import HistoryEntry, history
     from ttlsnap.publishing.recover import RecoverReport, recover
     from ttlsnap.publishing.rollback import RollbackReport, rollback
+    from ttlsnap.transform.converters import ConvertsValues, for_new_query
     from ttlsnap.transform.protocols import (
         CollectionStrategy,
         Drop,
@@ -76,6 +77,7 @@ _HOMES = {
     "publishing.rollback": ("RollbackReport", "rollback"),
     "compaction.report": ("CompactionReport", "Counts", "StateReport"),
     "entries.descriptor": ("StateDescriptor",),
+    "transform.converters": ("ConvertsValues", "for_new_query"),
     "transform.protocols": (
         "Drop",
         "CollectionStrategy",
@@ -94,6 +96,7 @@ __all__ = [
     "CollectionStrategy",
     "CompactOptions",
     "CompactionReport",
+    "ConvertsValues",
     "Counts",
     "DoctorReport",
     "Drop",
@@ -123,6 +126,7 @@ __all__ = [
     "clock_at",
     "compact",
     "doctor",
+    "for_new_query",
     "history",
     "inspect",
     "migrate",

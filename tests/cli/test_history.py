@@ -76,4 +76,4 @@ def test_a_narrow_terminal_gets_a_narrow_table_and_whole_run_ids(
     ],
 )
 def test_each_factory_describes_its_rule(factory: object, rule: str) -> None:
-    assert describe_rule(factory) == rule  # type: ignore[arg-type]
+    assert describe_rule(factory) == rule

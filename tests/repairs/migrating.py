@@ -7,7 +7,7 @@ those that a migration repairs, and ``REFUSED`` those that it refuses, with the 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from ttlsnap.migration.report import MigrationReport
 from ttlsnap.migration.run import migrate
 from ttlsnap.repairs.answers import Answers
 from ttlsnap.repairs.new_query import NewQuery
+from ttlsnap.transform.converters import ConvertsValues
 
 from ..check.observe import Observer, normal, put
 from ..check.pair import Pair
@@ -111,12 +112,17 @@ class Migrator(Observer):
         return self._attempt(one.pair, 1, folder)
 
     def migrate(
-        self, checkpoint: str, one: Migrated, contracts: tuple[Contract, Contract] | None = None
+        self,
+        checkpoint: str,
+        one: Migrated,
+        contracts: tuple[Contract, Contract] | None = None,
+        converters: Sequence[ConvertsValues] = (),
     ) -> MigrationReport:
         """Migrate the state of a pair's old query to its new one, or from one of the ``contracts`` to the other."""
         old, new = contracts or contracts_of(one.name)
         assert isinstance(old, Contract) and isinstance(new, Contract)
-        changes = Changes(new_query=NewQuery(new, old, one.given, [parse_ignore(code) for code in one.ignored]))
+        ignores = [parse_ignore(code) for code in one.ignored]
+        changes = Changes(new_query=NewQuery(new, old, one.given, ignores, converters=converters))
         return migrate(checkpoint, changes, (), CompactOptions(stopped=True), LocalEngine(2))
 
 

@@ -100,7 +100,7 @@ WRONG: list[tuple[str, Change, list[str], int, str]] = [
     (JOIN, add, ["--swap", "value.at,value.nothing"], 2, "is not a field that differs between the two queries"),
     (JOIN, add, ["--swap", "value.at"], 2, "--swap is FIELD,FIELD"),
     (JOIN, rename, [], 3, "left_value is gone, and worth is new: is it the same?"),
-    (JOIN, retype("string"), [], 3, "it was bigint and is string, which not every old value is"),
+    (JOIN, retype("binary"), [], 3, "it was bigint and is binary, which not every old value is"),
     (JOIN, retype({"type": "struct", "fields": [column("x")]}), [], 3, "and is struct<x:string>"),
     (JOIN, retype("integer"), [], 3, "If all of its values fit, add --narrow"),
     (JOIN, drop_key, [], 3, "several entries would have one key"),
@@ -268,7 +268,7 @@ def test_the_command_of_check_makes_the_state_fit(ttlsnap: Ttlsnap, tmp_path: Pa
 
 def test_check_names_no_command_for_what_nothing_repairs(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
     target = sample(JOIN, tmp_path)
-    for change in (drop_key, rename, retype("string")):
+    for change in (drop_key, rename, retype("binary")):
         (tmp_path / "new.json").write_text(json.dumps(contract(target, change)))
         found = ttlsnap("check", target, tmp_path / "new.json", "--format", "json")
         assert found.code in (1, 3) and json.loads(found.out)["next"] is None

@@ -12,6 +12,7 @@ from ttlsnap.evolution.changes import StructChange
 from ttlsnap.evolution.expiry import ExpiryChange
 from ttlsnap.schema.types import StructType
 from ttlsnap.stores.families import FamilyChanges
+from ttlsnap.transform.converters import ConvertsValues
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class StateEvolution:
     the change of the expiry times of a variable of transformWithState; ``value`` is then that of the user's own part.
     The states ``derived`` from it, by their old names, are then not read, and those ``made``, by their new names, are
     written from the new entries. With ``merges``, entries may have the same key afterwards, and become one.
+    If there is a ``converter``, it gives the new values.
     """
 
     operator: int
@@ -53,6 +55,7 @@ class StateEvolution:
     derived: tuple[str, ...] = ()
     made: tuple[str, ...] = ()
     merges: bool = False
+    converter: ConvertsValues | None = None
 
     def __str__(self) -> str:
         return f"{self.operator}.{self.store}.{self.state}"
@@ -60,7 +63,8 @@ class StateEvolution:
     @property
     def changes_bytes(self) -> bool:
         """Whether the state's files change, and not only its schema."""
-        return (self.key, self.value, self.expiry) != (None, None, None) or self.new_name != self.state
+        changes = (self.key, self.value, self.expiry, self.converter)
+        return any(change is not None for change in changes) or self.new_name != self.state
 
     @property
     def moves(self) -> bool:

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from ttlsnap.entries.batch import StateEntries
+from ttlsnap.errors import TransformerError, UsageError
 from ttlsnap.evolution.changes import Misfits, StructChange, apply
 from ttlsnap.evolution.model import StateEvolution
 from ttlsnap.schema.nullable import as_nullable
 from ttlsnap.schema.types import StructType
+from ttlsnap.transform.converters import ConvertsValues, convert_values
 from ttlsnap.unsaferow.decode import decode
 from ttlsnap.unsaferow.encode import encode
 from ttlsnap.unsaferow.rows import Rows
+
+
+def converted_values(converter: ConvertsValues, entries: StateEntries, new: StructType, misfits: Misfits) -> Rows:
+    """Return the values that a converter gives, in the schema ``new``.
+
+    Raise TransformerError if it gives something else.
+    """
+    made = convert_values(converter, entries, new)
+    for number, field in enumerate(new.fields):
+        nulls = made.field(number).null_count
+        if nulls and not field.nullable:
+            misfits(f"value.{field.name}", nulls)
+    try:
+        return encode(made, as_nullable(new))
+    except UsageError as error:
+        raise TransformerError(f"{entries.state}: the values of the converter do not fit: {error}") from error
 
 
 def evolve_keys(evolution: StateEvolution, old: StructType, rows: Rows, misfits: Misfits) -> Rows:

@@ -16,7 +16,7 @@ from ttlsnap.errors import UnsupportedError
 from ttlsnap.evolution.changes import Misfits
 from ttlsnap.evolution.expiry import ExpiryChange
 from ttlsnap.evolution.model import StateEvolution
-from ttlsnap.evolution.work import evolve_keys, evolve_values
+from ttlsnap.evolution.work import converted_values, evolve_keys, evolve_values
 from ttlsnap.migration.fingerprint import add, fingerprint
 from ttlsnap.migration.spill import SpillWriter
 from ttlsnap.operators.placement import PlacementCheck, hash_keys
@@ -155,6 +155,10 @@ class Converter:
             rows = evolve_values(evolution, _user_schema(state, evolution.expiry), values, count)
             rows = rows_of_structs(rows, times) if evolution.expiry.has else rows
             batch = with_values(batch, self._source, new_state, rows, kept)
+        elif evolution.converter is not None:
+            entries = StateEntries.of(state, batch.keys, batch.values)
+            rows = converted_values(evolution.converter, entries, evolution.new_value, count)
+            batch = with_values(batch, self._source, new_state, rows)
         elif evolution.value is not None or state.avro is not None:
             rows = evolve_values(evolution, state.value_schema, batch.values, count)
             batch = with_values(batch, self._source, new_state, rows)

@@ -18,11 +18,12 @@ from ttlsnap.evolution.recorded import with_schemas_of
 from ttlsnap.repairs.answers import NO_ANSWERS, Answers
 from ttlsnap.repairs.findings import with_repairs
 from ttlsnap.repairs.plan import find_evolution
+from ttlsnap.transform.converters import ConvertsValues
 
 
 @dataclass(frozen=True)
 class NewQuery:
-    """The contract of a new query. ``old`` is that of the old one, if the user has it.
+    """The contract of a new query. ``old`` is that of the old one, if the user has it. ``converters`` give new values.
 
     ``ignores`` are the findings that the user accepts. Unless the plan ``may_drop`` columns, one that does is refused.
     """
@@ -32,13 +33,14 @@ class NewQuery:
     answers: Answers = NO_ANSWERS
     ignores: Sequence[Ignore] = ()
     may_drop: bool = True
+    converters: Sequence[ConvertsValues] = ()
 
     def evolve(self, checkpoint: Checkpoint, now_ms: int) -> Evolution:
         """See ``ttlsnap.migration.changes.NewSchemas``."""
         found = describe_checkpoint(checkpoint)
         if self.old is not None:
             found = join_contracts(found, self.old)
-        evolution, obstacles = find_evolution(found, self.contract, self.answers, now_ms)
+        evolution, obstacles = find_evolution(found, self.contract, self.answers, now_ms, self.converters)
         if obstacles:
             lines = "".join(f"\n  {obstacle.place}: {obstacle.message}" for obstacle in obstacles)
             raise UnsupportedError(f"{checkpoint.target} cannot be migrated to the new query as it is:{lines}")

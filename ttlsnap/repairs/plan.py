@@ -40,17 +40,24 @@ from ttlsnap.repairs.schemas import Matcher, Source
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.types import DataType, DecimalType, StructField, StructType, physical
 from ttlsnap.schema.units import format_duration
+from ttlsnap.transform.converters import ConvertsValues
+from ttlsnap.transform.protocols import describe_rule
 
 _CAST = re.compile(r"\bcast\(((?:[^()]|\([^()]*\))+) as [a-z_]+(?:\([0-9, ]*\))?\)")
 _PLANNED_KEYS = (*AGGREGATIONS, join.NAME)
 
 
 def find_evolution(
-    old: Contract, new: Contract, answers: Answers = NO_ANSWERS, now_ms: int = 0
+    old: Contract,
+    new: Contract,
+    answers: Answers = NO_ANSWERS,
+    now_ms: int = 0,
+    converters: Sequence[ConvertsValues] = (),
 ) -> tuple[Evolution, list[Obstacle]]:
     """Return how the state of ``old`` becomes that of ``new``, and for which differences there is no way.
 
-    ``now_ms`` is the time from which the age of values without a time is counted, if they get a TTL.
+    ``now_ms`` is the time from which the age of values without a time is counted, if they get a TTL. The
+    ``converters`` give values in the new schema.
 
     Raise UsageError for an answer that belongs to no difference, or has the wrong type.
     """
@@ -67,7 +74,7 @@ def find_evolution(
         texts = [", ".join(name or "unnamed" for name in found) for found in names]
         return Evolution(), [Obstacle(Place(), f"the operators were {texts[0]}, and are {texts[1]}")]
     for was, now in zip(old.operators, new.operators, strict=True):
-        operator = _Operator(both, matcher, was, now, now_ms)
+        operator = _Operator(both, matcher, was, now, now_ms, converters)
         states += operator.find()
         added |= operator.added
         removed |= operator.removed
@@ -121,9 +128,16 @@ def _parts_of_buffers(buffers: Sequence[AggregateBuffer], value: StructType) -> 
 
 class _Operator:
     def __init__(
-        self, both: Comparison, matcher: Matcher, old: OperatorContract, new: OperatorContract, now_ms: int
+        self,
+        both: Comparison,
+        matcher: Matcher,
+        old: OperatorContract,
+        new: OperatorContract,
+        now_ms: int,
+        converters: Sequence[ConvertsValues],
     ) -> None:
         self.both, self.matcher, self.old, self.new, self.now_ms = both, matcher, old, new, now_ms
+        self.converters = converters
         self.added: dict[tuple[int, str], tuple[ColumnFamilySchema, ...]] = {}
         self.removed: dict[tuple[int, str], tuple[str, ...]] = {}
         self.modes: dict[int, tuple[str | None, str | None]] = {}
@@ -292,10 +306,7 @@ class _Operator:
         name = mine[0].removeprefix(f"{at}.")
         if name == NOW:
             return None
-        described = StateDescriptor(
-            self.new.id, self.new.name, place.store or "", state.name, None, state.key, state.value
-        )
-        return timestamp_field(described, name)
+        return timestamp_field(self._describe(place, state), name)
 
     @property
     def _has_same_code(self) -> bool:
@@ -315,7 +326,13 @@ class _Operator:
         matcher, steps = self.matcher, len(self.matcher.steps)
         key = self._match_keys(place.at(field="key"), old.key, new.key)
         at = place.at(field="value")
-        if self.place.operator_name in AGGREGATIONS and (old.value.names != new.value.names or not self._has_same_plan):
+        converter = self._find_converter(place, old, new)
+        value = None
+        if converter is not None:
+            if expiry is not None:
+                self._refuse(place, "a transformer cannot give its values while its TTL changes. Migrate twice")
+            matcher.steps.append(Step("transform", at, None, describe_rule(converter)))
+        elif self._changes_buffers(old, new):
             value = self._match_buffers(at, old, new, key)
         else:
             values = old.value, new.value
@@ -324,7 +341,8 @@ class _Operator:
                 at = place.at(field="value.value" if new.ttl else "value")
             self._refuse_swapped_names(at, *values)
             value = matcher.match(at, *values)
-        if len(matcher.steps) == steps and (key, value, expiry) == (None, None, None) and old.name == new.name:
+        changes = (key, value, expiry, converter)
+        if len(matcher.steps) == steps and not any(changes) and old.name == new.name:
             return None
         if self.place.operator_name in group_state.NAMES and "groupState" not in old.value.names:
             self._refuse(place, "ttlsnap does not change the schema of group state in its format 1")
@@ -333,8 +351,33 @@ class _Operator:
         store = place.store or ""
         merges = self._merges and key is not None and len(new.key) < len(old.key)
         return StateEvolution(
-            self.new.id, store, old.name, new.name, key, value, new.key, new.value, expiry, merges=merges
+            self.new.id,
+            store,
+            old.name,
+            new.name,
+            key,
+            value,
+            new.key,
+            new.value,
+            expiry,
+            merges=merges,
+            converter=converter,
         )
+
+    def _changes_buffers(self, old: StateContract, new: StateContract) -> bool:
+        """Return whether the aggregates of a state may be other ones."""
+        is_aggregation = self.place.operator_name in AGGREGATIONS
+        return is_aggregation and (old.value.names != new.value.names or not self._has_same_plan)
+
+    def _find_converter(self, place: Place, old: StateContract, new: StateContract) -> ConvertsValues | None:
+        """Return what gives the new values; None if ttlsnap itself does."""
+        if old.role == "derived" or new.role == "derived":
+            return None
+        described = self._describe(place, old)
+        return next((each for each in self.converters if each.converts(described, new.value)), None)
+
+    def _describe(self, place: Place, state: StateContract) -> StateDescriptor:
+        return StateDescriptor(self.new.id, self.new.name, place.store or "", state.name, None, state.key, state.value)
 
     def _refuse_swapped_names(self, place: Place, old: StructType, new: StructType) -> None:
         """Add an obstacle if only the names of the user's fields changed places, and the code is the same."""

@@ -103,8 +103,8 @@ class DescribesRule(Protocol):
         ...
 
 
-def describe_rule(factory: StateSnapshotTransformerFactory) -> str:
-    """Return the rule of a factory for reports and history: its own words, or the name of its class."""
+def describe_rule(factory: object) -> str:
+    """Return the rule of a factory or a converter for reports and history: its own words, or the name of its class."""
     if isinstance(factory, DescribesRule):
         return factory.describe()
     return f"{type(factory).__module__}:{type(factory).__qualname__}"
@@ -236,7 +236,7 @@ class _EntryTransformer:
                 case Replace():
                     changed[i] = True
                     try:
-                        values.append(_whole(verdict.value, entries.state.value_schema, "value"))
+                        values.append(require_whole(verdict.value, entries.state.value_schema, "value"))
                     except ValueError as error:
                         raise TransformerError(f"key {key!r}: {error}") from error
                 case _:
@@ -248,17 +248,23 @@ class _EntryTransformer:
                 new = pa.array(values, type=whole.type)
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 raise TransformerError(f"a new value does not fit {whole.type}: {error}") from error
-            _require_exact(values, new)
+            require_exact(values, new)
             entries = entries.replace_values(new, changed)
         return entries.filter(keep)
 
 
-def _require_exact(values: Sequence[Any], new: pa.Array) -> None:
+def require_exact(values: Sequence[Any], new: pa.Array) -> None:
     """Raise TransformerError if a value would be stored as another one."""
     for given, stored in zip(values, new.to_pylist(), strict=True):
         wrong = find_inexact(given, stored, "value")
         if wrong is not None:
             raise TransformerError(f"a new value does not fit the field: {wrong}. Convert it in the function")
+
+
+def as_dictionaries(structs: pa.StructArray) -> list[dict[str, Any]]:
+    """Return structs as dictionaries. Several fields of one name are numbered."""
+    found: list[dict[str, Any]] = _distinct(structs).to_pylist()
+    return found
 
 
 def _distinct(array: pa.Array) -> pa.Array:
@@ -270,7 +276,7 @@ def _distinct(array: pa.Array) -> pa.Array:
     return pa.StructArray.from_arrays(columns, names, mask=array.is_null() if array.null_count else None)
 
 
-def _whole(value: Any, kind: T.DataType, where: str) -> Any:
+def require_whole(value: Any, kind: T.DataType, where: str) -> Any:
     """Return ``value`` if every struct in it has exactly the fields of its type; otherwise raise ValueError.
 
     Arrow would ignore unknown names, and use null for missing ones."""
@@ -285,11 +291,11 @@ def _whole(value: Any, kind: T.DataType, where: str) -> Any:
                 if name not in names:
                     raise ValueError(f"the new value has {where}.{name}, which is not a field of this state")
             return {
-                name: _whole(value[name], field.type, f"{where}.{name}")
+                name: require_whole(value[name], field.type, f"{where}.{name}")
                 for name, field in zip(names, kind.fields, strict=True)
             }
         case T.ArrayType(), list() | tuple():
-            return [_whole(item, kind.element, where) for item in value]
+            return [require_whole(item, kind.element, where) for item in value]
         case T.MapType(), list() | tuple():
-            return [(_whole(k, kind.key, where), _whole(v, kind.value, where)) for k, v in value]
+            return [(require_whole(k, kind.key, where), require_whole(v, kind.value, where)) for k, v in value]
     return value
