@@ -303,7 +303,8 @@ def repartition(root: SparkSession, query: Query, checkpoint: str, partitions: i
         session.conf.set(name, value)
     # See dump_state.
     _ = session.streams.active
-    session._streamingCheckpointManager.repartition(checkpoint, partitions)
+    # A query that never ends by itself may have begun another batch.
+    session._streamingCheckpointManager.repartition(checkpoint, partitions, query.operator not in ENDLESS)
 
 
 def _stores(checkpoint: Path) -> list[Any]:

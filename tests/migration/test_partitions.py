@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from ..judge.queries import ENDLESS, OPERATORS, Event, Query
 from ..judge.spark import Events, Judge
 from ..matrix import FULL
 from ..publishing.trees import tree
-from .test_work import entries_of
+from .test_work import Entries, entries_of
 from .twins import emit_the_same
 
 SLICE = [
@@ -169,7 +170,13 @@ def test_entries_are_where_sparks_own_repartition_puts_them(judge: Judge, operat
     migrate(str(ours.path), partitions=5, stopped=True)
     judge.repartition(theirs, 5)
     # ``entries_of`` requires that each entry is in the partition of its hash.
-    assert entries_of(ours.path) == entries_of(theirs.path) == before
+    assert entries_of(ours.path) == before
+    assert without_ids(entries_of(theirs.path)) == without_ids(before)
+
+
+def without_ids(entries: Entries) -> Entries:
+    """Return entries without the ids of column families, to which Spark's repartition gives other numbers."""
+    return Counter({(store, state, key[2:], value): n for (store, state, key, value), n in entries.items()})
 
 
 def test_a_rollback_is_refused_once_the_query_has_begun_a_batch(judge: Judge) -> None:
