@@ -204,9 +204,9 @@ def migrate(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Another setting of the state store: codec (lz4, lzf, snappy, zstd), row-checksums (true, false), "
-            "checkpoint-format (1, 2) or changelog (true, false). Can be repeated. After a --transformer, it is an "
-            "option of that transformer.",
+            help="Another setting: codec (lz4, lzf, snappy, zstd), row-checksums (true, false), checkpoint-format "
+            "(1, 2), changelog (true, false) or aggregation-format (2). Can be repeated. After a --transformer, it is "
+            "an option of that transformer.",
         ),
     ] = None,
     ttl: TtlOption = None,

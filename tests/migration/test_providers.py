@@ -53,7 +53,11 @@ READ: dict[str, Callable[[Any], Any]] = {
 
 def after(query: Query, step: dict[str, Any]) -> Query:
     """Return the query with the settings that a migration gives it."""
-    facts = {FIELDS.get(name, name): READ[name](v) if name in READ else v for name, v in _flat(step).items()}
+    facts = {
+        FIELDS.get(name, name): READ[name](v) if name in READ else v
+        for name, v in _flat(step).items()
+        if name != "aggregation-format"  # which Spark takes from the checkpoint
+    }
     return replace(query, **facts)
 
 
@@ -61,6 +65,7 @@ def setting(**settings: str) -> dict[str, Any]:
     return {"settings": {name.replace("_", "-"): value for name, value in settings.items()}}
 
 
+FORMAT_1 = (("spark.sql.streaming.aggregation.stateFormatVersion", "1"),)
 FORMAT_2 = {**TO_ROCKSDB, **setting(checkpoint_format="2", changelog="true")}
 BACK = {**TO_HDFS, **setting(checkpoint_format="1", codec="zstd")}
 SLICE = [
@@ -70,6 +75,7 @@ SLICE = [
     Case(rocksdb("lists", changelog=True), (setting(row_checksums="true"), setting(checkpoint_format="2"))),
     Case(Query("sessions"), ({**TO_ROCKSDB, **setting(changelog="true")}, TO_HDFS), "3.5"),
     Case(Query("dedup_first_rows")),
+    Case(Query("agg_window_update", conf=FORMAT_1), ({**setting(aggregation_format="2"), "partitions": 3},)),
 ]
 WITH_VERSIONS = [
     Case(query, steps, version)
@@ -83,6 +89,11 @@ OLDER = [
     for version in OLD_VERSIONS
     for query in (Query("agg_update"), Query("dedup"), Query("join"))
     if version > "3.1"  # which does not know RocksDB
+]
+FORMATS_1 = [
+    Case(replace(query, conf=FORMAT_1), (setting(aggregation_format="2"), steps), version)
+    for version in ("3.5", NEWEST)
+    for query, steps in ((Query("agg_update"), TO_ROCKSDB), (rocksdb("agg_append", changelog=True), {"partitions": 1}))
 ]
 LISTS = [
     Case(rocksdb(operator, changelog=True), (setting(row_checksums="true"), setting(row_checksums="false"), FORMAT_2))
@@ -98,6 +109,7 @@ EVERYTHING = [
     *(Case(Query(operator)) for operator in OPERATORS if operator not in ONLY_ROCKSDB),
     *WITH_VERSIONS,
     *OLDER,
+    *FORMATS_1,
     *LISTS,
     *CODECS,
 ]
@@ -230,7 +242,10 @@ def test_what_the_store_cannot_hold_is_refused_by_name(judge: Judge, case: Refus
         ({"partitions": 0}, "must be a whole number from 1 to"),
         ({"partitions": "3"}, "must be a whole number from 1 to"),
         (setting(codec="none"), "must be one of lz4, lzf, snappy, zstd"),
-        (setting(size="3"), "unknown setting size; use one of changelog, checkpoint-format, codec, row-checksums"),
+        (
+            setting(size="3"),
+            "unknown setting size; use one of aggregation-format, changelog, checkpoint-format, codec, row-checksums",
+        ),
     ],
 )
 def test_unknown_changes_are_refused(asked: dict[str, Any], words: str) -> None:

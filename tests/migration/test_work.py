@@ -235,6 +235,20 @@ def test_one_partition_of_an_old_query_shows_nothing(tmp_path: Path, monkeypatch
     assert bytes_of(target) == before
 
 
+def test_values_of_an_aggregation_in_format_2_have_no_grouping_columns(tmp_path: Path) -> None:
+    one, two = (sample("agg-format1-3.5", tmp_path / name) for name in ("one", "two"))
+    before = open_checkpoint(LocalDirectory(str(one.resolve())))
+    keys = describe(before)[0].key_schema.names
+    report = migrate(str(one), settings={"aggregation-format": "2"}, partitions=3, stopped=True)
+    assert [step["change"] for step in report.plan] == ["reformat"]
+    assert report.settings["spark.sql.streaming.aggregation.stateFormatVersion"] == "2"
+    after = open_checkpoint(LocalDirectory(str(one.resolve())))
+    assert describe(after)[0].value_schema.names == describe(before)[0].value_schema.names[len(keys) :]
+    migrate(str(two), partitions=3, stopped=True)
+    assert {key for _, _, key, _ in entries_of(one)} == {key for _, _, key, _ in entries_of(two)}
+    assert not migrate(str(one), settings={"aggregation-format": "2"}, stopped=True).published
+
+
 @pytest.mark.parametrize(("name", "place"), [("agg-deltas-lz4-4.2", "3"), ("join-4.2", "3/left-keyToNumValues")])
 def test_a_file_in_place_of_a_new_folder_is_refused(tmp_path: Path, name: str, place: str) -> None:
     target = sample(name, tmp_path)

@@ -29,7 +29,10 @@ FORMAT = f"{_STATE_STORE}checkpointFormatVersion"
 _TABLE_FORMAT = f"{_STATE_STORE}rocksdb.formatVersion"  # pinned since Spark has the RocksDB store, by both providers
 _CLASSES = {name: spark for spark, name in PROVIDERS.items()}
 _BOTH = ("false", "true")
+AGGREGATION_FORMAT = "aggregation-format"
+_AGGREGATION_FORMAT = "spark.sql.streaming.aggregation.stateFormatVersion"
 _SINCE = {
+    _AGGREGATION_FORMAT: ("format 2 of aggregations", "2.4"),
     CODEC: ("another codec", "3.1"),
     ENCODING: ("checkpoint format 2", "4.1"),
     PROVIDER: ("another provider", "3.1"),
@@ -39,6 +42,7 @@ _SINCE = {
 """For each pinned setting: the change that needs it, and the first version of Spark that supports this change."""
 
 SETTINGS: dict[str, tuple[str, tuple[str, ...]]] = {
+    AGGREGATION_FORMAT: (_AGGREGATION_FORMAT, ("2",)),
     "changelog": (CHANGELOG, _BOTH),
     "checkpoint-format": (FORMAT, ("1", "2")),
     "codec": (CODEC, tuple(codec for codec in CODECS if codec != "none")),
@@ -94,6 +98,8 @@ class Changes:
                 raise UsageError(f"unknown setting {name}; use one of {', '.join(SETTINGS)}")
             if value not in SETTINGS[name][1]:
                 raise UsageError(f"the setting {name} is {value!r}; it must be one of {', '.join(SETTINGS[name][1])}")
+        if AGGREGATION_FORMAT in found and self.new_query is not None:
+            raise UsageError(f"{AGGREGATION_FORMAT} and a new query both change values; migrate twice")
         object.__setattr__(self, "settings", found)
 
     @property
@@ -131,7 +137,7 @@ def find_target(checkpoint: Checkpoint, changes: Changes) -> Target:
         _refuse_only_rocksdb(checkpoint, settings, before, after)
     if changes.partitions is not None and changes.partitions != shuffle_partitions(conf):
         pinned[SHUFFLE_PARTITIONS] = str(changes.partitions)
-    for name in ("codec", "row-checksums"):
+    for name in (AGGREGATION_FORMAT, "codec", "row-checksums"):
         spark = SETTINGS[name][0]
         if name in settings and settings[name] != conf.get(spark):
             pinned[spark] = settings[name]

@@ -41,9 +41,9 @@ from ttlsnap.compaction.staged import rename_staged, settle
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
 from ttlsnap.engines.moving import Move, MovingEngine
 from ttlsnap.errors import FencedError, RefusedError, UnsupportedError, UsageError
-from ttlsnap.evolution.model import NO_EVOLUTION
 from ttlsnap.migration.changes import Changes
 from ttlsnap.migration.copy import write_copy
+from ttlsnap.migration.formats import find_format_changes
 from ttlsnap.migration.plan import MigrationPlan, StoreMigration, plan_migration
 from ttlsnap.migration.publish import publish, refuse_unmovable
 from ttlsnap.migration.report import MigrationReport, NewPartition, StoreReport
@@ -130,7 +130,7 @@ def migrate(
             clock = clock_at(options.now, checkpoint.batch)
             compaction = plan_compaction(checkpoint, transformers, clock, options.selection, options.timers)
             check_given_schemas(compaction, options.schemas or {}, options.scratch)
-        evolution = NO_EVOLUTION
+        evolution = find_format_changes(checkpoint, changes.settings)
         if changes.new_query is not None:
             evolution = changes.new_query.evolve(checkpoint, _now_ms(options.now, checkpoint))
         plan = plan_migration(checkpoint, changes, compaction, evolution)
