@@ -186,12 +186,43 @@ def _shown(outcome: Outcome, code: str) -> str | None:
     return "| " + " | ".join(cells).replace("*", "\\*").rstrip() + " |"
 
 
+def migrations() -> str:
+    """Return how many of the pairs that break are repaired by a migration, and why the others are not."""
+    from ..repairs.migrating import MIGRATED  # these import this module
+    from ..repairs.reasons import REASONS, reason_of
+    from ..repairs.test_tables import CASES
+
+    broken = [one.name for one in judged() if one.breaks]
+    repaired = {one.name: bool(one.answers or one.ignored) for one in MIGRATED} | {c[0]: bool(c[1]) for c in CASES}
+    answered = [name for name in broken if repaired.get(name)]
+    alone = [name for name in broken if repaired.get(name) is False]
+    left = [name for name in broken if name not in repaired]
+    share = f"{100 * (len(alone) + len(answered)) // len(broken)} %"
+    lines = [
+        f"`ttlsnap migrate` repairs {len(alone) + len(answered)} of the {len(broken)} pairs that break ({share}): "
+        f"{len(alone)} without further answers, and {len(answered)} with an answer of the user, such as `--fill`, or "
+        "with an accepted finding. It refuses the others:",
+        "",
+        "| pairs | why | names |",
+        "|---|---|---|",
+    ]
+    for reason in REASONS:
+        names = [f"`{name}`" for name in left if reason_of(name) == reason]
+        lines.append(f"| {len(names)} | {reason} | {', '.join(names)} |")
+    return "\n".join(lines)
+
+
 def pages() -> dict[Path, str]:
     """Return the pages with the current rules and pairs."""
-    made = {}
-    for path, name, filling in ((RULES_PAGE, "rules", rules()), (PAIRS_PAGE, "pairs", table())):
+    made: dict[Path, str] = {}
+    fillings = (
+        (RULES_PAGE, "rules", rules()),
+        (PAIRS_PAGE, "migrations", migrations()),
+        (PAIRS_PAGE, "pairs", table()),
+    )
+    for path, name, filling in fillings:
         begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-        head, _, rest = path.read_text().partition(begin)
+        head, _, rest = made.get(path, path.read_text()).partition(begin)
         made[path] = f"{head}{begin}\n{filling}\n{end}{rest.partition(end)[2]}"
     return made
 

@@ -6,14 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from ttlsnap.check import Verdict
 from ttlsnap.contract import Contract
 from ttlsnap.repairs.answers import Answers
 from ttlsnap.repairs.plan import find_evolution
 
 from ..check.observe import normal, read_observed
-from ..check.quality import contracts_of
+from ..check.quality import contracts_of, judged
 from ..matrix import FULL
 from .migrating import MIGRATED, Migrated, Migrator
+from .reasons import reason_of
+from .test_tables import CASES
 
 SLICE = (
     "agg-key-widened",
@@ -48,6 +51,14 @@ def test_the_new_query_continues(migrator: Migrator, one: Migrated) -> None:
 def test_spark_breaks_without_the_migration() -> None:
     observed = read_observed()
     assert {observed[one.name]["outcome"] for one in MIGRATED} == {"refused", "wrong"}
+
+
+def test_each_pair_that_breaks_is_migrated_or_has_a_reason() -> None:
+    migrated = {one.name for one in MIGRATED} | {name for name, *_ in CASES}
+    for one in judged():
+        if one.breaks:
+            assert (one.name in migrated) != (reason_of(one.name) is not None), one.name
+            assert one.verdict is not Verdict.AFTER_MIGRATION or one.name in migrated, one.name
 
 
 @pytest.mark.parametrize("name", ["agg-collect-list-argument-widened", "agg-approx-count-distinct-argument-widened"])
