@@ -98,7 +98,7 @@ def check(
     ] = Direction.BACKWARD,
     renamed: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--renamed", metavar="OLD=NEW", help="A column that was renamed. Can be repeated."),
+        typer.Option("--renamed", "--rename", metavar="OLD=NEW", help="A column that was renamed. Can be repeated."),
     ] = None,
     output_format: Annotated[
         CheckFormat, typer.Option("--format", metavar="FORMAT", help="text, json, junit, sarif or github.")

@@ -41,7 +41,6 @@ from ttlsnap.cli.options import (
     JarsOption,
     MasterOption,
     NoPlannedBatchOption,
-    NowOption,
     OperatorOption,
     OutputOption,
     ParallelismOption,
@@ -66,6 +65,16 @@ if TYPE_CHECKING:
 
 _PREFIX = "spark.sql."
 NEW_QUERY = "The schemas of a new query"
+MomentOption = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--now",
+        metavar="TIME",
+        help="The current time, as for compact: checkpoint, wall, or a time in ISO 8601. Default: checkpoint, but wall "
+        "for a TTL that changes with --to.",
+        show_default=False,
+    ),
+]
 EXAMPLES = """
 Examples:
   # build the new partitions, and show how large and how even they are
@@ -144,7 +153,7 @@ def migrate(
         typer.Option(
             "--drop",
             metavar="FIELD",
-            help="An old field that goes, although a new one of its type comes. Can be repeated.",
+            help="An old field that is removed, and is not the new field of the same type. Can be repeated.",
             rich_help_panel=NEW_QUERY,
         ),
     ] = None,
@@ -212,7 +221,7 @@ def migrate(
     ttl: TtlOption = None,
     timestamp: TimestampOption = None,
     old_ttl: OldTtlOption = None,
-    now: NowOption = "checkpoint",
+    now: MomentOption = None,
     time: TimeOption = None,
     transformer: TransformerOption = None,
     max_drop: MaxDropOption = None,
@@ -357,7 +366,7 @@ def migrate(
     dry_run = dry_run or plan_out is not None
     asks = not yes and not dry_run and reviewed is None and sys.stdin.isatty()
     options = CompactOptions(
-        now=now,
+        now=now or "checkpoint",
         selection=Selection(operator, store, state),
         schemas=parse_schemas(schema),
         dry_run=dry_run,
@@ -374,7 +383,8 @@ def migrate(
     if to is not None:
         answers = make_answers(rename, swap, drop, fill, birth, narrow=narrow)
         may_drop = yes or dry_run or asks or reviewed is not None
-        new_query = replace(load_new_query(to, old, answers, ignored or (), may_drop=may_drop), converters=converters)
+        new_query = load_new_query(to, old, answers, ignored or (), may_drop=may_drop)
+        new_query = replace(new_query, converters=converters, now=now)
     elif needs := _first_given(
         {
             "--from": old,
@@ -397,11 +407,12 @@ def migrate(
         report = run(target, changes, factories, options, chosen, listener)
     for warning in report.warnings:
         print_warning(warning)
-    if plan_out is not None:
+    has_plan = plan_out is not None and report.changed
+    if plan_out is not None and has_plan:
         write_whole(plan_out, write_plan(report))
     if text:
-        _show(console(), report, tables=not listener.shown, output=output, to=to)
-        if plan_out is not None:
+        _show(console(), report, tables=not listener.shown, output=output, to=to, planned=plan_out is not None)
+        if has_plan:
             console().print(f"The plan is in {plan_out}. To publish it: the same command, with --apply {plan_out}")
         if factories and not report.stores:
             console().print("To drop entries without a migration: ttlsnap compact, with the same options")
@@ -462,7 +473,9 @@ def _session(report: MigrationReport) -> list[tuple[str, str]]:
     return sorted(report.session_settings.items())
 
 
-def _show(out: Console, report: MigrationReport, *, tables: bool, output: str | None, to: str | None) -> None:
+def _show(
+    out: Console, report: MigrationReport, *, tables: bool, output: str | None, to: str | None, planned: bool
+) -> None:
     if not report.changed and to is not None:
         out.print(f"{report.target}: nothing has to change for {to}, as far as was compared. Nothing was changed.")
         return
@@ -473,7 +486,8 @@ def _show(out: Console, report: MigrationReport, *, tables: bool, output: str | 
         _show_stores(out, report)
     if report.dry_run:
         what = "publishes this" if output is None else f"writes this to {output}"
-        out.print(f"Dry run: nothing was changed. Without --dry-run, ttlsnap {what}.")
+        option = "--plan-out" if planned else "--dry-run"
+        out.print(f"Dry run: nothing was changed. Without {option}, ttlsnap {what}.")
     elif not report.published:
         out.print("Nothing was changed.")
     elif report.output is not None:

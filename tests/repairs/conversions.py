@@ -25,6 +25,13 @@ def shortened(key: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
 
 
 @for_new_query
+def with_note(key: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
+    """Return a value with a note. A function does not see expiry times."""
+    assert "ttlExpirationMs" not in value
+    return {**value, "note": "-"}
+
+
+@for_new_query
 def incomplete(key: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
     return {"key": value["key"]}
 

@@ -21,6 +21,7 @@ from . import conversions
 from .conversions import Batches, as_texts
 from .migrating import Migrator, case
 from .test_refusals import JOIN, Document, column, contract, left, states
+from .test_ttl import named, numbers_of
 
 PLACE = "tests.repairs.conversions"
 
@@ -54,6 +55,21 @@ def test_dropping_and_converting_run_in_one_pass(ttlsnap: Ttlsnap, tmp_path: Pat
     assert ttlsnap("compact", two, *drop, "--yes", "--stopped").code == 0
     assert ttlsnap("migrate", two, *convert, "--stopped").code == 0
     assert rows_of(one) == rows_of(two)
+
+
+def test_expiry_times_are_not_the_functions(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+    target = sample("lists-4.2", tmp_path)
+    moments = numbers_of(target, "recent", "ttlExpirationMs")
+    new = contract(
+        target, lambda document: named(document, "recent")["value"][0]["type"]["fields"].append(column("note"))
+    )
+    (tmp_path / "new.json").write_text(json.dumps(new))
+    words = ["--to", tmp_path / "new.json", "--transformer", f"{PLACE}:with_note", "--stopped"]
+    ended = ttlsnap("migrate", target, *words)
+    assert ended.code == 0, ended.err
+    assert numbers_of(target, "recent", "ttlExpirationMs") == moments
+    assert {each["note"] for found in numbers_of(target, "recent", "value").values() for each in found} == {"-"}
+    assert ttlsnap("compact", target, "--ttl", "1ms", "--dry-run").code == 0
 
 
 WRONG = [

@@ -10,12 +10,46 @@ import pytest
 from ..cli.test_commands import Ttlsnap, ttlsnap  # noqa: F401
 from ..migration.test_work import entries_of
 from ..publishing.trees import tree
-from ..samples import sample
+from ..samples import bytes_of, sample
 from .test_refusals import column, contract, states
 from .test_ttl import numbers_of
 
 WITHIN, COLUMNS = "dedup-within-4.2", "dedup-columns-3.1"
 LATEST = "expiresAtMicros"
+
+
+@pytest.mark.parametrize("name", [WITHIN, "rocksdb"])
+def test_a_column_that_is_replaced_merges_entries_too(ttlsnap: Ttlsnap, tmp_path: Path, name: str) -> None:  # noqa: F811
+    target = sample(WITHIN, tmp_path)
+    if name == "rocksdb":
+        assert ttlsnap("migrate", target, "--provider", "rocksdb", "--stopped").code == 0
+    moments = numbers_of(target, "default", LATEST)
+    new = contract(target, lambda document: states(document)[0].update(key=[column("zzz", "integer")]))
+    (tmp_path / "new.json").write_text(json.dumps(new))
+    words = ["migrate", target, "--to", tmp_path / "new.json", "--fill", "key.zzz=1", "--stopped", "--yes"]
+    assert ttlsnap(*words).code == 0
+    latest = max(moment for found in moments.values() for moment in found)
+    assert numbers_of(target, "default", LATEST) == {'{"zzz": 1}': [latest]}
+
+
+@pytest.mark.parametrize("name", ["hdfs", "rocksdb"])
+def test_equal_keys_are_refused_where_nothing_merges_them(
+    ttlsnap: Ttlsnap,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    target = sample(WITHIN, tmp_path)
+    if name == "rocksdb":
+        assert ttlsnap("migrate", target, "--provider", "rocksdb", "--stopped").code == 0
+    new = contract(target, lambda document: states(document)[0].update(key=[column("zzz", "integer")]))
+    (tmp_path / "new.json").write_text(json.dumps(new))
+    before = bytes_of(target)
+    monkeypatch.setattr("ttlsnap.migration.plan.StoreMigration.merged", None)
+    words = ["migrate", target, "--to", tmp_path / "new.json", "--fill", "key.zzz=1", "--stopped", "--yes"]
+    ended = ttlsnap(*words)
+    assert (ended.code, "several entries would have the same key" in ended.err) == (4, True), ended.err
+    assert bytes_of(target) == before
 
 
 @pytest.mark.parametrize(
@@ -29,7 +63,6 @@ def test_the_latest_time_wins(ttlsnap: Ttlsnap, tmp_path: Path, partitions: list
     # First, each key gets a second column, so that two states can be joined to one with several entries for a key.
     wide = contract(target, lambda document: states(document)[0]["key"].append(column("extra")))
     (tmp_path / "wide.json").write_text(json.dumps(wide))
-    (tmp_path / "narrow.json").write_text(json.dumps(contract(target, lambda document: None)))
     assert ttlsnap("migrate", target, "--to", tmp_path / "wide.json", "--fill", "key.extra=x", "--stopped").code == 0
     one = contract(target, lambda document: states(document)[0].update(key=[column("extra")]))
     (tmp_path / "one.json").write_text(json.dumps(one))

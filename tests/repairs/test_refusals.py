@@ -150,8 +150,10 @@ def test_values_that_are_dropped_need_a_yes(ttlsnap: Ttlsnap, tmp_path: Path) ->
     before = bytes_of(target)
     words = ["migrate", target, "--to", tmp_path / "new.json", "--stopped"]
     ended = ttlsnap(*words)
-    assert ended.code == 4 and "drop 0.left-keyWithIndexToValue.default.value.left_value: bigint Add --yes" in " ".join(
-        ended.err.split()
+    assert (
+        ended.code == 4
+        and "drop 0.left-keyWithIndexToValue.default.value.left_value: bigint To agree, add --yes"
+        in " ".join(ended.err.split())
     )
     assert ttlsnap(*words, "--dry-run").code == 0
     assert bytes_of(target) == before

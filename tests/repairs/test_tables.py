@@ -68,7 +68,7 @@ def test_the_new_stream_goes_on(
         assert code == (3 if words[0] == "--rename" else 0), err
     if "--drop" in words:
         code, _, err = command("migrate", table, "--to", new, *words)
-        assert (code, "Add --yes" in err) == (4, True)
+        assert (code, "To agree, add --yes" in err) == (4, True)
     code, out, err = command("migrate", table, "--to", new, *words, "--dry-run", "--format", "json")
     assert code == 0, err
     assert [step["change"] for step in json.loads(out)["plan"]] == changes
@@ -97,6 +97,27 @@ def test_another_writer_is_noticed(observer: TableObserver, command: Command, tm
     code, _, err = command("migrate", table, "--to", new, meanwhile=insert)
     assert (code, f"committed version {version + 1}" in err) == (4, True), err
     assert read_table(open_directory(str(table))).version == version + 1
+
+
+def test_the_key_of_the_rows_stays_known(observer: TableObserver, command: Command, tmp_path: Path) -> None:
+    table, new = begin(observer, tmp_path, "table-column-added")
+    observer.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('ttlsnap.key' = 'user')")
+    document = contract_of_table(str(table)).to_json()
+    document["key"] = ["client"]
+    document["columns"][0]["name"] = "client"
+    document["columns"].append(
+        {"name": "code", "type": "string", "nullable": True, "metadata": {"__CHAR_VARCHAR_TYPE_STRING": "varchar(10)"}}
+    )
+    new.write_text(json.dumps(document))
+    before = tree(table)
+    code, _, err = command("migrate", table, "--to", new, "--drop", "user", "--yes")
+    assert (code, "is a column of the rows' key" in err) == (3, True), err
+    assert tree(table) == before
+    code, _, err = command("migrate", table, "--to", new, "--rename", "user=client")
+    assert code == 0, err
+    after = contract_of_table(str(table))
+    assert after.key == ("client",)
+    assert after.columns.fields[-1].metadata["__CHAR_VARCHAR_TYPE_STRING"] == "varchar(10)"
 
 
 WRONG = [

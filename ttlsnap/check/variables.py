@@ -42,7 +42,8 @@ def compare_variables(
     for was, now in zip(gone, come, strict=False):
         outcome = VARIABLE_RENAMED_SAME_CODE if same_code else VARIABLE_MAYBE_RENAMED
         both.add(outcome, place.at(state=now), was, now)
-    if (same_code and names_changed and not gone and not come) or _have_swapped_names(before, after, own):
+    others = not gone and not come and not any(both.renamed.get(name) in after for name in own[0])
+    if (same_code and names_changed and others) or _have_swapped_names(before, after, own):
         both.add(VARIABLES_SWAPPED, place, ", ".join(own[0]), ", ".join(own[1]))
     for name in gone[len(come) :]:
         both.add(VARIABLE_REMOVED, place.at(state=name), name, None)

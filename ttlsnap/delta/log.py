@@ -101,6 +101,12 @@ def key_property(names: Sequence[str]) -> str:
     return ",".join(names) if plain else json.dumps(list(names))
 
 
+def set_key(names: Sequence[str]) -> str:
+    """Return the part of an ``ALTER TABLE`` statement that sets this property."""
+    value = key_property(names).replace("\\", "\\\\").replace("'", "\\'")
+    return f"SET TBLPROPERTIES ('{KEY}' = '{value}')"
+
+
 def is_table(files: Directory) -> bool:
     """Return whether the directory is that of a Delta table."""
     return files.stat(LOG) is not None

@@ -24,7 +24,7 @@ from ttlsnap.delta.counting import count_rows
 from ttlsnap.delta.cutoff import quote_identifier
 from ttlsnap.delta.erasing import check_retention, erase, read_retention
 from ttlsnap.delta.features import check_features, downstream_warnings
-from ttlsnap.delta.log import KEY, Commit, commits, key_property, live_files, open_table, read_table
+from ttlsnap.delta.log import Commit, commits, live_files, open_table, read_table, set_key
 from ttlsnap.delta.planning import Limits, TablePlan, delete_parts, plan_table
 from ttlsnap.delta.report import TableReport, sum_known
 from ttlsnap.delta.rewriting import check_unique, read_planned_version, scan_table
@@ -274,8 +274,7 @@ class _Run:
             return
         if not checked:
             check_unique(self._spark, plan)
-        value = key_property(plan.key).replace("\\", "\\\\").replace("'", "\\'")
-        statement = f"ALTER TABLE {sql_name(plan.files)} SET TBLPROPERTIES ('{KEY}' = '{value}')"
+        statement = f"ALTER TABLE {sql_name(plan.files)} {set_key(plan.key)}"
         commit(self._spark, plan.files, statement, {"key": list(plan.key)})
 
     def _commit(self, statements: Sequence[str | Callable[[], str]], doomed: Sequence[Callable[[], DataFrame]]) -> None:

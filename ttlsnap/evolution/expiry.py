@@ -25,7 +25,8 @@ class ExpiryChange:
     """The change of expiry times, in milliseconds since the epoch. Values ``had`` one before, and ``has`` says if now.
 
     A new expiry time is ``plus_ms`` after the old one. Without an old one, it is that after the time in the field
-    ``birth``, or after ``now_ms``. Entries that have expired at ``now_ms`` are dropped.
+    ``birth``, or after ``now_ms``. Entries that have expired at ``now_ms``, by their old time or by the new one, are
+    dropped.
     """
 
     had: bool
@@ -48,5 +49,8 @@ class ExpiryChange:
             micros, nulls = self.birth.read(entries)
             times, missing = micros // MICROS, int(nulls.sum())
         new = np.clip(times, -_LATEST, _LATEST) + self.plus_ms
-        kept = np.flatnonzero(new > self.now_ms)
+        lives = new > self.now_ms
+        if self.had:
+            lives &= times > self.now_ms
+        kept = np.flatnonzero(lives)
         return values.take(kept), new[kept], kept, missing

@@ -54,10 +54,9 @@ SETTINGS: dict[str, tuple[str, tuple[str, ...]]] = {
 class NewSchemas(Protocol):
     """The schemas of a new query."""
 
-    def evolve(self, checkpoint: Checkpoint, now_ms: int) -> Evolution:
+    def evolve(self, checkpoint: Checkpoint) -> Evolution:
         """Return how the state of a checkpoint gets them.
 
-        ``now_ms`` is the current time in milliseconds since the epoch, at which expired entries are dropped.
         Raise UnsupportedError if it cannot, or not without another answer from the user, and UsageError for contracts
         that do not belong to this checkpoint.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
@@ -127,6 +127,7 @@ def plan_migration(
     after = with_schemas_of(replace(checkpoint, batch=replace(checkpoint.batch, conf=conf)), evolution)
     new_store = open_state_store(after)
     states, new_states = describe(checkpoint), describe(after)
+    _require_complete(checkpoint, states, new_states)
     single: tuple[int, ...] = ()
     if changes.partitions is not None:
         single = tuple(o.id for o in checkpoint.operators if _is_single(checkpoint, o, states))
@@ -191,6 +192,19 @@ def plan_migration(
         compaction,
         evolution,
     )
+
+
+def _require_complete(
+    checkpoint: Checkpoint, states: Sequence[StateDescriptor], new_states: Sequence[StateDescriptor]
+) -> None:
+    """Raise UnsupportedError if the new schemas lack a state that Spark keeps beside another one."""
+    opaque = {(state.operator, state.place) for state in states if state.opaque}
+    for state in new_states:
+        if state.opaque and (state.operator, state.place) not in opaque:
+            raise UnsupportedError(
+                f"{checkpoint.target}: the new query's contract is not complete: {state}: {state.opaque}. Make it with "
+                "ttlsnap contract"
+            )
 
 
 def _is_single(checkpoint: Checkpoint, operator: Operator, states: list[StateDescriptor]) -> bool:

@@ -17,8 +17,8 @@ from itertools import accumulate
 from math import log2
 from typing import Any, Protocol
 
-from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
-from ttlsnap.clock import MICROS, clock_at, moment_of
+from ttlsnap.checkpoint import layout, open_checkpoint
+from ttlsnap.clock import clock_at
 from ttlsnap.compaction.copy import (
     begin_copy,
     check_destination,
@@ -47,7 +47,7 @@ from ttlsnap.migration.formats import find_format_changes
 from ttlsnap.migration.plan import MigrationPlan, StoreMigration, plan_migration
 from ttlsnap.migration.publish import publish, refuse_unmovable
 from ttlsnap.migration.report import MigrationReport, NewPartition, StoreReport
-from ttlsnap.migration.sorting import OldPartition, Split
+from ttlsnap.migration.sorting import GONE, OldPartition, Split
 from ttlsnap.migration.task import BuildTask, Built, SplitResult, SplitTask, require_all
 from ttlsnap.operators.placement import STRICT
 from ttlsnap.publishing.cleanup import discard_leftovers, discard_run, discard_unless_open, tidy_up
@@ -132,7 +132,7 @@ def migrate(
             check_given_schemas(compaction, options.schemas or {}, options.scratch)
         evolution = find_format_changes(checkpoint, changes.settings)
         if changes.new_query is not None:
-            evolution = changes.new_query.evolve(checkpoint, _now_ms(options.now, checkpoint))
+            evolution = changes.new_query.evolve(checkpoint)
         plan = plan_migration(checkpoint, changes, compaction, evolution)
         runner = None
         if compaction is not None:
@@ -154,16 +154,6 @@ def migrate(
         if options.dry_run:
             return run.dry()
         return run.to_copy(files, destination) if destination is not None else run.in_place(files)
-
-
-def _now_ms(now: str, checkpoint: Checkpoint) -> int:
-    """Return the time at which Spark's own TTLs have expired, in milliseconds.
-
-    By default it is the wall clock: a query that restarts does not return a value that has expired since it stopped.
-    """
-    moment = moment_of("wall" if now == "checkpoint" else now) // MICROS
-    # From 4.2 on, Spark never looks for an expiry time before its last batch.
-    return max(moment, checkpoint.batch.timestamp_ms)
 
 
 def _new_snapshots(plan: MigrationPlan) -> list[str]:
@@ -355,6 +345,7 @@ class _Run:
             old=self._old(store, first, partition) if store.stays else None,
             old_store=self.plan.state_store,
             merged=store.merged,
+            unique=any(state.key is not None for state in store.evolutions),
             families=self.plan.evolution.families(store.operator, store.store.name),
             state_store=self.plan.new_store,
             staging_root=staging_root,
@@ -415,6 +406,12 @@ class _Run:
         misfits: Counter[str] = Counter()
         for part in parts:
             misfits.update(part.misfits)
+        if lost := [place for place in misfits if place.endswith(GONE)]:
+            counts = ", ".join(f"{misfits[place]:,} in {place.removesuffix(GONE)}" for place in lost)
+            raise RefusedError(
+                f"{self.plan.checkpoint.target}: there are timers of the old time mode: {counts}. Nothing was changed. "
+                "Let them fire first, with the old query"
+            )
         if misfits:
             told = ", ".join(f"{count:,} of {place}" for place, count in sorted(misfits.items()))
             raise RefusedError(
@@ -482,7 +479,7 @@ class _Run:
             expired_to=compaction.expired_to if compaction is not None else None,
             compaction=compaction,
             plan=tuple(step.to_json() for step in plan.evolution.steps),
-            expired=dict(self.expired),
+            expired={place: count for place, count in self.expired.items() if count},
             merged=self.merged,
             warnings=plan.evolution.notes,
         )

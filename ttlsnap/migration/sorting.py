@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,14 +14,12 @@ from ttlsnap.entries.batch import StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UnsupportedError
 from ttlsnap.evolution.changes import Misfits
-from ttlsnap.evolution.expiry import ExpiryChange
 from ttlsnap.evolution.model import StateEvolution
 from ttlsnap.evolution.work import converted_values, evolve_keys, evolve_values
 from ttlsnap.migration.fingerprint import add, fingerprint
 from ttlsnap.migration.spill import SpillWriter
 from ttlsnap.operators.placement import PlacementCheck, hash_keys
-from ttlsnap.operators.transform_with_state import UNUSED, derived_of
-from ttlsnap.schema.types import StructType
+from ttlsnap.operators.transform_with_state import UNUSED, derived_of, user_part
 from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.convert import convert, with_keys, with_values
 from ttlsnap.stores.families import NO_FAMILY_CHANGES, FamilyChanges
@@ -35,11 +33,15 @@ from ttlsnap.stores.protocols import (
     StoredPartition,
     Written,
 )
+from ttlsnap.transform.converters import ConvertsValues
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.murmur3 import partitions_of
 from ttlsnap.unsaferow.project import side_by_side
 from ttlsnap.unsaferow.rows import Rows
-from ttlsnap.unsaferow.words import long_rows, null_rows, rows_of_structs
+from ttlsnap.unsaferow.words import long_rows, null_rows, read_numbers, rows_of_structs, struct_rows
+
+GONE = " (gone)"
+"""Marks the states in ``misfits`` that the new query does not have."""
 
 ENOUGH = 64
 """Different hashes of a partition's keys that are counted."""
@@ -139,7 +141,7 @@ class Converter:
         new_state, evolution = self.new_states.get(batch.state), self._evolutions.get(batch.state)
         if new_state is None:
             place = f"{state.operator}.{state.store}.{state.state}"
-            self.misfits[f"{place} (which the new query does not have)"] += len(batch)
+            self.misfits[f"{place}{GONE}"] += len(batch)
             return
         if evolution is None:
             yield self._as_it_is(batch, new_state)
@@ -152,12 +154,11 @@ class Converter:
             if missing:
                 count("birth", missing)
             self.expired[str(evolution)] += len(batch) - len(kept)
-            rows = evolve_values(evolution, _user_schema(state, evolution.expiry), values, count)
+            rows = evolve_values(evolution, user_part(state) or state.value_schema, values, count)
             rows = rows_of_structs(rows, times) if evolution.expiry.has else rows
             batch = with_values(batch, self._source, new_state, rows, kept)
         elif evolution.converter is not None:
-            entries = StateEntries.of(state, batch.keys, batch.values)
-            rows = converted_values(evolution.converter, entries, evolution.new_value, count)
+            rows = self._converted(evolution.converter, state, new_state, batch, count)
             batch = with_values(batch, self._source, new_state, rows)
         elif evolution.value is not None or state.avro is not None:
             rows = evolve_values(evolution, state.value_schema, batch.values, count)
@@ -176,6 +177,22 @@ class Converter:
             numbers = derived_of(new_state.state, has_ttl=evolution.expiry.has)
             for name in evolution.made:
                 yield self._derive(batch, self._by_name[name], numbers[name], times, new_rows)
+
+    @staticmethod
+    def _converted(
+        converter: ConvertsValues,
+        state: StateDescriptor,
+        new_state: StateDescriptor,
+        batch: EntryBatch,
+        count: Misfits,
+    ) -> Rows:
+        """Return the values that a user's code gives. It does not see the expiry times of a variable, which stay."""
+        values, times, schema = batch.values, None, new_state.value_schema
+        if (inner := user_part(state)) is not None and (new_inner := user_part(new_state)) is not None:
+            values, times = struct_rows(values, 2, 0), read_numbers(values, 2, 1)
+            state, schema = replace(state, value_schema=inner, stored_timestamp=None), new_inner
+        rows = converted_values(converter, StateEntries.of(state, batch.keys, values), schema, count)
+        return rows if times is None else rows_of_structs(rows, times)
 
     def _as_it_is(self, batch: EntryBatch, new_state: StateDescriptor) -> Converted:
         stored = convert(batch, self._source, self._target, new_state, self._old.where)
@@ -218,15 +235,6 @@ def _firsts(batch: EntryBatch) -> Int64s:
     """Return the first entry of each stored key: of each list, or each entry."""
     elements = getattr(batch, "elements", None)
     return np.arange(len(batch)) if elements is None else np.unique(elements.owner, return_index=True)[1]
-
-
-def _user_schema(state: StateDescriptor, expiry: ExpiryChange) -> StructType:
-    """Return the schema of the user's part of the old values of a variable."""
-    if not expiry.had:
-        return state.value_schema
-    schema = state.value_schema.fields[0].type
-    assert isinstance(schema, StructType)
-    return schema
 
 
 class Sorter:

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from ttlsnap.compaction.partition import compact_partition
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
 from ttlsnap.engines.moving import Entries
 from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.errors import CorruptionError
+from ttlsnap.errors import CorruptionError, RefusedError
 from ttlsnap.migration.fingerprint import add, fingerprint
 from ttlsnap.migration.merging import merge
 from ttlsnap.migration.sorting import Converter, OldPartition, Sorter, SortingStore, Split
@@ -111,7 +112,7 @@ class BuildTask:
     It has the settings of the old partition ``like``. New files are staged below ``staged_below`` in ``staging_root``;
     None in a dry run. ``old`` is the partition of ``old_store`` that has exactly its entries, if there is one.
     ``families`` are the changes of its column families. Entries of the state ``merged`` may have the same key, and
-    become one.
+    become one. ``unique`` says that keys change, so that the new ones must be compared with each other.
     """
 
     root: str
@@ -123,6 +124,7 @@ class BuildTask:
     old: OldPartition | None = None
     old_store: StateStore | None = None
     merged: StateDescriptor | None = None
+    unique: bool = False
     families: FamilyChanges = NO_FAMILY_CHANGES
 
     def build(self, entries: Iterable[Entries], folder: Path, progress: Progress) -> Built:
@@ -147,12 +149,18 @@ class BuildTask:
                 # Entries that were split were counted when they were read. Here, a run can be stopped.
                 progress(len(keys) if converter is not None else 0, 0)
 
-        kept = 0
+        kept, seen = 0, []
         with build as builder:
             found: Iterable[Entries] = received()
             for keys, values in found if self.merged is None else [merge(found, self.merged, self.state_store)]:
                 kept += len(keys)
+                if self.unique:
+                    seen.append(keys.to_arrow())
                 builder.put(keys, values)
+            if seen and len(pa.chunked_array(seen).unique()) != kept:
+                raise RefusedError(
+                    f"{self.root}: with the new keys, several entries would have the same key. Nothing was changed"
+                )
             written = builder.finish()
         misfits = dict(converter.misfits) if converter is not None else {}
         return Built(kept, count, total, written.size, written.files, misfits, families)

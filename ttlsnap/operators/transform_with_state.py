@@ -19,7 +19,7 @@ with its last value. Source: Spark's ``StatefulProcessorHandleImpl``, ``TTLState
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 NAMES = ("transformWithStateExec", "transformWithStateInPandasExec", "transformWithStateInPySparkExec")
 _EXPIRATION = StoredTime("value.ttlExpirationMs:ms", TimeCharacteristic.PROCESSING, written_plus_ttl=True)
 _KINDS = {"ValueState": "value", "ListState": "list", "MapState": "map"}
-_INDEX, _FIRST, _COUNT, _COUNT_WITHOUT_TTL = "$ttl_", "$min_", "$count_", "$rowCounter_"
+_INDEX, _FIRST, _COUNT, _COUNT_WITHOUT_TTL = _DERIVED = ("$ttl_", "$min_", "$count_", "$rowCounter_")
 UNUSED = "unused"
 """The kind of a state in which Spark stores nothing."""
 
@@ -136,6 +136,15 @@ def _links(described: list[StateDescriptor], last_batch_ms: int, follow: bool) -
             yield Timers(replace(by_key, role="derived"), by_time, variables) if follow else Timers(by_key, by_time, {})
 
 
+def user_part(state: StateDescriptor) -> StructType | None:
+    """Return the schema of a variable's values without their expiry times; None for a state without such times."""
+    if state.stored_timestamp != _EXPIRATION.name:
+        return None
+    schema = state.value_schema.fields[0].type
+    assert isinstance(schema, StructType)
+    return schema
+
+
 def derived_of(variable: str, *, has_ttl: bool) -> dict[str, str]:
     """Return the states that Spark derives from a variable, by name, and what each has of a key.
 
@@ -144,6 +153,12 @@ def derived_of(variable: str, *, has_ttl: bool) -> dict[str, str]:
     if not has_ttl:
         return {f"{_COUNT_WITHOUT_TTL}{variable}": "count"}
     return {f"{_INDEX}{variable}": "index", f"{_FIRST}{variable}": "first", f"{_COUNT}{variable}": "count"}
+
+
+def variable_of(name: str, variables: Iterable[str]) -> str | None:
+    """Return the one of the ``variables`` from which the state ``name`` is derived; None if it is from none."""
+    found = {f"{kind}{variable}": variable for variable in variables for kind in _DERIVED}
+    return found.get(name)
 
 
 def explain_kept(state: StateDescriptor) -> str | None:

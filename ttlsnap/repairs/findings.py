@@ -98,7 +98,7 @@ def _find_step(finding: Finding, steps: Iterable[Step]) -> Step | None:
     if finding.code.startswith("ttl"):
         mine = [step for step in mine if step.change == "switch-ttl" and step.place.state == place.state]
     elif finding.code.startswith("variable"):
-        mine = [step for step in mine if step.change == "rename-state" and step.place.state == place.state]
+        mine = [step for step in mine if step.change in ("rename-state", "drop-state") and step.old == finding.old]
     else:
         mine = [step for step in mine if (step.place.field or "").partition(".")[0] == side]
     if finding.code in ("keys-swapped", "values-swapped"):  # another step of the same state does not repair it

@@ -9,10 +9,11 @@ from ttlsnap.check import check
 from ttlsnap.check.findings import Finding, Verdict
 from ttlsnap.check.ignores import Ignore, apply
 from ttlsnap.checkpoint import Checkpoint
+from ttlsnap.clock import MICROS, clock_at, iso, moment_of
 from ttlsnap.contract import Contract
 from ttlsnap.contract.of_checkpoint import describe_checkpoint
 from ttlsnap.contract.of_query import join_contracts
-from ttlsnap.errors import RefusedError, UnsupportedError
+from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
 from ttlsnap.evolution.model import Evolution
 from ttlsnap.evolution.recorded import with_schemas_of
 from ttlsnap.repairs.answers import NO_ANSWERS, Answers
@@ -20,12 +21,15 @@ from ttlsnap.repairs.findings import with_repairs
 from ttlsnap.repairs.plan import find_evolution
 from ttlsnap.transform.converters import ConvertsValues
 
+_DROP = ("drop", "drop-state", "switch-ttl", "change-ttl")
+
 
 @dataclass(frozen=True)
 class NewQuery:
     """The contract of a new query. ``old`` is that of the old one, if the user has it. ``converters`` give new values.
 
-    ``ignores`` are the findings that the user accepts. Unless the plan ``may_drop`` columns, one that does is refused.
+    ``ignores`` are the findings that the user accepts. Unless the plan ``may_drop`` values, one that can is refused.
+    ``now`` is the time at which values with a TTL have expired, as for ``compact``; by default, it is the wall clock.
     """
 
     contract: Contract
@@ -34,9 +38,11 @@ class NewQuery:
     ignores: Sequence[Ignore] = ()
     may_drop: bool = True
     converters: Sequence[ConvertsValues] = ()
+    now: str | None = None
 
-    def evolve(self, checkpoint: Checkpoint, now_ms: int) -> Evolution:
+    def evolve(self, checkpoint: Checkpoint) -> Evolution:
         """See ``ttlsnap.migration.changes.NewSchemas``."""
+        now_ms = _find_now(self.now, checkpoint)
         found = describe_checkpoint(checkpoint)
         if self.old is not None:
             found = join_contracts(found, self.old)
@@ -45,11 +51,26 @@ class NewQuery:
             lines = "".join(f"\n  {obstacle.place}: {obstacle.message}" for obstacle in obstacles)
             raise UnsupportedError(f"{checkpoint.target} cannot be migrated to the new query as it is:{lines}")
         notes = _require_repaired(checkpoint, found, self, evolution)
-        dropped = [step for step in evolution.steps if step.change in ("drop", "switch-ttl", "change-ttl")]
+        dropped = [step for step in evolution.steps if step.change in _DROP]
         if dropped and not self.may_drop:
             lines = "".join(f"\n  {step}" for step in dropped)
-            raise RefusedError(f"{checkpoint.target}: this drops values:{lines}\nAdd --yes")
+            raise RefusedError(f"{checkpoint.target}: this can drop values:{lines}\nTo agree, add --yes")
         return replace(evolution, notes=tuple(notes))
+
+
+def _find_now(now: str | None, checkpoint: Checkpoint) -> int:
+    """Return the time at which values have expired, in milliseconds.
+
+    By default it is the wall clock: a query that restarts does not return a value that has expired since it stopped.
+    Raise UsageError for a time before the last batch: from 4.2 on, Spark never looks for such an expiry time.
+    """
+    last = checkpoint.batch.timestamp_ms
+    if now is None:
+        return max(moment_of("wall") // MICROS, last)
+    found = clock_at(now, checkpoint.batch).processing_us // MICROS
+    if found < last:
+        raise UsageError(f"--now {now} is before the last batch ({iso(last * MICROS)})")
+    return found
 
 
 def _require_repaired(checkpoint: Checkpoint, old: Contract, new: NewQuery, evolution: Evolution) -> list[str]:
@@ -64,7 +85,10 @@ def _require_repaired(checkpoint: Checkpoint, old: Contract, new: NewQuery, evol
     )
     after = apply(check(_migrated(checkpoint, old, new, evolution), new.contract), new.ignores)
     told = "after the migration, ttlsnap check would still find this. Please report it"
-    _refuse(checkpoint, told, after.findings, Verdict.RECONFIGURATION)
+    # Spark itself removes the values of these variables, so they are still there.
+    gone = {step.old for step in evolution.steps if step.change == "drop-state"}
+    found = [finding for finding in after.findings if finding.code != "variable-renamed" or finding.old not in gone]
+    _refuse(checkpoint, told, found, Verdict.RECONFIGURATION)
     return [f"not compared: {line}" for line in report.unseen]
 
 
@@ -73,7 +97,8 @@ def _refuse(checkpoint: Checkpoint, told: str, findings: Sequence[Finding], wors
     left = [finding for finding in findings if finding.verdict.rank > worst.rank]
     if left:
         lines = "".join(f"\n  {_describe(finding)}" for finding in left)
-        raise UnsupportedError(f"{checkpoint.target}: {told}:{lines}")
+        accept = ", ".join(f"--ignore {finding.code}" for finding in left)
+        raise UnsupportedError(f"{checkpoint.target}: {told}:{lines}\nTo accept it all the same: {accept}")
 
 
 def _migrated(checkpoint: Checkpoint, old: Contract, new: NewQuery, evolution: Evolution) -> Contract:

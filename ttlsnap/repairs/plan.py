@@ -83,7 +83,7 @@ def find_evolution(
             if store.prefix_key_columns != other.prefix_key_columns and was.name == session_window.NAME:
                 prefixes[now.id, store.name] = other.prefix_key_columns
     unused = {*answers.fills, *answers.drops, *answers.births, *(name for pair in answers.swaps for name in pair)}
-    unused -= matcher.used
+    unused -= matcher.used | ({NOW} if matcher.used.intersection(answers.births) else set())
     if unused:
         raise UsageError(
             f"{sorted(unused)[0]} is not a field that differs between the two queries. These differ: "
@@ -194,15 +194,18 @@ class _Operator:
             for old in own[0] if new not in before else ():
                 if old in names or before[old].kind != after[new].kind:
                     continue
-                if self._has_same_code or self.matcher.ask_if_same(place, old, new) is not False:
+                only = sum(before[one].kind == before[old].kind for one in own[0] if one not in after) == 1
+                if (only and self._has_same_code) or self.matcher.ask_if_same(place, old, new) is not False:
                     names[old] = new
                     self.matcher.steps.append(Step("rename-state", place.at(state=new), old, new))
                     break
+                # Spark itself does that when the query starts.
+                self.matcher.steps.append(Step("drop-state", place.at(state=old), old, None))
         expiries = {old: self._find_expiry(place.at(state=new), before[old], after[new]) for old, new in names.items()}
         variables, again = dict(names), [names[old] for old, expiry in expiries.items() if expiry is not None]
         derived: dict[str, list[str]] = {}
         for name, state in before.items():  # the derived states of a variable are named after it
-            of = next((old for old in variables if name.startswith("$") and name.endswith(f"_{old}")), None)
+            of = transform_with_state.variable_of(name, variables)
             if of is not None and state.role == "derived":
                 names[name] = name.removesuffix(of) + names[of]
                 if expiries[of] is not None:
@@ -250,7 +253,7 @@ class _Operator:
             for name, state in after.items()
             if name not in before
             if name.startswith(transform_with_state.TIMERS)
-            or any(state.role == "derived" and name.endswith(f"_{variable}") for variable in again)
+            or (state.role == "derived" and transform_with_state.variable_of(name, again) is not None)
         ]
         if gone:
             self.removed[where] = tuple(gone)
@@ -349,7 +352,8 @@ class _Operator:
         if new.role == "derived":
             del matcher.steps[steps:]  # it follows the states from which it is derived
         store = place.store or ""
-        merges = self._merges and key is not None and len(new.key) < len(old.key)
+        taken = [column.ordinal for column in key.columns if isinstance(column, Take)] if key is not None else []
+        merges = self._merges and key is not None and len(set(taken)) < len(old.key)
         return StateEvolution(
             self.new.id,
             store,
@@ -373,6 +377,8 @@ class _Operator:
         """Return what gives the new values; None if ttlsnap itself does."""
         if old.role == "derived" or new.role == "derived":
             return None
+        if old.ttl and new.ttl:  # expiry times are not the user's
+            old, new = (replace(state, value=_user_part(state)) for state in (old, new))
         described = self._describe(place, old)
         return next((each for each in self.converters if each.converts(described, new.value)), None)
 

@@ -50,6 +50,7 @@ class Matcher:
     steps: list[Step] = field(default_factory=list)
     obstacles: list[Obstacle] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
+    key_fills: dict[tuple[int | None, str], str] = field(default_factory=dict)
 
     def match(
         self,
@@ -135,7 +136,8 @@ class Matcher:
         """Add an obstacle for each new column that may be an old one under another name."""
         for ordinal, now in enumerate(new.fields):
             at = place.at(field=f"{place.field}.{now.name}")
-            if found[ordinal] is not None or self._find_answer(at, self.answers.fills) is not None:
+            told = self._find_answer(at, self.answers.fills, *_grouping_column(at))
+            if found[ordinal] is not None or told is not None:
                 continue
             for number, was in enumerate(old.fields):
                 if number not in found and self.can_become((was,), (now,)):
@@ -162,10 +164,10 @@ class Matcher:
         if self.is_dropped(place, old):
             return False
         is_column = old.isidentifier()
-        field = f"{place.field}.{old}" if is_column else old
+        field = f"{place.field}.{old}" if is_column and place.field else old
         self.obstacles.append(
             Obstacle(
-                place.at(field=f"{place.field}.{new}") if is_column else place,
+                place.at(field=f"{place.field}.{new}") if is_column and place.field else place,
                 f"{old} is gone, and {new} is new: is it the same? If so, add --rename "
                 f"{quote(f'{old}={new}')}; if not, "
                 f"add --drop {quote(field)}",
@@ -201,22 +203,31 @@ class Matcher:
 
     def _fill(self, at: Place, now: StructField) -> Constant:
         """Return the constant for a new column: what the user says, or null if it may be null."""
-        told = self._find_answer(at, self.answers.fills)
+        told = self._find_answer(at, self.answers.fills, *_grouping_column(at))
         if told is not None:
+            self._require_one_fill(at, told)
             value = parse_literal(self.answers.fills[told], now.type, told)
             if value is None and not now.nullable:
                 raise UsageError(f"--fill {told}=null: the new query does not allow null there")
             return Constant(value)
         if not now.nullable or is_key(at):
+            name = next(iter(_grouping_column(at)), at.field)
             why = "" if is_key(at) else ", and it may not be null"
             self.obstacles.append(
                 Obstacle(
                     at,
-                    f"existing entries have no {now.name}{why}: add --fill {at.field}=LITERAL",
-                    f"--fill {at.field}=LITERAL",
+                    f"existing entries have no {now.name}{why}: add --fill {name}=LITERAL",
+                    f"--fill {name}=LITERAL",
                 )
             )
         return Constant(None)
+
+    def _require_one_fill(self, at: Place, told: str) -> None:
+        """Raise UsageError if another state got another value for the same grouping column."""
+        for column in _grouping_column(at):
+            first = self.key_fills.setdefault((at.operator, column), told)
+            if self.answers.fills[first] != self.answers.fills[told]:
+                raise UsageError(f"--fill {first} and --fill {told} give one grouping column two values")
 
     def _match_types(self, at: Place, old: DataType, new: DataType) -> Change | None:
         """Return how values change with their type; None if they stay as they are."""
@@ -258,6 +269,19 @@ class Matcher:
             self.obstacles.append(Obstacle(at, f"{told}. If all of its values fit, add --narrow", "--narrow"))
         else:
             self.obstacles.append(Obstacle(at, told))
+
+
+def _grouping_column(place: Place) -> tuple[str, ...]:
+    """Return how the user names a grouping column, wherever it is in a key: as ``key.user``; () for other fields.
+
+    Spark has the grouping columns of a timer, of an index and of a map within a struct.
+    """
+    head, *names = (place.field or "").split(".")
+    if head != "key" or "userKey" in names:
+        return ()
+    while len(names) > 1 and names[0] in ("key", "elementKey"):
+        names = names[1:]
+    return (".".join(["key", *names]),)
 
 
 def is_key(place: Place) -> bool:

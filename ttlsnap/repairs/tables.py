@@ -12,9 +12,13 @@ from ttlsnap.check.tables import can_widen
 from ttlsnap.contract.table import TableContract
 from ttlsnap.delta.altering import Alteration
 from ttlsnap.delta.cutoff import quote_identifier
+from ttlsnap.delta.log import set_key
 from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.repairs.answers import Answers
 from ttlsnap.schema.types import StructField, StructType
+
+_AS_DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
+"""The metadata with the type of a ``char`` or ``varchar``, which is a string in the schema."""
 
 _MAPPING, _WIDENING, _APPEND_ONLY = "delta.columnMapping.mode", "delta.enableTypeWidening", "delta.appendOnly"
 
@@ -109,22 +113,27 @@ class _Planner:
             )
 
     def _add(self, column: StructField) -> None:
-        kind = column.type.simple_string
+        kind = str(column.metadata.get(_AS_DECLARED, column.type.simple_string))
         statement = f"ADD COLUMNS ({quote_identifier(column.name)} {kind})"
         self.steps.append(Alteration("add", column.name, None, f"{kind} = null", (statement,)))
         self._set_columns((*self.table.columns, replace(column, nullable=True)))
 
     def _drop(self, column: StructField) -> None:
+        if column.name in self.table.key:
+            raise UnsupportedError(f"{column.name} is a column of the rows' key; without it, several rows have one key")
         statements = (*self._map_columns(), f"DROP COLUMN {quote_identifier(column.name)}")
         self.steps.append(Alteration("drop", column.name, column.type.simple_string, None, statements))
         self._set_columns(tuple(c for c in self.table.columns if c.name != column.name))
 
     def _rename(self, column: StructField, wanted: StructField) -> None:
         rename = f"RENAME COLUMN {quote_identifier(column.name)} TO {quote_identifier(wanted.name)}"
-        self.steps.append(Alteration("rename", wanted.name, column.name, wanted.name, (*self._map_columns(), rename)))
+        statements = [*self._map_columns(), rename]
+        if column.name in self.table.key:
+            key = tuple(wanted.name if name == column.name else name for name in self.table.key)
+            self.table = replace(self.table, key=key)
+            statements.append(set_key(key))
+        self.steps.append(Alteration("rename", wanted.name, column.name, wanted.name, tuple(statements)))
         self._replace(column, replace(column, name=wanted.name))
-        key = tuple(wanted.name if name == column.name else name for name in self.table.key)
-        self.table = replace(self.table, key=key)
 
     def _relax(self, column: StructField) -> None:
         statement = f"ALTER COLUMN {quote_identifier(column.name)} DROP NOT NULL"

@@ -21,6 +21,7 @@ from ttlsnap.transform.protocols import as_dictionaries, require_exact, require_
 
 Conversion = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
 _MARK = "__ttlsnap_for_new_query__"
+_ARROW_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 _Function = TypeVar("_Function", bound=Conversion)
 
 
@@ -71,17 +72,24 @@ class EntryConverter:
     def convert(self, entries: StateEntries, schema: StructType) -> pa.StructArray:
         """See ``ConvertsValues``. Raise TransformerError for an error of the function, or a value that does not fit."""
         values = []
-        for key, value in zip(
-            as_dictionaries(entries.key_structs), as_dictionaries(entries.value_structs), strict=True
-        ):
+        keys, old = as_dictionaries(entries.key_structs), as_dictionaries(entries.value_structs)
+        for key, value in zip(keys, old, strict=True):
             try:
                 values.append(require_whole(self.function(key, value), schema, "value"))
             except (ValueError, *USERS_ERRORS) as error:
                 raise TransformerError(f"key {key!r}: {type(error).__name__}: {error}") from error
+        kind = arrow_type(schema)
         try:
-            made = pa.array(values, type=arrow_type(schema))
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise TransformerError(f"a new value does not fit {schema.simple_string}: {error}") from error
+            made = pa.array(values, type=kind)
+        except _ARROW_ERRORS:
+            for key, value in zip(keys, values, strict=True):
+                try:
+                    pa.array([value], type=kind)
+                except _ARROW_ERRORS as error:
+                    raise TransformerError(
+                        f"key {key!r}: the new value does not fit {schema.simple_string}: {error}"
+                    ) from error
+            raise
         require_exact(values, made)
         return made
 
