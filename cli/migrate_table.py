@@ -47,7 +47,7 @@ def migrate_table(
     dropped = [step for step in plan if step.change == "drop"]
     if dropped and not (yes or dry_run or asks):
         lines = "".join(f"\n  {step}" for step in dropped)
-        raise RefusedError(f"{target}: this drops values:{lines}\nTo agree, add --yes")
+        raise RefusedError(f"{target}: this can drop values:{lines}\nTo agree, add --yes")
     shown = False
 
     def confirm(report: TableMigrationReport) -> bool:

@@ -167,7 +167,7 @@ def test_the_age_of_values_counts_from_a_field(ttlsnap: Ttlsnap, tmp_path: Path)
     ended = ttlsnap(*words, "--birth", "value.seen:s", "--birth", "now")
     assert (ended.code, "given twice" in ended.err) == (2, True)
     assert ttlsnap("migrate", target, "--to", on, "--stopped", "--birth", "now", "--now", "2000-01-01").code == 2
-    # The second answer is for all other variables, of which none has a new TTL.
+    # The second answer is for all other variables. None of them has a new TTL.
     assert ttlsnap(*words, "--birth", "0.default.all.value.seen:s", "--birth", "now").code == 0
     expected = {key: [each * 1000 + 36500 * DAY_MS for each in found] for key, found in seen.items()}
     assert numbers_of(target, "all", "ttlExpirationMs") == expected
