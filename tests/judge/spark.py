@@ -246,7 +246,8 @@ class Judge:
         """Copy a checkpoint with its sink and its model. Queries can restart on both, independently."""
         name = self._name()
         made = self.at(checkpoint, path or self._folder / "checkpoints" / name)
-        shutil.copytree(checkpoint.path, made.path)
+        # Spark's maintenance may be writing a snapshot, whose temporary file disappears meanwhile.
+        shutil.copytree(checkpoint.path, made.path, ignore=shutil.ignore_patterns(".*.tmp", "..*.tmp.crc"))
         if checkpoint.out.exists():
             made.out = self._folder / "out" / name
             shutil.copytree(checkpoint.out, made.out)
