@@ -246,7 +246,7 @@ class Judge:
         """Copy a checkpoint with its sink and its model. Queries can restart on both, independently."""
         name = self._name()
         made = self.at(checkpoint, path or self._folder / "checkpoints" / name)
-        # Spark's maintenance may be writing a snapshot, whose temporary file disappears meanwhile.
+        # Spark's maintenance may be writing a snapshot. Its temporary file can disappear during the copy.
         shutil.copytree(checkpoint.path, made.path, ignore=shutil.ignore_patterns(".*.tmp", "..*.tmp.crc"))
         if checkpoint.out.exists():
             made.out = self._folder / "out" / name
