@@ -75,7 +75,7 @@ class StoreMigration:
 
 @dataclass(frozen=True)
 class MigrationPlan:
-    """The plan of a migration.
+    """The plan of a migration. ``after`` is the checkpoint with its new settings and schemas.
 
     ``partitions`` is the number that the checkpoint pins afterwards. ``single`` are the operators that Spark runs in
     one partition. ``stores`` are those that get new files. ``compaction`` is the plan of the transformers, and
@@ -84,6 +84,7 @@ class MigrationPlan:
 
     run: str
     checkpoint: Checkpoint
+    after: Checkpoint
     listing: Listing
     state_store: StateStore
     new_store: StateStore
@@ -182,6 +183,7 @@ def plan_migration(
     return MigrationPlan(
         new_run_id() if compaction is None else compaction.run,
         checkpoint,
+        after,
         listing,
         state_store,
         new_store,

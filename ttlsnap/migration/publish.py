@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-from ttlsnap.checkpoint import Checkpoint, layout
+from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import plan_next, with_conf, with_unique_ids
 from ttlsnap.checkpoint.metadata import metadata_file, with_changes
 from ttlsnap.checkpoint.state_schema import with_schemas
 from ttlsnap.compaction.publish import check_listing
 from ttlsnap.errors import RefusedError
-from ttlsnap.evolution.recorded import with_schemas_of
 from ttlsnap.migration.plan import MigrationPlan, StoreMigration, old_files
 from ttlsnap.publishing.fence import fence_file
 from ttlsnap.publishing.journal import (
@@ -113,8 +112,7 @@ def new_documents(plan: MigrationPlan, files: Directory) -> dict[str, bytes]:
     if ids or plan.checkpoint.batch.unique_ids:
         found[layout.commit_file(batch)] = with_unique_ids(files, batch, ids).encode()
     numbers = {store.operator: (len(store.lineages), store.partitions) for store in plan.stores}
-    after = with_schemas_of(plan.checkpoint, plan.evolution)
-    for operator, new in zip(plan.checkpoint.operators, after.operators, strict=True):
+    for operator, new in zip(plan.checkpoint.operators, plan.after.operators, strict=True):
         path = metadata_file(files, operator.id, batch)
         count, partitions = numbers.get(operator.id, (0, 0))
         prefixes = {store: n for (of, store), n in plan.evolution.prefixes.items() if of == operator.id}
@@ -124,13 +122,13 @@ def new_documents(plan: MigrationPlan, files: Directory) -> dict[str, bytes]:
             properties = properties_of(new)
         if path is not None and (count != partitions or prefixes or properties):
             found[path] = with_changes(files, path, count, partitions, prefixes, *properties)
-    return found | _new_schemas(plan, after, files)
+    return found | _new_schemas(plan, files)
 
 
-def _new_schemas(plan: MigrationPlan, after: Checkpoint, files: Directory) -> dict[str, bytes]:
+def _new_schemas(plan: MigrationPlan, files: Directory) -> dict[str, bytes]:
     """Return the new content of the state schema files, by path."""
     changed: dict[str, bytes] = {}
-    for old, new in zip(plan.checkpoint.operators, after.operators, strict=True):
+    for old, new in zip(plan.checkpoint.operators, plan.after.operators, strict=True):
         names = plan.evolution.renamed(old.id)
         for was, now in zip(old.stores, new.stores, strict=True):
             place = (old.id, was.name)
