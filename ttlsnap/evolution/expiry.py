@@ -15,7 +15,7 @@ from ttlsnap.entries.batch import RowEntries
 from ttlsnap.entries.timestamps import TimestampField
 from ttlsnap.unsaferow.gather import Int64s
 from ttlsnap.unsaferow.rows import Rows
-from ttlsnap.unsaferow.words import read_numbers, struct_rows
+from ttlsnap.unsaferow.words import read_numbers, rows_of_structs, struct_rows
 
 _LATEST = 1 << 62
 
@@ -42,7 +42,7 @@ class ExpiryChange:
         """
         values, missing = entries.values, 0
         if self.had:
-            values, times = struct_rows(values, 2, 0), read_numbers(values, 2, 1)
+            values, times = without_expiry(values)
         elif self.birth is None:
             times = np.full(len(values), self.now_ms)
         else:
@@ -54,3 +54,13 @@ class ExpiryChange:
             lives &= times > self.now_ms
         kept = np.flatnonzero(lives)
         return values.take(kept), new[kept], kept, missing
+
+
+def without_expiry(values: Rows) -> tuple[Rows, Int64s]:
+    """Return the user's part of values that have an expiry time, and these times."""
+    return struct_rows(values, 2, 0), read_numbers(values, 2, 1)
+
+
+def with_expiry(values: Rows, times: Int64s) -> Rows:
+    """Return the user's values with these expiry times."""
+    return rows_of_structs(values, times)

@@ -14,6 +14,7 @@ from ttlsnap.entries.batch import StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UnsupportedError
 from ttlsnap.evolution.changes import Misfits
+from ttlsnap.evolution.expiry import with_expiry, without_expiry
 from ttlsnap.evolution.model import StateEvolution
 from ttlsnap.evolution.work import converted_values, evolve_keys, evolve_values
 from ttlsnap.migration.fingerprint import add, fingerprint
@@ -38,7 +39,7 @@ from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.murmur3 import partitions_of
 from ttlsnap.unsaferow.project import side_by_side
 from ttlsnap.unsaferow.rows import Rows
-from ttlsnap.unsaferow.words import long_rows, null_rows, read_numbers, rows_of_structs, struct_rows
+from ttlsnap.unsaferow.words import long_rows, null_rows, rows_of_structs
 
 GONE = " (gone)"
 """Marks the states in ``misfits`` that the new query does not have."""
@@ -129,7 +130,8 @@ class Converter:
     def convert(self, batch: EntryBatch) -> Iterator[Converted]:
         """Yield the entries of a batch with rows as the new store has them, and those that are derived from them.
 
-        Raise UnsupportedError for a state that was not planned, and RefusedError for entries of a state that goes.
+        Entries of a state that the new query does not have are counted in ``misfits``. Raise UnsupportedError for a
+        state that was not planned.
         """
         state = self.states.get(batch.state)
         if state is None:
@@ -155,7 +157,7 @@ class Converter:
                 count("birth", missing)
             self.expired[str(evolution)] += len(batch) - len(kept)
             rows = evolve_values(evolution, user_part(state) or state.value_schema, values, count)
-            rows = rows_of_structs(rows, times) if evolution.expiry.has else rows
+            rows = with_expiry(rows, times) if evolution.expiry.has else rows
             batch = with_values(batch, self._source, new_state, rows, kept)
         elif evolution.converter is not None:
             rows = self._converted(evolution.converter, state, new_state, batch, count)
@@ -189,10 +191,10 @@ class Converter:
         """Return the values that a user's code gives. It does not see the expiry times of a variable, which stay."""
         values, times, schema = batch.values, None, new_state.value_schema
         if (inner := user_part(state)) is not None and (new_inner := user_part(new_state)) is not None:
-            values, times = struct_rows(values, 2, 0), read_numbers(values, 2, 1)
+            values, times = without_expiry(values)
             state, schema = replace(state, value_schema=inner, stored_timestamp=None), new_inner
         rows = converted_values(converter, StateEntries.of(state, batch.keys, values), schema, count)
-        return rows if times is None else rows_of_structs(rows, times)
+        return rows if times is None else with_expiry(rows, times)
 
     def _as_it_is(self, batch: EntryBatch, new_state: StateDescriptor) -> Converted:
         stored = convert(batch, self._source, self._target, new_state, self._old.where)
