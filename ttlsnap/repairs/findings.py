@@ -84,6 +84,13 @@ def find_command(report: CheckReport, renamed: Mapping[str, str]) -> str | None:
     return " ".join(words)
 
 
+def describe_findings(findings: Iterable[Finding]) -> str:
+    """Return findings for an error message, each on a line of its own."""
+    return "".join(
+        f"\n  {one.code} at {one.place}: {one.message}" + (f". {one.fix}" if one.fix else "") for one in findings
+    )
+
+
 def _find_step(finding: Finding, steps: Iterable[Step]) -> Step | None:
     """Return the step nearest to the place of a finding, within its operator, and in keys or in values as it is."""
     place, side = finding.place, "key" if finding.code.startswith("key") else "value"

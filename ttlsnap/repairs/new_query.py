@@ -17,7 +17,7 @@ from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
 from ttlsnap.evolution.model import Evolution
 from ttlsnap.evolution.recorded import with_schemas_of
 from ttlsnap.repairs.answers import NO_ANSWERS, Answers
-from ttlsnap.repairs.findings import with_repairs
+from ttlsnap.repairs.findings import describe_findings, with_repairs
 from ttlsnap.repairs.plan import find_evolution
 from ttlsnap.transform.converters import ConvertsValues
 
@@ -96,8 +96,8 @@ def _refuse(checkpoint: Checkpoint, told: str, findings: Sequence[Finding], wors
     """Raise UnsupportedError if a finding has a worse verdict than ``worst``."""
     left = [finding for finding in findings if finding.verdict.rank > worst.rank]
     if left:
-        lines = "".join(f"\n  {_describe(finding)}" for finding in left)
         accept = ", ".join(f"--ignore {finding.code}" for finding in left)
+        lines = describe_findings(left)
         raise UnsupportedError(f"{checkpoint.target}: {told}:{lines}\nTo accept it all the same: {accept}")
 
 
@@ -119,7 +119,3 @@ def _migrated(checkpoint: Checkpoint, old: Contract, new: NewQuery, evolution: E
         reads=contract.reads,
         operators=tuple(operators),
     )
-
-
-def _describe(finding: Finding) -> str:
-    return f"{finding.code} at {finding.place}: {finding.message}" + (f". {finding.fix}" if finding.fix else "")

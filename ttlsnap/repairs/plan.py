@@ -220,8 +220,8 @@ class _Operator:
                 if evolved is not None:
                     if evolved.expiry is not None:
                         made = transform_with_state.derived_of(new, has_ttl=evolved.expiry.has)
-                        evolved = replace(evolved, made=tuple(name for name in made if name in after))
-                        evolved = replace(evolved, derived=tuple(derived.get(old, ())))
+                        made_here = tuple(name for name in made if name in after)
+                        evolved = replace(evolved, derived=tuple(derived.get(old, ())), made=made_here)
                     found.append(evolved)
         return found
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ttlsnap.check import check
-from ttlsnap.check.findings import Finding, Verdict
+from ttlsnap.check.findings import Verdict
 from ttlsnap.check.ignores import Ignore, apply
 from ttlsnap.check.tables import can_widen
 from ttlsnap.contract.table import TableContract
@@ -15,6 +15,7 @@ from ttlsnap.delta.cutoff import quote_identifier
 from ttlsnap.delta.log import set_key
 from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.repairs.answers import Answers
+from ttlsnap.repairs.findings import describe_findings
 from ttlsnap.schema.types import StructField, StructType
 
 _AS_DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
@@ -48,8 +49,9 @@ def plan_table(
     report = apply(check(planner.table, new), ignores)
     left = [finding for finding in report.findings if finding.verdict.rank > Verdict.RECONFIGURATION.rank]
     if left:
-        lines = "".join(f"\n  {_describe(finding)}" for finding in left)
-        raise UnsupportedError(f"{target}: the statements that ttlsnap can run do not repair everything:{lines}")
+        raise UnsupportedError(
+            f"{target}: the statements that ttlsnap can run do not repair everything:{describe_findings(left)}"
+        )
     return planner.steps, [f"not compared: {line}" for line in report.unseen]
 
 
@@ -157,7 +159,3 @@ class _Planner:
 
     def _set_columns(self, columns: tuple[StructField, ...]) -> None:
         self.table = replace(self.table, columns=StructType(columns))
-
-
-def _describe(finding: Finding) -> str:
-    return f"{finding.code} at {finding.place}: {finding.message}" + (f". {finding.fix}" if finding.fix else "")
