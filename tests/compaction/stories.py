@@ -26,13 +26,14 @@ from ttlsnap.stores.protocols import Rewrite
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..judge.outcomes import Entry, expired
-from ..judge.processes import NEWEST
+from ..judge.processes import NEWEST, JudgeError
 from ..judge.queries import Event, Query, stamp
 from ..judge.spark import Checkpoint, Events, Judge
 from ..matrix import FULL
 
 LAYOUTS = ("snapshot", "deltas", "both")
 _AT_ONCE = 4
+_ATTEMPTS = 200
 
 T = 1_700_006_400  # a full hour
 H = 3600
@@ -199,7 +200,7 @@ def counts(report: CompactionReport) -> tuple[int | None, ...]:
 def settled(checkpoint: Path) -> dict[str, str]:
     """Return the digest once it no longer changes, because maintenance may write a snapshot after the query stopped."""
     before: dict[str, str] | None = None
-    while True:
+    for _ in range(_ATTEMPTS):
         try:
             after = digest(checkpoint)
         except FileNotFoundError:  # a temporary file that was renamed a moment ago
@@ -209,17 +210,19 @@ def settled(checkpoint: Path) -> dict[str, str]:
             return after
         before = after
         time.sleep(0.3)
+    raise JudgeError(f"{checkpoint} changes all the time")
 
 
 def copies_of(judge: Judge, written: Checkpoint) -> tuple[dict[str, str], list[Checkpoint]]:
     """Return the digest of a checkpoint, and two copies that have it: maintenance did not write at the same time."""
-    while True:
+    for _ in range(_ATTEMPTS):
         before = settled(written.path)
         copies = [judge.copy(written) for _ in range(2)]
         if before == digest(written.path) and all(digest(copy.path) == before for copy in copies):
             return before, copies
         for copy in copies:
             shutil.rmtree(copy.path)
+    raise JudgeError(f"no copy of {written.path} equals it")
 
 
 def digest(checkpoint: Path) -> dict[str, str]:

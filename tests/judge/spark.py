@@ -7,6 +7,7 @@ its last batch again.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
@@ -246,8 +247,7 @@ class Judge:
         """Copy a checkpoint with its sink and its model. Queries can restart on both, independently."""
         name = self._name()
         made = self.at(checkpoint, path or self._folder / "checkpoints" / name)
-        # Spark's maintenance may be writing a snapshot. Its temporary file can disappear during the copy.
-        shutil.copytree(checkpoint.path, made.path, ignore=shutil.ignore_patterns(".*.tmp", "..*.tmp.crc"))
+        shutil.copytree(checkpoint.path, made.path, copy_function=_copy_if_there)
         if checkpoint.out.exists():
             made.out = self._folder / "out" / name
             shutil.copytree(checkpoint.out, made.out)
@@ -392,6 +392,12 @@ class Judge:
                 self._servers += able
                 self._kinds[number] = kind
             return able[0]
+
+
+def _copy_if_there(source: str, target: str) -> None:
+    # Spark's maintenance may be writing a snapshot. Its temporary file can disappear during the copy.
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copy2(source, target)
 
 
 def _expect_layout(made: Checkpoint, layout: str) -> None:
