@@ -43,9 +43,15 @@ def _flat(step: dict[str, Any]) -> dict[str, Any]:
     return {**{name: value for name, value in step.items() if name != "settings"}, **step.get("settings", {})}
 
 
-FIELDS = {"checkpoint-format": "checkpoint_format", "row-checksums": "row_checksum", "partitions": "partitions"}
+FIELDS = {
+    "checkpoint-format": "checkpoint_format",
+    "join-format": "join_format",
+    "partitions": "partitions",
+    "row-checksums": "row_checksum",
+}
 READ: dict[str, Callable[[Any], Any]] = {
     "checkpoint-format": int,
+    "join-format": int,
     "row-checksums": "true".__eq__,
     "changelog": "true".__eq__,
 }
@@ -76,6 +82,8 @@ SLICE = [
     Case(Query("sessions"), ({**TO_ROCKSDB, **setting(changelog="true")}, TO_HDFS), "3.5"),
     Case(Query("dedup_first_rows")),
     Case(Query("agg_window_update", conf=FORMAT_1), ({**setting(aggregation_format="2"), "partitions": 3},)),
+    Case(rocksdb("join", changelog=True), (setting(join_format="3"), {**setting(join_format="4"), "partitions": 3})),
+    Case(Query("join_parities", join_type="left_outer"), ({**TO_ROCKSDB, **setting(join_format="4")},)),
 ]
 WITH_VERSIONS = [
     Case(query, steps, version)
@@ -244,7 +252,7 @@ def test_what_the_store_cannot_hold_is_refused_by_name(judge: Judge, case: Refus
         (setting(codec="none"), "must be one of lz4, lzf, snappy, zstd"),
         (
             setting(size="3"),
-            "unknown setting size; use one of aggregation-format, changelog, checkpoint-format, codec, row-checksums",
+            "unknown setting size; use one of aggregation-format, changelog, checkpoint-format, codec, join-format, r",
         ),
     ],
 )

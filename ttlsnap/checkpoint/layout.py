@@ -106,6 +106,11 @@ def store_directory(operator: int, partition: int, store: str) -> str:
     return base if store == DEFAULT_STORE else f"{base}/{store}"
 
 
+def state_schema_directory(operator: int, store: str) -> str:
+    """Return the folder of the state schemas of a store with column families."""
+    return f"{operator_directory(operator)}/_stateSchema/{store}"
+
+
 def is_operator_metadata(path: str) -> bool:
     """Return whether a file is operator metadata v2, which contains paths."""
     return _OPERATOR_METADATA.fullmatch(path) is not None

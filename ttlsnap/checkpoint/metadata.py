@@ -137,6 +137,33 @@ def with_changes(
     return head + b"\n" + json.dumps(document, separators=(",", ":")).encode()
 
 
+def with_one_store(files: Directory, path: str, home: str, store: str, schema_file: str, partitions: int) -> bytes:
+    """Return operator metadata v2 with one store of column families, in place of the stores in the file ``path``.
+
+    ``home`` is the final path of the checkpoint. Raises CorruptionError for content that Spark does not write.
+    """
+    _, _, body = read_checked(files, path, _MAX_METADATA_BYTES).partition(b"\n")
+    with _as_spark_writes(f"{files.root}/{path}"):
+        document = {
+            "operatorInfo": require_type(parse_json(body)["operatorInfo"], dict),
+            "stateStoreInfo": [
+                {
+                    "storeName": store,
+                    "numColsPrefixKey": 0,
+                    "numPartitions": partitions,
+                    "stateSchemaFilePaths": [f"{hadoop_uri(home)}/{schema_file}"],
+                }
+            ],
+            "operatorPropertiesJson": json.dumps({"useVirtualColumnFamilies": True}, separators=(",", ":")),
+        }
+    return b"v2\n" + json.dumps(document, separators=(",", ":")).encode()
+
+
+def new_metadata_file(operator: int, batch: int) -> str:
+    """Return the path of operator metadata v2 that applies from ``batch`` on."""
+    return f"{layout.operator_directory(operator)}/_metadata/v2/{batch}"
+
+
 def metadata_file(files: Directory, operator: int, batch: int) -> str | None:
     """Return the path of the operator metadata that applies at ``batch``, or None."""
     base = f"{layout.operator_directory(operator)}/_metadata"

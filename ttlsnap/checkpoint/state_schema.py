@@ -112,13 +112,21 @@ def with_schemas(
         encoder, user_key = reader.text(), reader.text()
         if old not in removed:
             families.append((name, _family_bytes(name, key_id, key, value_id, value, encoder, user_key)))
-    for one in added:
-        encoder = json.dumps(one.key_encoder, separators=(",", ":"))
-        texts = (dump_type(one.key), one.value_id, dump_type(one.value), encoder, _NO_USER_KEY)
-        families.append((one.name, _family_bytes(one.name, one.key_id, *texts)))
+    families += [(one.name, _bytes_of(one)) for one in added]
     if removed or added:
         families.sort()  # Spark's own order
     return _utf(version) + struct.pack(">i", len(families)) + b"".join(data for _, data in families)
+
+
+def new_schemas(families: Collection[ColumnFamilySchema]) -> bytes:
+    """Return a state schema file of version 3 with these families, in this order."""
+    return _utf("v3") + struct.pack(">i", len(families)) + b"".join(map(_bytes_of, families))
+
+
+def _bytes_of(one: ColumnFamilySchema) -> bytes:
+    encoder = json.dumps(one.key_encoder, separators=(",", ":"))
+    texts = (dump_type(one.key), one.value_id, dump_type(one.value), encoder, _NO_USER_KEY)
+    return _family_bytes(one.name, one.key_id, *texts)
 
 
 def _family_bytes(name: str, key_id: int, key: str, value_id: int, value: str, encoder: str, user_key: str) -> bytes:

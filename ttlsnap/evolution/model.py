@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ttlsnap.checkpoint import Store
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 from ttlsnap.entries.place import Place
 from ttlsnap.evolution.changes import StructChange
@@ -40,7 +41,8 @@ class StateEvolution:
     the change of the expiry times of a variable of transformWithState; ``value`` is then that of the user's own part.
     The states ``derived`` from it, by their old names, are then not read, and those ``made``, by their new names, are
     written from the new entries. With ``merges``, entries may have the same key afterwards, and become one.
-    If there is a ``converter``, it gives the new values.
+    If there is a ``converter``, it gives the new values. ``new_store`` is the store that it moves to, if it is another
+    one. With ``timed``, the rows of a join get the keys of format 4, which have the row's time in place of its number.
     """
 
     operator: int
@@ -56,6 +58,8 @@ class StateEvolution:
     made: tuple[str, ...] = ()
     merges: bool = False
     converter: ConvertsValues | None = None
+    new_store: str | None = None
+    timed: bool = False
 
     def __str__(self) -> str:
         return f"{self.operator}.{self.store}.{self.state}"
@@ -63,13 +67,26 @@ class StateEvolution:
     @property
     def changes_bytes(self) -> bool:
         """Whether the state's files change, and not only its schema."""
-        changes = (self.key, self.value, self.expiry, self.converter)
+        changes = (self.key, self.value, self.expiry, self.converter, self.new_store)
         return any(change is not None for change in changes) or self.new_name != self.state
 
     @property
     def moves(self) -> bool:
         """Whether entries may move to other partitions, or others may come."""
-        return self.key is not None or self.expiry is not None
+        return self.key is not None or self.expiry is not None or self.new_store is not None
+
+
+@dataclass(frozen=True)
+class NewStore:
+    """The one store that all states of an operator move to. Those that are ``internal`` are derived from others."""
+
+    store: Store
+    internal: frozenset[str]
+
+    @property
+    def families(self) -> FamilyChanges:
+        """How the column families change."""
+        return FamilyChanges(all_new=tuple(f.name for f in self.store.families), internal=self.internal)
 
 
 @dataclass(frozen=True)
@@ -79,7 +96,7 @@ class Evolution:
     ``prefixes`` has the number of prefix columns of keys, by operator and store, where it changes. ``added`` and
     ``removed`` are states of transformWithState that come and go, by operator and store; those that go may have no
     entries, unless they are derived from others. ``modes`` has its new time mode
-    and output mode, by operator.
+    and output mode, by operator. ``new_stores`` are those of operators whose states all move, by operator.
     """
 
     states: tuple[StateEvolution, ...] = ()
@@ -89,6 +106,7 @@ class Evolution:
     added: Mapping[tuple[int, str], tuple[ColumnFamilySchema, ...]] = field(default_factory=dict)
     removed: Mapping[tuple[int, str], tuple[str, ...]] = field(default_factory=dict)
     modes: Mapping[int, tuple[str | None, str | None]] = field(default_factory=dict)
+    new_stores: Mapping[int, NewStore] = field(default_factory=dict)
 
     @property
     def changes(self) -> bool:
@@ -106,6 +124,8 @@ class Evolution:
 
     def families(self, operator: int, store: str) -> FamilyChanges:
         """Return how the column families of a store change."""
+        if operator in self.new_stores:
+            return self.new_stores[operator].families
         place = (operator, store)
         # Only families with entries need an id. Spark gives one to the others if it uses them.
         made = (name for s in self.states if (s.operator, s.store) == place for name in s.made)

@@ -17,6 +17,8 @@ def with_schemas_of(checkpoint: Checkpoint, evolution: Evolution) -> Checkpoint:
     widens = checkpoint.batch.conf.get(ALWAYS_NULLABLE, "false").lower() == "true"
 
     def evolved(operator: Operator) -> Operator:
+        if operator.id in evolution.new_stores:
+            return replace(operator, stores=(evolution.new_stores[operator.id].store,))
         stores = [
             replace(
                 store,

@@ -30,6 +30,7 @@ _TABLE_FORMAT = f"{_STATE_STORE}rocksdb.formatVersion"  # pinned since Spark has
 _CLASSES = {name: spark for spark, name in PROVIDERS.items()}
 _BOTH = ("false", "true")
 AGGREGATION_FORMAT = "aggregation-format"
+JOIN_FORMAT = "join-format"
 _AGGREGATION_FORMAT = "spark.sql.streaming.aggregation.stateFormatVersion"
 _SINCE = {
     _AGGREGATION_FORMAT: ("format 2 of aggregations", "2.4"),
@@ -37,15 +38,23 @@ _SINCE = {
     ENCODING: ("checkpoint format 2", "4.1"),
     PROVIDER: ("another provider", "3.1"),
     ROW_CHECKSUM: ("a change of row checksums", "4.2"),
+    join.FORMAT: ("another format of joins", "2.4"),
     _TABLE_FORMAT: ("the RocksDB store", "3.2"),
 }
 """For each pinned setting: the change that needs it, and the first version of Spark that supports this change."""
+_JOIN_SINCE = {
+    "3": (ENCODING, "format 3 of joins", "4.1"),
+    "4": (ROW_CHECKSUM, "format 4 of joins", "4.2"),
+}
+"""For new formats of joins: a setting that Spark pins from that version on, the change, and the version."""
+_TIMED_JOINS = "spark.sql.streaming.join.stateFormatV4.enabled"  # only Spark 4.2 has this setting
 
 SETTINGS: dict[str, tuple[str, tuple[str, ...]]] = {
     AGGREGATION_FORMAT: (_AGGREGATION_FORMAT, ("2",)),
     "changelog": (CHANGELOG, _BOTH),
     "checkpoint-format": (FORMAT, ("1", "2")),
     "codec": (CODEC, tuple(codec for codec in CODECS if codec != "none")),
+    JOIN_FORMAT: (join.FORMAT, ("2", "3", "4")),
     "row-checksums": (ROW_CHECKSUM, _BOTH),
 }
 """The settings that a migration may change: Spark's name of each, and its values."""
@@ -97,8 +106,9 @@ class Changes:
                 raise UsageError(f"unknown setting {name}; use one of {', '.join(SETTINGS)}")
             if value not in SETTINGS[name][1]:
                 raise UsageError(f"the setting {name} is {value!r}; it must be one of {', '.join(SETTINGS[name][1])}")
-        if AGGREGATION_FORMAT in found and self.new_query is not None:
-            raise UsageError(f"{AGGREGATION_FORMAT} and a new query both change values; migrate twice")
+        for name in (AGGREGATION_FORMAT, JOIN_FORMAT):
+            if name in found and self.new_query is not None:
+                raise UsageError(f"{name} and a new query both change values; migrate twice")
         object.__setattr__(self, "settings", found)
 
     @property
@@ -136,16 +146,16 @@ def find_target(checkpoint: Checkpoint, changes: Changes) -> Target:
         _refuse_only_rocksdb(checkpoint, settings, before, after)
     if changes.partitions is not None and changes.partitions != shuffle_partitions(conf):
         pinned[SHUFFLE_PARTITIONS] = str(changes.partitions)
-    for name in (AGGREGATION_FORMAT, "codec", "row-checksums"):
+    for name in (AGGREGATION_FORMAT, "codec", JOIN_FORMAT, "row-checksums"):
         spark = SETTINGS[name][0]
         if name in settings and settings[name] != conf.get(spark):
             pinned[spark] = settings[name]
-    needed = [name for name in pinned if name != SHUFFLE_PARTITIONS]
-    needed += [_TABLE_FORMAT] if PROVIDER in pinned and provider == "rocksdb" else []
-    needed += [ENCODING] if after > before else []
-    for name in needed:
+    needed = [(name, *_SINCE[name]) for name in pinned if name != SHUFFLE_PARTITIONS]
+    needed += [(_TABLE_FORMAT, *_SINCE[_TABLE_FORMAT])] if PROVIDER in pinned and provider == "rocksdb" else []
+    needed += [(ENCODING, *_SINCE[ENCODING])] if after > before else []
+    needed += [_JOIN_SINCE[pinned[join.FORMAT]]] if pinned.get(join.FORMAT) in _JOIN_SINCE else []
+    for name, what, since in needed:
         if name not in conf:
-            what, since = _SINCE[name]
             raise UnsupportedError(
                 f"{checkpoint.target}: {what} needs Spark {since}, and the last batch ran with an older version, which "
                 f"did not record {name}. Run the query for a batch with Spark {since} or later, and repeat the command"
@@ -153,6 +163,8 @@ def find_target(checkpoint: Checkpoint, changes: Changes) -> Target:
     session = {SETTINGS[name][0]: settings[name] for name in ("changelog", "checkpoint-format") if name in settings}
     if after == 2:
         session[FORMAT] = "2"
+    if join.is_timed(pinned.get(join.FORMAT, "")):
+        session[_TIMED_JOINS] = "true"
     return Target(pinned, after, session)
 
 
@@ -161,6 +173,10 @@ def _refuse_only_rocksdb(checkpoint: Checkpoint, settings: Mapping[str, str], be
     for name, value in (("changelog", "true"), ("checkpoint-format", "2")):
         if settings.get(name) == value:
             raise UsageError(f"{name}={value} is only for RocksDB; change the provider, too: --provider rocksdb")
+    if settings.get(JOIN_FORMAT) in _JOIN_SINCE:
+        raise UsageError(
+            f"{JOIN_FORMAT}={settings[JOIN_FORMAT]} is only for RocksDB; change the provider, too: --provider rocksdb"
+        )
     for operator in checkpoint.operators:
         where = f"{checkpoint.target}: operator {operator.id} ({operator.name})"
         if operator.name in transform_with_state.NAMES:

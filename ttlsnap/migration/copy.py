@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.compaction.copy import copy_all_but_state, copy_state_files, write_report
-from ttlsnap.migration.plan import MigrationPlan
+from ttlsnap.migration.plan import MigrationPlan, old_documents
 from ttlsnap.migration.publish import new_documents, older_logs
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.stores.open import lineages_of
@@ -19,15 +19,21 @@ def write_copy(plan: MigrationPlan, staging: LocalDirectory, home: str, report: 
             for store in operator.stores:
                 for lineage in lineages_of(plan.checkpoint, plan.state_store, store):
                     copy_state_files(source, staging, [file.path for file in lineage.files])
-    for path, data in new_documents(plan, staging).items():
+    for path, data in new_documents(plan, staging, home).items():
         _remove_with_checksums(staging, path)
+        staging.mkdirs(path.rpartition("/")[0])
         with staging.writer(path) as file:
             file.write(data)
     for path in older_logs(plan):
         _remove_with_checksums(staging, path)
-    for store_plan in plan.stores:
-        for partition in range(store_plan.partitions, len(store_plan.lineages)):
-            staging.remove_tree(layout.store_directory(store_plan.operator, partition, layout.DEFAULT_STORE))
+    for old in plan.stores:
+        for partition in range(old.partitions, len(old.lineages)):
+            staging.remove_tree(layout.store_directory(old.operator, partition, layout.DEFAULT_STORE))
+        if old.becomes.name != old.store.name:
+            for partition in range(old.partitions):
+                staging.remove_tree(old.store.directory(partition))
+    for path in old_documents(plan):
+        _remove_with_checksums(staging, path)
     write_report(staging, plan.run, report)
 
 

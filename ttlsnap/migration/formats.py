@@ -1,52 +1,74 @@
-"""State formats of operators: ``--set aggregation-format=2``.
+"""State formats of operators: ``--set aggregation-format=2`` and ``--set join-format=4``.
 
 In format 1, a value of an aggregation has the grouping columns before the buffers, as its key has. Format 2 leaves
-them out. Spark pins the format with a query's first batch. Source: Spark's ``StreamingAggregationStateManager``.
+them out. The formats of joins are described in ``ttlsnap.operators.join``. Spark pins the formats with a query's first
+batch. Source: Spark's ``StreamingAggregationStateManager`` and ``SymmetricHashJoinStateManager``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from uuid import uuid4
 
-from ttlsnap.checkpoint import Checkpoint
+from ttlsnap.checkpoint import Checkpoint, Operator, Store, layout
+from ttlsnap.checkpoint.layout import DEFAULT_STORE
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.place import Place
-from ttlsnap.errors import UnsupportedError
-from ttlsnap.evolution.changes import StructChange, Take
-from ttlsnap.evolution.model import NO_EVOLUTION, Evolution, StateEvolution, Step
-from ttlsnap.migration.changes import AGGREGATION_FORMAT, SETTINGS
-from ttlsnap.operators import aggregation
+from ttlsnap.errors import NothingToMigrateError, UnsupportedError
+from ttlsnap.evolution.changes import Constant, StructChange, Take
+from ttlsnap.evolution.model import Evolution, NewStore, StateEvolution, Step
+from ttlsnap.migration.changes import AGGREGATION_FORMAT, JOIN_FORMAT, SETTINGS
+from ttlsnap.operators import aggregation, join
 from ttlsnap.operators.deduplication import is_deduplication
-from ttlsnap.operators.registry import describe
+from ttlsnap.operators.registry import describe, is_join
 from ttlsnap.schema.types import StructType
 
 
 def find_format_changes(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Evolution:
     """Return how states change with the format of their operators.
 
-    Raise UnsupportedError for a value that is not that of an aggregation in format 1.
+    Raise UnsupportedError for a value that is not that of an aggregation in format 1, and for a join that cannot have
+    the format. Raise NothingToMigrateError if there is no join.
     """
+    states: list[StateEvolution] = []
+    steps: list[Step] = []
+    new_stores: dict[int, NewStore] = {}
     before = checkpoint.batch.conf.get(SETTINGS[AGGREGATION_FORMAT][0])
-    if AGGREGATION_FORMAT not in settings or before in (None, settings[AGGREGATION_FORMAT]):
-        return NO_EVOLUTION
-    states, steps = [], []
-    for state in describe(checkpoint):
-        if not _is_aggregation(state):
-            continue
-        keys = len(state.key_schema)
-        if state.value_schema.names[:keys] != state.key_schema.names:
-            raise UnsupportedError(
-                f"{checkpoint.target}: {state}: its values do not begin with the columns of its key, as those of an "
-                "aggregation in format 1 do"
-            )
-        change = StructChange(tuple(Take(ordinal) for ordinal in range(keys, len(state.value_schema))))
-        value = StructType(state.value_schema.fields[keys:])
-        place = Place(state.operator, state.store, state.state, "value", state.operator_name)
-        steps.append(Step("reformat", place, "format 1", "format 2"))
-        states.append(
-            StateEvolution(state.operator, state.store, state.state, state.state, None, change, state.key_schema, value)
+    if before is not None and settings.get(AGGREGATION_FORMAT, before) != before:
+        for state in filter(_is_aggregation, describe(checkpoint)):
+            states.append(_aggregation(checkpoint, state))
+            steps.append(_step(state, before, settings[AGGREGATION_FORMAT]))
+    if JOIN_FORMAT in settings:
+        before, after = join.state_format(checkpoint), settings[JOIN_FORMAT]
+        for operator in _changing_joins(checkpoint, before, after):
+            described = join.described_in(checkpoint, operator)
+            if after > "2":
+                new_stores[operator.id] = _new_store(checkpoint, operator, described, before, after)
+            for (side, kind), state in described.items():
+                if after > "2" or kind == join.VALUES:
+                    states.append(_join_state(side, kind, state, before, after))
+                if kind == join.VALUES:
+                    steps.append(_step(state, before, after))
+    return Evolution(tuple(states), tuple(steps), new_stores=new_stores)
+
+
+def _step(state: StateDescriptor, before: str, after: str) -> Step:
+    place = Place(state.operator, state.store, state.state, "value", state.operator_name)
+    return Step("reformat", place, f"format {before}", f"format {after}")
+
+
+def _aggregation(checkpoint: Checkpoint, state: StateDescriptor) -> StateEvolution:
+    keys = len(state.key_schema)
+    if state.value_schema.names[:keys] != state.key_schema.names:
+        raise UnsupportedError(
+            f"{checkpoint.target}: {state}: its values do not begin with the columns of its key, as those of an "
+            "aggregation in format 1 do"
         )
-    return Evolution(tuple(states), tuple(steps))
+    change = StructChange(tuple(Take(ordinal) for ordinal in range(keys, len(state.value_schema))))
+    value = StructType(state.value_schema.fields[keys:])
+    place = (state.operator, state.store, state.state, state.state)
+    return StateEvolution(*place, None, change, state.key_schema, value)
 
 
 def _is_aggregation(state: StateDescriptor) -> bool:
@@ -55,3 +77,68 @@ def _is_aggregation(state: StateDescriptor) -> bool:
     # Before Spark 4.0 no name is recorded.
     keys = len(state.key_schema)
     return state.value_schema.names[:keys] == state.key_schema.names and not is_deduplication(state)
+
+
+def _changing_joins(checkpoint: Checkpoint, before: str, after: str) -> list[Operator]:
+    """Return the joins whose format changes."""
+    joins = [operator for operator in checkpoint.operators if is_join(operator)]
+    if not joins:
+        raise NothingToMigrateError(
+            f"{checkpoint.target}: this query has no stream-stream join, so {JOIN_FORMAT} has no effect. Nothing was "
+            "changed. Leave it out"
+        )
+    for operator in joins:
+        if not join.links(checkpoint, operator):
+            raise UnsupportedError(f"{checkpoint.target}: operator {operator.id}: a join of an unknown format")
+    if after < before:
+        raise UnsupportedError(f"{checkpoint.target}: its joins have format {before}, and cannot go back to {after}")
+    return joins if after > before else []
+
+
+def _new_store(
+    checkpoint: Checkpoint,
+    operator: Operator,
+    described: Mapping[tuple[str, str], StateDescriptor],
+    before: str,
+    after: str,
+) -> NewStore:
+    if operator.name is None:
+        raise UnsupportedError(
+            f"{checkpoint.target}: operator {operator.id} has no metadata, which join format {after} needs. Run the "
+            "query for a batch with Spark 4.1 or later, and repeat the command"
+        )
+    if join.is_timed(after):
+        for (side, kind), state in described.items():
+            if kind == join.VALUES and state.stored_timestamp is None:
+                raise UnsupportedError(
+                    f"{checkpoint.target}: operator {operator.id} ({operator.name}): the {side} side has no column "
+                    f"with a watermark, which join format {after} needs"
+                )
+    families = join.families_of(after, described, has_matched=before != "1")
+    old = operator.stores[0]
+    schema_file = old.schema_file
+    if len(operator.stores) > 1:
+        schema_file = f"{layout.state_schema_directory(operator.id, DEFAULT_STORE)}/{checkpoint.batch.id}_{uuid4()}"
+    internal = {family.name for family in families if not join.has_rows(family.name)}
+    store = Store(operator.id, DEFAULT_STORE, old.partitions, tuple(families), 0, schema_file)
+    return NewStore(store, frozenset(internal))
+
+
+def _join_state(side: str, kind: str, state: StateDescriptor, before: str, after: str) -> StateEvolution:
+    """Return the change of one state of a join. The flag of format 2 is of no use to an inner join."""
+    value, change = state.value_schema, None
+    if before == "1" and kind == join.VALUES:
+        columns = tuple(Take(ordinal) for ordinal in range(len(value)))
+        value, change = join.with_matched(value), StructChange((*columns, Constant(False)))
+    evolution = StateEvolution(
+        state.operator, state.store, state.state, state.state, None, change, state.key_schema, value
+    )
+    if after <= "2":
+        return evolution
+    if not join.is_timed(after):
+        return replace(evolution, new_store=DEFAULT_STORE, new_name=f"{side}-{kind}")
+    evolution = replace(evolution, new_store=DEFAULT_STORE)
+    if kind == join.COUNTS:
+        return replace(evolution, derived=(state.state,))
+    made = f"{side}-{join.TIMES}"
+    return replace(evolution, timed=True, new_name=f"{side}-{join.TIMED_VALUES}", made=(made,))

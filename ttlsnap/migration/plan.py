@@ -9,6 +9,7 @@ from uuid import uuid4
 from ttlsnap.checkpoint import Checkpoint, Operator, Store, layout
 from ttlsnap.checkpoint.checkpoint import state_files
 from ttlsnap.checkpoint.listing import Listing, list_activity
+from ttlsnap.checkpoint.metadata import metadata_file
 from ttlsnap.compaction.plan import Plan, fingerprint_of
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import NothingToMigrateError, UnsupportedError
@@ -30,7 +31,8 @@ from ttlsnap.stores.protocols import StateStore
 class StoreMigration:
     """A store that gets new files. ``lineages`` are the files of its old partitions, in order.
 
-    ``states`` describe its entries as they are, and ``new_states`` as they will be. ``partitions`` is the new number.
+    ``states`` describe its entries as they are, and ``new_states`` as they will be. ``becomes`` is the store that they
+    move to: the same one, or one that has the entries of several old ones. ``partitions`` is its number of partitions.
     ``ids`` are the ids in the names of the new partitions' files; empty if they have none (checkpoint format 1).
     ``evolutions`` has the changes of its states whose schemas change. ``is_transformed``: transformers see its entries.
     """
@@ -39,6 +41,7 @@ class StoreMigration:
     states: tuple[StateDescriptor, ...]
     new_states: tuple[StateDescriptor, ...]
     lineages: tuple[Lineage, ...]
+    becomes: Store
     partitions: int
     new_store: StateStore
     ids: tuple[str, ...] = ()
@@ -70,7 +73,7 @@ class StoreMigration:
         """Return the path of the snapshot of a new partition."""
         unique_id = self.ids[partition] if self.ids else None
         name = self.new_store.snapshot_name(self.lineages[0].version, unique_id)
-        return f"{self.store.directory(partition)}/{name}"
+        return f"{self.becomes.directory(partition)}/{name}"
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,18 @@ class MigrationPlan:
     single: tuple[int, ...]
     compaction: Plan | None = None
     evolution: Evolution = NO_EVOLUTION
+
+    def is_joined(self, operator: Operator) -> bool:
+        """Return whether several stores of an operator become one."""
+        return operator.id in self.evolution.new_stores and len(operator.stores) > 1
+
+    @property
+    def groups(self) -> list[tuple[StoreMigration, ...]]:
+        """The stores, those together that become one."""
+        found: dict[tuple[int, str], list[StoreMigration]] = {}
+        for store in self.stores:
+            found.setdefault((store.operator, store.becomes.name), []).append(store)
+        return list(map(tuple, found.values()))
 
     @property
     def fingerprint(self) -> str:
@@ -147,19 +162,24 @@ def plan_migration(
         changing |= {store.operator for group in compaction.groups for store in group}
     transformed = {(s.operator, s.store) for group in compaction.groups for s in group} if compaction else set()
     stores = []
+    ids: dict[tuple[int, str], tuple[str, ...]] = {}
     for operator in checkpoint.operators:
         for store in operator.stores if operator.id in changing else ():
             partitions = new[operator.id, store.name]
-            ids = tuple(str(uuid4()) for _ in range(partitions)) if target.checkpoint_format == 2 else ()
+            becomes = evolution.new_stores[operator.id].store if operator.id in evolution.new_stores else store
+            place = (operator.id, becomes.name)
+            if place not in ids and target.checkpoint_format == 2:
+                ids[place] = tuple(str(uuid4()) for _ in range(partitions))
             stores.append(
                 StoreMigration(
                     store,
                     tuple(state for state in states if (state.operator, state.store) == (operator.id, store.name)),
-                    tuple(state for state in new_states if (state.operator, state.store) == (operator.id, store.name)),
+                    tuple(state for state in new_states if (state.operator, state.store) == place),
                     tuple(lineages_of(checkpoint, state_store, store)),
+                    becomes,
                     partitions,
                     new_store,
-                    ids,
+                    ids.get(place, ()),
                     tuple(
                         state
                         for state in evolution.states
@@ -230,7 +250,18 @@ def old_files(plan: MigrationPlan) -> list[str]:
     operators = sorted({store.operator for store in plan.stores})
     places = [(o.id, p) for o in plan.checkpoint.operators if o.id in operators for p in _partitions(plan, o.id)]
     found = each(files, lambda place: list(_files_of(plan, *place)), places)
-    return [path for paths in found for path in paths]
+    return [path for paths in found for path in paths] + old_documents(plan)
+
+
+def old_documents(plan: MigrationPlan) -> list[str]:
+    """Return the operator metadata and the state schemas that have no successor of the same name."""
+    checkpoint, found = plan.checkpoint, []
+    for operator in checkpoint.operators:
+        if plan.is_joined(operator):
+            path = metadata_file(checkpoint.files, operator.id, checkpoint.batch.id)
+            found += [path] if path is not None else []
+            found += [store.schema_file for store in operator.stores]
+    return found
 
 
 def _partitions(plan: MigrationPlan, operator: int) -> Iterator[int]:
@@ -243,7 +274,8 @@ def _partitions(plan: MigrationPlan, operator: int) -> Iterator[int]:
 def _files_of(plan: MigrationPlan, operator: int, partition: int) -> Iterator[str]:
     files = plan.checkpoint.files
     yield from (path for path, _ in state_files(files, operator, partition))
-    for store in {store.store.name for store in plan.stores if store.operator == operator}:
+    mine = [store for store in plan.stores if store.operator == operator]
+    for store in {store.name for old in mine for store in (old.store, old.becomes)}:
         folder = layout.store_directory(operator, partition, store)
         for shared in layout.SHARED:
             for info in files.list(f"{folder}/{shared}"):

@@ -12,8 +12,8 @@ from typing import Any
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import plan_next, with_conf, with_unique_ids
-from ttlsnap.checkpoint.metadata import metadata_file, with_changes
-from ttlsnap.checkpoint.state_schema import with_schemas
+from ttlsnap.checkpoint.metadata import metadata_file, new_metadata_file, with_changes, with_one_store
+from ttlsnap.checkpoint.state_schema import new_schemas, with_schemas
 from ttlsnap.compaction.publish import check_listing
 from ttlsnap.errors import RefusedError
 from ttlsnap.migration.plan import MigrationPlan, StoreMigration, old_files
@@ -42,7 +42,7 @@ def publish(plan: MigrationPlan, staged: Sequence[StagedFile], *, planned_batch:
     """
     files, checkpoint = plan.checkpoint.files, plan.checkpoint
     batch, logs = checkpoint.batch.id, checkpoint.logs
-    documents = new_documents(plan, files)
+    documents = new_documents(plan, files, files.root)
     fence = fence_file(logs)
     targets = [file.target for file in staged]
     replaced = dict.fromkeys([*old_files(plan), *targets, *documents, *older_logs(plan)])
@@ -98,8 +98,11 @@ def older_logs(plan: MigrationPlan) -> list[str]:
     return older + [layout.commit_file(b) for b in logs.commits if b < batch]
 
 
-def new_documents(plan: MigrationPlan, files: Directory) -> dict[str, bytes]:
-    """Return the new content of the logs and of the operator metadata in ``files``, by path."""
+def new_documents(plan: MigrationPlan, files: Directory, home: str) -> dict[str, bytes]:
+    """Return the new content of the logs, the operator metadata and the schemas in ``files``, by path.
+
+    ``home`` is the final path of the checkpoint.
+    """
     batch, conf = plan.checkpoint.batch.id, plan.target.pinned
     # A batch that was begun before is among the replaced files, so that a rollback can tell it from a later one.
     kept = [b for b in plan.checkpoint.logs.offsets if b >= (batch - 1 if conf else batch + 1)]
@@ -115,6 +118,12 @@ def new_documents(plan: MigrationPlan, files: Directory) -> dict[str, bytes]:
     for operator, new in zip(plan.checkpoint.operators, plan.after.operators, strict=True):
         path = metadata_file(files, operator.id, batch)
         count, partitions = numbers.get(operator.id, (0, 0))
+        if plan.is_joined(operator):
+            assert path is not None
+            (store,) = new.stores
+            with_store = with_one_store(files, path, home, store.name, store.schema_file, partitions)
+            found[new_metadata_file(operator.id, batch)] = with_store
+            continue
         prefixes = {store: n for (of, store), n in plan.evolution.prefixes.items() if of == operator.id}
         properties: tuple[Any, ...] = ()
         properties_of = attrgetter("variables", "time_mode", "output_mode")
@@ -129,6 +138,10 @@ def _new_schemas(plan: MigrationPlan, files: Directory) -> dict[str, bytes]:
     """Return the new content of the state schema files, by path."""
     changed: dict[str, bytes] = {}
     for old, new in zip(plan.checkpoint.operators, plan.after.operators, strict=True):
+        if old.id in plan.evolution.new_stores:
+            (store,) = new.stores
+            changed[store.schema_file] = new_schemas(store.families)
+            continue
         names = plan.evolution.renamed(old.id)
         for was, now in zip(old.stores, new.stores, strict=True):
             place = (old.id, was.name)
@@ -167,7 +180,7 @@ def _refuse_files_as_folders(files: Directory, store: StoreMigration) -> None:
             continue
         place = f"{above}/{info.name}"
         found = [place] if not info.is_dir else []
-        folder = store.store.directory(number)
+        folder = store.becomes.directory(number)
         if info.is_dir and number >= len(store.lineages) and folder != place:
             found = [f"{place}/{i.name}" for i in files.list(place) if f"{place}/{i.name}" == folder and not i.is_dir]
         if found:

@@ -49,7 +49,9 @@ from ttlsnap.migration.publish import publish, refuse_unmovable
 from ttlsnap.migration.report import MigrationReport, NewPartition, StoreReport
 from ttlsnap.migration.sorting import GONE, OldPartition, Split
 from ttlsnap.migration.task import BuildTask, Built, SplitResult, SplitTask, require_all
+from ttlsnap.operators.links import Link
 from ttlsnap.operators.placement import STRICT
+from ttlsnap.operators.registry import links_of
 from ttlsnap.publishing.cleanup import discard_leftovers, discard_run, discard_unless_open, tidy_up
 from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
 from ttlsnap.publishing.liveness import refuse_if_running
@@ -251,9 +253,9 @@ class _Run:
             scratch = claim_scratch(self.options.scratch, plan.checkpoint.target, plan.run)
         sources = list(self._sources(staging_root, below))
         targets = [
-            self._target(first, store, n, staging_root, below)
-            for first, store in self._with_first
-            for n in range(store.partitions)
+            self._target(first, group, n, staging_root, below)
+            for first, group in self._groups
+            for n in range(group[0].partitions)
         ]
         self.listener.planned(len(sources) + len(targets))
         try:
@@ -263,15 +265,17 @@ class _Run:
             if scratch is not None:
                 shutil.rmtree(scratch, ignore_errors=True)
         results: list[SplitResult] = found
-        built: list[list[Built]] = [made[first : first + store.partitions] for first, store in self._with_first]
-        for store, parts, mine in zip(plan.stores, self._by_store(results), built, strict=True):
+        built: list[list[Built]] = [made[first : first + group[0].partitions] for first, group in self._groups]
+        by_store = iter(self._by_store(results))
+        for group, mine in zip(plan.groups, built, strict=True):
+            store, parts = group[0], [split for _ in group for split in next(by_store)]
             if not store.stays:
                 require_all(f"{plan.checkpoint.target}: {store.states[0]}", parts, mine)
             elif any(lineage.snapshot is None for lineage in store.lineages):
                 self._require_same_families(store, [(bool(found.entries), found.families) for found in mine])
             self._require_fits(mine)
             merged = sum(found.received - found.entries for found in mine)
-            if merged:
+            if merged and store.merged is not None:
                 self.merged[f"{store.operator}.{store.store.name}.{store.states[0].state}"] = merged
         for split in (split for result in results for split in result.splits):
             self.expired.update(split.expired)
@@ -287,13 +291,19 @@ class _Run:
         return built, compacted
 
     @property
+    def _groups(self) -> list[tuple[int, tuple[StoreMigration, ...]]]:
+        """The stores, those together that become one, each group with the number of its first target."""
+        groups = self.plan.groups
+        firsts = accumulate((group[0].partitions for group in groups), initial=0)
+        return list(zip(firsts, groups, strict=False))
+
+    @property
     def _with_first(self) -> list[tuple[int, StoreMigration]]:
         """The stores, each with the number of its first target."""
-        firsts = accumulate((store.partitions for store in self.plan.stores), initial=0)
-        return list(zip(firsts, self.plan.stores, strict=False))
+        return [(first, store) for first, group in self._groups for store in group]
 
     def _sources(self, staging_root: str, below: str | None) -> Iterator[SplitTask]:
-        """Yield a task for each old partition; linked stores that transformers see share theirs."""
+        """Yield a task for each old partition; linked stores that transformers see or that become one share theirs."""
         plan, options = self.plan, self.options
         left = {(store.operator, store.store.name): (first, store) for first, store in self._with_first}
         transformed = []
@@ -304,10 +314,10 @@ class _Run:
             places = [(task.operator, store.name) for store in task.stores]
             yield self._source([left[place] for place in places], task.partition, task)
         seen = {(task.operator, store.name) for task in transformed for store in task.stores}
-        for place, with_first in left.items():
-            if place not in seen:
-                for partition in range(len(with_first[1].lineages)):
-                    yield self._source([with_first], partition, None, stay=with_first[1].stays)
+        for first, group in self._groups:
+            mine = [(first, store) for store in group if (store.operator, store.store.name) not in seen]
+            for partition in range(len(mine[0][1].lineages) if mine else 0):
+                yield self._source(mine, partition, None, stay=mine[0][1].stays)
 
     def _source(
         self,
@@ -319,11 +329,16 @@ class _Run:
     ) -> SplitTask:
         plan = self.plan
         old = tuple(self._old(store, first, partition) for first, store in stores)
-        return SplitTask(plan.checkpoint.target, old, plan.state_store, plan.new_store, compaction, stay)
+        operator = stores[0][1].operator
+        links: tuple[Link, ...] = ()
+        if operator in plan.evolution.new_stores:
+            links = links_of(plan.checkpoint, next(o for o in plan.checkpoint.operators if o.id == operator))
+        return SplitTask(plan.checkpoint.target, old, plan.state_store, plan.new_store, compaction, stay, links)
 
     def _old(self, store: StoreMigration, first: int, partition: int) -> OldPartition:
         return OldPartition(
             where=f"{self.plan.checkpoint.target}/{store.store.directory(partition)}",
+            name=store.store.name,
             partition=partition,
             before=len(store.lineages),
             partitions=store.partitions,
@@ -336,8 +351,9 @@ class _Run:
         )
 
     def _target(
-        self, first: int, store: StoreMigration, partition: int, staging_root: str, below: str | None
+        self, first: int, group: tuple[StoreMigration, ...], partition: int, staging_root: str, below: str | None
     ) -> BuildTask:
+        store = group[0]
         return BuildTask(
             root=self.plan.checkpoint.target,
             target=store.new_snapshot(partition),
@@ -346,6 +362,7 @@ class _Run:
             old_store=self.plan.state_store,
             merged=store.merged,
             unique=any(state.key is not None for state in store.evolutions),
+            lists=any(state.timed for store in group for state in store.evolutions),
             families=self.plan.evolution.families(store.operator, store.store.name),
             state_store=self.plan.new_store,
             staging_root=staging_root,
@@ -362,9 +379,9 @@ class _Run:
 
     def _by_store(self, results: Sequence[SplitResult]) -> list[list[Split]]:
         """Return what became of the old partitions of each store, in their order; nothing where entries stay."""
-        found = {(split.first, split.partition): split for result in results for split in result.splits}
+        found = {(split.first, split.name, split.partition): split for result in results for split in result.splits}
         return [
-            [] if store.stays else [found[first, p] for p in range(len(store.lineages))]
+            [] if store.stays else [found[first, store.store.name, p] for p in range(len(store.lineages))]
             for first, store in self._with_first
         ]
 
@@ -393,6 +410,8 @@ class _Run:
         """Raise UnsupportedError if partitions with entries do not have the column families of the model."""
         if self.plan.new_store.provider != self.plan.state_store.provider:
             return
+        if store.operator in self.plan.evolution.new_stores:
+            return  # all keys get new ids
         model = _number_of_model(store)
         for number, (has_entries, families) in enumerate(parts):
             if has_entries and families != parts[model][1]:
@@ -450,10 +469,13 @@ class _Run:
         if self.runner is not None and built:
             sizes = {
                 (store.operator, store.store.name): sum(partition.size for partition in mine)
-                for store, mine in zip(plan.stores, built, strict=True)
+                for group, mine in zip(plan.groups, built, strict=True)
+                for store in group[:1]
             }
             # The new partitions are not those of the results, but their sum is the size of the store.
-            results = [replace(r, bytes_after=0 if r.partition else sizes[r.operator, r.store]) for r in compacted]
+            results = [
+                replace(r, bytes_after=0 if r.partition else sizes.get((r.operator, r.store), 0)) for r in compacted
+            ]
             compaction = self.runner.report(results, dry_run=dry_run)
             in_place = None if dry_run or self.options.output is not None else backup
             compaction = replace(compaction, published=not dry_run, output=self.options.output, backup=in_place)
@@ -471,7 +493,7 @@ class _Run:
             provider=plan.new_store.provider,
             settings=dict(plan.target.pinned),
             session_settings=dict(plan.target.session),
-            stores=tuple(map(_report_store, plan.stores, built)) if built else (),
+            stores=tuple(map(_report_store, plan.groups, built)) if built else (),
             single=plan.single,
             backup=None if dry_run else backup,
             output=None,
@@ -497,13 +519,14 @@ def _number_of_model(store: StoreMigration) -> int:
     return next((number for number, lineage in enumerate(store.lineages) if lineage.snapshot is not None), 0)
 
 
-def _report_store(store: StoreMigration, built: Sequence[Built]) -> StoreReport:
+def _report_store(group: Sequence[StoreMigration], built: Sequence[Built]) -> StoreReport:
+    store = group[0]
     return StoreReport(
         operator=store.operator,
         operator_name=store.states[0].operator_name,
-        store=store.store.name,
+        store=store.becomes.name,
         partitions_before=len(store.lineages),
-        bytes_before=store.size,
+        bytes_before=sum(store.size for store in group),
         partitions=tuple(NewPartition(n, found.entries, found.size) for n, found in enumerate(built)),
     )
 

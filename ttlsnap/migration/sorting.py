@@ -19,6 +19,7 @@ from ttlsnap.evolution.model import StateEvolution
 from ttlsnap.evolution.work import converted_values, evolve_keys, evolve_values
 from ttlsnap.migration.fingerprint import add, fingerprint
 from ttlsnap.migration.spill import SpillWriter
+from ttlsnap.operators.join_rows import keys_with_times
 from ttlsnap.operators.placement import PlacementCheck, hash_keys
 from ttlsnap.operators.transform_with_state import UNUSED, derived_of, user_part
 from ttlsnap.storage.directory import Directory
@@ -50,13 +51,14 @@ ENOUGH = 64
 
 @dataclass(frozen=True)
 class OldPartition:
-    """An old ``partition`` of a store with ``before`` of them, to be split into ``partitions`` new ones.
+    """An old ``partition`` of the store ``name`` with ``before`` of them, to be split into ``partitions`` new ones.
 
     These are the targets from number ``first``. ``states`` are the old ones, and ``new_states`` the new ones.
     ``evolutions`` has the changes of those whose schema changes, and ``families`` those of the column families.
     """
 
     where: str
+    name: str
     partition: int
     before: int
     partitions: int
@@ -72,7 +74,7 @@ class OldPartition:
 class Split:
     """The result for an ``OldPartition``: the entries of each new one, counted, and the fingerprint of all of them.
 
-    ``first`` and ``partition`` are those of the ``OldPartition``.
+    ``first``, ``name`` and ``partition`` are those of the ``OldPartition``.
     ``families`` are the column families by their ids. ``misplaced`` counts the keys that are not where Spark's hash
     puts them, and ``example`` describes one. ``hashes`` is how many different hashes the keys have, at most ``ENOUGH``.
     ``misfits`` counts the values that do not fit their new types, by their places, and ``expired`` the entries that
@@ -80,6 +82,7 @@ class Split:
     """
 
     first: int
+    name: str
     partition: int
     entries: tuple[int, ...]
     fingerprint: int
@@ -167,6 +170,9 @@ class Converter:
             batch = with_values(batch, self._source, new_state, rows)
         if not len(batch):
             return
+        if evolution.new_store is not None:
+            yield from self._moved(batch, state, new_state, evolution)
+            return
         if evolution.key is None:
             yield self._as_it_is(batch, new_state)
             new_rows = None
@@ -199,6 +205,21 @@ class Converter:
     def _as_it_is(self, batch: EntryBatch, new_state: StateDescriptor) -> Converted:
         stored = convert(batch, self._source, self._target, new_state, self._old.where)
         return Converted(batch.state, *stored, batch.stored[2], None)
+
+    def _moved(
+        self, batch: EntryBatch, state: StateDescriptor, new_state: StateDescriptor, evolution: StateEvolution
+    ) -> Iterator[Converted]:
+        """Yield the entries of a join as another store keeps them; those with their times as keys, and their index."""
+        if not evolution.timed:
+            family = self._family(new_state.state)
+            stored = self._target.encode(new_state, batch.keys, batch.values, family=family)
+            yield Converted(batch.state, *stored, batch.stored[2], None)
+            return
+        each = np.arange(len(batch))
+        keys = keys_with_times(state, batch.keys, batch.values, evolution.new_value)
+        for name, values in ((new_state.state, batch.values), (evolution.made[0], null_rows(len(batch)))):
+            stored = self._target.encode(self._by_name[name], keys, values, family=self._family(name), owner=each)
+            yield Converted(batch.state, *stored, batch.stored[2], None)
 
     def _derive(
         self, batch: EntryBatch, state: StateDescriptor, number: str, times: Int64s | None, new_rows: Rows | None
@@ -283,6 +304,7 @@ class Sorter:
             example = f"{first.example} is in partition {first.partition}, and belongs to partition {first.belongs_to}"
         return Split(
             self._old.first,
+            self._old.name,
             self._old.partition,
             tuple(self._spill.entries.tolist()),
             self._fingerprint,

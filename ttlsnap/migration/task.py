@@ -16,14 +16,18 @@ from ttlsnap.engines.moving import Entries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, RefusedError
 from ttlsnap.migration.fingerprint import add, fingerprint
-from ttlsnap.migration.merging import merge
+from ttlsnap.migration.merging import merge, merge_lists
 from ttlsnap.migration.sorting import Converter, OldPartition, Sorter, SortingStore, Split
 from ttlsnap.migration.spill import SpillWriter, read_spill
+from ttlsnap.operators.links import Link, StateId
+from ttlsnap.operators.work import begin_work
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import for_reading, open_directory
 from ttlsnap.stores.families import NO_FAMILY_CHANGES, FamilyChanges
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import StagedFile, Staging, StateStore
+from ttlsnap.unsaferow.gather import Mask
+from ttlsnap.unsaferow.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,8 @@ class SplitTask:
     """An old partition to be split: of one store, or of linked stores whose entries ``compaction`` transforms.
 
     ``state_store`` is the old store, and ``new_store`` the new one. A partition whose entries ``stay`` together is not
-    split: its ``BuildTask`` reads it. See ``ttlsnap.engines.moving.Source``.
+    split: its ``BuildTask`` reads it. The entries of the stores must fit together as the ``links`` say.
+    See ``ttlsnap.engines.moving.Source``.
     """
 
     root: str
@@ -40,6 +45,7 @@ class SplitTask:
     new_store: StateStore
     compaction: PartitionTask | None = None
     stay: bool = False
+    links: tuple[Link, ...] = ()
 
     @property
     def size(self) -> int:
@@ -51,7 +57,7 @@ class SplitTask:
         """See ``Source.targets``."""
         if self.stay:
             return ()
-        return [number for store in self.stores for number in range(store.first, store.first + store.partitions)]
+        return sorted({n for store in self.stores for n in range(store.first, store.first + store.partitions)})
 
     def split(self, folder: Path, progress: Progress) -> SplitResult:
         """See ``Source.split``.
@@ -62,8 +68,8 @@ class SplitTask:
             return SplitResult(())
         with contextlib.ExitStack() as stack:
             sorters = {}
-            for store in self.stores:
-                spill = stack.enter_context(SpillWriter(_spill(folder, store), store.partitions))
+            for number, store in enumerate(self.stores):
+                spill = stack.enter_context(SpillWriter(folder / str(number), store.partitions))
                 sorters[store.lineage.new_snapshot] = Sorter(store, self.state_store, self.new_store, spill)
             compacted: PartitionResults = ()
             if self.compaction is not None:
@@ -79,22 +85,28 @@ class SplitTask:
     def _sort(self, folder: Path, sorters: Mapping[str, Sorter], progress: Progress) -> None:
         """Sort all entries as they are."""
         files = for_reading(open_directory(self.root))
+        works = [(link, begin_work(link, self.stores[0].where)) for link in self.links]
         for store, sorter in zip(self.stores, sorters.values(), strict=True):
             with self.state_store.open(files, store.lineage, str(folder)) as partition:
                 sorter.converter.families = dict(partition.families)
                 for batch in partition.batches(sorter.states):
                     sorter.add(batch)
+                    for link, work in works:
+                        if (place := sorter.states[batch.state].place) in link.places:
+                            work.look(place, batch.keys, batch.values)
                     progress(len(batch), 0)
+        for _, work in works:
+            work.resolve({}, _fetch_nothing)
 
     def read(self, folder: Path, target: int) -> Iterator[Entries]:
         """See ``Source.read``."""
-        for store in self.stores if not self.stay else ():
+        for number, store in enumerate(self.stores if not self.stay else ()):
             if store.first <= target < store.first + store.partitions:
-                yield from read_spill(_spill(folder, store), target - store.first, store.partitions)
+                yield from read_spill(folder / str(number), target - store.first, store.partitions)
 
 
-def _spill(folder: Path, store: OldPartition) -> Path:
-    return folder / str(store.first)
+def _fetch_nothing(place: StateId, mask: Mask) -> Rows:
+    raise AssertionError("nothing changes, so no rows are needed")
 
 
 @dataclass(frozen=True)
@@ -112,7 +124,8 @@ class BuildTask:
     It has the settings of the old partition ``like``. New files are staged below ``staged_below`` in ``staging_root``;
     None in a dry run. ``old`` is the partition of ``old_store`` that has exactly its entries, if there is one.
     ``families`` are the changes of its column families. Entries of the state ``merged`` may have the same key, and
-    become one. ``unique`` says that keys change, so that the new ones must be compared with each other.
+    become one. With ``lists``, all entries are lists, and those with the same key become one. ``unique`` says that keys
+    change, so that the new ones must be compared with each other.
     """
 
     root: str
@@ -125,6 +138,7 @@ class BuildTask:
     old_store: StateStore | None = None
     merged: StateDescriptor | None = None
     unique: bool = False
+    lists: bool = False
     families: FamilyChanges = NO_FAMILY_CHANGES
 
     def build(self, entries: Iterable[Entries], folder: Path, progress: Progress) -> Built:
@@ -152,7 +166,11 @@ class BuildTask:
         kept, seen = 0, []
         with build as builder:
             found: Iterable[Entries] = received()
-            for keys, values in found if self.merged is None else [merge(found, self.merged, self.state_store)]:
+            if self.lists:
+                found = [merge_lists(found, self.state_store)]
+            elif self.merged is not None:
+                found = [merge(found, self.merged, self.state_store)]
+            for keys, values in found:
                 kept += len(keys)
                 if self.unique:
                     seen.append(keys.to_arrow())

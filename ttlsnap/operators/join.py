@@ -23,13 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 from ttlsnap.entries.descriptor import SIDES, StateDescriptor
 from ttlsnap.operators.aggregation import watermarked_column
-from ttlsnap.schema.types import NullType
+from ttlsnap.schema.types import BooleanType, LongType, NullType, StructField, StructType
 
 if TYPE_CHECKING:
     from ttlsnap.operators.links import Link, StateId
@@ -43,7 +44,8 @@ TIMES = "tsWithKey"
 _ROWS = (VALUES, TIMED_VALUES)
 _KINDS = {VALUES: "row", COUNTS: "count", TIMED_VALUES: "row", TIMES: "index"}
 _KEY_TIMES = {TIMED_VALUES: ("after", "TimestampAsPostfix"), TIMES: ("before", "TimestampAsPrefix")}
-_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
+_TIME, _NOTHING = "__event_time", "__dummy__"
+FORMAT = "spark.sql.streaming.join.stateFormatVersion"
 
 
 @dataclass(frozen=True)
@@ -105,13 +107,7 @@ def states(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[Sta
 
 def links(checkpoint: Checkpoint, operator: Operator) -> tuple[Link, ...]:
     """Return the links of each side's rows and counts; none if the format is unknown."""
-    described = {
-        (state.side, _parts(place)[1]): state
-        for store in operator.stores
-        for state in states(checkpoint, operator, store) or ()
-        for place in (state.store, state.state)
-        if _parts(place)[1] is not None
-    }
+    described = described_in(checkpoint, operator)
     if set(described) == {(side, kind) for side in SIDES for kind in (TIMED_VALUES, TIMES)}:
         return tuple(TimedSide(described[side, TIMED_VALUES], described[side, TIMES]) for side in SIDES)
     if set(described) != {(side, kind) for side in SIDES for kind in (VALUES, COUNTS)}:
@@ -122,7 +118,58 @@ def links(checkpoint: Checkpoint, operator: Operator) -> tuple[Link, ...]:
 
 def state_format(checkpoint: Checkpoint) -> str:
     """Return the join's state format, which the checkpoint pins for all its joins."""
-    return checkpoint.batch.conf.get(_FORMAT, "1")
+    return checkpoint.batch.conf.get(FORMAT, "1")
+
+
+def has_rows(state: str) -> bool:
+    """Return whether a column family has rows, and not what is derived from them."""
+    return _parts(state)[1] in _ROWS
+
+
+def is_timed(number: str) -> bool:
+    """Return whether rows are found by their times (format 4), and not by their numbers."""
+    return number == "4"
+
+
+def families_of(
+    number: str, described: Mapping[tuple[str, str], StateDescriptor], *, has_matched: bool
+) -> list[ColumnFamilySchema]:
+    """Return the column families of format 3 or 4, in Spark's order.
+
+    ``described`` has a join's states of format 1 to 3 by their sides and kinds.
+    """
+    found = []
+    for (side, kind), state in sorted(described.items()):
+        key, value = state.key_schema, state.value_schema
+        if kind == VALUES and not has_matched:
+            value = with_matched(value)
+        encoder = "NoPrefix"
+        if is_timed(number):
+            kind = TIMED_VALUES if kind == VALUES else TIMES
+            encoder = _KEY_TIMES[kind][1]
+            columns = described[side, COUNTS].key_schema.fields
+            key = StructType((*columns, StructField(_TIME, LongType(), nullable=False)))
+            value = value if kind == TIMED_VALUES else StructType((StructField(_NOTHING, NullType()),))
+        spec = {"keyStateEncoderType": f"{encoder}KeyStateEncoderSpec"}
+        found.append(ColumnFamilySchema(f"{side}-{kind}", key, value, spec))
+    return sorted(found, key=attrgetter("name"))
+
+
+def with_matched(value: StructType) -> StructType:
+    """Return the schema of a row with the flag that format 1 lacks."""
+    return StructType((*value.fields, StructField(MATCHED, BooleanType())))
+
+
+def described_in(checkpoint: Checkpoint, operator: Operator) -> dict[tuple[str, str], StateDescriptor]:
+    """Return the states of a join by their sides and kinds."""
+    return {
+        (side, kind): state
+        for store in operator.stores
+        for state in states(checkpoint, operator, store) or ()
+        for place in (state.store, state.state)
+        for side, kind in [_parts(place)]
+        if side is not None and kind is not None
+    }
 
 
 def _parts(name: str) -> tuple[str | None, str | None]:

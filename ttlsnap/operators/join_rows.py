@@ -13,8 +13,10 @@ from ttlsnap.errors import CorruptionError, TransformerError
 from ttlsnap.operators.join import IndexedSide, TimedSide
 from ttlsnap.operators.links import Decisions, Fetch, Keys, Outcome, StateId, concat, encode_keys, show_key
 from ttlsnap.schema.fields import find_field
+from ttlsnap.schema.types import LongType, StructType
+from ttlsnap.unsaferow.decode import decode_words
 from ttlsnap.unsaferow.gather import Int64s, Mask
-from ttlsnap.unsaferow.project import without_last_field
+from ttlsnap.unsaferow.project import side_by_side, without_last_field
 from ttlsnap.unsaferow.rows import Rows
 from ttlsnap.unsaferow.words import long_rows, read_words
 
@@ -120,6 +122,20 @@ def _values(source: Int64s, decision: Decisions, fetch: Callable[[Mask], Rows]) 
     place = np.cumsum(wanted) - 1
     pool = Rows.concat([old, decision.values])
     return pool.take(np.where(is_new, len(old) + number[source], place[source]))
+
+
+def keys_with_times(state: StateDescriptor, keys: Rows, values: Rows, schema: StructType) -> Rows:
+    """Return the keys of rows with their times in place of their numbers, as format 4 has them.
+
+    ``state`` has the numbers, and ``schema`` is that of ``values``, which may have the flag that the state lacks.
+    """
+    field = find_field(state.stored_timestamp or "", state.key_schema, state.value_schema)
+    assert field is not None and field.side == "value"
+    times, nulls = decode_words(values, schema, field.path)
+    types = [column.type for column in state.key_schema.fields]
+    # Spark's time of a null is 0.
+    moments = long_rows(np.where(nulls, 0, times))
+    return side_by_side(without_last_field(keys, types), moments, types[:-1], [LongType()])
 
 
 class TimedRows:

@@ -125,18 +125,18 @@ def sync_names(files: Directory, paths: Sequence[str]) -> None:
     each(files, sync, sorted({path.rpartition("/")[0] for path in paths}))
 
 
-def remove_empty_partitions(files: Directory, journal: Journal) -> None:
-    """Remove the folders of partitions that are empty after a migration, or after its undoing or rollback.
+def remove_empty_folders(files: Directory, journal: Journal) -> None:
+    """Remove the folders of state that are empty after a migration, or after its undoing or rollback.
 
-    Spark's reader of state takes each of these folders for a partition.
+    Spark's reader of state takes each folder with a number for a partition, and an empty folder of operator metadata
+    for the newest version of it. Folders for tables may be empty.
     """
     if journal.kind not in ("migrate", "rollback"):
         return
-    paths = [path for move in journal.moves for path in (move.source, move.target)]
-    folders = {"/".join(path.split("/")[:3]) for path in paths if path.startswith(f"{layout.STATE}/")}
-    for folder in sorted(folders):
-        is_partition = layout.parse_number(folder.rpartition("/")[2]) is not None
-        if is_partition and files.stat(folder) is not None and _is_empty(files, folder):
+    paths = [path.split("/") for move in journal.moves for path in (move.source, move.target)]
+    above = {tuple(parts[:end]) for parts in paths if parts[0] == layout.STATE for end in range(3, len(parts))}
+    for folder in ("/".join(parts) for parts in sorted(above) if parts[-1] not in layout.SHARED):
+        if files.stat(folder) is not None and _is_empty(files, folder):
             files.remove_tree(folder)
 
 

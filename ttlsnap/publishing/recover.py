@@ -32,7 +32,7 @@ from ttlsnap.publishing.moves import (
     find_rewritten,
     is_done,
     refuse_unclear,
-    remove_empty_partitions,
+    remove_empty_folders,
 )
 from ttlsnap.publishing.preflight import require_ownership
 from ttlsnap.publishing.runs import open_existing
@@ -130,7 +130,7 @@ def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
     refuse_unclear(files, journal)
     if not any(done):
         # No file has moved, and the run may not have known yet whether the query is stopped. So it is not finished.
-        remove_empty_partitions(files, journal)
+        remove_empty_folders(files, journal)
         undo_fence(files, journal)
         close_undone(files, journal)
         return "undone"

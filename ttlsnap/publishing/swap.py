@@ -46,7 +46,7 @@ from ttlsnap.publishing.moves import (
     is_done,
     make_folders,
     refuse_unclear,
-    remove_empty_partitions,
+    remove_empty_folders,
     stat_files,
     sync_names,
 )
@@ -91,7 +91,7 @@ def swap(
         apply(files, journal)
         _require_targets(files, journal)
         recheck()
-        remove_empty_partitions(files, journal)
+        remove_empty_folders(files, journal)
     except BaseException as error:
         _give_up(files, journal, error, begun)
         if isinstance(error, StorageError):
@@ -143,7 +143,7 @@ def finish(files: Directory, journal: Journal) -> None:
     except BusyError as error:
         _give_up(files, journal, error, begun=True)
         raise BusyError(f"{error}. Run {journal.run} was undone, so the checkpoint is as it was before") from error
-    remove_empty_partitions(files, journal)
+    remove_empty_folders(files, journal)
     replace_fence(files, journal)
     close_journal(files, journal, "done")
 
@@ -172,7 +172,7 @@ def undo(files: Directory, journal: Journal) -> None:
         make_folders(files, [move.source for move in moves])
         each(files, take_back, reversed(moves))
         sync_names(files, [path for move in moves for path in (move.source, move.target)])
-    remove_empty_partitions(files, journal)
+    remove_empty_folders(files, journal)
 
 
 def _refuse_uploads(files: Directory, journal: Journal) -> None:

@@ -6,17 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
+
 
 @dataclass(frozen=True)
 class FamilyChanges:
-    """Column families that get another name (by the old ones), that go, and that come."""
+    """Column families that get another name (by the old ones), that go, and that come.
+
+    If there are ``all_new`` ones, no old one stays. Those that are ``internal`` are not counted as the user's entries.
+    """
 
     renamed: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     removed: frozenset[str] = frozenset()
     added: tuple[str, ...] = ()
+    all_new: tuple[str, ...] = ()
+    internal: frozenset[str] = frozenset()
 
     def names(self, families: Mapping[str, int]) -> dict[str, str]:
         """Return the new names of families by the old ones, for those that stay."""
+        if self.all_new:
+            return {}
         return {name: self.renamed.get(name, name) for name in families if name not in self.removed}
 
     def ids(self, families: Mapping[str, int]) -> dict[str, int]:
@@ -24,6 +33,8 @@ class FamilyChanges:
 
         A family that comes gets the next id after all others.
         """
+        if self.all_new:
+            return {name: number for number, name in enumerate((DEFAULT_FAMILY, *self.all_new), 1)}
         found = {name: families[old] for old, name in self.names(families).items()}
         new = (name for name in self.added if name not in found) if families else ()
         return found | {name: number for number, name in enumerate(new, max(families.values(), default=0) + 1)}

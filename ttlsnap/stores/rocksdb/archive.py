@@ -87,19 +87,26 @@ class SnapshotMetadata:
         return {file.local: file for file in self.files if file.local.endswith(".sst")}
 
 
-def with_families(metadata: SnapshotMetadata, changes: FamilyChanges) -> SnapshotMetadata:
-    """Return the metadata with other column families."""
+_NO_FAMILIES = {"numInternalKeys": 0, "columnFamilyMapping": {}, "columnFamilyTypeMap": {}, "maxColumnFamilyId": 0}
+
+
+def with_families(metadata: SnapshotMetadata | None, changes: FamilyChanges) -> SnapshotMetadata | None:
+    """Return the metadata with other column families; None if there is neither metadata nor a new family."""
+    if metadata is None:
+        if not changes.all_new:
+            return None
+        metadata = SnapshotMetadata("v1", {"numKeys": 0, **_NO_FAMILIES}, (), 0, {}, frozenset())
     ids = changes.ids(metadata.families)
     if ids == metadata.families:
         return metadata
     names = changes.names(metadata.families)
     internal = {name for old, name in names.items() if old in metadata.internal}
-    internal |= {name for name in changes.added if name.startswith("$")}
+    internal |= {name for name in changes.added if name.startswith("$")} | changes.internal
     document = {**metadata.document, "columnFamilyMapping": ids}
-    if document.get("columnFamilyTypeMap"):
+    if document.get("columnFamilyTypeMap") or changes.all_new:
         document["columnFamilyTypeMap"] = {name: name in internal for name in ids}
-    if "maxColumnFamilyId" in document:
-        document["maxColumnFamilyId"] = max(document["maxColumnFamilyId"], *ids.values())
+    if "maxColumnFamilyId" in document or changes.all_new:
+        document["maxColumnFamilyId"] = max(document.get("maxColumnFamilyId", 0), *ids.values())
     return replace(metadata, document=document, families=ids, internal=frozenset(internal))
 
 

@@ -56,7 +56,8 @@ def build_partition(
     """See ``StateStore.build``. The partition has the options and the column families of the partition ``like``."""
     where = f"{files.root}/{target}"
     with scratch_folder(scratch) as folder, storage_errors(str(folder)):
-        source, metadata = folder / SOURCE, None
+        source = folder / SOURCE
+        metadata: archive.SnapshotMetadata | None = None
         source.mkdir()
         with rocksdb_errors(where):
             settings = default_settings(store.format_version)
@@ -67,8 +68,8 @@ def build_partition(
             keep_harmless_options(options, store.delimiter, f"{files.root}/{like.snapshot.path}")
             with rocksdb_errors(where):
                 settings = settings_of(options)
-            found = archive.with_families(found, changes)
             metadata = replace(found, files=(), entries=None if found.entries is None else 0)
+        metadata = archive.with_families(metadata, changes)
         lineage = replace(like, deltas=(), newer=(), new_snapshot=target)
         with database(source, settings, where, new=True) as base:
             partition = WritablePartition(store, files, lineage, folder, base, settings, metadata, where, False)
