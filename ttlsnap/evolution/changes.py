@@ -24,7 +24,10 @@ _INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _BITS = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
 _EXACT = {T.FloatType: 24, T.DoubleType: 53}  # bits of exact whole numbers
 _NUMBERS = (*_INTEGERS, T.FloatType, T.DoubleType)
+_MAX_DIGITS = 38  # of a decimal
 _DIGITS = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 19}  # decimal digits
+
+_WHOLE_NUMBER = "^(0|-?[1-9][0-9]{0,18})$"
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,15 @@ def is_wider(old: T.DataType, new: T.DataType) -> bool:
 def is_narrower(old: T.DataType, new: T.DataType) -> bool:
     """Return whether some values of ``old`` have their exact equal in ``new``, and others do not."""
     old, new = T.physical(old), T.physical(new)
-    if isinstance(old, T.DecimalType) or isinstance(new, T.DecimalType):
-        return isinstance(old, T.DecimalType) and isinstance(new, T.DecimalType) and old != new
+    match old, new:
+        case T.DecimalType(), T.DecimalType():
+            return old != new
+        case T.DecimalType(), _:
+            return isinstance(new, _INTEGERS) and old.scale + _DIGITS[T.LongType] <= _MAX_DIGITS
+        case _, T.DecimalType():
+            return isinstance(old, _INTEGERS) and not is_wider(old, new)
+        case T.StringType(), _:
+            return old == T.StringType() and isinstance(new, _INTEGERS)
     return isinstance(old, _NUMBERS) and isinstance(new, _NUMBERS) and old != new
 
 
@@ -172,10 +182,19 @@ def _changed(values: pa.Array, change: Change, new: T.DataType, place: str, misf
 
 def _cast(values: pa.Array, kind: pa.DataType, *, narrow: bool) -> pa.Array:
     """Return the values in another type. Those without an exact equal become null."""
+    if pa.types.is_integer(values.type) and pa.types.is_decimal(kind):
+        values = pc.cast(values, pa.decimal128(_DIGITS[T.LongType], 0))
     if not narrow:
-        if pa.types.is_integer(values.type) and pa.types.is_decimal(kind):
-            values = pc.cast(values, pa.decimal128(_DIGITS[T.LongType], 0))
         return pc.cast(values, kind)
+    if pa.types.is_large_string(values.type):
+        # The text that Spark makes of a number, of at most so many digits that a decimal has it.
+        values = pc.if_else(pc.match_substring_regex(values, _WHOLE_NUMBER), values, pa.scalar(None, values.type))
+        values = pc.cast(values, pa.decimal128(_DIGITS[T.LongType], 0))
+    if pa.types.is_decimal(values.type) and pa.types.is_integer(kind):
+        scale = values.type.scale
+        made = pc.cast(pc.cast(values, pa.decimal128(_MAX_DIGITS, scale)), kind, safe=False)
+        again = pc.cast(pc.cast(made, pa.decimal128(_DIGITS[T.LongType], 0)), pa.decimal128(_MAX_DIGITS, scale))
+        return pc.if_else(pc.equal(again, values), made, pa.scalar(None, kind))
     made = pc.cast(values, kind, safe=False)
     exact = pc.equal(pc.cast(made, values.type, safe=False), values)
     if pa.types.is_floating(values.type) and pa.types.is_floating(kind):

@@ -251,7 +251,8 @@ class Matcher:
                 Obstacle(at, f"a new row of this key can have other digits as {new.simple_string} than an old one")
             )
             return None
-        if isinstance(now, StringType) and not is_key(at) and at.operator_name in AGGREGATIONS:
+        texts = isinstance(was, StringType) or isinstance(now, StringType)
+        if texts and not is_key(at) and at.operator_name in AGGREGATIONS:
             self._add_retyped(at, old, new)  # texts have another order, and an aggregate compares them
             return None
         if is_wider(was, now):
