@@ -92,6 +92,7 @@ def test_an_environment_keeps_its_spark(version: str) -> None:
     assert Path(file).is_relative_to(python.parents[1])
 
 
+@of_the_extremes
 def test_both_engines_write_what_the_tested_environment_writes(version: str, tmp_path: Path) -> None:
     for name in ("local", "spark", "here"):
         shutil.copytree(SAMPLES / SAMPLE, tmp_path / name)

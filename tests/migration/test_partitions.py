@@ -25,13 +25,13 @@ from .twins import emit_the_same
 
 SLICE = [
     Query("agg_window_update", row_checksum=True, codec="zstd"),
-    Query("join_ignoring_case"),
     Query("join", provider="rocksdb", join_format=4),
     rocksdb("alarms", changelog=True, row_checksum=True),
-    rocksdb("agg_update", changelog=True, checkpoint_format=2),
 ]
 MORE = [
     *SLICE,
+    Query("join_ignoring_case"),
+    rocksdb("agg_update", changelog=True, checkpoint_format=2),
     Query("join", join_type="left_outer"),
     rocksdb("agg_update", changelog=False),
     rocksdb("lists", changelog=True, row_checksum=True),

@@ -72,7 +72,10 @@ def test_commands_give_the_same_results_as_on_a_disk(
 TO_ROCKSDB, TO_HDFS = ("--provider", "rocksdb"), ("--provider", "hdfs", "--set", "checkpoint-format=1")
 
 
-@pytest.mark.parametrize(("name", "other"), [("agg-deltas-lz4-4.2", TO_ROCKSDB), ("rocksdb-ids-4.2", TO_HDFS)])
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("rocksdb-ids-4.2", TO_HDFS), *([("agg-deltas-lz4-4.2", TO_ROCKSDB)] if FULL else [])],
+)
 def test_a_migration_gives_the_same_result_as_on_a_disk(
     place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, other: tuple[str, ...]
 ) -> None:

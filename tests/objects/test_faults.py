@@ -53,7 +53,7 @@ def places(changes: int) -> Iterator[tuple[int, bool]]:
     for number in range(1, changes + 1):
         for arrived in (False, True):
             # The last requests write the planned batch and end the run.
-            if FULL or (3 * number + arrived) % 11 == 0 or number > changes - 3:
+            if FULL or (3 * number + arrived) % 17 == 0 or number > changes - 3:
                 yield number, arrived
 
 

@@ -201,7 +201,7 @@ def test_an_interrupted_migration_leaves_the_old_or_the_new_state(
     workshop: Workshop, migration: Step, fault: Faults
 ) -> None:
     points = samples(fault(migration.calls))
-    workshop.check(migration, points if FULL else points[::2])
+    workshop.check(migration, points if FULL else points[::4])
 
 
 def test_a_killed_rollback_of_a_migration_leaves_the_old_or_the_new_state(
