@@ -15,6 +15,7 @@ from ttlsnap.cli import (
     compact,
     contract,
     doctor,
+    export,
     history,
     inspect,
     maintain,
@@ -47,6 +48,7 @@ app = typer.Typer(
 )
 for _command in (
     inspect,
+    export,
     compact,
     migrate,
     maintain,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ttlsnap.entries.descriptor import StateDescriptor
     from ttlsnap.errors import TtlsnapError
     from ttlsnap.expired.receivers import ExpiredCallback
+    from ttlsnap.exports.run import ExportReport, export
     from ttlsnap.inspection.model import Inspection
     from ttlsnap.inspection.run import inspect
     from ttlsnap.library import compact, migrate
@@ -68,6 +69,7 @@ _HOMES = {
     "entries.batch": ("StateEntries",),
     "errors": ("TtlsnapError",),
     "expired.receivers": ("ExpiredCallback",),
+    "exports.run": ("ExportReport", "export"),
     "publishing.history": ("HistoryEntry", "history"),
     "inspection.run": ("Inspection", "inspect"),
     "operators.registry": ("Selection",),
@@ -103,6 +105,7 @@ __all__ = [
     "Engine",
     "EntryTransformerFactory",
     "ExpiredCallback",
+    "ExportReport",
     "HistoryEntry",
     "Inspection",
     "Keep",
@@ -126,6 +129,7 @@ __all__ = [
     "clock_at",
     "compact",
     "doctor",
+    "export",
     "for_new_query",
     "history",
     "inspect",

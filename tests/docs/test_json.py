@@ -43,6 +43,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         ["migrate", rocksdb, "--partitions", "3", "--dry-run", *RULE, *LOCAL],
         ["maintain", str(folder / "policy.toml"), "--plan", *LOCAL],
         ["compact", hdfs, *RULE, "--yes", "--stopped", *LOCAL],
+        ["export", hdfs, "--to", str(folder / "exported")],
         ["doctor", hdfs],
         ["history", hdfs],
         ["rollback", hdfs, "--stopped"],

@@ -79,6 +79,7 @@ SLICE = [
     Case(Query("join_parities", join_type="left_outer"), (TO_ROCKSDB, setting(row_checksums="true"), TO_HDFS)),
     Case(rocksdb("lists", changelog=True), (setting(row_checksums="true"), setting(checkpoint_format="2"))),
     Case(Query("sessions"), ({**TO_ROCKSDB, **setting(changelog="true")}, TO_HDFS), "3.5"),
+    Case(Query("dedup_first_rows")),
     Case(Query("agg_window_update", conf=FORMAT_1), ({**setting(aggregation_format="2"), "partitions": 3},)),
     Case(rocksdb("join", changelog=True), (setting(join_format="3"), {**setting(join_format="4"), "partitions": 3})),
     Case(Query("join_parities", join_type="left_outer"), ({**TO_ROCKSDB, **setting(join_format="4")},)),
@@ -113,7 +114,6 @@ CODECS = [
 EVERYTHING = [
     *SLICE,
     Case(Query("sessions", codec="snappy")),
-    Case(Query("dedup_first_rows")),
     *(Case(Query(operator)) for operator in OPERATORS if operator not in ONLY_ROCKSDB),
     *WITH_VERSIONS,
     *OLDER,

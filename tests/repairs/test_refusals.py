@@ -14,7 +14,7 @@ import pytest
 
 from ttlsnap import open_checkpoint, rollback
 from ttlsnap.contract import contract_of_checkpoint
-from ttlsnap.repairs.schemas import parse_literal
+from ttlsnap.schema.literals import parse_literal
 from ttlsnap.schema.types import DoubleType
 from ttlsnap.storage.local import LocalDirectory
 

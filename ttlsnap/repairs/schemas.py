@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import json
 from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from shlex import quote
 from typing import Any
-
-import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
 from ttlsnap.check.operators import AGGREGATIONS
 from ttlsnap.entries.place import Place
@@ -30,8 +26,8 @@ from ttlsnap.evolution.changes import (
 )
 from ttlsnap.evolution.model import Step
 from ttlsnap.repairs.answers import Answers, Obstacle
-from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.fields import distinct_names
+from ttlsnap.schema.literals import parse_literal
 from ttlsnap.schema.types import ArrayType, DataType, DoubleType, MapType, StringType, StructField, StructType, physical
 
 Source = int | Constant | None
@@ -206,7 +202,7 @@ class Matcher:
         told = self._find_answer(at, self.answers.fills, *_grouping_column(at))
         if told is not None:
             self._require_one_fill(at, told)
-            value = parse_literal(self.answers.fills[told], now.type, told)
+            value = parse_literal(self.answers.fills[told], now.type, f"--fill {told}={self.answers.fills[told]}")
             if value is None and not now.nullable:
                 raise UsageError(f"--fill {told}=null: the new query does not allow null there")
             return Constant(value)
@@ -302,39 +298,6 @@ def _are_alike(old: DataType, new: DataType) -> bool:
         case MapType(), MapType():
             return _are_alike(old.key, new.key) and _are_alike(old.value, new.value)
     return old == new
-
-
-def parse_literal(text: str, kind: DataType, where: str) -> Any:
-    """Return the value of a literal that a user wrote, as PyArrow takes it; None for ``null``.
-
-    A literal is JSON (``5``, ``true``, ``"text"``). A text, a date or a time needs no quotes. Raise UsageError if it is
-    not of the type ``kind``.
-    """
-    arrow = arrow_type(kind)
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = text
-    if value is None:
-        return None
-    is_text = pa.types.is_large_string(arrow) or pa.types.is_temporal(arrow)
-    try:
-        if is_text and not isinstance(value, str):
-            value = text
-        if pa.types.is_decimal(arrow) and not isinstance(value, bool):
-            value = Decimal(text.strip('"'))
-        elif pa.types.is_large_binary(arrow):
-            value = bytes.fromhex(str(value))
-        elif pa.types.is_temporal(arrow):
-            value = pa.scalar(value, pa.large_string()).cast(arrow).as_py()
-        elif pa.types.is_floating(arrow) and not isinstance(value, bool):
-            value = float(value) + 0.0  # Spark has no negative zero in keys
-        elif pa.types.is_boolean(arrow) != isinstance(value, bool):
-            raise ValueError("a boolean is true or false")
-        return pa.scalar(value, arrow).as_py()
-    except (pa.ArrowException, ValueError, ArithmeticError, TypeError, OverflowError) as error:
-        zone = ", such as 2026-01-31T00:00:00Z" if getattr(arrow, "tz", None) else ""
-        raise UsageError(f"--fill {where}={text}: this is not a {kind.simple_string}{zone}") from error
 
 
 def _show(value: Any) -> str:

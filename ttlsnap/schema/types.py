@@ -18,7 +18,7 @@ Source: apache/spark ``sql/api/src/main/scala/org/apache/spark/sql/types``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 CHAR_VARCHAR_KEY = "__CHAR_VARCHAR_TYPE_STRING"
@@ -284,6 +284,19 @@ _INLINE = (
     NullType, BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DateType,
     TimestampType, TimestampNTZType, TimeType, DayTimeIntervalType, YearMonthIntervalType,
 )  # fmt: skip
+
+
+def all_physical(data_type: DataType) -> DataType:
+    """Return the type with the physical type in place of each user-defined type, at every depth."""
+    match physical(data_type):
+        case StructType(fields):
+            return StructType(tuple(replace(field, type=all_physical(field.type)) for field in fields))
+        case ArrayType() as array:
+            return replace(array, element=all_physical(array.element))
+        case MapType() as entries:
+            return replace(entries, key=all_physical(entries.key), value=all_physical(entries.value))
+        case found:
+            return found
 
 
 def is_fixed_width(data_type: DataType) -> bool:

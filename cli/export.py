@@ -1,0 +1,154 @@
+"""``ttlsnap export``."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import Annotated, Optional
+
+import typer
+
+from ttlsnap.cli.help import Command
+from ttlsnap.cli.options import (
+    STATES,
+    Checkpoint,
+    Format,
+    FormatOption,
+    NowOption,
+    OperatorOption,
+    ParallelismOption,
+    SchemaOption,
+    StateOption,
+    StoreOption,
+)
+from ttlsnap.cli.output import console, number, print_json, print_warning, table
+
+EXAMPLES = """
+Examples:
+  # every state, as a folder of Parquet files each
+  ttlsnap export ck --to state
+
+  # one state variable, as Delta tables
+  ttlsnap export ck --to delta:tables --state visits
+
+  # the oldest entries, as lines of JSON
+  ttlsnap export ck --to - --where 'age > 30d'
+
+  # some columns, as CSV
+  ttlsnap export ck --to old.csv --columns key.user,value.count --where 'value.count >= 5'
+
+  # the state after an older batch
+  ttlsnap export ck --to state --batch 41
+"""
+STDOUT = "-"
+
+
+class FileFormat(StrEnum):
+    """The formats of exported tables."""
+
+    PARQUET = "parquet"
+    NDJSON = "ndjson"
+    CSV = "csv"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("export", cls=Command, epilog=EXAMPLES)(export)
+
+
+def export(
+    target: Checkpoint,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="PLACE",
+            help="A new folder for Parquet files; delta: and a new folder for Delta tables; a new file that ends with "
+            ".ndjson or .csv; or - for the standard output.",
+            show_default=False,
+        ),
+    ],
+    file_format: Annotated[
+        Optional[FileFormat],  # noqa: UP045
+        typer.Option(
+            "--file-format",
+            help="The format of the entries. Default: parquet in a folder, ndjson on the standard output.",
+        ),
+    ] = None,
+    columns: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--columns", metavar="A,B", help="Only these columns, as key.user, value.count, timestamp or age_seconds."
+        ),
+    ] = None,
+    where: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--where",
+            metavar="CONDITION",
+            help="Only entries for which this holds, as 'key.user = u1', 'value.count >= 5' or 'age > 30d'. Can be "
+            "repeated: then all must hold.",
+        ),
+    ] = None,
+    timestamp: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--timestamp",
+            metavar="FIELD",
+            help="The time of an entry, for its age. Default: the time that Spark stores for the operator.",
+        ),
+    ] = None,
+    now: NowOption = "checkpoint",
+    batch: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            "--batch",
+            metavar="N",
+            help="The state after this batch, which must still be retained. Default: the last committed batch.",
+            rich_help_panel=STATES,
+        ),
+    ] = None,
+    operator: OperatorOption = None,
+    store: StoreOption = None,
+    state: StateOption = None,
+    schema: SchemaOption = None,
+    parallelism: ParallelismOption = None,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Write the state of a checkpoint as tables that other tools can read.
+
+    Each state is a table, and each row is an entry as your query has it: a group, an element of a list, a buffered row
+    of a join, a timer. export needs no JVM, and changes nothing in the checkpoint.
+    """
+    from ttlsnap.cli.progress import ReadingProgress
+    from ttlsnap.exports.run import export as run
+    from ttlsnap.operators.registry import Selection
+    from ttlsnap.schema.ddl import parse_schemas
+
+    is_stream = to == STDOUT
+    with ReadingProgress("exporting") as progress:
+        report = run(
+            target,
+            sys.stdout.buffer if is_stream else to,
+            file_format=file_format.value if file_format is not None else None,
+            batch=batch,
+            selection=Selection(operator, store, state),
+            columns=[name.strip() for name in columns.split(",")] if columns else None,
+            where=where or (),
+            timestamp=timestamp,
+            now=now,
+            schemas=parse_schemas(schema),
+            parallelism=parallelism,
+            listener=progress,
+        )
+    for reason in report.left_out:
+        print_warning(f"not exported: {reason}")
+    if is_stream:
+        return
+    if output_format is Format.JSON:
+        print_json(report.to_json())
+        return
+    rows = table("table", "state", "rows", right=("rows",))
+    for name, count in report.rows.items():
+        rows.add_row(name, report.states[name], number(count))
+    console().print(rows)
+    console().print(f"Wrote the state after batch {report.batch} to {report.to}")

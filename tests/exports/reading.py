@@ -1,0 +1,53 @@
+"""Spark reads a checkpoint's state with its own ``statestore`` source, and the files of an export, for a comparison.
+
+This module runs in a server of the judge.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+_PLAIN = {"partition_id": "partition", "list_element": "value", "user_map_key": "map_key", "user_map_value": "value"}
+_EVENT_TIME = "__event_time"
+_TIME = "expiration_timestamp_ms"
+
+
+def read_both(
+    spark: Any, checkpoint: str, exported: str, options: dict[str, str], checkpoint_format: int = 1
+) -> list[list[str]]:
+    """Return the rows that Spark reads of a state, and those of the exported table, as JSON, sorted.
+
+    Columns that only one of them has are left out, and the names are those of the export.
+    """
+    from pyspark.sql import functions as F
+
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    session.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", str(checkpoint_format))
+    session.conf.set("spark.sql.streaming.join.stateFormatV4.enabled", "true")
+    _ = session.streams.active  # starts the coordinator that the source needs
+    state = session.read.format("statestore").options(**options).load(checkpoint)
+    for name, new in _PLAIN.items():
+        if name in state.columns:
+            state = state.withColumnRenamed(name, new)
+    if _TIME in state.columns:
+        state = state.withColumn("time", F.timestamp_millis(_TIME)).drop(_TIME)
+    if "key" in state.columns and _EVENT_TIME in state.schema["key"].dataType.names:
+        # Of a join of format 4. It is not the row's time: Spark reads the bytes of its ordered form as a number.
+        state = state.withColumn("key", F.col("key").dropFields(_EVENT_TIME))
+    table = session.read.parquet(exported)
+    names = [name for name in state.columns if name in table.columns]
+    assert "partition" in names, (state.columns, table.columns)
+    assert len(names) > 1, (state.columns, table.columns)
+    left = [
+        name for name in state.columns if name not in names and state.schema[name].dataType.simpleString() != "struct<>"
+    ]
+    assert not left, f"the export lacks {left}"
+    plain = sys.modules["judge.runs"].plain
+    columns = [F.col(f"`{name}`") for name in names]
+    return [
+        sorted(json.dumps(plain(row), sort_keys=True) for row in frame.select(columns).collect())
+        for frame in (state, table)
+    ]

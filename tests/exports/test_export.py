@@ -1,0 +1,236 @@
+"""``ttlsnap export``: its formats, its conditions, its columns, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from ttlsnap import export
+from ttlsnap.cli.app import run
+from ttlsnap.errors import CorruptionError, TtlsnapError, UsageError
+from ttlsnap.operators.registry import Selection
+
+from ..publishing.trees import tree
+from ..samples import SAMPLES, sample
+
+AGG, JOIN, ALARMS = (str(SAMPLES / name) for name in ("agg-deltas-lz4-4.2", "join-4.2", "alarms-4.2"))
+Rows = list[dict[str, Any]]
+
+
+def lines(target: str, **options: Any) -> Rows:
+    stream = io.BytesIO()
+    export(target, stream, **options)
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def rows_in(folder: Path) -> Rows:
+    return [row for file in sorted(folder.glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
+
+
+def test_every_state_is_a_table(tmp_path: Path) -> None:
+    before = tree(Path(ALARMS))
+    report = export(ALARMS, str(tmp_path / "state"))
+    assert report.rows == {"0.eventTimers": 4, "0.all": 6, "0.counts": 6, "0.last": 4}
+    assert {folder.name for folder in (tmp_path / "state").iterdir()} == set(report.rows)
+    for name, count in report.rows.items():
+        rows = rows_in(tmp_path / "state" / name)
+        assert len(rows) == count
+        assert (tmp_path / "state" / name / "_SUCCESS").exists()
+        assert {row["batch"] for row in rows} == {2}
+        assert {row["partition"] for row in rows} <= {0, 1}
+    assert set(rows_in(tmp_path / "state/0.counts")[0]) == {"partition", "batch", "key", "map_key", "value"}
+    assert set(rows_in(tmp_path / "state/0.eventTimers")[0]) == {"partition", "batch", "key", "time"}
+    assert tree(Path(ALARMS)) == before
+
+
+def test_parquet_and_lines_have_the_same_rows(tmp_path: Path) -> None:
+    export(JOIN, str(tmp_path / "state"))
+    found = lines(JOIN)
+    for name in ("left", "right"):
+        rows = rows_in(tmp_path / f"state/0.{name}")
+        mine = [row for row in found if row["table"] == f"0.{name}"]
+        assert [(row["partition"], row["key"], row["matched"]) for row in mine] == [
+            (row["partition"], row["key"], row["matched"]) for row in rows
+        ]
+        assert {row["value"][f"{name}_value"] for row in mine} == {row["value"][f"{name}_value"] for row in rows}
+
+
+def test_delta_tables_have_the_same_rows(tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+
+    report = export(JOIN, f"delta:{tmp_path / 'state'}")
+    export(JOIN, str(tmp_path / "plain"))
+    for name, count in report.rows.items():
+        table = DeltaTable(str(tmp_path / "state" / name)).to_pyarrow_table().to_pylist()
+        assert len(table) == count
+        key = lambda row: repr(sorted(row.items()))  # noqa: E731
+        assert sorted(table, key=key) == sorted(rows_in(tmp_path / "plain" / name), key=key)
+
+
+def test_a_table_without_rows_has_its_schema(tmp_path: Path) -> None:
+    report = export(AGG, str(tmp_path / "state"), where=["value.count > 1000000"])
+    assert report.rows == {"0.state": 0}
+    (file,) = (tmp_path / "state/0.state").glob("*.parquet")
+    assert pq.read_schema(file).names == ["partition", "batch", "key", "value"]
+
+
+CONDITIONS: list[tuple[list[str], Callable[[dict[str, Any]], bool]]] = [
+    (["value.count >= 3"], lambda row: row["value"]["count"] >= 3),
+    (["value.count=3"], lambda row: row["value"]["count"] == 3),
+    (["value.count != 3", "value.sum < 100"], lambda row: row["value"]["count"] != 3 and row["value"]["sum"] < 100),
+    (["key.key = user-0034"], lambda row: row["key"]["key"] == "user-0034"),
+    (['key.key > "user-0400"'], lambda row: row["key"]["key"] > "user-0400"),
+    (["value.max <= 2026-11-01T00:00:00Z"], lambda row: row["value"]["max"] <= "2026-11-01 00:00:00.000000"),
+    (["age > 20d"], lambda row: row["age_seconds"] > 20 * 86_400),
+    (["age <= 20d"], lambda row: row["age_seconds"] <= 20 * 86_400),
+]
+
+
+@pytest.mark.parametrize(("where", "holds"), CONDITIONS)
+def test_conditions_choose_entries(where: list[str], holds: Callable[[dict[str, Any]], bool]) -> None:
+    everything = lines(AGG, timestamp="value.max", now="2026-11-21T09:00:00Z")
+    found = lines(AGG, timestamp="value.max", now="2026-11-21T09:00:00Z", where=where)
+    assert found == [row for row in everything if holds(row)]
+    assert len(everything) == 480
+
+
+def test_columns_are_chosen(tmp_path: Path) -> None:
+    everything = lines(AGG)
+    found = lines(AGG, columns=["value.count", "partition", "key.key"])
+    assert found == [
+        {
+            "table": "0.state",
+            "value.count": row["value"]["count"],
+            "partition": row["partition"],
+            "key.key": row["key"]["key"],
+        }
+        for row in everything
+    ]
+    with pytest.raises(UsageError, match=r"has no column batches; it has partition, batch, key, value"):
+        lines(AGG, columns=["batches"])
+    with pytest.raises(UsageError, match=r"has no column value.nothing"):
+        lines(AGG, columns=["value.nothing"])
+
+
+def test_csv_has_a_column_for_each_field(tmp_path: Path) -> None:
+    file = tmp_path / "left.csv"
+    export(JOIN, str(file), selection=Selection(store="left-keyWithIndexToValue"))
+    with file.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    wanted = [row for row in lines(JOIN) if row["table"] == "0.left"]
+    assert [
+        (int(row["partition"]), row["key.field0"], row["value.at"], int(row["value.left_value"]), row["matched"])
+        for row in rows
+    ] == [
+        (
+            row["partition"],
+            row["key"]["field0"],
+            row["value"]["at"],
+            row["value"]["left_value"],
+            str(row["matched"]).lower(),
+        )
+        for row in wanted
+    ]
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_an_older_batch_is_exported() -> None:
+    counts = [len(lines(AGG, batch=batch)) for batch in (3, 6)]
+    assert 0 < counts[0] < counts[1] == 480
+    with pytest.raises(UsageError, match="batch 99 is not retained"):
+        lines(AGG, batch=99)
+
+
+@pytest.mark.parametrize(
+    ("target", "to", "options", "words"),
+    [
+        (JOIN, "x.csv", {}, "CSV can hold one state, and there are 2: 0.left, 0.right. Choose one with --state"),
+        (AGG, "x.csv", {"file_format": "parquet"}, "Parquet needs a folder"),
+        (AGG, "folder", {"file_format": "avro"}, "unknown file format avro; use one of parquet, ndjson, csv"),
+        (AGG, "delta:x", {"file_format": "csv"}, "csv needs a local file"),
+        (AGG, "folder", {"where": ["count"]}, "is not a condition, such as"),
+        (AGG, "folder", {"where": ["value.nothing = 1"]}, "has no field value.nothing"),
+        (AGG, "folder", {"where": ["value.count = many"]}, "--where 'value.count = many': this is not a bigint"),
+        (AGG, "folder", {"where": ["value.count = null"]}, "nothing can be compared with null"),
+        (AGG, "folder", {"where": ["age > 3d"]}, "has no age: Spark stores no timestamp here. Name one: --timestamp"),
+        (AGG, "folder", {"timestamp": "value.nothing"}, "no state has the field value.nothing"),
+        (AGG, "folder", {"selection": Selection(operator=7)}, "nothing that matches"),
+    ],
+)
+def test_mistakes_are_told_and_write_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, to: str, options: dict[str, Any], words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=words):
+        export(target, to, **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_a_new_place_is_written_to(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/file").write_text("mine")
+    (tmp_path / "file.csv").write_text("mine")
+    before = tree(tmp_path)
+    for place in ("full", "full/file", "file.csv", f"{target.name}/state/new"):
+        with pytest.raises(TtlsnapError):
+            export(str(target), str(tmp_path / place))
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("to", ["state", "state.ndjson"])
+def test_nothing_is_left_after_an_error(tmp_path: Path, to: str) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    damaged = target / "state/0/1/7.delta"
+    damaged.write_bytes(damaged.read_bytes()[:-20])
+    before = tree(tmp_path)
+    with pytest.raises(CorruptionError):
+        export(str(target), str(tmp_path / to), parallelism=1)
+    assert tree(tmp_path) == before
+
+
+def test_names_in_a_checkpoint_lead_nowhere_else(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from ttlsnap.checkpoint import open_checkpoint
+    from ttlsnap.exports.plan import name_of
+    from ttlsnap.operators.registry import describe
+    from ttlsnap.storage.local import LocalDirectory
+
+    (state, *_) = describe(open_checkpoint(LocalDirectory(AGG)))
+    names = [name_of(replace(state, state=name)) for name in ("../../x", "a/b", "..", "a b", "é")]
+    assert names == ["0...%2F..%2Fx", "0.a%2Fb", "0...", "0.a b", "0.%C3%A9"]
+
+
+def test_the_command_prints_tables_or_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["export", AGG, "--to", str(tmp_path / "a"), "--where", "value.count >= 3"]) == 0
+    told = capsys.readouterr().out
+    assert "0.state  operator 0 (stateStoreSave)   236" in told
+    assert f"Wrote the state after batch 6 to {tmp_path / 'a'}" in told
+    assert run(["export", AGG, "--to", str(tmp_path / "b"), "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["tables"] == [{"name": "0.state", "state": "operator 0 (stateStoreSave)", "rows": 480}]
+    assert run(["export", AGG, "--to", str(tmp_path / "b")]) == 2
+
+
+def test_the_standard_output_has_only_the_entries() -> None:
+    words = [sys.executable, "-m", "ttlsnap", "export", JOIN, "--to", "-"]
+    done = subprocess.run(words, capture_output=True, check=True, env={**os.environ, "TERM": "dumb"})
+    assert [json.loads(line)["table"] for line in done.stdout.splitlines()] == ["0.left"] * 9 + ["0.right"] * 9
+    assert done.stderr == b""
+
+
+def test_a_reader_that_ends_early_is_no_error() -> None:
+    words = f"{sys.executable} -m ttlsnap export {AGG} --to - | head -n 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", words], capture_output=True, text=True)
+    assert "Traceback" not in done.stderr

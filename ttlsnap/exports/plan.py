@@ -1,0 +1,190 @@
+"""The plan of an export: which states become tables, and the work on each partition, as plain data."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+
+from ttlsnap.checkpoint import Checkpoint, Operator
+from ttlsnap.clock import Clock, TimeCharacteristic
+from ttlsnap.entries.batch import StateEntries
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.entries.timestamps import TimestampField, field_listing, split_unit, timestamp_field
+from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
+from ttlsnap.exports.conditions import Condition
+from ttlsnap.exports.tables import StateTable
+from ttlsnap.operators import join
+from ttlsnap.operators.registry import Selection, is_join, no_match, states_of
+from ttlsnap.storage.open import open_for_reading
+from ttlsnap.stores.lineage import Lineage
+from ttlsnap.stores.open import lineages_of, open_state_store
+from ttlsnap.stores.protocols import StateStore
+from ttlsnap.stores.scan import scan_partition
+from ttlsnap.unsaferow.gather import Mask
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a user wants: states, columns (None for all), conditions that must all hold, and the time of an entry."""
+
+    selection: Selection = field(default_factory=Selection)
+    columns: tuple[str, ...] | None = None
+    conditions: tuple[Condition, ...] = ()
+    timestamp: str | None = None
+
+
+@dataclass(frozen=True)
+class ExportTask:
+    """A partition of a store, whose entries become rows of ``tables``."""
+
+    root: str
+    where: str
+    store: StateStore
+    partition: int
+    lineage: Lineage
+    tables: tuple[StateTable, ...]
+    conditions: tuple[Condition, ...]
+
+    @property
+    def size(self) -> int:
+        """The size of the files, in bytes."""
+        return self.lineage.size
+
+    def read(self, scratch: str | None = None) -> Iterator[tuple[StateTable, pa.RecordBatch]]:
+        """Yield the rows, a batch at a time. Raise CorruptionError for damage."""
+        by_state = {table.state.state: table for table in self.tables}
+        filters = {
+            name: [one.of(table.state, table.timestamp, table.now) for one in self.conditions]
+            for name, table in by_state.items()
+        }
+        states = {name: table.state for name, table in by_state.items()}
+        files = open_for_reading(self.root)
+        with (
+            self.store.open(files, self.lineage, scratch) as stored,
+            contextlib.closing(scan_partition(stored, states)) as batches,
+        ):
+            for batch, state in batches:
+                if state is None or not len(batch):
+                    continue
+                try:
+                    entries = StateEntries.of(state, batch.keys, batch.values)
+                    mask: Mask = np.ones(len(entries), np.bool_)
+                    for holds in filters[batch.state]:
+                        mask &= holds(entries)
+                    kept = entries.filter(mask)
+                    if len(kept):
+                        table = by_state[batch.state]
+                        yield table, table.rows(kept, self.partition)
+                except CorruptionError as error:
+                    raise CorruptionError(f"{self.where}: {error}") from error
+
+
+@dataclass(frozen=True)
+class ExportPlan:
+    """The tables of an export, and the tasks that fill them.
+
+    ``left_out`` says which states are not exported, and why.
+    """
+
+    checkpoint: Checkpoint
+    tables: tuple[StateTable, ...]
+    conditions: tuple[Condition, ...]
+    left_out: tuple[str, ...] = ()
+
+    @cached_property
+    def tasks(self) -> list[ExportTask]:
+        """The partitions to read. Raise CorruptionError for one that is incomplete."""
+        checkpoint = self.checkpoint
+        state_store = open_state_store(checkpoint)
+        found = []
+        for operator in checkpoint.operators:
+            for store in operator.stores:
+                mine = tuple(t for t in self.tables if (t.state.operator, t.state.store) == (operator.id, store.name))
+                for partition, lineage in zip(
+                    store.partitions, lineages_of(checkpoint, state_store, store) if mine else (), strict=bool(mine)
+                ):
+                    where = f"{checkpoint.target}/{store.directory(partition)}, version {checkpoint.version}"
+                    found.append(
+                        ExportTask(checkpoint.target, where, state_store, partition, lineage, mine, self.conditions)
+                    )
+        return found
+
+
+def plan_export(checkpoint: Checkpoint, wanted: Wanted, clock: Clock) -> ExportPlan:
+    """Return the plan of an export of the selected states; entries that Spark derives from others only on request.
+
+    Raise UsageError if nothing is selected, or for a column, a field or a time that a state does not have. Raise
+    UnsupportedError for a selected state that ttlsnap cannot read.
+    """
+    described = [
+        (operator, store, state)
+        for operator in checkpoint.operators
+        for store in operator.stores
+        for state in states_of(checkpoint, operator, store)
+        if wanted.selection.includes(state)
+    ]
+    if not described:
+        raise no_match(checkpoint)
+    tables, left_out = [], []
+    for operator, _, state in described:
+        if state.opaque:
+            if wanted.selection.names(state):
+                raise UnsupportedError(f"{checkpoint.target}: {state}: {state.opaque}; it cannot be exported")
+            left_out.append(f"{state}: {state.opaque}")
+        elif state.role == "primary" or wanted.selection.names(state):
+            tables.append(_table(checkpoint, operator, state, wanted, clock))
+    names = Counter(table.name for table in tables)
+    tables = [replace(t, name=f"{t.name}.{quote(t.state.state)}") if names[t.name] > 1 else t for t in tables]
+    if not tables:
+        raise UnsupportedError(f"{checkpoint.target}: nothing can be exported. {'; '.join(left_out)}")
+    if wanted.timestamp is not None and all(table.timestamp is None for table in tables):
+        name, states = split_unit(wanted.timestamp)[0], [table.state for table in tables]
+        raise UsageError(f"no state has the field {name}.\nIts fields are:\n{field_listing(states)}")
+    for table in tables:
+        _ = table.columns
+        for condition in wanted.conditions:
+            condition.of(table.state, table.timestamp, table.now)
+    return ExportPlan(checkpoint, tuple(tables), wanted.conditions, tuple(left_out))
+
+
+def _table(
+    checkpoint: Checkpoint, operator: Operator, state: StateDescriptor, wanted: Wanted, clock: Clock
+) -> StateTable:
+    timestamp = _timestamp(state, wanted.timestamp)
+    known = state.stored_time if wanted.timestamp in (None, state.stored_timestamp) else None
+    return StateTable(
+        name=name_of(state),
+        state=state,
+        batch=checkpoint.batch.id,
+        timestamp=timestamp,
+        now=clock.now(TimeCharacteristic(known or TimeCharacteristic.PROCESSING)) if timestamp is not None else 0,
+        wanted=wanted.columns,
+        has_matched=is_join(operator) and join.state_format(checkpoint) != "1",
+    )
+
+
+def _timestamp(state: StateDescriptor, wanted: str | None) -> TimestampField | None:
+    name = wanted or state.stored_timestamp
+    if name is None or state.field(split_unit(name)[0]) is None:
+        return None
+    return timestamp_field(state, name)
+
+
+def name_of(state: StateDescriptor) -> str:
+    """Return the name of a state's table: ``0.left`` for a side of a join, ``0.visits`` for a variable, ``0.state``.
+
+    It is safe as the name of a folder, whatever characters the names in the checkpoint have.
+    """
+    names = [name for name in (state.store, state.state) if name != "default"]
+    if state.kind == "row":
+        names = [str(state.side)]
+    elif state.kind == "timer":
+        names = [state.state.lstrip("$").partition("_")[0]]
+    return ".".join([str(state.operator), *(quote(name, safe=" $") for name in names or ["state"])])

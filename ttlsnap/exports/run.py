@@ -1,0 +1,177 @@
+"""``export``: write the state of a checkpoint as tables."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from ttlsnap.checkpoint import open_checkpoint
+from ttlsnap.checkpoint.checkpoint import Schemas
+from ttlsnap.clock import clock_at
+from ttlsnap.compaction.task import Progress
+from ttlsnap.engines.local import spread, useful_threads
+from ttlsnap.errors import StorageError, UsageError
+from ttlsnap.exports.conditions import Condition
+from ttlsnap.exports.plan import ExportPlan, ExportTask, Wanted, plan_export
+from ttlsnap.exports.sinks import DeltaTables, ParquetFolder, Sink, TextStream
+from ttlsnap.exports.text import CsvLines, JsonLines
+from ttlsnap.operators.registry import Selection
+from ttlsnap.storage.open import open_for_reading
+from ttlsnap.storage.uris import is_local
+
+TABLE = "delta:"
+FORMATS = ("parquet", "ndjson", "csv")
+_ENDINGS = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "ndjson"}
+
+
+class ExportListener(Protocol):
+    """A listener to the progress of an export."""
+
+    def planned(self, steps: int) -> None: ...
+    def progress(self, entries: int, dropped: int) -> None: ...
+    def partition_done(self) -> None: ...
+
+
+class SilentListener:
+    """A listener that prints nothing."""
+
+    def planned(self, steps: int) -> None:
+        pass
+
+    def progress(self, entries: int, dropped: int) -> None:
+        pass
+
+    def partition_done(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """The result of an export: the number of rows of each table, by its name."""
+
+    target: str
+    to: str
+    batch: int
+    rows: Mapping[str, int]
+    states: Mapping[str, str]
+    left_out: tuple[str, ...]
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON; see ``docs/json.md``."""
+        tables = [{"name": name, "state": self.states[name], "rows": rows} for name, rows in self.rows.items()]
+        facts = {"target": self.target, "to": self.to, "batch": self.batch, "tables": tables}
+        return {**facts, "left_out": list(self.left_out), "seconds": round(self.seconds, 3)}
+
+
+def export(
+    target: str,
+    to: str | BinaryIO,
+    *,
+    file_format: str | None = None,
+    batch: int | None = None,
+    selection: Selection | None = None,
+    columns: Sequence[str] | None = None,
+    where: Sequence[str] = (),
+    timestamp: str | None = None,
+    now: str = "checkpoint",
+    schemas: Schemas | None = None,
+    parallelism: int | None = None,
+    listener: ExportListener | None = None,
+) -> ExportReport:
+    """Write the state of the checkpoint ``target`` as tables, one for each state (see ``ttlsnap.exports.tables``).
+
+    ``to`` is a new folder, ``delta:`` and a new folder, a new file, or a stream of bytes. ``file_format`` is
+    ``parquet`` (folders only), ``ndjson`` or ``csv``. ``batch`` is a retained batch, by default the last one.
+    ``where`` has conditions that must all hold, as ``key.user = u1`` or ``age > 30d``.
+
+    Raise a ``TtlsnapError``. What was written is then removed, except from a stream.
+    """
+    started = time.monotonic()
+    listener = listener or SilentListener()
+    wanted = Wanted(
+        selection or Selection(), tuple(columns) if columns else None, tuple(map(Condition.parse, where)), timestamp
+    )
+    plan = open_plan(target, wanted, batch=batch, now=now, schemas=schemas)
+    checkpoint = plan.checkpoint
+    with _open_sink(to, file_format, plan) as sink:
+        tasks = plan.tasks
+        rows = Counter({table.name: 0 for table in plan.tables})
+        sink.begin(plan.tables)
+        try:
+            _run(tasks, sink, rows, parallelism, listener)
+            sink.finish(plan.tables)
+        except BaseException:
+            sink.discard()
+            raise
+    states = {table.name: str(table.state) for table in plan.tables}
+    seconds = time.monotonic() - started
+    return ExportReport(checkpoint.target, sink.name, checkpoint.batch.id, dict(rows), states, plan.left_out, seconds)
+
+
+def open_plan(
+    target: str, wanted: Wanted, *, batch: int | None = None, now: str = "checkpoint", schemas: Schemas | None = None
+) -> ExportPlan:
+    """Return the plan of an export of the checkpoint ``target``; see ``export``."""
+    checkpoint = open_checkpoint(open_for_reading(target), batch, schemas)
+    return plan_export(checkpoint, wanted, clock_at(now, checkpoint.batch))
+
+
+def _run(
+    tasks: Sequence[ExportTask], sink: Sink, rows: Counter[str], parallelism: int | None, listener: ExportListener
+) -> None:
+    listener.planned(len(tasks))
+    one_at_a_time = threading.Lock()
+
+    def work(task: ExportTask, progress: Progress) -> None:
+        for counts in sink.write(task):
+            with one_at_a_time:
+                rows.update(counts)
+            progress(counts.total(), 0)
+
+    size = sum(task.size for task in tasks)
+    threads = (parallelism or useful_threads(tasks[0].root, size)) if sink.is_parallel and tasks else 1
+    spread(work, tasks, threads, listener.partition_done, listener.progress)
+
+
+@contextlib.contextmanager
+def _open_sink(to: str | BinaryIO, file_format: str | None, plan: ExportPlan) -> Iterator[Sink]:
+    if file_format not in (None, *FORMATS):
+        raise UsageError(f"unknown file format {file_format}; use one of {', '.join(FORMATS)}")
+    if not isinstance(to, str):
+        yield TextStream("-", _lines(file_format or "ndjson"), to)
+        return
+    is_table, ending = to.startswith(TABLE), _ENDINGS.get(Path(to).suffix)
+    found = file_format or ("parquet" if is_table else ending or "parquet")
+    if found == "parquet":
+        if ending is not None and not is_table:
+            raise UsageError(f"--to {to}: Parquet needs a folder, one file for each partition")
+        source = plan.checkpoint.files
+        yield DeltaTables(to.removeprefix(TABLE), source) if is_table else ParquetFolder(to, source)
+        return
+    if is_table or not is_local(to):
+        raise UsageError(f"--to {to}: {found} needs a local file, or - for the standard output")
+    path = Path(to)
+    if path.exists():
+        raise UsageError(f"--to {to} exists. Choose another name")
+    hidden = path.with_name(f".{path.name}.tmp")
+    try:
+        with hidden.open("wb") as stream:
+            yield TextStream(str(path.absolute()), _lines(found), stream)
+        hidden.rename(path)
+    except OSError as error:
+        raise StorageError(f"cannot write {to}: {error.strerror or error}") from error
+    finally:
+        hidden.unlink(missing_ok=True)
+
+
+def _lines(file_format: str) -> JsonLines | CsvLines:
+    if file_format == "parquet":
+        raise UsageError("Parquet needs a folder; use ndjson or csv for a stream")
+    return JsonLines() if file_format == "ndjson" else CsvLines()

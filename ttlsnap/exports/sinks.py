@@ -1,0 +1,205 @@
+"""The places that an export writes to: a folder of Parquet files, Delta tables, or one stream of text."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+import pyarrow as pa
+
+from ttlsnap.errors import UsageError
+from ttlsnap.exports.plan import ExportTask
+from ttlsnap.exports.tables import StateTable
+from ttlsnap.exports.text import CsvLines, JsonLines
+from ttlsnap.extras import require_package
+from ttlsnap.storage.access import own_access, umask
+from ttlsnap.storage.directory import SCRATCH, Directory
+from ttlsnap.storage.open import open_directory
+from ttlsnap.storage.uris import is_local
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetWriter
+
+_GROUP = 1 << 17  # rows of a row group
+_SUFFIX = ".parquet"
+_DONE = "_SUCCESS"  # Spark, too, writes this file when a folder is complete
+
+Counts = Counter[str]
+"""Rows by table."""
+
+
+class Sink(Protocol):
+    """A place to write tables to. With ``is_parallel``, several threads may write at the same time."""
+
+    name: str
+    is_parallel: bool
+
+    def begin(self, tables: Sequence[StateTable]) -> None:
+        """Prepare the place. Raise UsageError if it cannot take these tables, or has something already."""
+
+    def write(self, task: ExportTask) -> Iterator[Counts]:
+        """Write the rows of a partition. Yield the number of new rows again and again."""
+
+    def finish(self, tables: Sequence[StateTable]) -> None:
+        """Complete the tables after all partitions."""
+
+    def discard(self) -> None:
+        """Remove what was written."""
+
+
+class ParquetFolder:
+    """A new folder, with a folder for each table, with a file for each partition that has rows of it."""
+
+    is_parallel = True
+
+    def __init__(self, path: str, source: Directory, *, complete: bool = True) -> None:
+        self._folder, self._source, self._complete = open_directory(path), source, complete
+        self._begun = False
+        self.name = self._folder.root
+
+    def begin(self, tables: Sequence[StateTable]) -> None:
+        """See ``Sink.begin``."""
+        found = self._folder.stat("")
+        if (found is not None and not found.is_dir) or self._folder.list(""):
+            raise UsageError(f"{self.name} exists and is not an empty folder. Choose another --to")
+        if is_local(self.name) and is_local(self._source.root):
+            inner, outer = Path(self.name), Path(self._source.root)
+            if inner.is_relative_to(outer):
+                raise UsageError(f"{self.name} is inside the checkpoint. Choose another --to")
+        for table in tables:
+            _require_writable(table)
+        self._begun = True
+        for table in tables:
+            self._folder.mkdirs(table.name)
+
+    def write(self, task: ExportTask) -> Iterator[Counts]:
+        """See ``Sink.write``."""
+        with contextlib.ExitStack() as stack:
+            writers: dict[str, _PartFile] = {}
+            for table, rows in task.read():
+                if table.name not in writers:
+                    writers[table.name] = stack.enter_context(_PartFile(self._folder, table, task.partition))
+                writers[table.name].add(rows)
+                yield Counter({table.name: len(rows)})
+
+    def finish(self, tables: Sequence[StateTable]) -> None:
+        """See ``Sink.finish``."""
+        access = own_access(0o666 & ~umask())
+        for table in tables:
+            if not any(info.name.endswith(_SUFFIX) for info in self._folder.list(table.name)):
+                with _PartFile(self._folder, table, 0):
+                    pass  # an empty file has the schema
+            if self._complete:
+                with self._folder.writer(f"{table.name}/{_DONE}"):
+                    pass
+            for info in self._folder.list(table.name):
+                self._folder.set_access(f"{table.name}/{info.name}", access)
+            self._folder.sync(table.name)
+
+    def discard(self) -> None:
+        """See ``Sink.discard``."""
+        if self._begun:
+            self._folder.remove_tree("")
+
+
+class _PartFile:
+    """The rows of one table from one partition; the file has its name only when it is complete."""
+
+    def __init__(self, folder: Directory, table: StateTable, partition: int) -> None:
+        self._folder, self._table = folder, table
+        self._path = f"{table.name}/part-{partition:05d}{_SUFFIX}"
+        self._hidden = f"{table.name}/.part-{partition:05d}{_SUFFIX}{SCRATCH}"
+        self._stack = contextlib.ExitStack()
+        self._waiting: list[pa.RecordBatch] = []
+
+    def __enter__(self) -> _PartFile:
+        stream: BinaryIO = self._stack.enter_context(self._folder.writer(self._hidden))
+        self._writer: ParquetWriter = self._stack.enter_context(_parquet_writer(stream, self._table.schema))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None:
+            self._flush()
+        self._stack.__exit__(*error)  # type: ignore[arg-type]
+        if error[0] is None:
+            self._folder.rename(self._hidden, self._path)
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self._waiting.append(rows)
+        if sum(map(len, self._waiting)) >= _GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            rows = pa.Table.from_batches(self._waiting, self._table.schema)
+            self._writer.write_table(rows, row_group_size=2 * _GROUP)
+            self._waiting = []
+
+
+def _parquet_writer(stream: BinaryIO | pa.BufferOutputStream, schema: pa.Schema) -> ParquetWriter:
+    from pyarrow.parquet import ParquetWriter  # a slow import: it also imports pandas, if installed
+
+    return ParquetWriter(stream, schema, compression="zstd")
+
+
+def _require_writable(table: StateTable) -> None:
+    """Raise UsageError if Parquet has no type for a column."""
+    for field in table.schema:
+        try:
+            with _parquet_writer(pa.BufferOutputStream(), pa.schema([field])):
+                pass
+        except pa.ArrowException as error:
+            raise UsageError(
+                f"{table.state}: Parquet cannot hold the column {field.name} ({str(error)[:100]}). Leave it out with "
+                "--columns, or use --file-format ndjson"
+            ) from error
+
+
+class DeltaTables(ParquetFolder):
+    """A new folder with a Delta table for each state."""
+
+    def __init__(self, path: str, source: Directory) -> None:
+        require_package("deltalake")
+        super().__init__(path, source, complete=False)
+
+    def finish(self, tables: Sequence[StateTable]) -> None:
+        """See ``Sink.finish``."""
+        from deltalake import convert_to_deltalake
+
+        super().finish(tables)
+        options: dict[str, str] = {}
+        if not is_local(self.name):
+            from ttlsnap.storage.objects import storage_options
+
+            options = storage_options(self.name)
+        for table in tables:
+            convert_to_deltalake(f"{self.name}/{table.name}", storage_options=options)
+
+
+class TextStream:
+    """One stream of lines, as NDJSON or CSV, partition after partition."""
+
+    is_parallel = False
+
+    def __init__(self, name: str, lines: JsonLines | CsvLines, stream: BinaryIO) -> None:
+        self.name, self._lines, self._stream = name, lines, stream
+
+    def begin(self, tables: Sequence[StateTable]) -> None:
+        """See ``Sink.begin``."""
+        self._stream.write(self._lines.begin(tables))
+
+    def write(self, task: ExportTask) -> Iterator[Counts]:
+        """See ``Sink.write``."""
+        for table, rows in task.read():
+            self._stream.write(self._lines.of(table, rows))
+            yield Counter({table.name: len(rows)})
+
+    def finish(self, tables: Sequence[StateTable]) -> None:
+        """See ``Sink.finish``."""
+        self._stream.flush()
+
+    def discard(self) -> None:
+        """See ``Sink.discard``; a stream cannot take back its lines."""

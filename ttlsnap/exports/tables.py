@@ -1,0 +1,180 @@
+"""A state as a table: its columns, and the rows of a batch of entries.
+
+A row is an entry as the user's query has it: a group, an element of a list or a map, a buffered row of a join, a timer.
+
+    partition                  int32
+    batch                      int64: the state is the one after this batch
+    key                        the columns of the key, a struct
+    value                      the columns of the value, a struct; without those that only Spark needs
+    map_key                    of a map: the key within the map, a struct
+    matched                    of a join: whether the row has joined (formats 2 and later)
+    time                       of a timer: when it fires
+    timestamp                  the time by which Spark drops the entry, or the one that the user named
+    age_seconds                how much older that is than the current time, rounded down
+
+A column that a state does not have is not in its table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ttlsnap.clock import MAX_INT64, MIN_INT64
+from ttlsnap.entries.batch import StateEntries
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.entries.timestamps import TimestampField, field_listing
+from ttlsnap.errors import UsageError
+from ttlsnap.operators.join import MATCHED
+from ttlsnap.schema.arrow import arrow_type
+from ttlsnap.schema.fields import distinct_names
+from ttlsnap.schema.nullable import as_nullable
+from ttlsnap.schema.types import (
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+_SECOND = 1_000_000  # microseconds
+Build = Callable[[StateEntries, int], pa.Array]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column, and the function that makes it from entries and the number of their partition."""
+
+    name: str
+    type: DataType
+    build: Build
+
+
+@dataclass(frozen=True)
+class StateTable:
+    """The table of a state after ``batch``.
+
+    ``name`` is the name of the table. ``timestamp`` is the field for the age, and ``now`` the current time in
+    microseconds. ``wanted`` are the columns to write, as ``key.user`` or ``age_seconds``; None for all.
+    ``has_matched``: the last column of a join's row says whether it has joined.
+    """
+
+    name: str
+    state: StateDescriptor
+    batch: int
+    timestamp: TimestampField | None
+    now: int
+    wanted: tuple[str, ...] | None = None
+    has_matched: bool = False
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns in order. Raise UsageError for a wanted column that the state does not have."""
+        found = self._columns()
+        if self.wanted is None:
+            return tuple(found)
+        by_name = {column.name: column for column in found}
+        chosen: list[Column] = []
+        for name in self.wanted:
+            head, _, rest = name.partition(".")
+            if head not in by_name or (rest and head not in ("key", "value")):
+                raise UsageError(f"{self.state} has no column {name}; it has {', '.join(by_name)}")
+            chosen.append(by_name[head] if not rest else self._field(name))
+        return tuple(chosen)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the table."""
+        return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in self.columns])
+
+    @property
+    def spark_schema(self) -> StructType:
+        """The schema of the table in Spark's types; a null is possible everywhere, as in Arrow."""
+        return as_nullable(StructType(tuple(StructField(column.name, column.type) for column in self.columns)))
+
+    def rows(self, entries: StateEntries, partition: int) -> pa.RecordBatch:
+        """Return the rows of a batch of entries."""
+        arrays = [column.build(entries, partition) for column in self.columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _field(self, name: str) -> Column:
+        field = self.state.field(name)
+        if field is None:
+            raise UsageError(f"{self.state} has no column {name}.\nIts fields are:\n{field_listing([self.state])}")
+        return Column(name, field.type, lambda entries, _: entries.column(field))
+
+    def _columns(self) -> list[Column]:
+        state = self.state
+        key, value = range(len(state.key_schema)), range(len(state.value_schema))
+        found = [
+            Column("partition", IntegerType(), lambda entries, n: _repeat(n, pa.int32(), entries)),
+            Column("batch", LongType(), lambda entries, _: _repeat(self.batch, pa.int64(), entries)),
+        ]
+        if state.kind == "row":
+            row = value[:-1] if self.has_matched else value
+            found += [self._part("key", key[:-1]), self._part("value", row)]
+            if self.has_matched:
+                found.append(Column(MATCHED, BooleanType(), lambda e, _: e.value_structs.field(len(row))))
+        elif state.kind == "map" and len(key) == 2:
+            found += [self._inner("key", 0), self._inner("map_key", 1), self._part("value", value)]
+        elif state.kind == "timer" or state.ordered_prefix:
+            of, moment = (0, 1) if state.state.endswith("keyToTimestamp") else (1, 0)
+            found += [self._inner("key", of), Column("time", TimestampType(), lambda e, _: _moments(e, moment))]
+        else:
+            found += [self._part("key", key), self._part("value", value)]
+        if self.timestamp is not None:
+            found += [
+                Column("timestamp", TimestampType(), lambda entries, _: self._times(entries)),
+                Column("age_seconds", LongType(), lambda entries, _: self._ages(entries)),
+            ]
+        # A struct without columns says nothing, and Parquet cannot hold it.
+        return [column for column in found if not (isinstance(column.type, StructType) and not len(column.type))]
+
+    def _part(self, side: Literal["key", "value"], ordinals: Sequence[int]) -> Column:
+        """Return a struct of some columns of the key or the value."""
+        schema = self.state.key_schema if side == "key" else self.state.value_schema
+        names = distinct_names([schema.names[n] for n in ordinals])
+        fields = (replace(schema.fields[n], name=name) for n, name in zip(ordinals, names, strict=True))
+        kind = StructType(tuple(fields))
+
+        def build(entries: StateEntries, _: int) -> pa.Array:
+            structs = entries.key_structs if side == "key" else entries.value_structs
+            return pa.StructArray.from_arrays([structs.field(n) for n in ordinals], fields=list(arrow_type(kind)))
+
+        return Column(side, kind, build)
+
+    def _inner(self, name: str, ordinal: int) -> Column:
+        """Return the struct that is one column of the key."""
+        kind = self.state.key_schema.fields[ordinal].type
+        return Column(name, kind, lambda entries, _: entries.key_structs.field(ordinal))
+
+    def _times(self, entries: StateEntries) -> pa.Array:
+        assert self.timestamp is not None
+        moments, nulls = self.timestamp.read(entries)
+        return pa.array(moments, mask=nulls).cast(arrow_type(TimestampType()))
+
+    def _ages(self, entries: StateEntries) -> pa.Array:
+        assert self.timestamp is not None
+        moments, nulls = self.timestamp.read(entries)
+        # The limit keeps the difference within int64.
+        ages = self.now - np.clip(moments, self.now - (1 << 62), self.now + (1 << 62))
+        return pa.array(ages // _SECOND, mask=nulls)
+
+
+def _repeat(value: int, kind: pa.DataType, entries: StateEntries) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), len(entries))
+
+
+def _moments(entries: StateEntries, ordinal: int) -> pa.Array:
+    """Return a column of the key, in milliseconds, as times; one that is too late for microseconds as the latest."""
+    milliseconds = pc.fill_null(entries.key_structs.field(ordinal), 0).to_numpy()
+    moments = np.clip(milliseconds, MIN_INT64 // 1000 + 1, MAX_INT64 // 1000) * 1000
+    return pa.array(moments).cast(arrow_type(TimestampType()))

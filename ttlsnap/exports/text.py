@@ -1,0 +1,89 @@
+"""Rows as lines of text: NDJSON, with a JSON object for each row, or CSV."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ttlsnap.entries.json_text import json_texts
+from ttlsnap.errors import UsageError
+from ttlsnap.exports.tables import StateTable
+from ttlsnap.schema.fields import distinct_names
+
+_PLAIN = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_large_string)
+
+
+class JsonLines:
+    """An object for each row, which begins with the name of its table."""
+
+    def begin(self, tables: Sequence[StateTable]) -> bytes:
+        """Return what comes before all rows."""
+        return b""
+
+    def of(self, table: StateTable, rows: pa.RecordBatch) -> bytes:
+        """Return the lines of rows."""
+        texts = json_texts(rows.to_struct_array())
+        head, end = _text(f'{{"table": {json.dumps(table.name)}, '), _text("\n")
+        lines = pc.binary_join_element_wise(head, pc.utf8_slice_codeunits(texts, 1), end, _text(""))
+        # The bytes of all values of a column are adjacent.
+        ends, data = np.frombuffer(lines.buffers()[1], np.int64), lines.buffers()[2]
+        return bytes(data[int(ends[lines.offset]) : int(ends[lines.offset + len(lines)])])
+
+
+class CsvLines:
+    """A line for each row, with a column for each field of a key or a value; what is within such a field is JSON.
+
+    The first line has the names. A null is empty, and a text has quotes.
+    """
+
+    def begin(self, tables: Sequence[StateTable]) -> bytes:
+        """Return the line with the names. Raise UsageError for several tables."""
+        if len(tables) != 1:
+            names = ", ".join(table.name for table in tables)
+            raise UsageError(f"CSV can hold one state, and there are {len(tables)}: {names}. Choose one with --state")
+        schema = tables[0].schema
+        none = [pa.array([], field.type) for field in schema]
+        return _csv(pa.RecordBatch.from_arrays(none, schema=schema), header=True)
+
+    def of(self, table: StateTable, rows: pa.RecordBatch) -> bytes:
+        """Return the lines of rows."""
+        return _csv(rows, header=False)
+
+
+def _csv(rows: pa.RecordBatch, *, header: bool) -> bytes:
+    from pyarrow import csv
+
+    names, columns = zip(*_flat(rows), strict=True)
+    stream = io.BytesIO()
+    csv.write_csv(pa.table(list(columns), names=list(names)), stream, csv.WriteOptions(include_header=header))
+    return stream.getvalue()
+
+
+def _flat(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
+    """Yield the columns with their names; those of a struct in its place."""
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if not pa.types.is_struct(column.type):
+            yield name, _plain(column)
+            continue
+        inner = distinct_names([field.name for field in column.type])
+        for label, child in zip(inner, column.flatten(), strict=True):
+            yield f"{name}.{label}", _plain(child)
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Return a column that CSV can hold: numbers, booleans and texts as they are, all others as text."""
+    if any(is_one(column.type) for is_one in _PLAIN):
+        return column
+    texts = json_texts(column)
+    # A time, a number of digits or bytes are a text without quotes; a list, a map or a struct is JSON.
+    texts = pc.if_else(pc.starts_with(texts, '"'), pc.utf8_slice_codeunits(texts, 1, -1), texts)
+    return pc.if_else(pc.is_valid(column), texts, _text(None))
+
+
+def _text(text: str | None) -> pa.Scalar:
+    return pa.scalar(text, pa.large_string())

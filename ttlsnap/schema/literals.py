@@ -1,0 +1,46 @@
+"""Literals that a user writes on the command line."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+
+from ttlsnap.errors import UsageError
+from ttlsnap.schema.arrow import arrow_type
+from ttlsnap.schema.types import DataType
+
+
+def parse_literal(text: str, kind: DataType, where: str) -> Any:
+    """Return the value of a literal that a user wrote, as PyArrow takes it; None for ``null``.
+
+    A literal is JSON (``5``, ``true``, ``"text"``). A text, a date or a time needs no quotes. Raise UsageError if it is
+    not of the type ``kind``; the message begins with ``where``.
+    """
+    arrow = arrow_type(kind)
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    if value is None:
+        return None
+    is_text = pa.types.is_large_string(arrow) or pa.types.is_temporal(arrow)
+    try:
+        if is_text and not isinstance(value, str):
+            value = text
+        if pa.types.is_decimal(arrow) and not isinstance(value, bool):
+            value = Decimal(text.strip('"'))
+        elif pa.types.is_large_binary(arrow):
+            value = bytes.fromhex(str(value))
+        elif pa.types.is_temporal(arrow):
+            value = pa.scalar(value, pa.large_string()).cast(arrow).as_py()
+        elif pa.types.is_floating(arrow) and not isinstance(value, bool):
+            value = float(value) + 0.0  # Spark has no negative zero in keys
+        elif pa.types.is_boolean(arrow) != isinstance(value, bool):
+            raise ValueError("a boolean is true or false")
+        return pa.scalar(value, arrow).as_py()
+    except (pa.ArrowException, ValueError, ArithmeticError, TypeError, OverflowError) as error:
+        zone = ", such as 2026-01-31T00:00:00Z" if getattr(arrow, "tz", None) else ""
+        raise UsageError(f"{where}: this is not a {kind.simple_string}{zone}") from error

@@ -1,0 +1,94 @@
+"""Functions for PySpark: the state of a checkpoint as a distributed DataFrame."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ttlsnap.checkpoint.checkpoint import Schemas
+from ttlsnap.errors import UsageError
+from ttlsnap.exports.conditions import Condition
+from ttlsnap.exports.plan import ExportTask, Wanted
+from ttlsnap.exports.run import open_plan
+from ttlsnap.operators.registry import Selection
+from ttlsnap.schema.json import dump_type
+from ttlsnap.schema.types import all_physical
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read_state(
+    spark: SparkSession,
+    path: str,
+    *,
+    operator: int | None = None,
+    store: str | None = None,
+    state: str | None = None,
+    batch: int | None = None,
+    columns: Sequence[str] | None = None,
+    where: Sequence[str] = (),
+    timestamp: str | None = None,
+    now: str = "checkpoint",
+    schemas: Schemas | None = None,
+) -> DataFrame:
+    """Return one state of the checkpoint ``path``, with the columns that ``ttlsnap export`` writes.
+
+    Each partition of the state is read by a task, from the files that exist when this function is called. Executors
+    must be able to import ttlsnap and to read ``path``. Checkpoints of Spark 2.4 and later can be read.
+
+    Raise UsageError if the checkpoint has several states and none is chosen by ``operator``, ``store`` and ``state``.
+    Raise another ``TtlsnapError`` for what cannot be read.
+    """
+    wanted = Wanted(
+        Selection(operator, store, state),
+        tuple(columns) if columns else None,
+        tuple(map(Condition.parse, where)),
+        timestamp,
+    )
+    plan = open_plan(path, wanted, batch=batch, now=now, schemas=schemas)
+    if len(plan.tables) != 1:
+        names = ", ".join(table.name for table in plan.tables)
+        raise UsageError(f"{path} has several states: {names}. Choose one with operator, store or state")
+    from pyspark import cloudpickle
+    from pyspark.sql.types import StructType
+
+    (table,) = plan.tables
+    tasks = [cloudpickle.dumps(task) for task in plan.tasks]
+    # Without the classes of user-defined types, which PySpark would import.
+    schema = StructType.fromJson(json.loads(dump_type(all_physical(table.spark_schema))))
+    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(_reader(tasks), schema)
+
+
+def _reader(tasks: list[bytes]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                task: ExportTask = pickle.loads(tasks[number])
+                for _, rows in task.read():
+                    yield rows.cast(_small(rows.schema))
+
+    return read
+
+
+def _small(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with 32-bit offsets, which every version of Spark reads."""
+    return pa.schema([pa.field(field.name, _small_type(field.type)) for field in schema])
+
+
+def _small_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_large_list(kind):
+        return pa.list_(pa.field(kind.value_field.name, _small_type(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(_small_type(kind.key_type), _small_type(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _small_type(field.type)) for field in kind])
+    return kind
