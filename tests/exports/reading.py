@@ -51,3 +51,12 @@ def read_both(
         sorted(json.dumps(plain(row), sort_keys=True) for row in frame.select(columns).collect())
         for frame in (state, table)
     ]
+
+
+def read_state_and_files(spark: Any, checkpoint: str, exported: str, store: str) -> list[list[str]]:
+    """Return the rows of ``ttlsnap.spark.read_state``, and those of the exported table, as JSON, sorted."""
+    from ttlsnap.spark import read_state
+
+    plain = sys.modules["judge.runs"].plain
+    frames = read_state(spark, checkpoint, store=store), spark.read.parquet(exported)
+    return [sorted(json.dumps(plain(row), sort_keys=True) for row in frame.collect()) for frame in frames]

@@ -191,18 +191,17 @@ class Judge:
         done = self._where_up(checkpoint).ask("stop", checkpoint=str(checkpoint.path), when_done=when_done)
         return [Batch(each["batch"], canonical(each["rows"])) for each in done]
 
-    def call(
-        self, version: str, function: str, source: str | None = None, package: Path | None = None, **order: object
-    ) -> Any:
-        """Call a function in a server, as ``module.function``, of this package or another folder.
+    def call(self, version: str, function: str, source: str, **order: object) -> Any:
+        """Call a function of this package in a server, as ``module.function``. It needs the compiled Scala ``source``.
 
-        It needs the compiled Scala ``source``. The function gets the server's session and ``order``.
+        The function gets the server's session and ``order``.
         """
-        server = self._server(version, Query())
-        if source is not None:
-            self._compile(source, server)
-        package = package or Path(__file__).parent
-        return server.ask("call", package=str(package), function=function, order=order)
+        self._compile(source, self._server(version, Query()))
+        return self.call_in(Path(__file__).parent, version, function, **order)
+
+    def call_in(self, package: Path, version: str, function: str, **order: object) -> Any:
+        """Call a function of another package in a server; see ``call``."""
+        return self._server(version, Query()).ask("call", package=str(package), function=function, order=order)
 
     def _where_up(self, checkpoint: Checkpoint) -> Server:
         return self._server(checkpoint.version, checkpoint.query, checkpoint.ran_on)
