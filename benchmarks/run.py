@@ -4,7 +4,8 @@
     python benchmarks/run.py --cache DIR         keep the checkpoints in DIR for the next time
     python benchmarks/run.py --markdown FILE     also put the tables into FILE, between the marks of each part
     python benchmarks/run.py --only engines      one part: engines, large, states, memory, rocksdb, migrations,
-                                             operators, inspect, check, tables, maintain, cluster, objects or costs
+                                             operators, exports, inspect, check, tables, maintain, cluster, objects
+                                             or costs
 
 This script judges nothing: it prints goals beside the figures.
 """
@@ -29,6 +30,7 @@ from typing import Any
 from checkpoints import SHAPES, half_expired, make_checkpoints, spark_session
 from cluster_work import cluster, seconds
 from cost_work import EXECUTORS, Model, Run, application, spread
+from export_work import export_with_spark, export_with_ttlsnap, peak_of_export
 from maintenance_work import SMALL, maintenance
 from measuring import Comparison, compare, measure
 from migration_work import OtherSchema, migration, repartition
@@ -444,6 +446,36 @@ def operators(cache: Path, runs: int) -> list[Table]:
     return tables
 
 
+def exports(cache: Path, runs: int) -> list[Table]:
+    """Measure ``export`` to Parquet against Spark's reader and writer, and its memory."""
+    titles = {"main": "HDFS-backed", "rocksdb": "RocksDB"}
+    checkpoints = make_checkpoints(cache, [*titles, "small"])
+    rows: list[Row] = [("state", "Spark, warm, s", "export, s", "Spark / export", "CPU, Spark / export", "goal")]
+    with tempfile.TemporaryDirectory(dir=cache) as folder:
+        here = Path(folder)
+        session = spark_session()
+        for name, title in titles.items():
+            checkpoint = checkpoints[name]
+            entries = export_with_ttlsnap(checkpoint, here / "ours")
+            done = compare(
+                {
+                    "spark": partial(export_with_spark, session, checkpoint, here / "spark"),
+                    "ours": partial(export_with_ttlsnap, checkpoint, here / "ours"),
+                },
+                runs,
+            )
+            ratios = f"{done.wall_ratio('spark', 'ours'):.2f}", f"{done.cpu_ratio('spark', 'ours'):.2f}"
+            walls = (f"{done.wall(way):.2f}" for way in ("spark", "ours"))
+            rows.append((f"{entries:,} entries, {title}", *walls, *ratios, "wall at least 3"))
+        session.stop()
+        peaks: list[Row] = [("entries in 4 partitions, HDFS-backed", "peak of a process with 2 threads, MiB")]
+        for tiles in (2, 10, 40):
+            large = tiled(checkpoints["small"], here / f"tiles-{tiles}", tiles)
+            peaks.append((f"{tiles * 500_000:,}", f"{peak_of_export(large, here / 'ours') / MB:.0f}"))
+            shutil.rmtree(large)
+    return [("Export to Parquet on the same cores", rows), ("Memory of an export", peaks)]
+
+
 def inspect(cache: Path, runs: int) -> list[Table]:
     """Measure ``inspect`` and dry runs of ``compact`` as whole processes, on a few large and on many small files."""
     checkpoints = make_checkpoints(cache, ["main", "many"])
@@ -653,6 +685,7 @@ PARTS: dict[str, Callable[[Path, int], list[Table]]] = {
     "rocksdb": rocksdb,
     "migrations": migrations,
     "operators": operators,
+    "exports": exports,
     "inspect": inspect,
     "check": checking,
     "tables": tables,
