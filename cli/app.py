@@ -14,6 +14,7 @@ from ttlsnap.cli import (
     check,
     compact,
     contract,
+    diff,
     doctor,
     export,
     history,
@@ -29,7 +30,7 @@ from ttlsnap.errors import TtlsnapError
 from ttlsnap.interrupts import Terminated, catch_sigterm, defer_signals
 
 EXIT_CODES = (
-    "Exit codes: 0 done, or compatible; 1 findings of check or doctor; 2 wrong usage, or not a checkpoint; 3 "
+    "Exit codes: 0 done, or compatible; 1 findings of check, diff or doctor; 2 wrong usage, or not a checkpoint; 3 "
     "undecided: an unknown or unsupported format, feature or version; 4 refused for safety: the query may be running, "
     "the checkpoint has a newer batch or a fence; 5 damage or a storage error; 130 and 143 stopped by Ctrl-C and by "
     "SIGTERM."
@@ -49,6 +50,7 @@ app = typer.Typer(
 for _command in (
     inspect,
     export,
+    diff,
     compact,
     migrate,
     maintain,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ttlsnap.compaction.plan import Plan, plan_compaction
     from ttlsnap.compaction.report import CompactionReport, Counts, StateReport
     from ttlsnap.diagnosis import DoctorReport, doctor
+    from ttlsnap.differences.run import DiffReport, diff
     from ttlsnap.engines.local import LocalEngine
     from ttlsnap.engines.spark import SparkEngine
     from ttlsnap.entries.batch import StateEntries
@@ -69,6 +70,7 @@ _HOMES = {
     "entries.batch": ("StateEntries",),
     "errors": ("TtlsnapError",),
     "expired.receivers": ("ExpiredCallback",),
+    "differences.run": ("DiffReport", "diff"),
     "exports.run": ("ExportReport", "export"),
     "publishing.history": ("HistoryEntry", "history"),
     "inspection.run": ("Inspection", "inspect"),
@@ -100,6 +102,7 @@ __all__ = [
     "CompactionReport",
     "ConvertsValues",
     "Counts",
+    "DiffReport",
     "DoctorReport",
     "Drop",
     "Engine",
@@ -128,6 +131,7 @@ __all__ = [
     "TtlsnapError",
     "clock_at",
     "compact",
+    "diff",
     "doctor",
     "export",
     "for_new_query",

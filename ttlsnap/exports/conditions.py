@@ -52,7 +52,7 @@ class Condition:
             raise UsageError(f"--where {text!r} is not a condition, such as 'key.user = u1' or 'age > 30d'")
         return cls(text, found["field"], found["sign"], found["literal"])
 
-    def of(self, state: StateDescriptor, timestamp: TimestampField | None, now: int) -> Filter:
+    def of(self, state: StateDescriptor, timestamp: TimestampField | None, now: int | None) -> Filter:
         """Return a function that gives the mask of the entries for which the condition holds; it is false for a null.
 
         Raise UsageError if the state has no such field or no time, or if the literal is not of its type.
@@ -62,6 +62,8 @@ class Condition:
         if self.field == AGE:
             if timestamp is None:
                 raise UsageError(f"{where}: {state} has no age: Spark stores no timestamp here. Name one: --timestamp")
+            if now is None:
+                raise UsageError(f"{where}: the checkpoint has no watermark to compare with. Give --now a time")
             limit = now - parse_duration(self.literal)
 
             def by_age(entries: StateEntries) -> Mask:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import cast
 from urllib.parse import quote
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from ttlsnap.checkpoint import Checkpoint, Operator
 from ttlsnap.clock import Clock, TimeCharacteristic
-from ttlsnap.entries.batch import StateEntries
+from ttlsnap.entries.batch import RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.timestamps import TimestampField, field_listing, split_unit, timestamp_field
 from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
@@ -59,6 +60,13 @@ class ExportTask:
 
     def read(self, scratch: str | None = None) -> Iterator[tuple[StateTable, pa.RecordBatch]]:
         """Yield the rows, a batch at a time. Raise CorruptionError for damage."""
+        for table, entries in self.entries(scratch):
+            with _locate_errors(self.where):
+                rows = table.rows(entries, self.partition)
+            yield table, rows
+
+    def entries(self, scratch: str | None = None) -> Iterator[tuple[StateTable, RowEntries]]:
+        """Yield the entries for which the conditions hold, a batch at a time. Raise CorruptionError for damage."""
         by_state = {table.state.state: table for table in self.tables}
         filters = {
             name: [one.of(table.state, table.timestamp, table.now) for one in self.conditions]
@@ -73,17 +81,23 @@ class ExportTask:
             for batch, state in batches:
                 if state is None or not len(batch):
                     continue
-                try:
+                with _locate_errors(self.where):
                     entries = StateEntries.of(state, batch.keys, batch.values)
                     mask: Mask = np.ones(len(entries), np.bool_)
                     for holds in filters[batch.state]:
                         mask &= holds(entries)
                     kept = entries.filter(mask)
-                    if len(kept):
-                        table = by_state[batch.state]
-                        yield table, table.rows(kept, self.partition)
-                except CorruptionError as error:
-                    raise CorruptionError(f"{self.where}: {error}") from error
+                if len(kept):
+                    yield by_state[batch.state], cast(RowEntries, kept)
+
+
+@contextlib.contextmanager
+def _locate_errors(where: str) -> Iterator[None]:
+    """Add the partition to an error about its rows, which knows only the position in a batch."""
+    try:
+        yield
+    except CorruptionError as error:
+        raise CorruptionError(f"{where}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -164,10 +178,18 @@ def _table(
         state=state,
         batch=checkpoint.batch.id,
         timestamp=timestamp,
-        now=clock.now(TimeCharacteristic(known or TimeCharacteristic.PROCESSING)) if timestamp is not None else 0,
+        now=_now(clock, TimeCharacteristic(known or TimeCharacteristic.PROCESSING)),
         wanted=wanted.columns,
         has_matched=is_join(operator) and join.state_format(checkpoint) != "1",
     )
+
+
+def _now(clock: Clock, time: TimeCharacteristic) -> int | None:
+    """Return the current time, or None for event time before the first watermark."""
+    try:
+        return clock.now(time)
+    except UsageError:
+        return None
 
 
 def _timestamp(state: StateDescriptor, wanted: str | None) -> TimestampField | None:

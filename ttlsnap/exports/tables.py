@@ -63,7 +63,7 @@ class StateTable:
     """The table of a state after ``batch``.
 
     ``name`` is the name of the table. ``timestamp`` is the field for the age, and ``now`` the current time in
-    microseconds. ``wanted`` are the columns to write, as ``key.user`` or ``age_seconds``; None for all.
+    microseconds, None if it is not known. ``wanted`` are the columns to write, as ``key.user`` or ``age_seconds``; None for all.
     ``has_matched``: the last column of a join's row says whether it has joined.
     """
 
@@ -71,7 +71,7 @@ class StateTable:
     state: StateDescriptor
     batch: int
     timestamp: TimestampField | None
-    now: int
+    now: int | None
     wanted: tuple[str, ...] | None = None
     has_matched: bool = False
 
@@ -164,6 +164,8 @@ class StateTable:
     def _ages(self, entries: StateEntries) -> pa.Array:
         assert self.timestamp is not None
         moments, nulls = self.timestamp.read(entries)
+        if self.now is None:
+            return pa.nulls(len(entries), pa.int64())
         # The limit keeps the difference within int64.
         ages = self.now - np.clip(moments, self.now - (1 << 62), self.now + (1 << 62))
         return pa.array(ages // _SECOND, mask=nulls)

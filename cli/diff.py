@@ -1,0 +1,126 @@
+"""``ttlsnap diff``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from ttlsnap.cli.help import Command
+from ttlsnap.cli.options import (
+    Format,
+    FormatOption,
+    OperatorOption,
+    ParallelismOption,
+    SchemaOption,
+    StateOption,
+    StoreOption,
+)
+from ttlsnap.cli.output import console, number, print_json, table
+
+if TYPE_CHECKING:
+    from ttlsnap.differences.run import DiffReport
+
+EXAMPLES = """
+Examples:
+  # what the last batch changed
+  ttlsnap diff ck --old-batch 41
+
+  # two checkpoints
+  ttlsnap diff ck copy
+
+  # only whether they differ, for scripts: exit code 0 or 1
+  ttlsnap diff ck copy --examples 0 --quiet
+"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("diff", cls=Command, epilog=EXAMPLES)(diff)
+
+
+def diff(
+    old: Annotated[
+        str, typer.Argument(metavar="OLD", help="A checkpoint: a local path, or a URI.", show_default=False)
+    ],
+    new: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Argument(metavar="[NEW]", help="Another checkpoint. Default: the same one.", show_default=False),
+    ] = None,
+    old_batch: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            "--old-batch", metavar="N", help="The batch of OLD, which must still be retained. Default: the last one."
+        ),
+    ] = None,
+    new_batch: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--new-batch", metavar="N", help="The batch of NEW. Default: the last one."),
+    ] = None,
+    examples: Annotated[
+        int, typer.Option("--examples", metavar="N", min=0, help="Show the first N differences of each state in full.")
+    ] = 10,
+    operator: OperatorOption = None,
+    store: StoreOption = None,
+    state: StateOption = None,
+    schema: SchemaOption = None,
+    parallelism: ParallelismOption = None,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Compare two batches of a checkpoint, or two checkpoints: entries that were added, removed and changed.
+
+    diff needs no JVM. It ends with exit code 1 if there is a difference.
+    """
+    from ttlsnap.cli.progress import ReadingProgress
+    from ttlsnap.differences.run import diff as run
+    from ttlsnap.operators.registry import Selection
+    from ttlsnap.schema.ddl import parse_schemas
+
+    with ReadingProgress("comparing") as progress:
+        report = run(
+            old,
+            new,
+            old_batch=old_batch,
+            new_batch=new_batch,
+            selection=Selection(operator, store, state),
+            examples=examples,
+            schemas=parse_schemas(schema),
+            parallelism=parallelism,
+            listener=progress,
+        )
+    if output_format is Format.JSON:
+        print_json(report.to_json())
+    else:
+        _show(report)
+    if report.differs:
+        raise typer.Exit(1)
+
+
+def _show(report: DiffReport) -> None:
+    out = console()
+    out.print(f"old: batch {report.old_batch} of {report.old}")
+    out.print(f"new: batch {report.new_batch} of {report.new}")
+    rows = table(
+        *("state", "entries before", "after", "added", "removed", "changed"),
+        right=("entries before", "after", "added", "removed", "changed"),
+    )
+    for state in report.states:
+        counts = (state.entries_old, state.entries_new, state.added, state.removed, state.changed)
+        rows.add_row(state.name, *map(number, counts))
+    out.print(rows)
+    for state in report.states:
+        if state.schemas is not None:
+            out.print(f"{state.name}: the schemas differ, so entries were not compared: {state.schemas}")
+        elif state.only_in is not None:
+            out.print(f"{state.name}: only {state.only_in} has this state")
+        for example in state.examples:
+            out.print(f"{state.name}: {example['change']} {_text(example['key'])}")
+            for side in ("old", "new"):
+                if example[side] is not None:
+                    out.print(f"  {side}: {_text({k: v for k, v in example[side].items() if k != 'key'})}")
+    if not report.differs:
+        out.print("There is no difference.")
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

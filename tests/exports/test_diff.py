@@ -1,0 +1,143 @@
+"""``ttlsnap diff``: what was added, removed and changed between two states."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap import compact, diff, export, migrate
+from ttlsnap.cli.app import run
+from ttlsnap.errors import UsageError
+from ttlsnap.operators.registry import Selection
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
+
+from ..compaction.stories import BATCHES, MORE, rocksdb, settled
+from ..judge.queries import Query
+from ..judge.spark import Judge
+from ..samples import sample
+
+AGG = "agg-deltas-lz4-4.2"
+
+
+def rows(target: Path, batch: int | None = None) -> Counter[tuple[str, str, str]]:
+    """Return the entries by table, key and value, in another way than ``diff`` compares them."""
+    stream = io.BytesIO()
+    export(str(target), stream, batch=batch)
+    found: Counter[tuple[str, str, str]] = Counter()
+    for line in stream.getvalue().splitlines():
+        row = json.loads(line)
+        value = [row.get(name) for name in ("value", "matched", "time", "map_key")]
+        found[row["table"], json.dumps([row["key"], row.get("map_key")]), json.dumps(value)] += 1
+    return found
+
+
+def counted(old: Counter[tuple[str, str, str]], new: Counter[tuple[str, str, str]]) -> dict[str, tuple[int, int, int]]:
+    """Return the numbers of added, removed and changed entries of each table."""
+    gone, come = (
+        Counter({(name, key): 0 for name, key, _ in (*old, *new)}),
+        Counter({(name, key): 0 for name, key, _ in (*old, *new)}),
+    )
+    for counts, surplus in ((gone, old - new), (come, new - old)):
+        for (name, key, _), count in surplus.items():
+            counts[name, key] += count
+    found: dict[str, tuple[int, int, int]] = {}
+    for name, key in gone:
+        changed = min(gone[name, key], come[name, key])
+        added, removed = come[name, key] - changed, gone[name, key] - changed
+        before = found.get(name, (0, 0, 0))
+        found[name] = before[0] + added, before[1] + removed, before[2] + changed
+    return found
+
+
+@pytest.mark.parametrize(
+    "query",
+    [Query("agg_update"), Query("join_parities"), rocksdb("agg_window_update", changelog=True)],
+    ids=lambda query: f"{query.operator}-{query.provider}",
+)
+def test_every_pair_of_batches(judge: Judge, query: Query) -> None:
+    written = judge.write(query, [*BATCHES, *MORE], layout="deltas")
+    settled(written.path)
+    batches = sorted(int(path.name) for path in (written.path / "commits").iterdir() if path.name.isdigit())
+    states = {batch: rows(written.path, batch) for batch in batches}
+    kinds: Counter[str] = Counter()
+    for old in batches:
+        for new in batches:
+            if old == new:
+                continue
+            report = diff(str(written.path), old_batch=old, new_batch=new)
+            wanted = counted(states[old], states[new])
+            for state in report.states:
+                found = state.added, state.removed, state.changed
+                assert found == wanted.get(state.name, (0, 0, 0)), (old, new, state.name)
+                kinds.update(added=found[0], removed=found[1], changed=found[2])
+                assert len(state.examples) == min(10, sum(found))
+            assert report.differs == (states[old] != states[new])
+    assert min(kinds.values()) > 0
+
+
+def test_examples_are_differences(tmp_path: Path) -> None:
+    target = sample(AGG, tmp_path)
+    report = diff(str(target), old_batch=3, examples=400)
+    old, new = ({(key, value) for _, key, value in rows(target, batch)} for batch in (3, 6))
+    (state,) = report.states
+    assert len(state.examples) == state.added + state.removed + state.changed > 10
+    counts = Counter(example["change"] for example in state.examples)
+    assert counts == Counter(added=state.added, removed=state.removed, changed=state.changed) - Counter()
+    for example in state.examples:
+        for side, entries, others in (("old", old, new), ("new", new, old)):
+            if example[side] is not None:
+                entry = json.dumps([example["key"], None]), json.dumps([example[side]["value"], None, None, None])
+                assert entry in entries
+                assert entry not in others
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("agg-deltas-lz4-4.2", {"partitions": 5}),
+        ("agg-deltas-lz4-4.2", {"provider": "rocksdb"}),
+        ("join-4.2", {"provider": "rocksdb", "settings": {"join-format": 4}}),
+        ("lists-4.2", {"partitions": 3, "settings": {"row-checksums": True}}),
+    ],
+)
+def test_a_migration_makes_no_difference(tmp_path: Path, name: str, change: dict[str, Any]) -> None:
+    target, other = sample(name, tmp_path / "a"), sample(name, tmp_path / "b")
+    migrate(str(other), stopped=True, **change)
+    report = diff(str(target), str(other))
+    assert not report.differs
+    assert sum(state.entries_old for state in report.states) > 0
+
+
+def test_dropped_entries_are_removed_ones(tmp_path: Path) -> None:
+    target, other = sample(AGG, tmp_path / "a"), sample(AGG, tmp_path / "b")
+    rule = TtlTransformerFactory(StateTtlConfig(7 * 86_400_000_000), timestamp="value.max")
+    done = compact(str(other), [rule], stopped=True)
+    (state,) = diff(str(target), str(other)).states
+    assert (state.added, state.removed, state.changed) == (0, done.totals.dropped, 0)
+    (state,) = diff(str(other), str(target)).states
+    assert (state.added, state.removed, state.changed) == (done.totals.dropped, 0, 0)
+
+
+def test_states_of_other_types_are_not_compared(tmp_path: Path) -> None:
+    target, other = sample(AGG, tmp_path), sample("agg-format1-3.5", tmp_path)
+    (state,) = diff(str(target), str(other), selection=Selection(operator=0)).states
+    assert state.schemas is not None
+    assert state.differs
+
+
+def test_the_command_has_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, other = str(sample(AGG, tmp_path / "a")), str(sample(AGG, tmp_path / "b"))
+    assert run(["diff", target, other]) == 0
+    assert "There is no difference." in capsys.readouterr().out
+    assert run(["diff", target, "--old-batch", "3", "--examples", "1", "--format", "json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["differs"] is True
+    assert len(document["states"][0]["examples"]) == 1
+    assert run(["diff", target]) == 2
+    with pytest.raises(UsageError, match="both sides are batch 6"):
+        diff(target)

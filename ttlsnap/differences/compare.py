@@ -1,0 +1,113 @@
+"""The differences between the entries of two sides, as whole arrays.
+
+An entry is compared as the user's query has it: the number of a join's row, which has no other meaning, is left out. So
+several entries can have one key. Those with equal values are the same. Of the others, as many as possible have
+*changed*: an old one and a new one with the same key. The rest was *removed* or *added*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ttlsnap.entries.batch import RowEntries
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.operators.links import encode_keys
+from ttlsnap.unsaferow.gather import Int64s
+from ttlsnap.unsaferow.project import without_last_field
+from ttlsnap.unsaferow.rows import Rows
+
+
+@dataclass(eq=False)
+class Side:
+    """The entries of one side: keys and values as they are stored, and the keys that are compared."""
+
+    keys: list[Rows] = field(default_factory=list)
+    values: list[Rows] = field(default_factory=list)
+    compared: list[Rows] = field(default_factory=list)
+
+    def add(self, entries: RowEntries) -> None:
+        """Add entries of a state."""
+        self.keys.append(Rows.concat([entries.keys]))
+        self.values.append(Rows.concat([entries.values]))
+        self.compared.append(Rows.concat([compared_keys(entries.state, entries.keys)]))
+
+    def __len__(self) -> int:
+        return sum(map(len, self.keys))
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Numbers of entries. The examples are pairs of the numbers of an old and a new entry; None if there is none."""
+
+    same: int
+    added: int
+    removed: int
+    changed: int
+    examples: tuple[tuple[int | None, int | None], ...]
+
+
+def compared_keys(state: StateDescriptor, keys: Rows) -> Rows:
+    """Return the keys without what Spark numbers itself."""
+    if state.kind != "row":
+        return keys
+    return without_last_field(keys, [column.type for column in state.key_schema.fields])
+
+
+def compare(old: Side, new: Side, examples: int) -> Differences:
+    """Return the differences of two sides, with the first ``examples`` of them."""
+    keys = encode_keys([rows.to_arrow() for rows in (*old.compared, *new.compared)])
+    values = encode_keys([rows.to_arrow() for rows in (*old.values, *new.values)])
+    count = len(old)
+    # Equal entries get one number, and those of one key adjacent ones.
+    pairs, number = np.unique(keys * (int(values.max(initial=0)) + 1) + values, return_inverse=True)
+    of_key = pairs // (int(values.max(initial=0)) + 1)
+    before, after = (np.bincount(side, minlength=len(pairs)) for side in (number[:count], number[count:]))
+    common = np.minimum(before, after)
+    gone, come = before - common, after - common
+    size = int(of_key.max(initial=-1)) + 1
+    gone_of, come_of = (np.bincount(of_key, weights=side, minlength=size).astype(np.int64) for side in (gone, come))
+    changed = np.minimum(gone_of, come_of)
+    olds, news = _different(number[:count], gone), _different(number[count:], come)
+    return Differences(
+        same=int(common.sum()),
+        added=int((come_of - changed).sum()),
+        removed=int((gone_of - changed).sum()),
+        changed=int(changed.sum()),
+        examples=_pair(olds, keys[olds], news, keys[count:][news], examples),
+    )
+
+
+def _different(number: Int64s, surplus: Int64s) -> Int64s:
+    """Return the places of the entries that the other side does not have: the last ones of those that are equal."""
+    order = np.argsort(number, kind="stable")
+    counts = np.bincount(number, minlength=len(surplus))
+    rank = np.arange(len(number)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.sort(order[rank >= (counts - surplus)[number[order]]])
+
+
+def _pair(
+    olds: Int64s, old_keys: Int64s, news: Int64s, new_keys: Int64s, limit: int
+) -> tuple[tuple[int | None, int | None], ...]:
+    """Return the first old entries, each with a new one of its key, and then the first new ones of other keys."""
+    olds, old_keys, all_old_keys = olds[:limit], old_keys[:limit], old_keys
+    is_partner = np.isin(new_keys, old_keys)
+    partners: dict[int, list[int]] = {}
+    for place, key in zip(news[is_partner].tolist(), new_keys[is_partner].tolist(), strict=True):
+        partners.setdefault(key, []).append(place)
+    found: list[tuple[int | None, int | None]] = []
+    for place, key in zip(olds.tolist(), old_keys.tolist(), strict=True):
+        mine = partners.get(key)
+        found.append((place, mine.pop(0) if mine else None))
+    alone = news[~np.isin(new_keys, all_old_keys)][: limit - len(found)]
+    return (*found, *((None, place) for place in alone.tolist()))
+
+
+def entry_at(side: Side, state: StateDescriptor, place: int) -> RowEntries:
+    """Return one entry of a side, by its number."""
+    for keys, values in zip(side.keys, side.values, strict=True):
+        if place < len(keys):
+            return RowEntries.of(state, keys.take(np.array([place])), values.take(np.array([place])))
+        place -= len(keys)
+    raise IndexError(place)

@@ -1,0 +1,247 @@
+"""``diff``: the entries that were added, removed and changed between two states."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ttlsnap.checkpoint.checkpoint import Schemas
+from ttlsnap.compaction.task import Progress
+from ttlsnap.differences.compare import Differences, Side, compare, entry_at
+from ttlsnap.engines.local import spread, useful_threads
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.entries.json_text import to_json_values
+from ttlsnap.errors import UsageError
+from ttlsnap.exports.plan import ExportPlan, ExportTask, Wanted
+from ttlsnap.exports.run import ExportListener, SilentListener, open_plan
+from ttlsnap.exports.tables import StateTable
+from ttlsnap.operators.registry import Selection
+from ttlsnap.operators.showing import show_entry
+from ttlsnap.schema.types import StructType, physical
+
+EXAMPLES = 10
+
+
+@dataclass(frozen=True)
+class StateDiff:
+    """The differences of one state; ``only_in`` is ``old`` or ``new`` if the other side does not have it.
+
+    ``schemas`` says how the schemas differ, if entries cannot be compared. Each of the ``examples`` has the ``change``,
+    the key, and the ``old`` and the ``new`` entry, as JSON.
+    """
+
+    name: str
+    state: str
+    entries_old: int
+    entries_new: int
+    added: int = 0
+    removed: int = 0
+    changed: int = 0
+    only_in: str | None = None
+    schemas: str | None = None
+    examples: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def differs(self) -> bool:
+        return bool(self.added or self.removed or self.changed or self.only_in or self.schemas)
+
+    def to_json(self) -> dict[str, Any]:
+        names = ("name", "state", "entries_old", "entries_new", "added", "removed", "changed", "only_in", "schemas")
+        return {**{name: getattr(self, name) for name in names}, "examples": list(self.examples)}
+
+
+@dataclass(frozen=True)
+class DiffReport:
+    """The differences between the state ``old`` after a batch, and the state ``new``."""
+
+    old: str
+    new: str
+    old_batch: int
+    new_batch: int
+    states: tuple[StateDiff, ...]
+    seconds: float
+
+    @property
+    def differs(self) -> bool:
+        return any(state.differs for state in self.states)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON; see ``docs/json.md``."""
+        return {
+            "old": self.old,
+            "new": self.new,
+            "old_batch": self.old_batch,
+            "new_batch": self.new_batch,
+            "differs": self.differs,
+            "states": [state.to_json() for state in self.states],
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def diff(
+    old: str,
+    new: str | None = None,
+    *,
+    old_batch: int | None = None,
+    new_batch: int | None = None,
+    selection: Selection | None = None,
+    examples: int = EXAMPLES,
+    schemas: Schemas | None = None,
+    parallelism: int | None = None,
+    listener: ExportListener | None = None,
+) -> DiffReport:
+    """Compare the state of two checkpoints, or of two batches of one. A batch is by default the last committed one.
+
+    The ``examples`` first differences of each state are in the report in full. If both sides have the same number of
+    partitions, memory is bounded by a partition, and otherwise by a state.
+
+    Raise UsageError if both sides are the same batch of one checkpoint, or another ``TtlsnapError``.
+    """
+    started = time.monotonic()
+    listener = listener or SilentListener()
+    wanted = Wanted(selection or Selection())
+    sides = [
+        open_plan(target, wanted, batch=batch, schemas=schemas)
+        for target, batch in ((old, old_batch), (new or old, new_batch))
+    ]
+    before, after = sides
+    batches = before.checkpoint.batch.id, after.checkpoint.batch.id
+    if before.checkpoint.target == after.checkpoint.target and batches[0] == batches[1]:
+        raise UsageError(f"both sides are batch {batches[0]} of {old}. Name another checkpoint, or --old-batch")
+    works = list(_works(before, after, examples))
+    listener.planned(len(works))
+    size = sum(task.size for work in works for task in (*work.old, *work.new))
+    threads = parallelism or useful_threads(before.checkpoint.target, size)
+    found = spread(_Work.run, works, threads, listener.partition_done, listener.progress)
+    states = _joined([state for states in found for state in states], examples)
+    seconds = time.monotonic() - started
+    return DiffReport(before.checkpoint.target, after.checkpoint.target, *batches, tuple(states), seconds)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Partitions of both sides that have the same keys. ``pairs`` are their tables on both sides, None if absent."""
+
+    old: tuple[ExportTask, ...]
+    new: tuple[ExportTask, ...]
+    pairs: Sequence[tuple[StateTable | None, StateTable | None]]
+    examples: int
+
+    def run(self, progress: Progress) -> list[StateDiff]:
+        """Return the differences in these partitions, for each state."""
+        sides = [self._read(tasks, progress) for tasks in (self.old, self.new)]
+        return [self._state(old, new, *sides) for old, new in self.pairs]
+
+    @staticmethod
+    def _read(tasks: Sequence[ExportTask], progress: Progress) -> dict[str, Side]:
+        found: dict[str, Side] = {}
+        for task in tasks:
+            for table, entries in task.entries():
+                found.setdefault(table.name, Side()).add(entries)
+                progress(len(entries), 0)
+        return found
+
+    def _state(
+        self, old: StateTable | None, new: StateTable | None, olds: Mapping[str, Side], news: Mapping[str, Side]
+    ) -> StateDiff:
+        table = old or new
+        assert table is not None
+        before, after = (side.get(table.name, Side()) for side in (olds, news))
+        found = StateDiff(table.name, str(table.state), len(before), len(after))
+        if old is None or new is None:
+            return replace(found, added=len(after), removed=len(before), only_in="new" if old is None else "old")
+        if (schemas := _schema_change(old.state, new.state)) is not None:
+            return replace(found, schemas=schemas)
+        differences = compare(before, after, self.examples)
+        examples = tuple(_examples(differences, before, after, old.state, new.state))
+        return replace(
+            found,
+            added=differences.added,
+            removed=differences.removed,
+            changed=differences.changed,
+            examples=examples,
+        )
+
+
+def _works(before: ExportPlan, after: ExportPlan, examples: int) -> Iterator[_Work]:
+    """Yield the work: each partition alone, if an operator has the same number of them on both sides."""
+    names = dict.fromkeys([table.name for plan in (before, after) for table in plan.tables])
+    tables = [{table.name: table for table in plan.tables} for plan in (before, after)]
+    stores: dict[tuple[Any, Any], list[str]] = {}
+    for name in names:
+        place = tuple(_store_of(side.get(name)) for side in tables)
+        stores.setdefault((place[0], place[1]), []).append(name)
+    for (old_store, new_store), mine in stores.items():
+        pairs = [(tables[0].get(name), tables[1].get(name)) for name in mine]
+        olds, news = _tasks(before, old_store, mine), _tasks(after, new_store, mine)
+        if old_store is not None and new_store is not None and len(olds) == len(news):
+            for old, new in zip(olds, news, strict=True):
+                yield _Work((old,), (new,), pairs, examples)
+        else:
+            yield _Work(tuple(olds), tuple(news), pairs, examples)
+
+
+def _store_of(table: StateTable | None) -> tuple[int, str] | None:
+    return (table.state.operator, table.state.store) if table is not None else None
+
+
+def _tasks(plan: ExportPlan, store: tuple[int, str] | None, names: Sequence[str]) -> list[ExportTask]:
+    """Return the tasks of a store, with only some of its tables."""
+    found = []
+    for task in plan.tasks:
+        tables = tuple(table for table in task.tables if table.name in names)
+        if tables and _store_of(tables[0]) == store:
+            found.append(replace(task, tables=tables))
+    return found
+
+
+def _schema_change(old: StateDescriptor, new: StateDescriptor) -> str | None:
+    """Return how the types of two states differ; None if their entries can be compared."""
+    for side in ("key", "value"):
+        was, now = (_types(getattr(state, f"{side}_schema")) for state in (old, new))
+        if side == "key" and old.kind == new.kind == "row":
+            was, now = was[:-1], now[:-1]
+        if was != now:
+            return f"the {side} was {', '.join(was)} and is {', '.join(now)}"
+    return None
+
+
+def _types(schema: StructType) -> list[str]:
+    return [physical(field.type).simple_string for field in schema.fields]
+
+
+def _examples(
+    found: Differences, before: Side, after: Side, old: StateDescriptor, new: StateDescriptor
+) -> Iterator[Mapping[str, Any]]:
+    for was, now in found.examples:
+        shown = [
+            _show(side, state, place) if place is not None else None
+            for side, state, place in ((before, old, was), (after, new, now))
+        ]
+        change = "added" if was is None else "removed" if now is None else "changed"
+        key = next(one["key"] for one in shown if one is not None)
+        yield {"change": change, "key": key, "old": shown[0], "new": shown[1]}
+
+
+def _show(side: Side, state: StateDescriptor, place: int) -> dict[str, Any]:
+    entries = entry_at(side, state, place)
+    key, value = (to_json_values(structs)[0] for structs in (entries.key_structs, entries.value_structs))
+    return show_entry(state, key, value)
+
+
+def _joined(parts: Sequence[StateDiff], examples: int) -> list[StateDiff]:
+    """Return one result for each state from those of its partitions."""
+    found: dict[str, StateDiff] = {}
+    for part in parts:
+        other = found.get(part.name)
+        if other is None:
+            found[part.name] = part
+            continue
+        counts = {
+            name: getattr(other, name) + getattr(part, name)
+            for name in ("entries_old", "entries_new", "added", "removed", "changed")
+        }
+        found[part.name] = replace(other, **counts, examples=(*other.examples, *part.examples)[:examples])
+    return [found[name] for name in sorted(found)]
