@@ -188,6 +188,20 @@ def test_only_a_new_place_is_written_to(tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
+@pytest.mark.parametrize("to", ["state", "state.ndjson", "delta:state"])
+def test_what_is_written_is_no_more_readable_than_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    target = sample("agg-deltas-lz4-4.2", tmp_path / "given")
+    target.chmod(0o700)
+    export(str(target), to)
+    made = [tmp_path / to.removeprefix("delta:"), *(tmp_path / to.removeprefix("delta:")).rglob("*")]
+    assert len(made) == 1 or len(made) > 4
+    for path in made:
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
 @pytest.mark.parametrize("to", ["state", "state.ndjson"])
 def test_nothing_is_left_after_an_error(tmp_path: Path, to: str) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -22,7 +22,7 @@ from ttlsnap.exports.plan import ExportPlan, ExportTask, Wanted, plan_export
 from ttlsnap.exports.sinks import DeltaTables, ParquetFolder, Sink, TextStream
 from ttlsnap.exports.text import CsvLines, JsonLines
 from ttlsnap.operators.registry import Selection
-from ttlsnap.storage.open import open_for_reading
+from ttlsnap.storage.open import open_for_reading, open_local
 from ttlsnap.storage.uris import is_local
 
 TABLE = "delta:"
@@ -164,6 +164,9 @@ def _open_sink(to: str | BinaryIO, file_format: str | None, plan: ExportPlan) ->
     try:
         with hidden.open("wb") as stream:
             yield TextStream(str(path.absolute()), _lines(found), stream)
+        access = plan.checkpoint.files.effective_access("")
+        if access is not None:
+            open_local(str(path.parent)).set_access(hidden.name, replace(access, mode=access.mode & 0o666))
         hidden.rename(path)
     except OSError as error:
         raise StorageError(f"cannot write {to}: {error.strerror or error}") from error

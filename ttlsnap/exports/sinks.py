@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
@@ -17,7 +18,7 @@ from ttlsnap.exports.text import CsvLines, JsonLines
 from ttlsnap.extras import require_package
 from ttlsnap.storage.access import own_access, umask
 from ttlsnap.storage.directory import SCRATCH, Directory
-from ttlsnap.storage.open import open_directory
+from ttlsnap.storage.open import make_folder_like, open_directory
 from ttlsnap.storage.uris import is_local
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class ParquetFolder:
         for table in tables:
             _require_writable(table)
         self._begun = True
+        make_folder_like(self._folder, self._source)
         for table in tables:
             self._folder.mkdirs(table.name)
 
@@ -87,7 +89,6 @@ class ParquetFolder:
 
     def finish(self, tables: Sequence[StateTable]) -> None:
         """See ``Sink.finish``."""
-        access = own_access(0o666 & ~umask())
         for table in tables:
             if not any(info.name.endswith(_SUFFIX) for info in self._folder.list(table.name)):
                 with _PartFile(self._folder, table, 0):
@@ -95,9 +96,15 @@ class ParquetFolder:
             if self._complete:
                 with self._folder.writer(f"{table.name}/{_DONE}"):
                     pass
-            for info in self._folder.list(table.name):
-                self._folder.set_access(f"{table.name}/{info.name}", access)
+            self._share(table.name)
             self._folder.sync(table.name)
+
+    def _share(self, folder: str) -> None:
+        """Give a folder and its files the access of the checkpoint: who may not read the state there may not here."""
+        access = self._source.effective_access("") or own_access(0o777 & ~umask())
+        for info in self._folder.list(folder):
+            self._folder.set_access(f"{folder}/{info.name}", replace(access, mode=access.mode & 0o666))
+        self._folder.set_access(folder, access)
 
     def discard(self) -> None:
         """See ``Sink.discard``."""
@@ -177,6 +184,7 @@ class DeltaTables(ParquetFolder):
             options = storage_options(self.name)
         for table in tables:
             convert_to_deltalake(f"{self.name}/{table.name}", storage_options=options)
+            self._share(f"{table.name}/_delta_log")
 
 
 class TextStream:

@@ -63,8 +63,8 @@ class StateTable:
     """The table of a state after ``batch``.
 
     ``name`` is the name of the table. ``timestamp`` is the field for the age, and ``now`` the current time in
-    microseconds, None if it is not known. ``wanted`` are the columns to write, as ``key.user`` or ``age_seconds``; None for all.
-    ``has_matched``: the last column of a join's row says whether it has joined.
+    microseconds, None if it is not known. ``wanted`` are the columns to write, as ``key.user`` or ``age_seconds``;
+    None for all. ``has_matched``: the last column of a join's row says whether it has joined.
     """
 
     name: str
