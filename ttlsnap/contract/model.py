@@ -117,8 +117,12 @@ class AggregateBuffer:
         The content of most buffers follows from the types of their columns. That of others, such as a list in a binary
         column, depends on the types of the arguments.
         """
-        plain = self.function in _PLAIN_FUNCTIONS and self.inputs == self.reads
-        return (self.function, self.columns, *(() if plain else (self.inputs, self.reads)))
+        return (self.function, self.columns, *(() if self.is_plain else (self.inputs, self.reads)))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the types of the columns alone say what their content means."""
+        return self.function in _PLAIN_FUNCTIONS and self.inputs == self.reads
 
     def to_json(self) -> dict[str, Any]:
         return {

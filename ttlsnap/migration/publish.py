@@ -110,7 +110,7 @@ def new_documents(plan: MigrationPlan, files: Directory, home: str) -> dict[str,
     ids = {
         operator.id: [list(each) for each in zip(*mine, strict=True)]
         for operator in plan.checkpoint.operators
-        if (mine := [store.ids for store in plan.stores if store.operator == operator.id and store.ids])
+        if (mine := [g[0].ids for g in plan.groups if g[0].operator == operator.id and g[0].ids])
     }
     if ids or plan.checkpoint.batch.unique_ids:
         found[layout.commit_file(batch)] = with_unique_ids(files, batch, ids).encode()

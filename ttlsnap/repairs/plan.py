@@ -337,6 +337,8 @@ class _Operator:
             matcher.steps.append(Step("transform", at, None, describe_rule(converter)))
         elif self._changes_buffers(old, new):
             value = self._match_buffers(at, old, new, key)
+        elif not self._knows_buffers and _types(old.value) != _types(new.value):
+            self._refuse_unknown_buffers(at)
         else:
             values = old.value, new.value
             if expiry is not None:
@@ -373,6 +375,17 @@ class _Operator:
         is_aggregation = self.place.operator_name in AGGREGATIONS
         return is_aggregation and (old.value.names != new.value.names or not self._has_same_plan)
 
+    @property
+    def _knows_buffers(self) -> bool:
+        """Whether it is known that the same columns of aggregates mean the same, apart from their types.
+
+        Spark sums the digits of a short decimal in a ``bigint``, for example. Then only the types of the arguments say
+        what a number means. Without OLD's query, they are known only for aggregates that have none of that.
+        """
+        if self.place.operator_name not in AGGREGATIONS or None not in (self.old.buffers, self.new.buffers):
+            return True
+        return self.new.buffers is not None and all(buffer.is_plain for buffer in self.new.buffers)
+
     def _find_converter(self, place: Place, old: StateContract, new: StateContract) -> ConvertsValues | None:
         """Return what gives the new values; None if ttlsnap itself does."""
         if old.role == "derived" or new.role == "derived":
@@ -403,7 +416,12 @@ class _Operator:
     @property
     def _has_same_plan(self) -> bool:
         return self.plans is None or (
-            self.plans[0].keys == self.plans[1].keys and self.plans[0].aggregates == self.plans[1].aggregates
+            self.plans[0].keys == self.plans[1].keys
+            and self.plans[0].aggregates == self.plans[1].aggregates
+            and (
+                None in (self.old.buffers, self.new.buffers)
+                or _layouts(self.old.buffers) == _layouts(self.new.buffers)
+            )
         )
 
     @property
@@ -444,11 +462,7 @@ class _Operator:
         old, new = old_state.value, new_state.value
         was, now = self.old.buffers, self.new.buffers
         if was is None or now is None or self.plans is None:
-            self._refuse(
-                place,
-                "it is not known which aggregate a column belongs to. Give the contract of the old query (--from "
-                "OLD), and make both contracts with this ttlsnap and the same version of Spark",
-            )
+            self._refuse_unknown_buffers(place)
             return None
         before, after = _parts_of_buffers(was, old), _parts_of_buffers(now, new)
         heads = [found[0].first if found else len(side) for found, side in ((before, old), (after, new))]
@@ -479,6 +493,13 @@ class _Operator:
             orders = (sorted(moved, key=attrgetter("first")), moved)
             steps.append(Step("reorder", place, *(", ".join(one.text for one in order) for order in orders)))
         return self.matcher.match(place, old, new, sources, told=True)
+
+    def _refuse_unknown_buffers(self, place: Place) -> None:
+        self._refuse(
+            place,
+            "it is not known which aggregate a column belongs to. Give the contract of the old query (--from "
+            "OLD), and make both contracts with this ttlsnap and the same version of Spark",
+        )
 
     @staticmethod
     def _find_repeated(
@@ -537,6 +558,14 @@ class _Operator:
 
     def _refuse(self, place: Place, message: str) -> None:
         self.matcher.obstacles.append(Obstacle(place, message))
+
+
+def _layouts(buffers: Sequence[AggregateBuffer] | None) -> list[Any]:
+    return [(buffer.aggregate, buffer.layout) for buffer in buffers or ()]
+
+
+def _types(schema: StructType) -> list[DataType]:
+    return [field.type for field in schema.fields]
 
 
 def _user_part(state: StateContract) -> StructType:
