@@ -140,6 +140,14 @@ pair(
     by_user(paid="sum price"),
     aggregate(["user"], {"paid": "sum price"}, LONG_PRICE),
 )
+COUNTED = {"found": "approx_count_distinct price", "most": "max price"}
+pair(
+    "agg-approx-count-distinct-beside-a-widened-value",
+    "value widened",
+    by_user(**COUNTED),
+    aggregate(["user"], COUNTED, LONG_PRICE),
+    after=(Event("a", "x", 20, 1, 20), Event("b", "x", 1, 2, 25)),  # prices that the state has
+)
 pair("agg-value-to-double", "value retyped", BY_USER, aggregate(["user"], TOTAL, {"amount": "cast(amount as double)"}))
 pair(
     "agg-value-to-string",

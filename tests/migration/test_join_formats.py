@@ -13,7 +13,14 @@ from ttlsnap import compact, migrate, rollback
 from ttlsnap.checkpoint import Checkpoint as Records
 from ttlsnap.checkpoint import open_checkpoint
 from ttlsnap.checkpoint.metadata import metadata_file
-from ttlsnap.errors import CorruptionError, NothingToMigrateError, TtlsnapError, UnsupportedError, UsageError
+from ttlsnap.errors import (
+    CorruptionError,
+    NothingToMigrateError,
+    RefusedError,
+    TtlsnapError,
+    UnsupportedError,
+    UsageError,
+)
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.stores.rocksdb.archive import read_metadata
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
@@ -28,10 +35,12 @@ from ..matrix import FULL
 from ..operators.test_join import rewrite
 from ..publishing.trees import tree
 from ..samples import sample
+from .test_partitions import errors
 from .test_work import entries_of
 from .twins import emit_the_same
 
 JOIN = rocksdb("join", changelog=True)
+IDS = rocksdb("join", changelog=True, checkpoint_format=2)
 OUTER = replace(rocksdb("join_parities", changelog=True), join_type="full_outer")
 
 
@@ -110,9 +119,22 @@ def test_a_rollback_restores_every_byte(judge: Judge) -> None:
     assert emit_the_same(judge, same, written, MORE_WHOLE)
 
 
+@pytest.mark.parametrize(("query", "number"), [(IDS, 3), (IDS, 4), (replace(IDS, join_format=3), 4)], ids=str)
+def test_a_query_whose_files_have_ids_continues(judge: Judge, query: Query, number: int) -> None:
+    _, (migrated, same) = copies_of(judge, judge.write(query, WHOLE, layout="both"))
+    if query.join_format > 2:
+        with pytest.raises(RefusedError, match=r"Run first: ttlsnap doctor .* --fix moved-schema-paths"):
+            migrate(str(migrated.path), **to(number))
+        doctor(migrated.path, "--fix", "moved-schema-paths", "--stopped", "--yes")
+    migrate(str(migrated.path), **to(number))
+    assert not errors(migrated.path)
+    migrated.query = replace(query, join_format=number)
+    assert emit_the_same(judge, same, migrated, MORE_WHOLE)
+
+
 @pytest.mark.parametrize(("first", "number"), [(2, 4), (3, 4), *([(2, 3)] if FULL else [])])
 def test_a_query_continues_on_a_new_checkpoint(judge: Judge, first: int, number: int) -> None:
-    written = judge.write(replace(OUTER, join_format=first), WHOLE, layout="both")
+    written = judge.write(replace(OUTER, join_format=first, checkpoint_format=first - 1), WHOLE, layout="both")
     before = settled(written.path)
     copy = written.path.with_name(f"{written.path.name}-new")
     migrate(str(written.path), **to(number, output=str(copy)))

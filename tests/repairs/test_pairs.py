@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -61,7 +62,14 @@ def test_each_pair_that_breaks_is_migrated_or_has_a_reason() -> None:
             assert one.verdict is not Verdict.AFTER_MIGRATION or one.name in migrated, one.name
 
 
-@pytest.mark.parametrize("name", ["agg-collect-list-argument-widened", "agg-approx-count-distinct-argument-widened"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "agg-collect-list-argument-widened",
+        "agg-approx-count-distinct-argument-widened",
+        "agg-approx-count-distinct-beside-a-widened-value",
+    ],
+)
 def test_a_buffer_with_arguments_of_another_type_is_not_used(name: str) -> None:
     old, new = contracts_of(name)
     assert isinstance(old, Contract) and isinstance(new, Contract)
@@ -69,7 +77,17 @@ def test_a_buffer_with_arguments_of_another_type_is_not_used(name: str) -> None:
     assert "its buffer cannot be converted" in obstacle.message
     text = obstacle.message.rpartition("--drop ")[2].strip("'")
     evolution, obstacles = find_evolution(old, new, Answers(drops=frozenset({text})))
-    assert [step.change for step in evolution.steps] == ["add", "drop"] and not obstacles
+    assert [step.change for step in evolution.steps][:2] == ["add", "drop"] and not obstacles
+
+
+def test_what_a_number_means_is_not_guessed() -> None:
+    """A checkpoint does not record the types of arguments, on which the buffer of this aggregate depends."""
+    old, new = contracts_of("agg-approx-count-distinct-beside-a-widened-value")
+    assert isinstance(old, Contract) and isinstance(new, Contract)
+    (operator,) = old.operators
+    unplanned = replace(old, operators=(replace(operator, plan=None, buffers=None),))
+    (obstacle,) = find_evolution(unplanned, new)[1]
+    assert "Give the contract of the old query (--from OLD)" in obstacle.message
 
 
 @pytest.mark.parametrize("one", MIGRATED, ids=lambda one: one.name)

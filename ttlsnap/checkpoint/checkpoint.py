@@ -120,17 +120,19 @@ class Checkpoint:
     def unique_id(self, store: Store, partition: int) -> str | None:
         """Return the id in the name of a partition's state file (checkpoint format 2), or None if files have no ids.
 
-        Raises CorruptionError if the commit log has no id for the partition.
+        Raises CorruptionError if the commit log has more ids for the partition than stores, or fewer.
         """
         partitions = self.batch.unique_ids.get(store.operator)
         if partitions is None:
             return None
         stores = next(operator.stores for operator in self.operators if operator.id == store.operator)
         place = [other.name for other in stores].index(store.name)
-        if partition >= len(partitions) or place >= len(partitions[partition]):
+        found = partitions[partition] if partition < len(partitions) else ()
+        if len(found) != len(stores):  # Spark compares the number, too, before the next batch is committed
             where = f"{self.target}/{layout.commit_file(self.batch.id)}"
             raise CorruptionError(
-                f"{where}: no state id of operator {store.operator}, partition {partition}, store {store.name}"
+                f"{where}: operator {store.operator} has {len(stores)} stores, and partition {partition} has "
+                f"{len(found)} state ids"
             )
         return partitions[partition][place]
 

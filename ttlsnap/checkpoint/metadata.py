@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from ttlsnap.checkpoint.file_checksums import read_checked
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.schema.strict_json import parse_json, require_type
 from ttlsnap.storage.directory import Directory
-from ttlsnap.storage.uris import hadoop_uri
+from ttlsnap.storage.uris import REMOTE, hadoop_uri, is_local
 
 _MAX_METADATA_BYTES = 64 << 20
 _MAX_COLUMNS = 1 << 16
@@ -180,6 +181,25 @@ def schema_paths(files: Directory, path: str) -> list[str]:
     with _as_spark_writes(f"{files.root}/{path}"):
         stores = require_type(parse_json(body)["stateStoreInfo"], list)
         return [old for store in stores for old in _read_schema_paths(store)]
+
+
+def is_elsewhere(path: str, root: str) -> bool:
+    """Return whether a recorded path is in another folder. Paths on other file systems are not judged."""
+    scheme, colon, rest = path.partition(":")
+    has_scheme = colon == ":" and "/" not in scheme
+    if not is_local(root):
+        kind, _, place = root.partition("://")
+        if REMOTE.get(scheme) != REMOTE[kind]:
+            return scheme == "file"
+        if kind == "hdfs":  # a name node can have several names, so only the paths are compared
+            place, rest = (f"/{text.removeprefix('//').partition('/')[2]}".rstrip("/") for text in (place, rest))
+        return rest.removeprefix("//") != f"{place}/{layout.STATE}/" + rest.rpartition(f"/{layout.STATE}/")[2]
+    if has_scheme:
+        if scheme != "file":
+            return False
+        path = rest
+    lies = os.path.realpath("/" + path.lstrip("/"))
+    return lies != f"{root}/{layout.STATE}/" + path.rpartition(f"/{layout.STATE}/")[2]
 
 
 @contextlib.contextmanager

@@ -17,13 +17,12 @@ from pathlib import Path
 from ttlsnap.checkpoint import Checkpoint, Operator, layout
 from ttlsnap.checkpoint.checkpoint import partition_folders, state_files
 from ttlsnap.checkpoint.logs import shuffle_partitions
-from ttlsnap.checkpoint.metadata import schema_paths
+from ttlsnap.checkpoint.metadata import is_elsewhere, schema_paths
 from ttlsnap.diagnosis.logs import LogFindings
 from ttlsnap.diagnosis.problems import Problem, problem
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.storage.directory import OWN, Directory
 from ttlsnap.storage.local import LocalDirectory
-from ttlsnap.storage.uris import REMOTE, is_local
 
 StateFiles = Sequence[tuple[str, layout.StateFileName]]
 Lying = Mapping[int, StateFiles]
@@ -189,22 +188,3 @@ def operator_metadata(files: Directory) -> list[str]:
         for info in files.list(f"{layout.STATE}/{operator.name}/_metadata/v2")
         if not info.is_dir and layout.parse_number(info.name) is not None
     ]
-
-
-def is_elsewhere(path: str, root: str) -> bool:
-    """Return whether a recorded path is in another folder. Paths on other file systems are not judged."""
-    scheme, colon, rest = path.partition(":")
-    has_scheme = colon == ":" and "/" not in scheme
-    if not is_local(root):
-        kind, _, place = root.partition("://")
-        if REMOTE.get(scheme) != REMOTE[kind]:
-            return scheme == "file"
-        if kind == "hdfs":  # a name node can have several names, so only the paths are compared
-            place, rest = (f"/{text.removeprefix('//').partition('/')[2]}".rstrip("/") for text in (place, rest))
-        return rest.removeprefix("//") != f"{place}/{layout.STATE}/" + rest.rpartition(f"/{layout.STATE}/")[2]
-    if has_scheme:
-        if scheme != "file":
-            return False
-        path = rest
-    lies = os.path.realpath("/" + path.lstrip("/"))
-    return lies != f"{root}/{layout.STATE}/" + path.rpartition(f"/{layout.STATE}/")[2]

@@ -12,7 +12,14 @@ from typing import Any
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import plan_next, with_conf, with_unique_ids
-from ttlsnap.checkpoint.metadata import metadata_file, new_metadata_file, with_changes, with_one_store
+from ttlsnap.checkpoint.metadata import (
+    is_elsewhere,
+    metadata_file,
+    new_metadata_file,
+    schema_paths,
+    with_changes,
+    with_one_store,
+)
 from ttlsnap.checkpoint.state_schema import new_schemas, with_schemas
 from ttlsnap.compaction.publish import check_listing
 from ttlsnap.errors import RefusedError
@@ -159,8 +166,12 @@ def _new_schemas(plan: MigrationPlan, files: Directory) -> dict[str, bytes]:
 
 
 def refuse_unmovable(plan: MigrationPlan) -> None:
-    """Raise RefusedError if a file that the plan may move cannot be moved, or is where a new folder belongs."""
+    """Raise RefusedError if a file that the plan may move cannot be moved, or is where a new folder belongs.
+
+    Raise it, too, if Spark would read a state schema that changes from another place.
+    """
     files = plan.checkpoint.files
+    _refuse_other_schemas(plan)
     for store in plan.stores:
         _refuse_files_as_folders(files, store)
     folders = [store.store.directory(partition) for store in plan.stores for partition in range(len(store.lineages))]
@@ -169,6 +180,22 @@ def refuse_unmovable(plan: MigrationPlan) -> None:
     logs = plan.checkpoint.logs
     paths += [*map(layout.offset_file, logs.offsets), *map(layout.commit_file, logs.commits)]
     refuse_immovable(files, [*paths, layout.offset_file(logs.offsets[-1] + 1)])
+
+
+def _refuse_other_schemas(plan: MigrationPlan) -> None:
+    """Raise RefusedError if a state schema changes, and the metadata names it in another checkpoint."""
+    checkpoint = plan.checkpoint
+    for old, new in zip(checkpoint.operators, plan.after.operators, strict=True):
+        path = metadata_file(checkpoint.files, old.id, checkpoint.batch.id)
+        if path is None or not layout.is_operator_metadata(path) or old.stores == new.stores:
+            continue
+        moved = [place for place in schema_paths(checkpoint.files, path) if is_elsewhere(place, checkpoint.target)]
+        if moved:
+            raise RefusedError(
+                f"{checkpoint.target}/{path} names a state schema at {moved[0]}, which is outside this checkpoint: the "
+                "checkpoint was moved or copied. Spark would read that one, and not the new one. Nothing was changed. "
+                f"Run first: ttlsnap doctor {checkpoint.target} --fix moved-schema-paths"
+            )
 
 
 def _refuse_files_as_folders(files: Directory, store: StoreMigration) -> None:

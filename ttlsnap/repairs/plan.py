@@ -419,8 +419,7 @@ class _Operator:
             self.plans[0].keys == self.plans[1].keys
             and self.plans[0].aggregates == self.plans[1].aggregates
             and (
-                None in (self.old.buffers, self.new.buffers)
-                or _layouts(self.old.buffers) == _layouts(self.new.buffers)
+                None in (self.old.buffers, self.new.buffers) or _layouts(self.old.buffers) == _layouts(self.new.buffers)
             )
         )
 
