@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ from ttlsnap.diagnosis.logs import examine_logs
 from ttlsnap.diagnosis.sources import examine_file_logs
 from ttlsnap.storage.open import open_directory
 
+from ..judge.processes import NEWEST
+from ..judge.spark import Judge
 from ..samples import sample
 from .asked import doctor
 
@@ -189,3 +192,20 @@ def test_a_source_log_is_read_line_by_line(tmp_path: Path) -> None:
             tracemalloc.stop()
         assert [problem.code for problem in found] == codes
         assert peak < 4 << 20
+
+
+def test_a_source_that_is_used_twice_has_one_log(judge: Judge, tmp_path: Path) -> None:
+    target = tmp_path / "checkpoint"
+    judge.call_in(Path(__file__).parent, NEWEST, "twice.run", events=str(tmp_path / "events"), checkpoint=str(target))
+    assert len((target / "offsets/0").read_text().splitlines()) == 5
+    assert {path.name for path in (target / "sources").iterdir()} == {"0", "1"}
+    assert doctor(target).code == 0
+    (target / "sources/0/0").unlink()
+    assert doctor(target).codes == ["damaged-log"]
+
+
+def test_a_lost_log_of_a_source_is_found(tmp_path: Path) -> None:
+    target = sample("join-4.2", tmp_path)
+    offset(target, '{"logOffset":4}\n{"logOffset":5}', 5)
+    shutil.rmtree(target / "sources/1")
+    assert "damaged-log" in doctor(target).codes

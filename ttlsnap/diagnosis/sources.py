@@ -27,7 +27,7 @@ _PLAIN = re.compile(r'\{"path":"[^"\\\x00-\x1f]+","timestamp":[0-9]+,"batchId":[
 
 def examine_file_logs(files: Directory, known: Mapping[int, int]) -> Iterator[Problem]:
     """Yield the problems in the logs of the sources in ``known``, which has the last log number of each."""
-    for source, last in known.items():
+    for source, last in _with_logs(files, known).items():
         folder = f"sources/{source}"
         try:
             listed = {file.name: file for file in files.list(folder)}
@@ -52,6 +52,23 @@ def examine_file_logs(files: Directory, known: Mapping[int, int]) -> Iterator[Pr
                     yield problem(files.root, "unsupported", f"{folder}/{name}", error)
                 except RefusedError:
                     yield leads_outside(files.root, f"{folder}/{name}")
+
+
+def _with_logs(files: Directory, known: Mapping[int, int]) -> Mapping[int, int]:
+    """Return the last log number of each source that has a log.
+
+    A source that the query uses twice has two offsets and one log, and later sources then have lower numbers. So if
+    there are fewer logs than offsets, but as many as different positions, each log has at least the lowest position.
+    """
+    try:
+        numbers = (layout.parse_number(info.name) for info in files.list("sources") if info.is_dir)
+        logs = sorted(number for number in numbers if number is not None)
+    except RefusedError:
+        return known  # reported for each source
+    positions = set(known.values())
+    if logs == list(range(len(logs))) and len(positions) <= len(logs) and set(known) - set(logs):
+        return {source: min(positions) for source in logs if source in known}
+    return known
 
 
 def _problem(files: Directory, path: str, what: object) -> Problem:
