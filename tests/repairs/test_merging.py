@@ -69,6 +69,7 @@ def test_the_latest_time_wins(ttlsnap: Ttlsnap, tmp_path: Path, partitions: list
     moments = numbers_of(target, "default", LATEST)
     words = ["migrate", target, "--to", tmp_path / "one.json", "--stopped", "--format", "json", *partitions]
     assert ttlsnap(*words).code == 4  # nobody agreed
+    words += [word for name in keys for word in ("--drop", f"key.{name}")]  # allowed, but not needed
     document = json.loads(ttlsnap(*words, "--yes").out)
     assert [(step["change"], step["field"]) for step in document["plan"]] == [("drop", f"key.{name}") for name in keys]
     assert document["merged"] == {"0.default.default": len(moments) - 1}

@@ -89,6 +89,7 @@ class Matcher:
                 at = place.at(field=f"{place.field}.{name}")
                 if is_key(at) and not merges:
                     self.obstacles.append(Obstacle(at, "without this column, several entries would have one key"))
+                self._find_answer(at, self.answers.drops)  # it may be given where nobody asks for it
                 self.steps.append(Step("drop", at, was.type.simple_string, None))
         if taken != sorted(taken) and not told:
             texts = (", ".join(old.fields[n].name for n in order) for order in (sorted(taken), taken))
@@ -249,7 +250,8 @@ class Matcher:
             return None
         texts = isinstance(was, StringType) or isinstance(now, StringType)
         if texts and not is_key(at) and at.operator_name in AGGREGATIONS:
-            self._add_retyped(at, old, new)  # texts have another order, and an aggregate compares them
+            told = f"it was {old.simple_string} and is {new.simple_string}. Texts have another order than numbers"
+            self.obstacles.append(Obstacle(at, f"{told}, and an aggregate compares its values"))
             return None
         if is_wider(was, now):
             self.steps.append(Step("widen", at, old.simple_string, new.simple_string))
