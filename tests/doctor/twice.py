@@ -7,7 +7,7 @@ from typing import Any
 
 
 def run(spark: Any, events: str, checkpoint: str) -> None:
-    """Run a query over two sources, of which it uses the first twice."""
+    """Run a query that reads two sources, the first one twice."""
     folder = Path(events)
 
     def read(name: str) -> Any:
