@@ -35,7 +35,7 @@ Examples:
   ttlsnap export ck --to - --where 'age > 30d'
 
   # some columns, as CSV
-  ttlsnap export ck --to old.csv --columns key.user,value.count --where 'value.count >= 5'
+  ttlsnap export ck --to a.csv --columns key.user,value.count
 
   # the state after an older batch
   ttlsnap export ck --to state --batch 41
