@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
 Examples:
   # show what would be dropped
-  ttlsnap compact ck --ttl 7d --timestamp value.max --dry-run
+  ttlsnap compact ck --ttl 7d --timestamp value.max --dry-run --show 5
 
   # drop it
   ttlsnap compact ck --ttl 7d --timestamp value.max
@@ -133,6 +133,16 @@ def compact(
         bool,
         typer.Option("--dry-run", help="Scan and report, but change nothing.", rich_help_panel=PUBLISH),
     ] = False,
+    show: Annotated[
+        int,
+        typer.Option(
+            "--show",
+            metavar="N",
+            min=0,
+            help="List the first N entries that are dropped or rewritten, with the time and the rule that decided.",
+            rich_help_panel=PUBLISH,
+        ),
+    ] = 0,
     output: OutputOption = None,
     yes: Annotated[
         bool,
@@ -251,6 +261,7 @@ def compact(
         planned_batch=not no_planned_batch,
         max_drop=None if max_drop is None else parse_share(max_drop),
         expired_to=parse_archive(expired_to),
+        show=show,
     )
     early, *options_of = group_settings(settings or [], len(transformer or []))
     if early:
@@ -284,6 +295,7 @@ def compact(
         "--drop-unmatched": drop_unmatched,
         "--no-planned-batch": no_planned_batch,
         "--timers": timers is not TimerPolicyName.KEEP,
+        "--show": show,
     }
     for_tables = {"--key": key, "--jars": jars, "--max-files": max_files, "--max-bytes": max_bytes, "--erase": erase}
     job.run(targets, for_checkpoints, for_tables)

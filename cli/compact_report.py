@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
@@ -56,6 +57,18 @@ def show_counts(out: Console, report: CompactionReport) -> None:
     out.print(fit_table(states, out.width))
     out.print(_total(report.totals))
     _show_notes(out, report)
+    for entry in report.shown:
+        out.print(_describe(entry))
+
+
+def _describe(entry: Mapping[str, Any]) -> str:
+    """Return an entry that is dropped or rewritten, with what decided about it."""
+    names = [entry[name] for name in ("store", "state") if entry[name] != "default"]
+    place = ", ".join([f"operator {entry['operator']}", *names, f"partition {entry['partition']}"])
+    parts = {name: entry[name] for name in ("key", "map_key", "value", "new_value") if entry.get(name) is not None}
+    texts = [f"{name.replace('_', ' ')} {json.dumps(part, ensure_ascii=False)}" for name, part in parts.items()]
+    time = f", time {entry['time']}" if entry["time"] is not None else ""
+    return f"{entry['change']} in {place}: {', '.join(texts)}{time}, by rule: {entry['rule']}"
 
 
 def fit_table(states: Sequence[StateReport], width: int) -> TextTable:

@@ -42,6 +42,7 @@ def compact(
     max_drop: float | None = None,
     parts: Parts = (),
     expired_to: str | ExpiredCallback | None = None,
+    show: int = 0,
     listener: Listener | None = None,
 ) -> CompactionReport:
     """Run ``transformers`` over the state of the checkpoint ``target``, and publish the result.
@@ -67,6 +68,7 @@ def compact(
         max_drop=max_drop,
         parts=parts,
         expired_to=expired_to,
+        show=show,
     )
     return run.compact(target, transformers, options, engine or AutoEngine.of(), listener)
 

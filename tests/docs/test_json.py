@@ -42,7 +42,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         ["compact", rocksdb, *RULE, "--dry-run", *LOCAL],
         ["migrate", rocksdb, "--partitions", "3", "--dry-run", *RULE, *LOCAL],
         ["maintain", str(folder / "policy.toml"), "--plan", *LOCAL],
-        ["compact", hdfs, *RULE, "--yes", "--stopped", *LOCAL],
+        ["compact", hdfs, *RULE, "--yes", "--stopped", "--show", "1", *LOCAL],
         ["export", hdfs, "--to", str(folder / "exported")],
         ["diff", hdfs, "--old-batch", "3"],
         ["doctor", hdfs],

@@ -58,7 +58,7 @@ class LinkedStores:
         task = self._task
         with self._open():
             deciders = {
-                (store.name, state.state): RowTransformers(state, task.factories, task.clock)
+                (store.name, state.state): RowTransformers(task, state)
                 for store in task.stores
                 for state in store.states
             }

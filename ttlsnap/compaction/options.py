@@ -39,7 +39,7 @@ class CompactOptions:
     ``parts`` name the states in which a run visits only some partitions, and the next run others.
 
     ``expired_to`` receives the dropped entries: a folder, ``delta:`` and the path of a Delta table, or a callback (see
-    ``ttlsnap.expired``).
+    ``ttlsnap.expired``). ``show`` is how many dropped and rewritten entries the report contains.
     """
 
     now: str = "checkpoint"
@@ -56,6 +56,7 @@ class CompactOptions:
     max_drop: float | None = None
     parts: Parts = ()
     expired_to: str | ExpiredCallback | None = None
+    show: int = 0
 
     def __post_init__(self) -> None:
         """Raise UsageError for an unknown value, or for values that exclude each other."""

@@ -59,7 +59,7 @@ def _compact_store(
     """Compact the only store of a task."""
     (store,) = task.stores
     described = {state.state: state for state in store.states}
-    states = {name: RowTransformers(state, task.factories, task.clock) for name, state in described.items()}
+    states = {name: RowTransformers(task, state) for name, state in described.items()}
     with (
         opener.open(open_for_reading(task.root), store.lineage, task.scratch) as partition,
         partition.writer(staging, task.rewrite, described, {}) as writer,

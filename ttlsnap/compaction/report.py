@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -102,6 +102,7 @@ class CompactionReport:
     visited        in incremental cleanup, numbers of partitions: visited, all, and left
     expired_to     the archive of the dropped entries
     rules          the rule of each transformer, in words
+    shown          the first entries that are dropped or rewritten, as JSON
     """
 
     run: str
@@ -123,6 +124,7 @@ class CompactionReport:
     expired_to: str | None = None
     engine_reason: str | None = None
     rules: tuple[str, ...] = ()
+    shown: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -172,8 +174,18 @@ class CompactionReport:
             "seconds": round(self.seconds, 3),
             "warnings": list(self.warnings),
             "expired_to": self.expired_to,
+            **({"shown": [dict(entry) for entry in self.shown]} if self.shown else {}),
             **({"visited": dict(zip(("partitions", "of", "left"), self.visited, strict=True))} if self.visited else {}),
         }
+
+
+def shown_in(results: Sequence[PartitionResult], rules: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """Yield the entries that the results show, with their places, and the rules in words."""
+    for result in results:
+        for state in result.states:
+            place = {"operator": result.operator, "store": result.store, "state": state.state}
+            for entry in state.shown:
+                yield {**place, "partition": result.partition, **entry, "rule": rules[entry["rule"]]}
 
 
 def summarize(plan: Plan, results: Sequence[PartitionResult]) -> tuple[Counts, tuple[StateReport, ...]]:

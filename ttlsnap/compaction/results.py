@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ttlsnap.compaction.shown import Shown
 from ttlsnap.compaction.task import PartitionResult, PartitionTask, StoreTask
 from ttlsnap.entries.batch import RowEntries
+from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.stores.protocols import Written
 from ttlsnap.transform.chain import StateResult, StateTransformers
 
-RowTransformers = StateTransformers[RowEntries]
+
+class RowTransformers(StateTransformers[RowEntries]):
+    """The transformers of a state in one partition, and the first entries that they drop or rewrite."""
+
+    def __init__(self, task: PartitionTask, state: StateDescriptor) -> None:
+        self._shown = Shown(state, task.show)
+        super().__init__(state, task.factories, task.clock, self._shown.watch if task.show else None)
+
+    def result(self) -> StateResult:
+        """See ``StateTransformers.result``."""
+        return replace(super().result(), shown=tuple(self._shown.entries))
 
 
 def make_result(

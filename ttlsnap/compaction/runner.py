@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.compaction.drop_limit import refuse_excess
@@ -15,7 +16,7 @@ from ttlsnap.compaction.incremental import Visits, read_visited, write_visited
 from ttlsnap.compaction.listener import Listener
 from ttlsnap.compaction.options import CompactOptions
 from ttlsnap.compaction.plan import Plan
-from ttlsnap.compaction.report import CompactionReport, summarize
+from ttlsnap.compaction.report import CompactionReport, shown_in, summarize
 from ttlsnap.compaction.scratch import claim_scratch
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
 from ttlsnap.errors import RefusedError, TtlsnapError
@@ -58,6 +59,7 @@ class Runner:
         self.listener.planned(plan)
         expired = self.expired_to is not None
         tasks = plan.tasks(staging_root, below, rewrite=self.options.rewrite, scratch=scratch, expired=expired)
+        tasks = [replace(task, show=self.options.show) for task in tasks]
         try:
             return self._run_in_turns(tasks) if self.options.visits_some_partitions else self._run_all(tasks)
         finally:
@@ -95,6 +97,7 @@ class Runner:
         """Return the report of these results; ``published`` says what is about to happen."""
         plan = self.plan
         totals, states = summarize(plan, results)
+        rules = tuple(map(describe_rule, plan.factories))
         moments = {state.now_us for state in states if state.now_us is not None}
         changed = any(result.staged is not None for result in results)
         backup = f"{plan.checkpoint.target}/{layout.run_directory(plan.run)}/backup"
@@ -105,7 +108,8 @@ class Runner:
             published=not dry_run and (changed or output is not None),
             engine=self._engine.name,
             engine_reason=getattr(self._engine, "reason", None),
-            rules=tuple(map(describe_rule, plan.factories)),
+            rules=rules,
+            shown=tuple(shown_in(results, rules))[: self.options.show],
             batch=plan.checkpoint.batch.id,
             fingerprint=plan.fingerprint,
             now_us=moments.pop() if len(moments) == 1 else plan.clock.processing_us,

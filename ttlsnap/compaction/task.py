@@ -36,7 +36,7 @@ class PartitionTask:
 
     New files are staged below ``staged_below`` in ``staging_root``; None in a dry run. ``scratch`` is the local folder
     for the work. ``expired_of`` is the run whose dropped entries are archived, or None. ``whole`` says that every store
-    is written, even if nothing in it changes.
+    is written, even if nothing in it changes. ``show`` is how many dropped and rewritten entries the result contains.
     """
 
     root: str
@@ -53,6 +53,7 @@ class PartitionTask:
     scratch: str | None = None
     expired_of: str | None = None
     whole: bool = False
+    show: int = 0
 
     def __str__(self) -> str:
         states = [state for store in self.stores for state in store.states]

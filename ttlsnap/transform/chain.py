@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
@@ -24,13 +24,16 @@ from ttlsnap.transform.protocols import (
 )
 
 Entries = TypeVar("Entries", bound=StateEntries)
+Watch = Callable[[int, StateSnapshotTransformer, StateEntries, StateEntries], None]
+"""A function that gets the number of a factory, its transformer, and a batch before and after it."""
 
 
 @dataclass(frozen=True)
 class StateResult:
     """The counts of the entries of one state in a partition.
 
-    ``unmatched`` is the number of a join's dropped rows that had not matched yet.
+    ``unmatched`` is the number of a join's dropped rows that had not matched yet. ``shown`` are some of the dropped and
+    rewritten entries, as JSON.
     """
 
     state: str
@@ -40,12 +43,14 @@ class StateResult:
     rewritten: int = 0
     unmatched: int = 0
     times: TimeSummary | None = None
+    shown: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> StateResult:
         """Return the result of these plain values."""
         times = document["times"]
-        return cls(**{**document, "times": TimeSummary(**times) if times else None})
+        facts = {"times": TimeSummary(**times) if times else None, "shown": tuple(document["shown"])}
+        return cls(**{**document, **facts})
 
 
 def create(
@@ -65,12 +70,16 @@ class StateTransformers(Generic[Entries]):
     """The transformers of one state in one partition, and their counts."""
 
     def __init__(
-        self, state: StateDescriptor, factories: Sequence[StateSnapshotTransformerFactory], clock: Clock
+        self,
+        state: StateDescriptor,
+        factories: Sequence[StateSnapshotTransformerFactory],
+        clock: Clock,
+        watch: Watch | None = None,
     ) -> None:
-        self._state = state
+        self._state, self._watch = state, watch
         self._transformers = [
-            (t, state.kind == "list" and _stops(factory))
-            for factory in factories
+            (t, state.kind == "list" and _stops(factory), number)
+            for number, factory in enumerate(factories)
             if (t := create(factory, state, clock)) is not None
         ]
         self._entries = self._left = self._rewritten = 0
@@ -78,7 +87,7 @@ class StateTransformers(Generic[Entries]):
     def run(self, first: Entries) -> Entries:
         """Return the answer of the transformers, one after another, to a batch."""
         entries: StateEntries = first
-        for transformer, stops in self._transformers:
+        for transformer, stops, number in self._transformers:
             if not len(entries):
                 break
             answer = _filter_or_transform(transformer, entries)
@@ -87,6 +96,8 @@ class StateTransformers(Generic[Entries]):
                 # Within a batch, values of one list share the bytes of their key.
                 lists = np.cumsum(np.append(False, whole.start[1:] != whole.start[:-1]))
                 answer = rows.up_to_first_of_each_list(cast(RowEntries, answer), lists)
+            if self._watch is not None:
+                self._watch(number, transformer, entries, answer)
             entries = answer
         self._entries += len(first)
         self._left += len(entries)
@@ -96,7 +107,7 @@ class StateTransformers(Generic[Entries]):
     def moments(self, entries: Entries) -> tuple[Int64, Mask] | None:
         """Return the times by which transformers decide, and which entries have none; None if none uses a time."""
         found: tuple[Int64, Mask] | None = None
-        for transformer, _ in self._transformers:
+        for transformer, *_ in self._transformers:
             if isinstance(transformer, TellsMoments):
                 moments, nulls = transformer.moments(entries)
                 if found is not None:
@@ -111,7 +122,7 @@ class StateTransformers(Generic[Entries]):
 
     def result(self) -> StateResult:
         """Return the counts of all batches."""
-        times = [t.time_summary() for t, _ in self._transformers if isinstance(t, ReportsTimes)]
+        times = [t.time_summary() for t, *_ in self._transformers if isinstance(t, ReportsTimes)]
         return StateResult(
             state=self._state.state,
             entries=self._entries,
