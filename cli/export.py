@@ -8,6 +8,7 @@ from typing import Annotated, Optional
 
 import typer
 
+from ttlsnap.cli.dropping import TimeName
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import (
     STATES,
@@ -22,6 +23,7 @@ from ttlsnap.cli.options import (
     StoreOption,
 )
 from ttlsnap.cli.output import console, number, print_json, print_warning, table
+from ttlsnap.errors import UsageError
 
 EXAMPLES = """
 Examples:
@@ -97,6 +99,13 @@ def export(
             help="The time of an entry, for its age. Default: the time that Spark stores for the operator.",
         ),
     ] = None,
+    time: Annotated[
+        Optional[TimeName],  # noqa: UP045
+        typer.Option(
+            "--time",
+            help="The clock of that time. Default: the one that Spark stores the time on, or processing.",
+        ),
+    ] = None,
     now: NowOption = "checkpoint",
     batch: Annotated[
         Optional[int],  # noqa: UP045
@@ -105,6 +114,12 @@ def export(
             metavar="N",
             help="The state after this batch, which must still be retained. Default: the last committed batch.",
             rich_help_panel=STATES,
+        ),
+    ] = None,
+    tables: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--table", metavar="NAME", help="Only this table, as 0.left. Can be repeated.", rich_help_panel=STATES
         ),
     ] = None,
     operator: OperatorOption = None,
@@ -120,11 +135,14 @@ def export(
     of a join, a timer. export needs no JVM, and changes nothing in the checkpoint.
     """
     from ttlsnap.cli.progress import ReadingProgress
+    from ttlsnap.clock import TimeCharacteristic
     from ttlsnap.exports.run import export as run
     from ttlsnap.operators.registry import Selection
     from ttlsnap.schema.ddl import parse_schemas
 
     is_stream = to == STDOUT
+    if is_stream and sys.stdout is None:
+        raise UsageError("the standard output is closed, and --to - writes there")
     with ReadingProgress("exporting") as progress:
         report = run(
             target,
@@ -132,9 +150,11 @@ def export(
             file_format=file_format.value if file_format is not None else None,
             batch=batch,
             selection=Selection(operator, store, state),
+            tables=tables or (),
             columns=[name.strip() for name in columns.split(",")] if columns else None,
             where=where or (),
             timestamp=timestamp,
+            time=TimeCharacteristic(time.value) if time is not None else None,
             now=now,
             schemas=parse_schemas(schema),
             parallelism=parallelism,

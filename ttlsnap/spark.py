@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ttlsnap.checkpoint.checkpoint import Schemas
+from ttlsnap.clock import TimeCharacteristic
 from ttlsnap.errors import UsageError
 from ttlsnap.exports.conditions import Condition
 from ttlsnap.exports.plan import ExportTask, Wanted
@@ -29,10 +30,12 @@ def read_state(
     operator: int | None = None,
     store: str | None = None,
     state: str | None = None,
+    table: str | None = None,
     batch: int | None = None,
     columns: Sequence[str] | None = None,
     where: Sequence[str] = (),
     timestamp: str | None = None,
+    time: str | None = None,
     now: str = "checkpoint",
     schemas: Schemas | None = None,
 ) -> DataFrame:
@@ -41,7 +44,8 @@ def read_state(
     Each partition of the state is read by a task, from the files that exist when this function is called. Executors
     must be able to import ttlsnap and to read ``path``. Checkpoints of Spark 2.4 and later can be read.
 
-    Raise UsageError if the checkpoint has several states and none is chosen by ``operator``, ``store`` and ``state``.
+    ``table`` is the name of a state as ``export`` prints it. Raise UsageError if the checkpoint has several states, and
+    none is chosen by it or by ``operator``, ``store`` and ``state``.
     Raise another ``TtlsnapError`` for what cannot be read.
     """
     wanted = Wanted(
@@ -49,18 +53,20 @@ def read_state(
         tuple(columns) if columns else None,
         tuple(map(Condition.parse, where)),
         timestamp,
+        TimeCharacteristic(time) if time is not None else None,
+        (table,) if table is not None else (),
     )
     plan = open_plan(path, wanted, batch=batch, now=now, schemas=schemas)
     if len(plan.tables) != 1:
         names = ", ".join(table.name for table in plan.tables)
-        raise UsageError(f"{path} has several states: {names}. Choose one with operator, store or state")
+        raise UsageError(f"{path} has several states: {names}. Choose one with table")
     from pyspark import cloudpickle
     from pyspark.sql.types import StructType
 
-    (table,) = plan.tables
+    (found,) = plan.tables
     tasks = [cloudpickle.dumps(task) for task in plan.tasks]
     # Without the classes of user-defined types, which PySpark would import.
-    schema = StructType.fromJson(json.loads(dump_type(all_physical(table.spark_schema))))
+    schema = StructType.fromJson(json.loads(dump_type(all_physical(found.spark_schema))))
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(_reader(tasks), schema)
 
 

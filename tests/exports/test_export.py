@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from ttlsnap import export
+from ttlsnap import TimeCharacteristic, export
 from ttlsnap.cli.app import run
 from ttlsnap.errors import CorruptionError, TtlsnapError, UsageError
 from ttlsnap.operators.registry import Selection
@@ -23,7 +23,9 @@ from ttlsnap.operators.registry import Selection
 from ..publishing.trees import tree
 from ..samples import SAMPLES, sample
 
-AGG, JOIN, ALARMS = (str(SAMPLES / name) for name in ("agg-deltas-lz4-4.2", "join-4.2", "alarms-4.2"))
+AGG, JOIN, ALARMS, GROUPS = (
+    str(SAMPLES / name) for name in ("agg-deltas-lz4-4.2", "join-4.2", "alarms-4.2", "groups-3.1")
+)
 Rows = list[dict[str, Any]]
 
 
@@ -154,7 +156,7 @@ def test_an_older_batch_is_exported() -> None:
 @pytest.mark.parametrize(
     ("target", "to", "options", "words"),
     [
-        (JOIN, "x.csv", {}, "CSV can hold one state, and there are 2: 0.left, 0.right. Choose one with --state"),
+        (JOIN, "x.csv", {}, "CSV can hold one state, and there are 2: 0.left, 0.right. Choose one with --table"),
         (AGG, "x.csv", {"file_format": "parquet"}, "Parquet needs a folder"),
         (AGG, "folder", {"file_format": "avro"}, "unknown file format avro; use one of parquet, ndjson, csv"),
         (AGG, "delta:x", {"file_format": "csv"}, "csv needs a local file"),
@@ -162,7 +164,16 @@ def test_an_older_batch_is_exported() -> None:
         (AGG, "folder", {"where": ["value.nothing = 1"]}, "has no field value.nothing"),
         (AGG, "folder", {"where": ["value.count = many"]}, "--where 'value.count = many': this is not a bigint"),
         (AGG, "folder", {"where": ["value.count = null"]}, "nothing can be compared with null"),
-        (AGG, "folder", {"where": ["age > 3d"]}, "has no age: Spark stores no timestamp here. Name one: --timestamp"),
+        (AGG, "folder", {"where": ["value.count < 1.5"]}, "this is not a bigint"),
+        (AGG, "state.parquet", {}, "export writes a folder, or a file that ends with .csv"),
+        (JOIN, "folder", {"tables": ["left"]}, "has no table left; it has 0.left, 0.right"),
+        (GROUPS, "folder", {"where": ["age > 1d"]}, r"does not record the clock of its times.*Use --time"),
+        (
+            AGG,
+            "folder",
+            {"where": ["age > 3d"]},
+            "has no age: Spark stores no timestamp here. Name one with --timestamp",
+        ),
         (AGG, "folder", {"timestamp": "value.nothing"}, "no state has the field value.nothing"),
         (AGG, "folder", {"selection": Selection(operator=7)}, "nothing that matches"),
     ],
@@ -181,8 +192,9 @@ def test_only_a_new_place_is_written_to(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").write_text("mine")
     (tmp_path / "file.csv").write_text("mine")
+    (tmp_path / "link").symlink_to(target)
     before = tree(tmp_path)
-    for place in ("full", "full/file", "file.csv", f"{target.name}/state/new"):
+    for place in ("full", "full/file", "file.csv", f"{target.name}/state/new", f"{target.name}/x.csv", "link/x.csv"):
         with pytest.raises(TtlsnapError):
             export(str(target), str(tmp_path / place))
     assert tree(tmp_path) == before
@@ -248,3 +260,33 @@ def test_a_reader_that_ends_early_is_no_error() -> None:
     words = f"{sys.executable} -m ttlsnap export {AGG} --to - | head -n 1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", words], capture_output=True, text=True)
     assert "Traceback" not in done.stderr
+
+
+def test_a_read_only_checkpoint_is_exported(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    target.chmod(0o500)
+    export(str(target), str(tmp_path / "state"))
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "state/0.state").stat().st_mode & 0o777 == 0o700
+
+
+def test_each_side_of_a_join_has_its_own_time() -> None:
+    rows = lines(JOIN, timestamp="value.at", now="2026-11-20T00:00:00Z")
+    for row in rows:
+        assert row["timestamp"] == row["value"]["at" if row["table"] == "0.left" else "then"]
+    assert {row["table"] for row in rows} == {"0.left", "0.right"}
+    assert {row["table"] for row in lines(JOIN, tables=["0.right"])} == {"0.right"}
+
+
+def test_an_age_is_not_guessed() -> None:
+    assert {row["age_seconds"] for row in lines(GROUPS)} == {None}
+    assert {row["age_seconds"] for row in lines(GROUPS, time=TimeCharacteristic.EVENT)} != {None}
+
+
+def test_a_full_disk_is_no_traceback() -> None:
+    words = f"{sys.executable} -m ttlsnap export {AGG} --to -"
+    done = subprocess.run(["bash", "-c", f"{words} > /dev/full"], capture_output=True, text=True)
+    assert done.returncode == 5
+    assert "cannot write to -: No space left on device" in done.stderr
+    done = subprocess.run(["bash", "-c", f"{words} >&-"], capture_output=True, text=True)
+    assert (done.returncode, "the standard output is closed" in done.stderr) == (2, True), done.stderr

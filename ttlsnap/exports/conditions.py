@@ -61,9 +61,12 @@ class Condition:
         where = f"--where {self.text!r}"
         if self.field == AGE:
             if timestamp is None:
-                raise UsageError(f"{where}: {state} has no age: Spark stores no timestamp here. Name one: --timestamp")
+                raise UsageError(
+                    f"{where}: {state} has no age: Spark stores no timestamp here. Name one with --timestamp"
+                )
             if now is None:
-                raise UsageError(f"{where}: the checkpoint has no watermark to compare with. Give --now a time")
+                words = "the checkpoint does not record the clock of its times, or this batch has no watermark"
+                raise UsageError(f"{where}: {state} has no age: {words}. Use --time, or give --now a time")
             limit = now - parse_duration(self.literal)
 
             def by_age(entries: StateEntries) -> Mask:

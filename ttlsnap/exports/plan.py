@@ -17,7 +17,7 @@ from ttlsnap.checkpoint import Checkpoint, Operator
 from ttlsnap.clock import Clock, TimeCharacteristic
 from ttlsnap.entries.batch import RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.entries.timestamps import TimestampField, field_listing, split_unit, timestamp_field
+from ttlsnap.entries.timestamps import field_listing, split_unit, timestamp_field
 from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
 from ttlsnap.exports.conditions import Condition
 from ttlsnap.exports.tables import StateTable
@@ -33,12 +33,17 @@ from ttlsnap.unsaferow.gather import Mask
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a user wants: states, columns (None for all), conditions that must all hold, and the time of an entry."""
+    """What a user wants: states, columns (None for all), conditions that must all hold, and the time of an entry.
+
+    ``time`` is the clock that the ``timestamp`` is on. ``tables`` are the names of those to write; () for all.
+    """
 
     selection: Selection = field(default_factory=Selection)
     columns: tuple[str, ...] | None = None
     conditions: tuple[Condition, ...] = ()
     timestamp: str | None = None
+    time: TimeCharacteristic | None = None
+    tables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -156,10 +161,15 @@ def plan_export(checkpoint: Checkpoint, wanted: Wanted, clock: Clock) -> ExportP
             tables.append(_table(checkpoint, operator, state, wanted, clock))
     names = Counter(table.name for table in tables)
     tables = [replace(t, name=f"{t.name}.{quote(t.state.state)}") if names[t.name] > 1 else t for t in tables]
+    if unknown := [name for name in wanted.tables if name not in {table.name for table in tables}]:
+        found = ", ".join(table.name for table in tables)
+        raise UsageError(f"{checkpoint.target} has no table {unknown[0]}; it has {found}")
+    tables = [table for table in tables if not wanted.tables or table.name in wanted.tables]
     if not tables:
-        raise UnsupportedError(f"{checkpoint.target}: nothing can be exported. {'; '.join(left_out)}")
-    if wanted.timestamp is not None and all(table.timestamp is None for table in tables):
-        name, states = split_unit(wanted.timestamp)[0], [table.state for table in tables]
+        reason = "; ".join(left_out) or "the selected states are derived from others. Name them with --state"
+        raise UnsupportedError(f"{checkpoint.target}: nothing can be exported: {reason}")
+    name, states = split_unit(wanted.timestamp or "")[0], [table.state for table in tables]
+    if wanted.timestamp is not None and all(state.field(name) is None for state in states):
         raise UsageError(f"no state has the field {name}.\nIts fields are:\n{field_listing(states)}")
     for table in tables:
         _ = table.columns
@@ -171,14 +181,17 @@ def plan_export(checkpoint: Checkpoint, wanted: Wanted, clock: Clock) -> ExportP
 def _table(
     checkpoint: Checkpoint, operator: Operator, state: StateDescriptor, wanted: Wanted, clock: Clock
 ) -> StateTable:
-    timestamp = _timestamp(state, wanted.timestamp)
-    known = state.stored_time if wanted.timestamp in (None, state.stored_timestamp) else None
+    name = wanted.timestamp
+    if name is None or state.field(split_unit(name)[0]) is None:
+        name = state.stored_timestamp
+    # As in a compaction: a field that the user names is on the processing clock, unless Spark stores it.
+    time = wanted.time or (state.stored_time if name == state.stored_timestamp else TimeCharacteristic.PROCESSING)
     return StateTable(
         name=name_of(state),
         state=state,
         batch=checkpoint.batch.id,
-        timestamp=timestamp,
-        now=_now(clock, TimeCharacteristic(known or TimeCharacteristic.PROCESSING)),
+        timestamp=timestamp_field(state, name) if name is not None else None,
+        now=_now(clock, TimeCharacteristic(time)) if time is not None else None,
         wanted=wanted.columns,
         has_matched=is_join(operator) and join.state_format(checkpoint) != "1",
     )
@@ -190,13 +203,6 @@ def _now(clock: Clock, time: TimeCharacteristic) -> int | None:
         return clock.now(time)
     except UsageError:
         return None
-
-
-def _timestamp(state: StateDescriptor, wanted: str | None) -> TimestampField | None:
-    name = wanted or state.stored_timestamp
-    if name is None or state.field(split_unit(name)[0]) is None:
-        return None
-    return timestamp_field(state, name)
 
 
 def name_of(state: StateDescriptor) -> str:

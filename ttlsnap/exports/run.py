@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic
 from typing import Any, BinaryIO, Protocol
 
 from ttlsnap.checkpoint import open_checkpoint
 from ttlsnap.checkpoint.checkpoint import Schemas
-from ttlsnap.clock import clock_at
+from ttlsnap.clock import TimeCharacteristic, clock_at
 from ttlsnap.compaction.task import Progress
 from ttlsnap.engines.local import spread, useful_threads
 from ttlsnap.errors import StorageError, UsageError
 from ttlsnap.exports.conditions import Condition
 from ttlsnap.exports.plan import ExportPlan, ExportTask, Wanted, plan_export
-from ttlsnap.exports.sinks import DeltaTables, ParquetFolder, Sink, TextStream
+from ttlsnap.exports.sinks import DeltaTables, ParquetFolder, Sink, TextStream, require_outside
 from ttlsnap.exports.text import CsvLines, JsonLines
 from ttlsnap.operators.registry import Selection
 from ttlsnap.storage.open import open_for_reading, open_local
@@ -27,6 +27,7 @@ from ttlsnap.storage.uris import is_local
 
 TABLE = "delta:"
 FORMATS = ("parquet", "ndjson", "csv")
+_UNKNOWN_ENDINGS = (".avro", ".gz", ".orc", ".parquet", ".tsv", ".txt", ".xlsx", ".zip", ".zst")
 _ENDINGS = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "ndjson"}
 
 
@@ -77,9 +78,11 @@ def export(
     file_format: str | None = None,
     batch: int | None = None,
     selection: Selection | None = None,
+    tables: Sequence[str] = (),
     columns: Sequence[str] | None = None,
     where: Sequence[str] = (),
     timestamp: str | None = None,
+    time: TimeCharacteristic | None = None,
     now: str = "checkpoint",
     schemas: Schemas | None = None,
     parallelism: int | None = None,
@@ -89,14 +92,20 @@ def export(
 
     ``to`` is a new folder, ``delta:`` and a new folder, a new file, or a stream of bytes. ``file_format`` is
     ``parquet`` (folders only), ``ndjson`` or ``csv``. ``batch`` is a retained batch, by default the last one.
-    ``where`` has conditions that must all hold, as ``key.user = u1`` or ``age > 30d``.
+    ``tables`` are the names of those to write, by default all. ``time`` is the clock of ``timestamp``. ``where`` has
+    conditions that must all hold, as ``key.user = u1`` or ``age > 30d``.
 
     Raise a ``TtlsnapError``. What was written is then removed, except from a stream.
     """
-    started = time.monotonic()
+    started = monotonic()
     listener = listener or SilentListener()
     wanted = Wanted(
-        selection or Selection(), tuple(columns) if columns else None, tuple(map(Condition.parse, where)), timestamp
+        selection or Selection(),
+        tuple(columns) if columns else None,
+        tuple(map(Condition.parse, where)),
+        timestamp,
+        time,
+        tuple(tables),
     )
     plan = open_plan(target, wanted, batch=batch, now=now, schemas=schemas)
     checkpoint = plan.checkpoint
@@ -111,7 +120,7 @@ def export(
             sink.discard()
             raise
     states = {table.name: str(table.state) for table in plan.tables}
-    seconds = time.monotonic() - started
+    seconds = monotonic() - started
     return ExportReport(checkpoint.target, sink.name, checkpoint.batch.id, dict(rows), states, plan.left_out, seconds)
 
 
@@ -148,6 +157,8 @@ def _open_sink(to: str | BinaryIO, file_format: str | None, plan: ExportPlan) ->
         yield TextStream("-", _lines(file_format or "ndjson"), to)
         return
     is_table, ending = to.startswith(TABLE), _ENDINGS.get(Path(to).suffix)
+    if Path(to).suffix in _UNKNOWN_ENDINGS and file_format is None:
+        raise UsageError(f"--to {to}: export writes a folder, or a file that ends with {', '.join(_ENDINGS)}")
     found = file_format or ("parquet" if is_table else ending or "parquet")
     if found == "parquet":
         if ending is not None and not is_table:
@@ -158,6 +169,7 @@ def _open_sink(to: str | BinaryIO, file_format: str | None, plan: ExportPlan) ->
     if is_table or not is_local(to):
         raise UsageError(f"--to {to}: {found} needs a local file, or - for the standard output")
     path = Path(to)
+    require_outside(to, plan.checkpoint.files)
     if path.exists():
         raise UsageError(f"--to {to} exists. Choose another name")
     hidden = path.with_name(f".{path.name}.tmp")

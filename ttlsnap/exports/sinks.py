@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import pyarrow as pa
 
-from ttlsnap.errors import UsageError
+from ttlsnap.errors import StorageError, UsageError
 from ttlsnap.exports.plan import ExportTask
 from ttlsnap.exports.tables import StateTable
 from ttlsnap.exports.text import CsvLines, JsonLines
 from ttlsnap.extras import require_package
-from ttlsnap.storage.access import own_access, umask
+from ttlsnap.storage.access import PRIVATE_FOLDER, Access, own_access, umask
 from ttlsnap.storage.directory import SCRATCH, Directory
-from ttlsnap.storage.open import make_folder_like, open_directory
+from ttlsnap.storage.open import open_directory
 from ttlsnap.storage.uris import is_local
 
 if TYPE_CHECKING:
@@ -51,6 +51,15 @@ class Sink(Protocol):
         """Remove what was written."""
 
 
+def require_outside(place: str, source: Directory) -> None:
+    """Raise UsageError if a place is inside the checkpoint."""
+    if not is_local(place) or not is_local(source.root):
+        return
+    inner, outer = Path(place).resolve(), Path(source.root).resolve()
+    if inner.is_relative_to(outer):
+        raise UsageError(f"{place} is inside the checkpoint. Choose another --to")
+
+
 class ParquetFolder:
     """A new folder, with a folder for each table, with a file for each partition that has rows of it."""
 
@@ -66,16 +75,15 @@ class ParquetFolder:
         found = self._folder.stat("")
         if (found is not None and not found.is_dir) or self._folder.list(""):
             raise UsageError(f"{self.name} exists and is not an empty folder. Choose another --to")
-        if is_local(self.name) and is_local(self._source.root):
-            inner, outer = Path(self.name), Path(self._source.root)
-            if inner.is_relative_to(outer):
-                raise UsageError(f"{self.name} is inside the checkpoint. Choose another --to")
+        require_outside(self.name, self._source)
         for table in tables:
             _require_writable(table)
         self._begun = True
-        make_folder_like(self._folder, self._source)
+        self._folder.mkdirs("")
+        self._folder.set_access("", own_access(PRIVATE_FOLDER))  # until everything is written
         for table in tables:
             self._folder.mkdirs(table.name)
+            self._folder.set_access(table.name, own_access(PRIVATE_FOLDER))
 
     def write(self, task: ExportTask) -> Iterator[Counts]:
         """See ``Sink.write``."""
@@ -98,13 +106,18 @@ class ParquetFolder:
                     pass
             self._share(table.name)
             self._folder.sync(table.name)
+        self._folder.set_access("", self._access_of_folders())
 
     def _share(self, folder: str) -> None:
         """Give a folder and its files the access of the checkpoint: who may not read the state there may not here."""
-        access = self._source.effective_access("") or own_access(0o777 & ~umask())
+        access = self._access_of_folders()
         for info in self._folder.list(folder):
             self._folder.set_access(f"{folder}/{info.name}", replace(access, mode=access.mode & 0o666))
         self._folder.set_access(folder, access)
+
+    def _access_of_folders(self) -> Access:
+        found = self._source.effective_access("") or own_access(0o777 & ~umask())
+        return replace(found, mode=found.mode | 0o700)  # the checkpoint may be read-only
 
     def discard(self) -> None:
         """See ``Sink.discard``."""
@@ -197,17 +210,29 @@ class TextStream:
 
     def begin(self, tables: Sequence[StateTable]) -> None:
         """See ``Sink.begin``."""
-        self._stream.write(self._lines.begin(tables))
+        with self._errors():
+            self._stream.write(self._lines.begin(tables))
 
     def write(self, task: ExportTask) -> Iterator[Counts]:
         """See ``Sink.write``."""
         for table, rows in task.read():
-            self._stream.write(self._lines.of(table, rows))
+            with self._errors():
+                self._stream.write(self._lines.of(table, rows))
             yield Counter({table.name: len(rows)})
 
     def finish(self, tables: Sequence[StateTable]) -> None:
         """See ``Sink.finish``."""
-        self._stream.flush()
+        with self._errors():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise  # the reader has enough
+        except OSError as error:
+            raise StorageError(f"cannot write to {self.name}: {error.strerror or error}") from error
 
     def discard(self) -> None:
         """See ``Sink.discard``; a stream cannot take back its lines."""

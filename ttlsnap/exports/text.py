@@ -45,7 +45,7 @@ class CsvLines:
         """Return the line with the names. Raise UsageError for several tables."""
         if len(tables) != 1:
             names = ", ".join(table.name for table in tables)
-            raise UsageError(f"CSV can hold one state, and there are {len(tables)}: {names}. Choose one with --state")
+            raise UsageError(f"CSV can hold one state, and there are {len(tables)}: {names}. Choose one with --table")
         schema = tables[0].schema
         none = [pa.array([], field.type) for field in schema]
         return _csv(pa.RecordBatch.from_arrays(none, schema=schema), header=True)

@@ -40,6 +40,8 @@ def parse_literal(text: str, kind: DataType, where: str) -> Any:
             value = float(value) + 0.0  # Spark has no negative zero in keys
         elif pa.types.is_boolean(arrow) != isinstance(value, bool):
             raise ValueError("a boolean is true or false")
+        elif pa.types.is_integer(arrow) and not isinstance(value, int):
+            raise ValueError("a whole number has no fraction")
         return pa.scalar(value, arrow).as_py()
     except (pa.ArrowException, ValueError, ArithmeticError, TypeError, OverflowError) as error:
         zone = ", such as 2026-01-31T00:00:00Z" if getattr(arrow, "tz", None) else ""
