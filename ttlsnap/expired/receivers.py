@@ -10,6 +10,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from ttlsnap.storage.access import Access, own_access, umask
 from ttlsnap.storage.directory import SCRATCH, Directory
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.new_access import access_of_new
-from ttlsnap.storage.open import make_folder_like, open_directory
+from ttlsnap.storage.open import open_directory
 from ttlsnap.storage.uris import is_local
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Folder:
             )
         _require_place(self.name)
         if make and found is None:
-            make_folder_like(self._folder, source)
+            _make_folder(self._folder, source)
 
     def take(self, files: Directory, paths: Sequence[str], run: str) -> None:
         self.check(make=True, source=files)
@@ -152,7 +153,7 @@ class Table:
             if found is None and not make:
                 return
             if found is None:
-                make_folder_like(self._folder, source)
+                _make_folder(self._folder, source)
                 try:
                     with _write_privately(self._folder, access_of_new(self._folder, "new")):
                         found = DeltaTable.create(
@@ -324,6 +325,19 @@ def describe_place(name: str, run: str) -> str:
     if name.startswith(TABLE):
         return f"in the Delta table {name.removeprefix(TABLE)}, run = '{run}'"
     return f"in {name}/{run}-*{SUFFIX}" if _is_place(name) else f"told to {name}"
+
+
+def _make_folder(folder: Directory, source: Directory | None) -> None:
+    """Create a receiver's folder and missing folders above it, readable only for users who can read ``source``."""
+    if not isinstance(folder, LocalDirectory):
+        folder.mkdirs("")
+        return
+    missing = [above for above in (Path(folder.root), *Path(folder.root).parents) if not above.exists()]
+    folder.mkdirs("")
+    access = source.effective_access("") if source is not None else None
+    if access is not None:
+        for made in missing:
+            LocalDirectory(str(made)).set_access("", access)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from ttlsnap.clock import Clock, TimeCharacteristic
 from ttlsnap.entries.batch import RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.timestamps import field_listing, split_unit, timestamp_field
-from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
+from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.exports.conditions import Condition
 from ttlsnap.exports.tables import StateTable
 from ttlsnap.operators import join
@@ -27,7 +27,7 @@ from ttlsnap.storage.open import open_for_reading
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineages_of, open_state_store
 from ttlsnap.stores.protocols import StateStore
-from ttlsnap.stores.scan import scan_partition
+from ttlsnap.stores.scan import locate_errors, scan_partition
 from ttlsnap.unsaferow.gather import Mask
 
 
@@ -66,7 +66,7 @@ class ExportTask:
     def read(self, scratch: str | None = None) -> Iterator[tuple[StateTable, pa.RecordBatch]]:
         """Yield the rows, a batch at a time. Raise CorruptionError for damage."""
         for table, entries in self.entries(scratch):
-            with _locate_errors(self.where):
+            with locate_errors(self.where):
                 rows = table.rows(entries, self.partition)
             yield table, rows
 
@@ -86,7 +86,7 @@ class ExportTask:
             for batch, state in batches:
                 if state is None or not len(batch):
                     continue
-                with _locate_errors(self.where):
+                with locate_errors(self.where):
                     entries = StateEntries.of(state, batch.keys, batch.values)
                     mask: Mask = np.ones(len(entries), np.bool_)
                     for holds in filters[batch.state]:
@@ -94,15 +94,6 @@ class ExportTask:
                     kept = entries.filter(mask)
                 if len(kept):
                     yield by_state[batch.state], cast(RowEntries, kept)
-
-
-@contextlib.contextmanager
-def _locate_errors(where: str) -> Iterator[None]:
-    """Add the partition to an error about its rows, which knows only the position in a batch."""
-    try:
-        yield
-    except CorruptionError as error:
-        raise CorruptionError(f"{where}: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from ttlsnap.clock import TimeCharacteristic, clock_at
 from ttlsnap.compaction.task import Progress
 from ttlsnap.engines.local import spread, useful_threads
 from ttlsnap.errors import StorageError, UsageError
+from ttlsnap.expired.receivers import TABLE
 from ttlsnap.exports.conditions import Condition
 from ttlsnap.exports.plan import ExportPlan, ExportTask, Wanted, plan_export
 from ttlsnap.exports.sinks import DeltaTables, ParquetFolder, Sink, TextStream, require_outside
@@ -25,7 +26,6 @@ from ttlsnap.operators.registry import Selection
 from ttlsnap.storage.open import open_for_reading, open_local
 from ttlsnap.storage.uris import is_local
 
-TABLE = "delta:"
 FORMATS = ("parquet", "ndjson", "csv")
 _UNKNOWN_ENDINGS = (".avro", ".gz", ".orc", ".parquet", ".tsv", ".txt", ".xlsx", ".zip", ".zst")
 _ENDINGS = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "ndjson"}

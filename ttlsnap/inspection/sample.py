@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +15,12 @@ from ttlsnap.entries.batch import StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.json_text import to_json_values
 from ttlsnap.entries.timestamps import TimestampField, field_listing, split_unit, timestamp_field
-from ttlsnap.errors import CorruptionError, UsageError
+from ttlsnap.errors import UsageError
 from ttlsnap.inspection.model import Inspection, StateInspection
 from ttlsnap.operators.showing import show_entry
 from ttlsnap.stores.open import lineage_of, open_state_store
 from ttlsnap.stores.protocols import EntryBatch
-from ttlsnap.stores.scan import check_batch, scan_partition
+from ttlsnap.stores.scan import check_batch, locate_errors, scan_partition
 from ttlsnap.unsaferow.rows import Rows
 
 _HOUR = 3_600_000_000
@@ -94,7 +94,7 @@ def _scan_store(checkpoint: Checkpoint, store: Store, scans: Sequence[_StateScan
         where = f"{checkpoint.target}/{store.directory(partition)}, version {checkpoint.version}"
 
         def check(state: StateDescriptor, keys: Rows, values: Rows, where: str = where) -> None:
-            with _locate_errors(where):
+            with locate_errors(where):
                 check_batch(state, keys, values)
 
         with (
@@ -105,22 +105,13 @@ def _scan_store(checkpoint: Checkpoint, store: Store, scans: Sequence[_StateScan
                 mine = by_name.get(batch.state)
                 if mine is None:
                     continue
-                with _locate_errors(where):
+                with locate_errors(where):
                     mine.add(partition, batch)
                 if not complete and all(len(each.samples) >= each.wanted for each in scans):
                     return
     for each in scans:
         each.state.entries = each.count
         each.state.age = each.histogram.to_json() if each.histogram is not None else None
-
-
-@contextlib.contextmanager
-def _locate_errors(where: str) -> Iterator[None]:
-    """Add the partition to an error about its rows, which knows only the position in a batch."""
-    try:
-        yield
-    except CorruptionError as error:
-        raise CorruptionError(f"{where}: {error}") from error
 
 
 def _samples(

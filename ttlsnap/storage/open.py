@@ -90,16 +90,3 @@ def read_given(path: str | Path, limit: int, kind: str) -> bytes:
     if len(data) > limit:
         raise UsageError(f"{path} is longer than {limit:,} bytes: is that {kind}?")
     return data
-
-
-def make_folder_like(folder: Directory, source: Directory | None) -> None:
-    """Create a folder and missing folders above it, readable only for users who can read ``source``."""
-    if not isinstance(folder, LocalDirectory):
-        folder.mkdirs("")
-        return
-    missing = [above for above in (Path(folder.root), *Path(folder.root).parents) if not above.exists()]
-    folder.mkdirs("")
-    access = source.effective_access("") if source is not None else None
-    if access is not None:
-        for made in missing:
-            LocalDirectory(str(made)).set_access("", access)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 
 from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.errors import CorruptionError
 from ttlsnap.stores.protocols import EntryBatch, StoredPartition
 from ttlsnap.unsaferow.check import check_rows
 from ttlsnap.unsaferow.rows import Rows
@@ -40,3 +41,12 @@ def scan_partition(
             if state is not None and check is not None:
                 check(state, batch.keys, batch.values)
             yield batch, state
+
+
+@contextlib.contextmanager
+def locate_errors(where: str) -> Iterator[None]:
+    """Add the partition to an error about its rows, which knows only the position in a batch."""
+    try:
+        yield
+    except CorruptionError as error:
+        raise CorruptionError(f"{where}: {error}") from error
