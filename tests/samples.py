@@ -41,6 +41,15 @@ def sample(name: str, folder: Path) -> Path:
     return Path(shutil.copytree(SAMPLES / name, folder / name))
 
 
+def sample_at_home(name: str, folder: Path) -> Path:
+    """Copy the sample ``name``, and make its metadata name the schema files of the copy."""
+    from ttlsnap import doctor
+
+    copy = sample(name, folder)
+    doctor(str(copy), fix=["moved-schema-paths"], stopped=True)
+    return copy
+
+
 def bytes_of(folder: Path) -> dict[str, str]:
     """Return every file below ``folder`` with the hash of its bytes, and every folder."""
     return {

@@ -16,7 +16,7 @@ from ..check.observe import normal
 from ..check.quality import contracts_of
 from ..cli.test_commands import Ttlsnap, ttlsnap  # noqa: F401
 from ..migration.test_work import rows_of
-from ..samples import bytes_of, sample
+from ..samples import bytes_of, sample, sample_at_home
 from . import conversions
 from .conversions import Batches, as_texts
 from .migrating import Migrator, case
@@ -58,7 +58,7 @@ def test_dropping_and_converting_run_in_one_pass(ttlsnap: Ttlsnap, tmp_path: Pat
 
 
 def test_expiry_times_are_not_the_functions(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
-    target = sample("lists-4.2", tmp_path)
+    target = sample_at_home("lists-4.2", tmp_path)
     moments = numbers_of(target, "recent", "ttlExpirationMs")
     new = contract(
         target, lambda document: named(document, "recent")["value"][0]["type"]["fields"].append(column("note"))
