@@ -18,6 +18,7 @@ from ttlsnap.cli import (
     doctor,
     export,
     history,
+    importing,
     inspect,
     maintain,
     migrate,
@@ -50,6 +51,7 @@ app = typer.Typer(
 for _command in (
     inspect,
     export,
+    importing,
     diff,
     compact,
     migrate,

@@ -153,6 +153,18 @@ def plan_next(files: Directory, batch: MicroBatch, conf: Mapping[str, str] | Non
     return "\n".join(lines)
 
 
+def source_positions(files: Directory, batch: int) -> list[Any]:
+    """Return where each source reads on after a batch, in the source's own form: JSON, or a text that is not JSON."""
+    found: list[Any] = []
+    for line in _offset_lines(files, layout.offset_file(batch))[2:]:
+        if line.strip():
+            try:
+                found.append(parse_json(line))
+            except ValueError:
+                found.append(line.strip())
+    return found
+
+
 def read_file_logs(files: Directory, batch: int, before: Mapping[int, int]) -> dict[int, int]:
     """Return the positions of sources that read files, in the sources' own logs, by the number of the source.
 

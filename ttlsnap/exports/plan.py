@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import cast
@@ -150,8 +150,7 @@ def plan_export(checkpoint: Checkpoint, wanted: Wanted, clock: Clock) -> ExportP
             left_out.append(f"{state}: {state.opaque}")
         elif state.role == "primary" or wanted.selection.names(state):
             tables.append(_table(checkpoint, operator, state, wanted, clock))
-    names = Counter(table.name for table in tables)
-    tables = [replace(t, name=f"{t.name}.{quote(t.state.state)}") if names[t.name] > 1 else t for t in tables]
+    tables = [replace(t, name=name) for t, name in zip(tables, names_of([t.state for t in tables]), strict=True)]
     if unknown := [name for name in wanted.tables if name not in {table.name for table in tables}]:
         found = ", ".join(table.name for table in tables)
         raise UsageError(f"{checkpoint.target} has no table {unknown[0]}; it has {found}")
@@ -194,6 +193,15 @@ def _now(clock: Clock, time: TimeCharacteristic) -> int | None:
         return clock.now(time)
     except UsageError:
         return None
+
+
+def names_of(states: Sequence[StateDescriptor]) -> list[str]:
+    """Return the names of the states' tables, each of them different."""
+    names = [name_of(state) for state in states]
+    twice = {name for name, count in Counter(names).items() if count > 1}
+    return [
+        f"{name}.{quote(state.state)}" if name in twice else name for name, state in zip(names, states, strict=True)
+    ]
 
 
 def name_of(state: StateDescriptor) -> str:
