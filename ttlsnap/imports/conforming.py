@@ -196,7 +196,7 @@ def _with_names(kind: T.StructType, names: list[str]) -> Any:
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def _repeat(rows: Int64s, lists: Any) -> Int64s:
