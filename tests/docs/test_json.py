@@ -22,7 +22,7 @@ ELSEWHERE = {
     "deleted_rows_in_files", "at", "undoes", "problem", "runs", "version",
 }  # fmt: skip
 # Of these, Spark decides on the keys; the last one maps the columns of an entry.
-FOREIGN = {"key_schema", "value_schema", "key", "value", "settings", "session_settings", "old", "new"}
+FOREIGN = {"key_schema", "value_schema", "key", "value", "settings", "session_settings", "old", "new", "sources"}
 RULE = ["--ttl", "7d", "--timestamp", "value.max", "--now", "2026-11-21T09:00:00Z"]
 LOCAL = ["--engine", "local"]
 POLICY = '[[target]]\npath = "hdfs"\n[[target.rule]]\nttl = "7d"\ntimestamp = "value.max"\n'
@@ -44,6 +44,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         ["maintain", str(folder / "policy.toml"), "--plan", *LOCAL],
         ["compact", hdfs, *RULE, "--yes", "--stopped", "--show", "1", *LOCAL],
         ["export", hdfs, "--to", str(folder / "exported")],
+        ["import", hdfs, "--from", str(folder / "exported"), "--mode", "replace", "--dry-run"],
         ["diff", hdfs, "--old-batch", "3"],
         ["doctor", hdfs],
         ["history", hdfs],

@@ -136,7 +136,7 @@ def _require_known_placement(checkpoint: Checkpoint, table: ImportTable) -> None
         raise RefusedError(
             f"{checkpoint.target}: {state}: the query was started before Spark 3.3, which may place keys by only some "
             "of their columns, so ttlsnap does not know where Spark would look for new ones. Nothing was changed. "
-            "Start the query anew with a later version of Spark, and fill its new checkpoint"
+            "Start the query with a new checkpoint and a later version of Spark, and fill that one"
         )
 
 
