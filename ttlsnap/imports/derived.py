@@ -5,7 +5,7 @@ All of them are made from the imported rows alone, because old entries stay or g
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,21 +23,28 @@ from ttlsnap.unsaferow.rows import Rows
 from ttlsnap.unsaferow.words import long_rows, null_rows, read_numbers, rows_of_structs, struct_rows
 
 Entries = tuple[StateDescriptor, Rows, Rows, Int64s | None]
-"""The entries of a state: their keys, their values, and of lists the number of the list of each."""
+"""Entries of a state: their keys, their values, and of lists the number of the list of each."""
+
+Parts = Sequence[tuple[Rows, Rows]]
+"""Keys (of ``ImportTable.identity``) and values of imported rows, a part after the other."""
 
 _EXPIRY = 1  # the field of the expiry time in a value, after the user's own
 
 
 @dataclass(frozen=True)
 class NewEntries:
-    """New entries by their places; a place is there even if it gets none."""
+    """New entries in parts. ``states`` are all that may get some, by their places."""
 
-    entries: Mapping[StateId, Entries]
+    states: Mapping[StateId, StateDescriptor]
+    parts: Sequence[Entries]
 
 
-def new_entries(table: ImportTable, keys: Rows, values: Rows) -> NewEntries:
-    """Return the entries of a table's rows, whose keys are those of ``table.identity``."""
+def new_entries(table: ImportTable, parts: Parts) -> NewEntries:
+    """Return the entries of a table's rows."""
     state, link = table.state, table.link
+    if link is None and not state.lists:
+        return NewEntries({state.place: state}, [(state, keys, values, None) for keys, values in parts])
+    keys, values = (Rows.concat([part[side] for part in parts]) for side in (0, 1))
     if table.is_list:
         # Rows with the same key become adjacent, in the order of the table.
         codes = encode_keys([keys.to_arrow()])
@@ -68,7 +75,7 @@ def new_entries(table: ImportTable, keys: Rows, values: Rows) -> NewEntries:
         found.append((state, keys, values, owner if state.lists else None))
         if isinstance(link, Variable):
             found += _beside(link, keys, values, firsts)
-    return NewEntries({entries[0].place: entries for entries in found})
+    return NewEntries({entries[0].place: entries[0] for entries in found}, found)
 
 
 def identities(table: ImportTable, place: StateId, rows: Rows) -> Rows:

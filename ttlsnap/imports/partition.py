@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from ttlsnap.checkpoint import layout
@@ -20,7 +21,7 @@ from ttlsnap.compaction.task import PartitionResult, Progress
 from ttlsnap.entries.json_text import to_json_values
 from ttlsnap.errors import CorruptionError
 from ttlsnap.imports.conforming import EXAMPLES, Conforming, Misfits
-from ttlsnap.imports.derived import NewEntries, identities, new_entries
+from ttlsnap.imports.derived import NewEntries, Parts, identities, new_entries
 from ttlsnap.imports.sources import TableFile
 from ttlsnap.imports.tables import ImportTable
 from ttlsnap.imports.timely import find_untimely
@@ -130,22 +131,20 @@ class BuildTask:
         result = BuildResult()
         imported = []
         for table, spills in zip(self.tables, self.spills, strict=True):
-            keys, values = self._read(spills)
-            result.rows[table.name] = len(keys)
-            result.fingerprint = add(result.fingerprint, fingerprint(keys, values))
-            # Rows that were read before were counted then. Here, a run can be stopped.
-            progress(0, 0)
-            imported.append(_Imported(table, keys, values, self.mode))
+            parts = []
+            for keys, values in (part for path in spills for part in read_spill(path, self.partition, self.partitions)):
+                result.rows[table.name] += len(keys)
+                result.fingerprint = add(result.fingerprint, fingerprint(keys, values))
+                parts.append((keys, values))
+                # These rows were counted when they were read first. Here, a run can be stopped.
+                progress(0, 0)
+            imported.append(_Imported(table, parts, self.mode))
             result.misfits.include(imported[-1].duplicates())
         for store in self.stores:
-            mine = [one for one in imported if any(name == store.name for name, _ in one.new.entries)]
+            mine = [one for one in imported if any(name == store.name for name, _ in one.new.states)]
             if self.mode == "replace" or any(len(one.keys) for one in mine):
                 result.stores.append(self._build(store, mine, result, progress))
         return result
-
-    def _read(self, spills: Sequence[Path]) -> tuple[Rows, Rows]:
-        parts = [pair for path in spills for pair in read_spill(path, self.partition, self.partitions)]
-        return Rows.concat([keys for keys, _ in parts]), Rows.concat([values for _, values in parts])
 
     def _build(
         self, store: StoreFiles, imported: Sequence[_Imported], result: BuildResult, progress: Progress
@@ -156,10 +155,7 @@ class BuildTask:
             staging = Staging(open_directory(self.staging_root), self.staged_below)
         lineage, folder = store.lineage, f"{self.scratch}/{self.operator}-{store.name}-{self.partition}"
         described = {
-            state.state: state
-            for one in imported
-            for place, (state, *_) in one.new.entries.items()
-            if place[0] == store.name
+            state.state: state for one in imported for state in one.new.states.values() if state.store == store.name
         }
         with (
             self.state_store.open(files, lineage, f"{folder}-old") as old,
@@ -175,7 +171,7 @@ class BuildTask:
                     check_batch(state, batch.keys, batch.values)
                     place: StateId = (store.name, batch.state)
                     for one in imported:
-                        if place in one.new.entries:
+                        if place in one.new.states:
                             kept = one.kept(place, rows, result, len(batch))
                             stored_keys, stored_values = stored_keys.take(kept), stored_values.take(kept)
                 builder.put(stored_keys, stored_values)
@@ -195,8 +191,8 @@ class BuildTask:
         )
 
     def _put(self, store: StoreFiles, new: NewEntries, families: Mapping[str, int], builder: PartitionBuilder) -> None:
-        for (name, _), (state, keys, values, owner) in new.entries.items():
-            if name != store.name or not len(keys):
+        for state, keys, values, owner in new.parts:
+            if state.store != store.name or not len(keys):
                 continue
             if families and state.state not in families:
                 directory = layout.store_directory(self.operator, self.partition, store.name)
@@ -207,17 +203,18 @@ class BuildTask:
 class _Imported:
     """The new entries of one table in one partition."""
 
-    def __init__(self, table: ImportTable, keys: Rows, values: Rows, mode: Mode) -> None:
-        self._table, self.keys, self._mode = table, keys, mode
-        self._index = KeyIndex(keys.to_arrow())
-        self.new = new_entries(table, keys, values)
+    def __init__(self, table: ImportTable, parts: Parts, mode: Mode) -> None:
+        self._table, self._mode = table, mode
+        self.keys = pa.concat_arrays([Rows.none().to_arrow(), *(keys.to_arrow() for keys, _ in parts)])
+        self._index = KeyIndex(self.keys)
+        self.new = new_entries(table, parts)
 
     def duplicates(self) -> Misfits:
         """Return the rows whose keys occur more than once, where that is impossible."""
         found = Misfits()
         if self._table.is_list or len(self._index) == len(self.keys):
             return found
-        counts = pc.value_counts(self.keys.to_arrow())
+        counts = pc.value_counts(self.keys)
         often = counts.filter(pc.greater(counts.field("counts"), 1))
         shown = Rows.from_arrow(often.field("values").slice(0, EXAMPLES))
         examples = self._show(shown, f"{self._table.name}: ")

@@ -22,7 +22,8 @@ from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import open_for_reading
 
 DELTA = "delta:"
-_BATCH = 1 << 16  # rows
+_BATCH = 16 << 20  # bytes, without compression
+_MOST_ROWS, _FEWEST_ROWS = 1 << 18, 1 << 10
 _SUFFIX = ".parquet"
 _UNFINISHED = "_temporary"  # Spark's folder for a job that has not ended
 
@@ -59,7 +60,7 @@ class TableFile:
             return
         with self._parquet() as parquet:
             is_old = has_old_calendars(parquet)
-            for batch in parquet.iter_batches(_BATCH):
+            for batch in parquet.iter_batches(_rows_of_batch(parquet.metadata)):
                 for column in batch.columns if is_old else ():
                     if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
                         refuse_old_times(column)
@@ -75,6 +76,13 @@ class TableFile:
                 yield pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
         except (pa.ArrowException, OSError) as error:
             raise CorruptionError(f"{self.where} cannot be read: {str(error)[:200]}") from error
+
+
+def _rows_of_batch(metadata: Any) -> int:
+    """Return the number of rows to read at once, so that wide rows do not take more memory than narrow ones."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    size, rows = sum(group.total_byte_size for group in groups), sum(group.num_rows for group in groups)
+    return min(max(_BATCH * rows // max(size, 1), _FEWEST_ROWS), _MOST_ROWS)
 
 
 def find_tables(source: str) -> dict[str, str]:
