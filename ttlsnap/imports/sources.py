@@ -81,7 +81,8 @@ class TableFile:
 def _rows_of_batch(metadata: Any) -> int:
     """Return the number of rows to read at once, so that wide rows do not take more memory than narrow ones."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    size, rows = sum(group.total_byte_size for group in groups), sum(group.num_rows for group in groups)
+    size: int = sum(group.total_byte_size for group in groups)
+    rows: int = sum(group.num_rows for group in groups)
     return min(max(_BATCH * rows // max(size, 1), _FEWEST_ROWS), _MOST_ROWS)
 
 
