@@ -107,6 +107,12 @@ def read_batch(files: Directory, batch: int) -> MicroBatch:
     )
 
 
+def batch_time(files: Directory, batch: int) -> int:
+    """Return when a batch began, in milliseconds since the epoch; raises as ``read_batch`` does."""
+    path = layout.offset_file(batch)
+    return _millis(files, path, _offset_metadata(files, path, _offset_lines(files, path)), "batchTimestampMs")
+
+
 def with_conf(files: Directory, batch: int, conf: Mapping[str, str]) -> str:
     """Return the offset log entry of a batch with other settings; raises as ``read_batch`` does."""
     path = layout.offset_file(batch)

@@ -30,7 +30,9 @@ from ttlsnap.transform.protocols import (
     CollectionStrategy,
     PlansStates,
     StateSnapshotTransformerFactory,
+    uses_written_times,
 )
+from ttlsnap.written.history import History, history_of
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,10 @@ class StorePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a run. ``listing`` has the logs and state files at the time of planning."""
+    """The plan of a run. ``listing`` has the logs and state files at the time of planning.
+
+    ``history`` says when entries were written, if a transformer asks for that.
+    """
 
     run: str
     checkpoint: Checkpoint
@@ -91,6 +96,7 @@ class Plan:
     state_store: StateStore
     factories: tuple[StateSnapshotTransformerFactory, ...]
     stores: tuple[StorePlan, ...]
+    history: History | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -137,6 +143,7 @@ class Plan:
                 rewrite=rewrite,
                 scratch=scratch,
                 expired_of=self.run if expired and below is not None else None,
+                history=self.history,
             )
             for group in self.groups
             for number, partition in enumerate(group[0].partitions)
@@ -210,6 +217,7 @@ def plan_compaction(
         stores=tuple(
             _stores(checkpoint, state_store, [StatePlan(*pair) for pair in zip(states, reasons, strict=True)], links)
         ),
+        history=history_of(checkpoint) if any(map(uses_written_times, factories)) else None,
     )
 
 

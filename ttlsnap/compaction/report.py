@@ -46,7 +46,8 @@ class StateReport:
 
     ``timestamp`` names the field that decided, ``unit`` its unit if it is a number, and ``now_us`` the time with which
     it was compared. ``null_timestamps`` entries had none and were kept. ``unclosed`` counts dropped groups that the
-    watermark had not reached: an append-mode query would still have emitted them. ``unmatched`` counts a join's dropped
+    watermark had not reached: an append-mode query would still have emitted them. ``older`` entries were written before
+    ``older_than_us``, where the known history begins, and count as written then. ``unmatched`` counts a join's dropped
     rows that had not matched yet. ``left_alone`` says why no transformer saw the state. ``rewrites``, for a RocksDB
     store's first state, counts its partitions by how they are written: ``full``, as ``tombstones``, or ``untouched``.
     ``whole`` is False if an incremental run visited only some of the partitions.
@@ -62,6 +63,8 @@ class StateReport:
     newest_us: int | None = None
     null_timestamps: int = 0
     unclosed: int = 0
+    older: int = 0
+    older_than_us: int | None = None
     unmatched: int = 0
     left_alone: str | None = None
     rewrites: Mapping[str, int] | None = None
@@ -85,6 +88,7 @@ class StateReport:
             "unclosed": self.unclosed,
             "unmatched_dropped": self.unmatched,
             "left_alone": self.left_alone,
+            **({"written_before": {"time": iso(self.older_than_us), "entries": self.older}} if self.older else {}),
             **({"partitions": dict(self.rewrites)} if self.rewrites is not None else {}),
         }
 
@@ -239,6 +243,8 @@ def _with_times(report: StateReport, times: Sequence[TimeSummary]) -> StateRepor
         newest_us=max((t.newest_us for t in times if t.newest_us is not None), default=None),
         null_timestamps=sum(t.nulls for t in times),
         unclosed=sum(t.unclosed for t in times),
+        older=sum(t.older for t in times),
+        older_than_us=max((t.older_than_us for t in times if t.older_than_us is not None), default=None),
     )
 
 

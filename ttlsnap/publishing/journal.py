@@ -216,6 +216,15 @@ def recent_journals(files: Directory, logs: Logs) -> list[Journal]:
     return sorted(found, key=lambda journal: (journal.number, journal.run), reverse=True)
 
 
+def newest_run(files: Directory) -> str | None:
+    """Return the newest run that has published something; None if there is none."""
+    for info in reversed(files.list(layout.RUNS)):
+        journal = read_journal(files, info.name) if info.is_dir else None
+        if journal is not None and journal.status == "done":
+            return journal.run
+    return None
+
+
 def write_journal(files: Directory, journal: Journal) -> None:
     """Write the journal whole and durably."""
     files.mkdirs(layout.run_directory(journal.run))

@@ -250,6 +250,15 @@ class StateStore(PartitionOpener, Protocol):
         """
         ...
 
+    def writes(
+        self, files: Directory, lineage: Lineage, states: Mapping[str, StateDescriptor]
+    ) -> Iterator[tuple[int, Iterator[tuple[str, Rows]]]]:
+        """Yield the versions whose deltas or changelogs are retained without a gap, newest first.
+
+        Each is yielded with the keys that it put, as rows, by state. Raise CorruptionError for a damaged file.
+        """
+        ...
+
     def find_damaged(
         self, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look, scratch: str | None
     ) -> Iterator[tuple[str, TtlsnapError]]:

@@ -142,7 +142,8 @@ class TimeSummary:
 
     ``now_us`` is the time with which they were compared. ``nulls`` counts the entries without a timestamp. ``unclosed``
     counts dropped groups that the watermark had not reached: in append mode, Spark would still have emitted them.
-    ``time`` names the clock, ``event`` or ``processing``. ``unit`` is the unit of a field that is a number.
+    ``time`` names the clock, ``event`` or ``processing``. ``unit`` is the unit of a field that is a number. ``older``
+    entries were written before ``older_than_us``, where the known history begins, and count as written then.
     """
 
     field: str
@@ -153,6 +154,13 @@ class TimeSummary:
     unclosed: int = 0
     time: str | None = None
     unit: str | None = None
+    older: int = 0
+    older_than_us: int | None = None
+
+
+def uses_written_times(factory: object) -> bool:
+    """Return whether a factory's transformers read ``StateEntries.written``: it has ``uses_written_times``."""
+    return bool(getattr(factory, "uses_written_times", False))
 
 
 @runtime_checkable
