@@ -77,7 +77,8 @@ def _show_partitions(out: Console, found: Sizes) -> None:
         left = len(store.files) - _MOST_PARTITIONS
         if left > 0:
             skew = _skew(size for _, size, _ in store.files)
-            more.append(f"{name}: {number(left)} more partitions; files: largest / median {skew}")
+            noun = "partition" if left == 1 else "partitions"
+            more.append(f"{name}: {number(left)} more {noun}; files: largest / median {skew}")
     if any(len(store.files) > 1 for store in found.stores):
         _title(out, "The largest partitions", rows)
         for words in more:
