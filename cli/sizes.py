@@ -15,13 +15,17 @@ if TYPE_CHECKING:
     from ttlsnap.inspection.growth import Growth
     from ttlsnap.inspection.sizes import Sizes, StateSizes, StoreSizes
 
-_MOST_PARTITIONS = 3
+Row = dict[str, str]
+
+_MOST_PARTITIONS = 4
 _LONGEST = 60  # characters of a key
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+_TEXTS = ("state", "store", "of", "key", "run", "at", "begun", "kind", "status")
+"""Columns with text. All others have numbers, and are aligned to the right."""
 
 
 def show_sizes(out: Console, found: Sizes) -> None:
-    """Print what uses the space. Parts that have nothing to say are left out."""
+    """Print what uses the space. Tables without rows are left out, and so are columns that a narrow terminal lacks."""
     out.print("")
     if found.is_complete:
         out.print(f"Sizes: all partitions were read, {found.seconds:.1f} s")
@@ -29,7 +33,7 @@ def show_sizes(out: Console, found: Sizes) -> None:
         read = sum(is_read for store in found.stores for *_, is_read in store.files)
         of = sum(len(store.files) for store in found.stores)
         out.print(
-            f"Sizes: a sample, {number(read)} of {number(of)} partitions with {share_of(found.share)} of the files, "
+            f"Sizes: a sample, {number(read)} of {number(of)} partitions with {_share_of(found.share)} of the files, "
             f"{found.seconds:.1f} s\nA ~ marks an estimate. Percentiles, ages, largest entries and keys are those of "
             "the sample. --sample all reads everything."
         )
@@ -42,64 +46,67 @@ def show_sizes(out: Console, found: Sizes) -> None:
     _show_growth(out, found.growth)
 
 
-def share_of(part: float) -> str:
-    """Return a share as ``12 %``, or with one more digit if it is small."""
+def _share_of(part: float) -> str:
+    """Return a share as ``12 %``, or with one digit if it is small."""
     return f"{100 * part:.0f} %" if part >= 0.1 else f"{100 * part:.1g} %"
 
 
 def _show_states(out: Console, found: Sizes) -> None:
     whole = sum(state.estimated_bytes for state in found.states)
-    right = ("entries", "keys", "values", "together", "of all", "largest / median")
-    rows = table("state", *right, right=right)
+    rows = []
     for state in found.states:
         mark = "" if state.is_complete else "~"
-        rows.add_row(
-            str(state),
-            number(state.entries) if state.entries is not None else f"~{number(state.estimated_entries)}",
-            mark + size(round(state.key_bytes * state.scale)),
-            mark + size(round(state.value_bytes * state.scale)),
-            mark + size(state.estimated_bytes),
-            share(state.estimated_bytes, whole),
-            _skew(part.bytes for part in state.parts) if state.is_complete else MISSING,
+        entries = "" if state.entries is not None else mark
+        rows.append(
+            {
+                "state": str(state),
+                "entries": entries + number(state.estimated_entries),
+                "keys": mark + size(round(state.key_bytes * state.scale)),
+                "values": mark + size(round(state.value_bytes * state.scale)),
+                "size": mark + size(state.estimated_bytes),
+                "share": share(state.estimated_bytes, whole),
+                "largest / median": _skew(part.bytes for part in state.parts) if state.is_complete else MISSING,
+            }
         )
-    out.print(rows)
+    _print(out, None, rows, ("largest / median", "keys", "values"))
 
 
 def _show_partitions(out: Console, found: Sizes) -> None:
-    """Print the largest partitions of each store."""
-    numbers = ("partition", "entries", "keys and values", "files")
-    rows, more = table("store", *numbers, right=numbers), []
+    """Print the largest partitions of each store, unless no store has several."""
+    rows: list[Row] = []
+    more = []
     for store in found.stores:
         name = f"{store.operator}.{store.store}"
         states = [s for s in found.states if (s.operator, s.store) == (store.operator, store.store)]
-        for partition, file_bytes, entries, together in _largest_partitions(store, states):
-            rows.add_row(name, number(partition), number(entries), size(together), size(file_bytes))
+        rows += [{"store": name, **row} for row in _largest_partitions(store, states)]
         left = len(store.files) - _MOST_PARTITIONS
         if left > 0:
             skew = _skew(size for _, size, _ in store.files)
-            noun = "partition" if left == 1 else "partitions"
-            more.append(f"{name}: {number(left)} more {noun}; files: largest / median {skew}")
+            more.append(f"{name}: {number(left)} more; largest / median of the files: {skew}")
     if any(len(store.files) > 1 for store in found.stores):
-        _title(out, "The largest partitions", rows)
+        _print(out, "The largest partitions", rows)
         for words in more:
             out.print(words)
 
 
-def _largest_partitions(
-    store: StoreSizes, states: Sequence[StateSizes]
-) -> list[tuple[int, int, int | None, int | None]]:
-    """Return the largest partitions by their files: the number, the bytes of files, the entries, keys and values."""
+def _largest_partitions(store: StoreSizes, states: Sequence[StateSizes]) -> list[Row]:
+    """Return the largest partitions: by keys and values if all were read, otherwise by their files."""
     found = []
     for partition, file_bytes, is_read in store.files:
         parts = [part for state in states for part in state.parts if part.partition == partition]
-        entries = sum(part.entries for part in parts) if is_read else None
-        found.append((partition, file_bytes, entries, sum(part.bytes for part in parts) if is_read else None))
-    return sorted(found, key=lambda each: (-(each[3] or 0), -each[1]))[:_MOST_PARTITIONS]
+        size_of = sum(part.bytes for part in parts)
+        row = {
+            "partition": number(partition),
+            "entries": number(sum(part.entries for part in parts) if is_read else None),
+            "size": size(size_of if is_read else None),
+            "files": size(file_bytes),
+        }
+        found.append((size_of if store.is_complete else file_bytes, row))
+    return [row for _, row in sorted(found, key=lambda pair: -pair[0])[:_MOST_PARTITIONS]]
 
 
 def _show_percentiles(out: Console, states: Sequence[StateSizes]) -> None:
-    names = ("p50", "p90", "p99", "max")
-    rows = table("state", "of", *names, right=names)
+    rows, notes = [], []
     for state in states:
         for what, found, show in (
             ("key size", state.keys, _bytes),
@@ -107,40 +114,56 @@ def _show_percentiles(out: Console, states: Sequence[StateSizes]) -> None:
             ("age", state.ages.seconds if state.ages is not None else None, _age),
         ):
             if found is not None and found.highest is not None:
-                rows.add_row(str(state), what, *(show(value) for value in found.to_json().values()))
-    _title(out, "Percentiles", rows)
-    for state in states:
+                percentiles = {name: show(value) for name, value in found.to_json().items()}
+                rows.append({"state": str(state), "of": what, **percentiles})
         if state.ages is not None:
             ages = state.ages.to_sizes_json()
-            missing = [f"{number(ages['null'])} have no time"] if ages["null"] else []
-            missing += [f"{number(ages['future'])} are in the future"] if ages["future"] else []
-            words = f"{state}: age of {ages['timestamp']} at {ages['now']}"
-            out.print("; ".join([words, *missing]))
+            others = {"have no time": ages["null"], "are in the future": ages["future"]}
+            missing = [f"{number(count)} {words}" for words, count in others.items() if count]
+            notes.append("; ".join([f"{state}: age of {ages['timestamp']} at {ages['now']}", *missing]))
+        elif state.no_ages is not None and state.role == "primary":
+            notes.append(f"{state}: {state.no_ages}")
+    _print(out, "Percentiles", rows)
+    for words in notes:
+        out.print(words)
 
 
 def _show_largest(out: Console, states: Sequence[StateSizes]) -> None:
-    rows = table("state", "partition", "size", "key size", "key", right=("partition", "size", "key size"))
-    for state in (each for each in states if each.role == "primary"):
-        for entry in state.largest:
-            rows.add_row(
-                str(state), number(entry.partition), _bytes(entry.bytes), _bytes(entry.key_bytes), _keys(entry.key)
-            )
-    _title(out, "The largest entries", rows)
+    rows = [
+        {
+            "state": str(state),
+            "partition": number(entry.partition),
+            "key size": _bytes(entry.key_bytes),
+            "value size": _bytes(entry.value_bytes),
+            "key": _keys(entry.key),
+        }
+        for state in states
+        if state.role == "primary"
+        for entry in state.largest
+    ]
+    _print(out, "The largest entries", rows, ("partition",))
 
 
 def _show_keys(out: Console, states: Sequence[StateSizes]) -> None:
-    rows = table("state", "partition", "rows", "size", "key", right=("partition", "rows", "size"))
-    for state in states:
-        for key in (each for each in state.with_rows or () if each.rows > 1):
-            rows.add_row(str(state), number(key.partition), number(key.rows), size(key.bytes), _short(key.key))
-    _title(out, "The keys with the most rows", rows)
+    rows = [
+        {
+            "state": str(state),
+            "partition": number(key.partition),
+            "rows": number(key.rows),
+            "size": size(key.bytes),
+            "key": _short(key.key),
+        }
+        for state in states
+        for key in state.with_rows or ()
+        if key.rows > 1
+    ]
+    _print(out, "The keys with the most rows", rows, ("partition",))
 
 
 def _show_rule(out: Console, found: Sizes) -> None:
     if found.rule is None:
         return
-    right = ("entries", "of all", "keys and values", "of all ")
-    rows = table("state", *right, right=right)
+    rows: list[Row] = []
     left_alone: list[str] = []
     followers: list[str] = []
     for state in found.states:
@@ -149,15 +172,17 @@ def _show_rule(out: Console, found: Sizes) -> None:
             left_alone += [f"{state}: {outcome.left_alone}"] if outcome is not None and state.role == "primary" else []
             continue
         mark = "" if state.is_complete else "~"
-        rows.add_row(
-            str(state),
-            mark + number(round(outcome.freed.entries * state.scale)),
-            share(outcome.freed.entries, state.entries_read),
-            mark + size(round(outcome.freed.bytes * state.scale)),
-            share(outcome.freed.bytes, state.bytes_read),
+        rows.append(
+            {
+                "state": str(state),
+                "entries": mark + number(round(outcome.freed.entries * state.scale)),
+                "of entries": share(outcome.freed.entries, state.entries_read),
+                "size": mark + size(round(outcome.freed.bytes * state.scale)),
+                "of size": share(outcome.freed.bytes, state.bytes_read),
+            }
         )
         followers += outcome.followers
-    _title(out, f"What {found.rule} would drop", rows)
+    _print(out, f"What {found.rule} would drop", rows)
     for reason in left_alone:
         out.print(f"not changed: {reason}")
     if followers:
@@ -168,35 +193,56 @@ def _show_rule(out: Console, found: Sizes) -> None:
 
 
 def _show_growth(out: Console, growth: Growth) -> None:
-    rows = table(
-        "batch", "begun", "stored keys", "files", "written", right=("batch", "stored keys", "files", "written")
-    )
-    for point in growth.batches:
-        at = point.to_json()["at"]
-        rows.add_row(
-            number(point.batch), at, number(point.stored_keys), size(point.file_bytes), size(point.written_bytes)
-        )
-    _title(out, "Growth over the retained batches", rows)
-    runs = table(
-        "run", "at", "kind", "status", "entries before", "after", "files before", "after ",
-        right=("entries before", "after", "files before", "after "),
-    )  # fmt: skip
-    for run in growth.runs:
-        counts = (number(run.entries_before), number(run.entries_after))
-        runs.add_row(
-            run.run, run.at or MISSING, run.kind, run.status, *counts, size(run.bytes_before), size(run.bytes_after)
-        )
-    _title(out, "Growth over the runs of ttlsnap", runs)
+    batches = [
+        {
+            "batch": number(point.batch),
+            "begun": point.to_json()["at"],
+            "stored keys": number(point.stored_keys),
+            "files": size(point.file_bytes),
+            "written": size(point.written_bytes),
+        }
+        for point in growth.batches
+    ]
+    runs = [
+        {
+            "run": run.run,
+            "at": run.at or MISSING,
+            "kind": run.kind,
+            "status": run.status,
+            "entries before": number(run.entries_before),
+            "after": number(run.entries_after),
+            "files before": size(run.bytes_before),
+            "files after": size(run.bytes_after),
+        }
+        for run in growth.runs
+    ]
+    _print(out, "Growth over the retained batches", batches, ("written", "begun"))
+    _print(out, "Growth over the runs of ttlsnap", runs, ("at", "kind", "files before", "files after", "status"))
     for words in growth.unknown:
         out.print(f"unknown: {words}")
 
 
-def _title(out: Console, title: str, rows: TextTable) -> None:
-    """Print a table below its title, unless it is empty."""
-    if rows.is_empty:
+def _print(out: Console, title: str | None, rows: Sequence[Row], spare: Sequence[str] = ()) -> None:
+    """Print a table below its title, unless it is empty. A narrow terminal lacks some of the ``spare`` columns."""
+    if not rows:
         return
-    out.print(f"\n{title}")
-    out.print(rows)
+    names = [*rows[0]]
+    made = _table(rows, names)
+    for spared in spare:
+        if made.width <= out.width:
+            break
+        names.remove(spared)
+        made = _table(rows, names)
+    if title is not None:
+        out.print(f"\n{title}")
+    out.print(made)
+
+
+def _table(rows: Sequence[Row], names: Sequence[str]) -> TextTable:
+    made = table(*names, right=tuple(name for name in names if name not in _TEXTS))
+    for row in rows:
+        made.add_row(*(row[name] for name in names))
+    return made
 
 
 def _skew(sizes: Iterable[int]) -> str:
@@ -211,7 +257,7 @@ def _bytes(value: int | None) -> str:
 
 
 def _age(seconds: int | None) -> str:
-    """Return an age in the largest unit that it has two of: ``36h``, ``29d``."""
+    """Return an age in the largest unit of which it has at least two: ``36h``, ``29d``."""
     if seconds is None:
         return MISSING
     name, unit = next((pair for pair in _UNITS if seconds >= 2 * pair[1]), _UNITS[-1])

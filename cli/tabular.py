@@ -23,11 +23,6 @@ class TextTable:
         self._rows.append([cell if isinstance(cell, Text) else Text(cell) for cell in cells])
 
     @property
-    def is_empty(self) -> bool:
-        """Whether the table has no rows."""
-        return not self._rows
-
-    @property
     def width(self) -> int:
         """The width of a line in characters."""
         return sum(self._widths) + len(_GAP) * (len(self._columns) - 1)

@@ -97,7 +97,7 @@ def test_entries_and_rows_by_key_are_those_of_an_export(name: str) -> None:
         assert state.entries == state.entries_read == len(mine)
         counts = Counter(row["partition"] for row in mine)
         assert {part.partition: part.entries for part in state.parts if part.entries} == counts
-        keys = [row.get("key") for row in mine]
+        keys: list[Any] = [row.get("key") for row in mine]
         if described.grouping_without_last and described.kind != "row":  # a session has its start in the key
             keys = [{column: key[column] for column in [*key][:-1]} for key in keys]
         by_key = Counter(json.dumps(key) for key in keys)

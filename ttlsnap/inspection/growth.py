@@ -90,10 +90,11 @@ class Growth:
         }
 
 
-def read_growth(checkpoint: Checkpoint, stores: Sequence[Store], stored_keys: int | None) -> Growth:
+def read_growth(checkpoint: Checkpoint, stores: Sequence[Store], stored_keys: int | None, *, whole: bool) -> Growth:
     """Return the growth of the ``stores`` of a checkpoint up to its batch.
 
-    ``stored_keys`` is the number of keys after that batch, if a scan has counted them.
+    ``stored_keys`` is the number of keys after that batch, if a scan has counted them. ``whole`` says that the user
+    looks at all states of these stores.
     """
     retained = [batch for batch in checkpoint.logs.commits if batch <= checkpoint.batch.id]
     unknown: list[str] = []
@@ -106,6 +107,8 @@ def read_growth(checkpoint: Checkpoint, stores: Sequence[Store], stored_keys: in
             unknown.append(f"batch {batch}: {str(error).splitlines()[0]}")
     if points and points[-1].batch == checkpoint.batch.id and stored_keys is not None:
         points[-1] = replace(points[-1], stored_keys=stored_keys)
+    if not whole:
+        unknown.append("files and keys of the selected states alone: all states of a store share its files")
     uncounted = [point.batch for point in points if point.stored_keys is None]
     if uncounted:
         unknown.append(_describe_uncounted(checkpoint.provider, uncounted))
@@ -155,7 +158,7 @@ def _point(checkpoint: Checkpoint, stores: Sequence[Store]) -> BatchPoint:
 
 def _describe_uncounted(provider: str, batches: Sequence[int]) -> str:
     """Return why the number of keys after some batches is unknown."""
-    which = f"batch {batches[0]}" if len(batches) == 1 else f"batches {batches[0]} to {batches[-1]}"
+    which = f"batch {batches[0]}" if len(batches) == 1 else f"batches {', '.join(map(str, batches))}"
     why = (
         "the files of the HDFS-backed store do not record it"
         if provider == "hdfs"

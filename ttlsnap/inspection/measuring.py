@@ -143,12 +143,13 @@ def measure(
     if not wanted.sizes:
         return None
     keys = sum(part.stored_keys for state in states for part in state.parts)
-    is_whole = all(store.is_complete for store in stores) and all(plan.has_all_states for plan in plans)
+    is_whole = all(plan.has_all_states for plan in plans)
+    is_counted = is_whole and all(store.is_complete for store in stores)
     return Sizes(
         wanted.limit,
         tuple(stores),
         tuple(states),
-        read_growth(checkpoint, [plan.store for plan in plans], keys if is_whole else None),
+        read_growth(checkpoint, [plan.store for plan in plans], keys if is_counted else None, whole=is_whole),
         describe_rule(wanted.rule) if wanted.rule is not None else None,
         monotonic() - started,
     )
