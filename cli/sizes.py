@@ -257,7 +257,7 @@ def _bytes(value: int | None) -> str:
 
 
 def _age(seconds: int | None) -> str:
-    """Return an age in the largest unit of which it has at least two: ``36h``, ``29d``."""
+    """Return an age in the largest unit that it has at least twice: ``36h``, ``29d``."""
     if seconds is None:
         return MISSING
     name, unit = next((pair for pair in _UNITS if seconds >= 2 * pair[1]), _UNITS[-1])
