@@ -183,6 +183,8 @@ def _show_rule(out: Console, found: Sizes) -> None:
         )
         followers += outcome.followers
     _print(out, f"What {found.rule} would drop", rows)
+    if not rows:
+        out.print(f"\n{found.rule} would drop nothing")
     for reason in left_alone:
         out.print(f"not changed: {reason}")
     if followers:

@@ -97,6 +97,7 @@ def test_a_narrow_terminal_has_fewer_columns(width: int, capsys: pytest.CaptureF
         (["--sizes", "--ttl", "7d"], "Spark stores no timestamp for stateStoreSave; name one with --timestamp"),
         (["--sizes", "--timestamp", "value.nothing"], "no state has the field value.nothing"),
         (["--sizes", "--timestamp", "value.count"], "value.count is a number; name its unit"),
+        (["--age", "--timestamp", "value.max", "--timestamp", "value.at"], "--timestamp is value.max and value.at"),
         (["--sizes", "--ttl", "soon", "--timestamp", "value.max"], "'soon' is not a duration"),
         (["--sizes", "--state", "nothing"], "has nothing that matches"),
     ],
@@ -113,6 +114,17 @@ def test_a_state_without_a_clock_has_sizes_and_no_ages(capsys: pytest.CaptureFix
     (state,) = json.loads(capsys.readouterr().out)["sizes"]["states"]
     assert state["entries"] > 0 and state["ages"] is None
     assert state["no_ages"].startswith("no ages: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("limit-3.1", "the count of a global limit is never changed"), ("no-schema-3.0", "has no state schema")],
+)
+def test_states_that_a_rule_leaves_alone_are_named(capsys: pytest.CaptureFixture[str], name: str, reason: str) -> None:
+    assert run(["inspect", str(SAMPLES / name), "--sizes", "--ttl", "1h"]) == 0
+    text = capsys.readouterr().out
+    assert "ttl 1h after the time that Spark stores would drop nothing" in text
+    assert reason in text.partition("not changed: 0.default.default: ")[2]
 
 
 def test_damage_is_an_error_that_names_the_partition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

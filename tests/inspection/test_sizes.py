@@ -164,7 +164,8 @@ def test_a_run_frees_the_bytes_that_were_announced(tmp_path: Path, name: str) ->
 
 def test_the_largest_entries_are_found_in_all_batches() -> None:
     random = np.random.default_rng(3)
-    found, every = _Largest(5), []
+    found = _Largest(5)
+    every: list[tuple[int, bytes, int, int]] = []
     for _ in range(30):
         keys, values = random.integers(1, 500, 40), random.integers(0, 20_000, 40)
         rows = Rows.of([bytes([size % 251]) * size for size in keys.tolist()])

@@ -17,6 +17,7 @@ from ttlsnap.clock import Clock, TimeCharacteristic, iso
 from ttlsnap.entries.batch import StateEntries
 from ttlsnap.entries.descriptor import SIDES, StateDescriptor
 from ttlsnap.entries.timestamps import TimestampField, split_unit, timestamp_field
+from ttlsnap.errors import UsageError
 from ttlsnap.inspection.distribution import Distribution
 from ttlsnap.schema.units import format_duration
 from ttlsnap.unsaferow.gather import Int64s
@@ -154,12 +155,15 @@ def _in_seconds(micros: int) -> float:
 def name_for(state: StateDescriptor, names: tuple[str, ...]) -> str | None:
     """Return the field that holds the time of a state: one of ``names``, or the one that Spark stores.
 
-    A name can be for one side of a join, as in ``left:value.at``. None if there is no name for this state.
+    A name can be for one side of a join, as in ``left:value.at``. None if there is no name for this state. Raise
+    UsageError if there are several.
     """
     if not names:
         return state.stored_timestamp
     found = [split_side(name) for name in names]
     mine = [name for side, name in found if side == state.side and side] or [name for side, name in found if not side]
+    if len(mine) > 1:
+        raise UsageError(f"--timestamp is {' and '.join(mine)}; a state can have one, and each side of a join one")
     return mine[0] if mine else None
 
 
