@@ -2,7 +2,8 @@
 
 A state whose files are larger than the limit is sampled: whole partitions are read, at the same distance from each
 other, and at least one of each store. Spark places keys by their hash, so partitions have similar entries. What was
-read is counted exactly, and ``estimated_entries`` and ``estimated_bytes`` scale it by the sizes of the files.
+read is counted exactly. ``estimated_entries`` and ``estimated_bytes`` scale it by the number of entries if the files
+record it, and otherwise by the sizes of the files.
 """
 
 from __future__ import annotations
@@ -284,6 +285,7 @@ def _merge(
     store: StoreSizes, state: StateInspection, work: StateWork, parts: Sequence[StatePart], reasons: _Reasons
 ) -> StateSizes:
     of = state.descriptor
+    entries = sum(part.entries for part in parts) if store.is_complete else state.entries
     with_rows = None
     if any(part.with_rows is not None for part in parts):
         every = chain.from_iterable(part.with_rows or () for part in parts)
@@ -298,9 +300,9 @@ def _merge(
         state=state.name,
         kind=of.kind if of else "value",
         role=of.role if of else "primary",
-        entries=sum(part.entries for part in parts) if store.is_complete else state.entries,
+        entries=entries,
         is_complete=store.is_complete,
-        scale=store.file_bytes / store.read_bytes if store.read_bytes else 1.0,
+        scale=_scale(store, entries, sum(part.entries for part in parts)),
         parts=tuple(parts),
         keys=Distribution.of(part.keys for part in parts),
         values=Distribution.of(part.values for part in parts),
@@ -310,6 +312,13 @@ def _merge(
         no_ages=reasons.no_ages,
         rule=rule,
     )
+
+
+def _scale(store: StoreSizes, entries: int | None, read: int) -> float:
+    """Return the factor from what was read to all: by the number of entries if it is known, otherwise by the files."""
+    if entries is not None and read:
+        return entries / read
+    return store.file_bytes / store.read_bytes if store.read_bytes else 1.0
 
 
 def _first(most: int, parts: Iterable[Sequence[LargeEntry]]) -> list[LargeEntry]:

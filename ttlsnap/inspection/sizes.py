@@ -77,8 +77,8 @@ class RuleOutcome:
 class StateSizes:
     """The sizes of one state, from the ``parts`` of it that were read.
 
-    ``entries`` is the exact number of entries, None if it is unknown. ``scale`` is the size of all files of the store,
-    divided by that of the files that were read. ``no_ages`` says why there are none. ``rule`` is None without a rule.
+    ``entries`` is the exact number of entries, None if it is unknown. ``scale`` is the factor from what was read to
+    all, 1 if everything was read. ``no_ages`` says why there are none. ``rule`` is None without a rule.
     """
 
     operator: int
