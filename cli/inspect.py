@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import Annotated, Optional
 
 import typer
 
+from ttlsnap.cli.dropping import TimeName
 from ttlsnap.cli.help import Command
+from ttlsnap.cli.inspection import show_inspection
 from ttlsnap.cli.options import (
     Format,
     FormatOption,
     NowOption,
     OperatorOption,
+    ParallelismOption,
     SchemaOption,
     StateOption,
     StoreOption,
     Target,
 )
 from ttlsnap.cli.output import MISSING, console, number, print_json, size, table
-
-if TYPE_CHECKING:
-    pass
-from ttlsnap.cli.inspection import show_inspection
+from ttlsnap.cli.sizes import show_sizes
+from ttlsnap.errors import UsageError
 
 EXAMPLES = """
 Examples:
@@ -30,6 +31,9 @@ Examples:
 
   # count the entries by age
   ttlsnap inspect ck --age --timestamp value.max
+
+  # what uses the space, and what a rule would free
+  ttlsnap inspect ck --sizes --ttl 30d --timestamp value.max
 
   # show 5 entries of each state
   ttlsnap inspect ck --entries 5 --format json
@@ -50,12 +54,44 @@ def inspect(
     target: Target,
     entries: Annotated[int, typer.Option("--entries", metavar="N", min=0, help="Show N entries of each state.")] = 0,
     age: Annotated[bool, typer.Option("--age", help="Count all entries, grouped by age.")] = False,
-    timestamp: Annotated[
+    sizes: Annotated[
+        bool,
+        typer.Option(
+            "--sizes",
+            help="Show what uses the space: sizes by state and partition, the largest entries, ages, growth.",
+        ),
+    ] = False,
+    ttl: Annotated[
         Optional[str],  # noqa: UP045
+        typer.Option(
+            "--ttl",
+            metavar="DURATION",
+            help="With --sizes: show what compact would drop with this --ttl, --timestamp and --time.",
+        ),
+    ] = None,
+    timestamp: Annotated[
+        Optional[list[str]],  # noqa: UP045
         typer.Option(
             "--timestamp",
             metavar="FIELD",
-            help="The field for --age. Default: the time that Spark stores for the operator.",
+            help="The field for --age, --sizes and --ttl. Default: the time that Spark stores for the operator. Each "
+            "side of a join can have its own: left:value.at and right:value.then.",
+        ),
+    ] = None,
+    time: Annotated[
+        Optional[TimeName],  # noqa: UP045
+        typer.Option(
+            "--time",
+            help="The clock of that time. Default: the one that Spark stores the time on, or processing.",
+        ),
+    ] = None,
+    sample: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--sample",
+            metavar="SIZE",
+            help="With --sizes: if the files are larger than this, read only some partitions of each store, as many as "
+            "fit, but at least one. all: read everything. Default: 2GB.",
         ),
     ] = None,
     batch: Annotated[
@@ -71,12 +107,13 @@ def inspect(
     store: StoreOption = None,
     state: StateOption = None,
     schema: SchemaOption = None,
+    parallelism: ParallelismOption = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Show the state in a checkpoint or a Delta table: operators, stores, schemas, sizes, entries, age.
 
-    inspect needs no JVM. Without --entries and --age it opens no state file, so it answers at once. For a folder that
-    contains checkpoints, it lists them.
+    inspect needs no JVM. Without --entries, --age and --sizes it opens no state file, so it answers at once. For a
+    folder that contains checkpoints, it lists them.
     """
     from ttlsnap.delta import is_table
     from ttlsnap.storage.open import open_directory
@@ -85,29 +122,54 @@ def inspect(
         from ttlsnap.cli.tables import inspect_table, refuse
 
         given = {"--batch": batch is not None, "--operator": operator is not None, "--store": store, "--state": state}
+        given |= {"--sizes": sizes, "--ttl": ttl, "--sample": sample, "--time": time}
+        given |= {"--parallelism": parallelism is not None}
         refuse(target, {**given, "--schema": schema}, "checkpoints")
-        inspect_table(target, entries=entries, age=age, timestamp=timestamp, now=now, output_format=output_format)
+        if timestamp and len(timestamp) > 1:
+            raise UsageError("a Delta table has one --timestamp")
+        field = timestamp[0] if timestamp else None
+        inspect_table(target, entries=entries, age=age, timestamp=field, now=now, output_format=output_format)
         return
     if _list_checkpoints(target, output_format):
         return
+    from ttlsnap.cli.dropping import make_factories
+    from ttlsnap.cli.progress import ReadingProgress
+    from ttlsnap.clock import TimeCharacteristic
+    from ttlsnap.inspection.model import SAMPLE
     from ttlsnap.inspection.run import inspect as look
     from ttlsnap.operators.registry import Selection
     from ttlsnap.schema.ddl import parse_schemas
+    from ttlsnap.schema.units import parse_size
 
-    found = look(
-        target,
-        batch=batch,
-        entries=entries,
-        age=age,
-        timestamp=timestamp,
-        now=now,
-        selection=Selection(operator, store, state),
-        schemas=parse_schemas(schema),
-    )
+    if not sizes and (option := "--ttl" if ttl else "--sample" if sample else None):
+        raise UsageError(f"{option} needs --sizes")
+    if age and sample and sample != "all":
+        raise UsageError("--age counts all entries; omit --sample. --sizes shows the ages of a sample without --age")
+    names = tuple(timestamp or ())
+    rule = make_factories(ttl, names, time, None, (), ())[0] if ttl is not None else None
+    with ReadingProgress("measuring") as progress:
+        found = look(
+            target,
+            batch=batch,
+            entries=entries,
+            age=age,
+            sizes=sizes,
+            timestamp=names or None,
+            time=TimeCharacteristic(time.value) if time is not None else None,
+            rule=rule,
+            sample=None if sample == "all" else parse_size(sample) if sample is not None else SAMPLE,
+            now=now,
+            selection=Selection(operator, store, state),
+            schemas=parse_schemas(schema),
+            parallelism=parallelism,
+            listener=progress,
+        )
     if output_format is Format.JSON:
         print_json(found.to_json())
     else:
         show_inspection(console(), found)
+        if found.sizes is not None:
+            show_sizes(console(), found.sizes)
 
 
 def _list_checkpoints(target: str, output_format: Format) -> bool:

@@ -198,7 +198,7 @@ def plan_compaction(
             CollectionStrategy.parse(factory.strategy)
     clock = replace(clock, behind_join=behind_join(checkpoint))
     states = describe(checkpoint, selection)
-    reasons = _reasons(states, factories, clock)
+    reasons = explain_left_alone(states, factories, clock)
     at_work = {state.operator for state, reason in zip(states, reasons, strict=True) if reason is None}
     links = {
         operator.id: links_of(checkpoint, operator, timers)
@@ -258,7 +258,7 @@ def _partitions(checkpoint: Checkpoint, state_store: StateStore, store: Store) -
     return tuple(map(PartitionPlan, store.partitions, lineages_of(checkpoint, state_store, store)))
 
 
-def _reasons(
+def explain_left_alone(
     states: Sequence[StateDescriptor], factories: Sequence[StateSnapshotTransformerFactory], clock: Clock
 ) -> list[str | None]:
     """Return why each state stays unchanged; None if at least one factory processes it."""
