@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from collections.abc import Sequence
+from typing import Annotated, Optional
 
 import typer
 
 from ttlsnap.cli.help import Command
+from ttlsnap.cli.inspection import show_inspection
 from ttlsnap.cli.options import (
     Format,
     FormatOption,
     NowOption,
     OperatorOption,
+    ReportOption,
     SchemaOption,
+    ShowKeysOption,
     StateOption,
     StoreOption,
     Target,
 )
 from ttlsnap.cli.output import MISSING, console, number, print_json, size, table
-
-if TYPE_CHECKING:
-    pass
-from ttlsnap.cli.inspection import show_inspection
+from ttlsnap.cli.pages import PageFile, parse_pages, write_pages
 
 EXAMPLES = """
 Examples:
@@ -33,6 +34,9 @@ Examples:
 
   # show 5 entries of each state
   ttlsnap inspect ck --entries 5 --format json
+
+  # a page to send to others
+  ttlsnap inspect ck --age --timestamp value.max --report html=state.html
 
   # a Delta state table
   ttlsnap inspect tables/sessions --age --timestamp last_seen
@@ -71,6 +75,8 @@ def inspect(
     store: StoreOption = None,
     state: StateOption = None,
     schema: SchemaOption = None,
+    report: ReportOption = None,
+    show_keys: ShowKeysOption = False,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Show the state in a checkpoint or a Delta table: operators, stores, schemas, sizes, entries, age.
@@ -81,14 +87,18 @@ def inspect(
     from ttlsnap.delta import is_table
     from ttlsnap.storage.open import open_directory
 
+    pages = parse_pages(report, show_keys, [target])
     if is_table(open_directory(target)):
         from ttlsnap.cli.tables import inspect_table, refuse
 
         given = {"--batch": batch is not None, "--operator": operator is not None, "--store": store, "--state": state}
         refuse(target, {**given, "--schema": schema}, "checkpoints")
-        inspect_table(target, entries=entries, age=age, timestamp=timestamp, now=now, output_format=output_format)
+        table = inspect_table(
+            target, entries=entries, age=age, timestamp=timestamp, now=now, output_format=output_format
+        )
+        write_pages(pages, "inspect", table.to_json())
         return
-    if _list_checkpoints(target, output_format):
+    if _list_checkpoints(target, output_format, pages):
         return
     from ttlsnap.inspection.run import inspect as look
     from ttlsnap.operators.registry import Selection
@@ -108,9 +118,10 @@ def inspect(
         print_json(found.to_json())
     else:
         show_inspection(console(), found)
+    write_pages(pages, "inspect", found.to_json())
 
 
-def _list_checkpoints(target: str, output_format: Format) -> bool:
+def _list_checkpoints(target: str, output_format: Format, pages: Sequence[PageFile]) -> bool:
     """List the checkpoints in a folder that is not one itself; return whether there are any."""
     from ttlsnap.checkpoint import layout
     from ttlsnap.checkpoint.recognize import find_checkpoints
@@ -122,14 +133,17 @@ def _list_checkpoints(target: str, output_format: Format) -> bool:
     found = find_checkpoints(files)
     if not found:
         return False
+    document = {"target": target, "kind": "folder", "checkpoints": [f"{files.root}/{name}" for name in found]}
     if output_format is Format.JSON:
-        print_json({"target": target, "kind": "folder", "checkpoints": [f"{files.root}/{name}" for name in found]})
+        print_json(document)
+        write_pages(pages, "inspect", document)
         return True
     rows = table("checkpoint", "last batch", "size", right=("last batch", "size"))
     for name in found:
         rows.add_row(name, *_summary(f"{files.root}/{name}"))
     console().print(rows)
     console().print(f"{target} contains {number(len(found))} checkpoints. Next: ttlsnap inspect {target}/NAME")
+    write_pages(pages, "inspect", document)
     return True
 
 

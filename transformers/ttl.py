@@ -281,6 +281,7 @@ class _TtlTransformer:
             self._unclosed,
             self._time.value,
             self._field.unit,
+            max(self._now - self._ttl, MIN_INT64),
         )
 
 

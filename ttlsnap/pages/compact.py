@@ -1,0 +1,265 @@
+"""The page of ``compact``: of one target, or of several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from ttlsnap.amounts import number, share, size
+from ttlsnap.pages.inspect import as_text, describe_value
+from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count, facts
+from ttlsnap.pages.privacy import tell_rule, tell_warnings
+from ttlsnap.pages.svg import Bar, Chart, bar_chart, parts_chart, time_chart
+from ttlsnap.pages.targets import targets_page
+
+Document = Mapping[str, Any]
+
+DRY_RUN = "Dry run: nothing was changed."
+
+
+def compact_page(document: Document | Sequence[Document], show_keys: bool) -> Page:
+    """Return the page of a run on one target, or on each of several."""
+    if not isinstance(document, Mapping):
+        return targets_page(document, f"{len(document)} targets", show_keys)
+    totals = document["totals"]
+    return Page(
+        answer=_answer(document),
+        target=document["target"],
+        tone=_tone(document),
+        banner=DRY_RUN if document["dry_run"] else "",
+        tiles=_tiles(totals, document["dry_run"]),
+        sections=[
+            *_warnings(document, show_keys),
+            _before_and_after(document),
+            *_times(document),
+            _state_section(document),
+            *_shown(document, show_keys),
+            Section("Details", list(_next(document)), tables=[_details(document, show_keys)]),
+        ],
+    )
+
+
+def _answer(document: Document) -> str:
+    totals = document["totals"]
+    entries, dropped, rewritten = (totals[name] for name in ("entries", "dropped", "rewritten"))
+    noun = "rows" if document["kind"] == "table" else "entries"
+    if not dropped and not rewritten:
+        return (
+            f"There was nothing to drop: all {number(entries)} {noun} stay." if entries else "There was nothing to do."
+        )
+    done = [f"dropped {number(dropped)} of {number(entries)} {noun} ({share(dropped, entries)})"] if dropped else []
+    done += [f"rewrote {number(rewritten)}"] if rewritten else []
+    said = " and ".join(done)
+    if document["dry_run"] or not document["published"]:
+        said = said.replace("dropped", "drop", 1).replace("rewrote", "rewrite")
+        return f"A run would {said}." if document["dry_run"] else f"Nothing was changed: the run did not {said}."
+    where = f" in the new checkpoint {document['output']}" if document["output"] else ""
+    return f"The run {said}{where}."
+
+
+def _tone(document: Document) -> Tone:
+    if document["warnings"]:
+        return Tone.WARNING
+    return Tone.GOOD if document["published"] else Tone.PLAIN
+
+
+def _tiles(totals: Document, dry_run: bool) -> list[Tile]:
+    before, after = totals["bytes_before"], totals["bytes_after"]
+    saved = before - after if before and after is not None else None
+    tiles = [
+        Tile(
+            "would be dropped" if dry_run else "dropped",
+            number(totals["dropped"]),
+            f"{share(totals['dropped'], totals['entries'])} of the entries",
+        ),
+        Tile("kept", number(totals["kept"])),
+    ]
+    tiles += [Tile("rewritten", number(totals["rewritten"]))] if totals["rewritten"] else []
+    tiles += [Tile("size before", size(before)), Tile("size after", size(after))]
+    if saved is not None:
+        tiles.append(Tile("saved" if saved >= 0 else "added", size(abs(saved)), share(abs(saved), before)))
+    return tiles
+
+
+def _warnings(document: Document, show_keys: bool) -> Iterator[Section]:
+    cards = [Card(Tone.WARNING, "warning", text) for text in tell_warnings(document["warnings"], show_keys)]
+    if cards:
+        yield Section("Warnings", cards=cards)
+
+
+def _before_and_after(document: Document) -> Section:
+    totals = document["totals"]
+    return Section(
+        "Before and after", charts=[*entries_chart(totals), *size_chart(totals)], tables=[totals_table(totals)]
+    )
+
+
+def entries_chart(totals: Document) -> Iterator[Chart]:
+    """Yield the entries before the run, as parts: kept, rewritten, dropped."""
+    if totals["entries"]:
+        colours = {"kept": "accent", "rewritten": "second", "dropped": "drop"}
+        parts = [
+            Bar(name, totals[name], f"{number(totals[name])} ({share(totals[name], totals['entries'])})", colour)
+            for name, colour in colours.items()
+            if totals[name] or name != "rewritten"
+        ]
+        yield parts_chart("Entries", parts)
+
+
+def size_chart(totals: Document) -> Iterator[Chart]:
+    """Yield the sizes before and after the run."""
+    before, after = totals["bytes_before"], totals["bytes_after"]
+    if before and after is not None:
+        bars = [Bar("before", before, size(before), "second"), Bar("after", after, size(after))]
+        yield bar_chart("Size of the files", bars)
+
+
+def totals_table(totals: Document) -> Table:
+    """Return the numbers of the two charts."""
+    names = ("entries", "kept", "dropped", "rewritten")
+    row = (*(number(totals[name]) for name in names), size(totals["bytes_before"]), size(totals["bytes_after"]))
+    columns = (*names, "before", "after")
+    return Table("All states together", columns, [row], columns)
+
+
+def _times(document: Document) -> Iterator[Section]:
+    charts, rows = [], []
+    for state in document["stores"]:
+        oldest, newest, cut_off = (moment(state[name]) for name in ("oldest", "newest", "cut_off"))
+        if oldest is None or newest is None or cut_off is None:
+            continue
+        words = (minute(state["oldest"]), minute(state["newest"]), minute(state["cut_off"]))
+        charts.append(time_chart(f"{state['timestamp']} of {place(state)}", oldest, newest, cut_off, words))
+        rows.append((place(state), state["timestamp"], *words, minute(state["now"])))
+    if charts:
+        columns = ("state", "timestamp", "oldest", "newest", "cut-off", "now")
+        text = "Entries up to the cut-off have expired. The times are in UTC."
+        yield Section("Times and cut-off", [text], charts, [Table("Times", columns, rows, code=("state", "timestamp"))])
+
+
+def moment(text: str | None) -> float | None:
+    """Return a time of a document in seconds since 1970; None if it is unknown or no calendar has it."""
+    try:
+        return None if text is None else datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+
+
+def minute(text: str | None) -> str:
+    """Return a time of a document to the minute."""
+    return "-" if text is None else text[:16].replace("T", " ") if "T" in text else text
+
+
+def place(state: Document) -> str:
+    """Return a state's place: ``0.left.default`` without the parts that are called default."""
+    names = [name for name in (state["store"], state["state"]) if name != "default"]
+    operator = [] if state["operator"] is None else [f"operator {state['operator']}"]
+    return ", ".join([*operator, ".".join(names)] if names else operator)
+
+
+def _state_section(document: Document) -> Section:
+    rows = [
+        (
+            place(state),
+            state["role"],
+            state["timestamp"] or "-",
+            *(number(state[name]) for name in ("entries", "kept", "dropped", "rewritten")),
+            size(state["bytes_before"]),
+            size(state["bytes_after"]),
+        )
+        for state in document["stores"]
+    ]
+    numbers = ("entries", "kept", "dropped", "rewritten", "before", "after")
+    table = Table("Each state", ("state", "role", "timestamp", *numbers), rows, numbers, ("state", "timestamp"))
+    some = [state for state in document["stores"] if state["dropped"]]
+    bars = [Bar(place(state), state["dropped"], number(state["dropped"]), "drop") for state in some]
+    return Section(
+        "States",
+        list(_notes(document)),
+        [bar_chart("Dropped entries by state", bars)] if len(bars) > 1 else [],
+        [table],
+    )
+
+
+def _notes(document: Document) -> Iterator[str]:
+    """Yield what a reader must know about each state."""
+    for state in document["stores"]:
+        name = place(state)
+        if state.get("left_alone") and state["role"] == "primary":
+            yield f"{name} is not changed: {state['left_alone']}."
+        if state["null_timestamps"]:
+            yield f"{name}: kept {count(state['null_timestamps'], 'entry that has', 'entries that have')} no timestamp."
+        if state.get("unclosed"):
+            yield f"{name}: the query would still have emitted {number(state['unclosed'])} of the dropped groups."
+        if state.get("unmatched_dropped"):
+            yield (
+                f"{name}: {number(state['unmatched_dropped'])} of the dropped rows have not matched; an outer join "
+                "will never emit them."
+            )
+    if "visited" in document:
+        visited = document["visited"]
+        yield (
+            f"Incremental cleanup: this run visited {number(visited['partitions'])} of {number(visited['of'])} "
+            f"partitions; {number(visited['left'])} are left in this round."
+        )
+
+
+def _shown(document: Document, show_keys: bool) -> Iterator[Section]:
+    shown = document.get("shown")
+    if not shown:
+        return
+    if not show_keys:
+        left = f"The keys and values of {count(len(shown), 'entry', 'entries')} are left out. --show-keys adds them."
+        yield Section("Dropped and rewritten entries", [left])
+        return
+    rows = [
+        (
+            entry["change"],
+            place(entry),
+            str(entry["partition"]),
+            as_text(entry["key"]),
+            describe_value(entry),
+            entry["time"] or "-",
+            entry["rule"],
+        )
+        for entry in shown
+    ]
+    columns = ("change", "state", "partition", "key", "value", "time", "rule")
+    table = Table("The first of them", columns, rows, ("partition",), ("state", "key", "value"))
+    yield Section("Dropped and rewritten entries", tables=[table])
+
+
+def _next(document: Document) -> Iterator[str]:
+    if document["dry_run"]:
+        yield "Without --dry-run, ttlsnap publishes this."
+    elif document["output"]:
+        yield f"Next: start the query with the checkpoint location {document['output']}."
+    elif document["published"] and document["kind"] == "checkpoint":
+        yield "Next: restart the query. Until it commits a new batch, ttlsnap rollback undoes this run."
+    elif document["published"]:
+        yield "ttlsnap rollback undoes this run."
+
+
+def _details(document: Document, show_keys: bool) -> Table:
+    engine = document["engine"]
+    reason = document.get("engine_reason")
+    gone = document.get("logically_gone")
+    return facts(
+        "Facts about the run",
+        [
+            ("run", document["run"]),
+            *(("rule", tell_rule(rule, show_keys)) for rule in document.get("rules", ())),
+            ("now", f"{document['now']} ({document['now_source']})"),
+            ("batch", str(document["batch"]) if "batch" in document else None),
+            ("engine", f"{engine} ({reason})" if reason else engine),
+            ("time", f"{document['seconds']:.1f} s"),
+            ("new checkpoint", document["output"]),
+            ("replaced files", document["backup"]),
+            ("archive of dropped entries", document["expired_to"]),
+            ("key", ", ".join(document["key"]) if "key" in document else None),
+            ("versions", ", ".join(map(str, document["versions"])) if document.get("versions") else None),
+            ("dropped rows are invisible from", f"version {gone['version']}" if gone else None),
+            ("VACUUM can remove old files after", document.get("physically_gone_by")),
+        ],
+    )
