@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import shutil
@@ -12,6 +13,15 @@ from types import TracebackType
 from typing import Any, Literal
 
 Scheme = Literal["light", "dark"]
+
+
+def _above_9(descriptor: int) -> int:
+    """Return another number of a file descriptor, which is not one of those that the shell assigns."""
+    found = fcntl.fcntl(descriptor, fcntl.F_DUPFD, 10)
+    os.close(descriptor)
+    return found
+
+
 _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe")
 
 
@@ -25,7 +35,8 @@ class Browser:
         self._from, to_write = os.pipe()
         flags = [*_FLAGS, f"--user-data-dir={profile}", "--no-first-run", "--disable-extensions", "about:blank"]
         # The shell moves the ends of the pipes to the numbers that Chromium expects.
-        words = f'exec "$0" "$@" 3<&{to_read} 4>&{to_write} {to_read}<&- {to_write}>&-'
+        to_read, to_write = _above_9(to_read), _above_9(to_write)
+        words = f'exec "$0" "$@" 3<&{to_read} 4>&{to_write}'
         self._process = subprocess.Popen(
             ["bash", "-c", words, program, *flags],
             pass_fds=(to_read, to_write), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -43,16 +54,25 @@ class Browser:
     def __enter__(self) -> Browser:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         os.close(self._to)  # then Chromium ends
         self._process.wait(60)
         os.close(self._from)
 
-    def open(self, page: Path, *, width: int, scheme: Scheme) -> None:
-        """Open a page in a window of this width, in light or dark mode. ``requests`` then has what it loaded."""
+    def open(self, page: Path, *, width: int, scheme: Scheme, medium: str = "") -> None:
+        """Open a page in a window of this width, in light or dark mode, as on a screen or for ``print``.
+
+        ``requests`` then has what it loaded.
+        """
         self.requests.clear()
-        self._ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)
-        self._ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self._ask(
+            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500
+        )
+        self._ask(
+            "Emulation.setEmulatedMedia", media=medium, features=[{"name": "prefers-color-scheme", "value": scheme}]
+        )
         self._events: list[str] = []
         self._ask("Page.navigate", url=page.resolve().as_uri())
         while "Page.loadEventFired" not in self._events:

@@ -48,14 +48,24 @@ def _answer(document: Document) -> str:
         return (
             f"There was nothing to drop: all {number(entries)} {noun} stay." if entries else "There was nothing to do."
         )
-    done = [f"dropped {number(dropped)} of {number(entries)} {noun} ({share(dropped, entries)})"] if dropped else []
-    done += [f"rewrote {number(rewritten)}"] if rewritten else []
-    said = " and ".join(done)
-    if document["dry_run"] or not document["published"]:
-        said = said.replace("dropped", "drop", 1).replace("rewrote", "rewrite")
-        return f"A run would {said}." if document["dry_run"] else f"Nothing was changed: the run did not {said}."
-    where = f" in the new checkpoint {document['output']}" if document["output"] else ""
-    return f"The run {said}{where}."
+    is_done = document["published"]
+    said = []
+    if dropped:
+        part = f"{number(dropped)} of {number(entries)} {noun} ({share(dropped, entries)})"
+        said.append(f"{'dropped' if is_done else 'drop'} {part}")
+    if rewritten:
+        said.append(f"{'rewrote' if is_done else 'rewrite'} {number(rewritten)}")
+    saved = (totals["bytes_before"] or 0) - (totals["bytes_after"] or 0)
+    if saved > 0 and totals["bytes_after"] is not None:
+        part = f"{size(saved)} ({share(saved, totals['bytes_before'])})"
+        said.append(f"{'saved' if is_done else 'save'} {part}")
+    done = f"{', '.join(said[:-1])} and {said[-1]}" if len(said) > 1 else said[0]
+    if document["dry_run"]:
+        return f"A run would {done}."
+    if not is_done:
+        return f"Nothing was changed: the run did not {done}."
+    where = f", in the new checkpoint {document['output']}" if document["output"] else ""
+    return f"The run {done}{where}."
 
 
 def _tone(document: Document) -> Tone:
@@ -135,7 +145,9 @@ def _times(document: Document) -> Iterator[Section]:
     if charts:
         columns = ("state", "timestamp", "oldest", "newest", "cut-off", "now")
         text = "Entries up to the cut-off have expired. The times are in UTC."
-        yield Section("Times and cut-off", [text], charts, [Table("Times", columns, rows, code=("state", "timestamp"))])
+        yield Section(
+            "Times and cut-off", [text], charts, [Table("Times", columns, rows, (), columns[:2], columns[2:])]
+        )
 
 
 def moment(text: str | None) -> float | None:
@@ -149,6 +161,11 @@ def moment(text: str | None) -> float | None:
 def minute(text: str | None) -> str:
     """Return a time of a document to the minute."""
     return "-" if text is None else text[:16].replace("T", " ") if "T" in text else text
+
+
+def second(text: str | None) -> str:
+    """Return a time of a document to the second."""
+    return "-" if text is None else text[:19].replace("T", " ") if "T" in text else text
 
 
 def place(state: Document) -> str:
@@ -220,13 +237,13 @@ def _shown(document: Document, show_keys: bool) -> Iterator[Section]:
             str(entry["partition"]),
             as_text(entry["key"]),
             describe_value(entry),
-            entry["time"] or "-",
+            second(entry["time"]),
             entry["rule"],
         )
         for entry in shown
     ]
     columns = ("change", "state", "partition", "key", "value", "time", "rule")
-    table = Table("The first of them", columns, rows, ("partition",), ("state", "key", "value"))
+    table = Table("The first of them", columns, rows, ("partition",), ("state", "key", "value"), ("time",))
     yield Section("Dropped and rewritten entries", tables=[table])
 
 
@@ -253,7 +270,7 @@ def _details(document: Document, show_keys: bool) -> Table:
             ("now", f"{document['now']} ({document['now_source']})"),
             ("batch", str(document["batch"]) if "batch" in document else None),
             ("engine", f"{engine} ({reason})" if reason else engine),
-            ("time", f"{document['seconds']:.1f} s"),
+            ("duration", f"{document['seconds']:.1f} s"),
             ("new checkpoint", document["output"]),
             ("replaced files", document["backup"]),
             ("archive of dropped entries", document["expired_to"]),

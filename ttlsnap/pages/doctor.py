@@ -8,7 +8,7 @@ from typing import Any
 
 from ttlsnap.amounts import number
 from ttlsnap.pages.model import Card, Marked, Page, Section, Table, Tile, Tone, count, facts
-from ttlsnap.pages.privacy import tell_problem
+from ttlsnap.pages.privacy import tell_problem, tell_reasons
 from ttlsnap.pages.svg import Bar, parts_chart
 
 Document = Mapping[str, Any]
@@ -36,7 +36,12 @@ def doctor_page(document: Document, show_keys: bool) -> Page:
             Tile("entries", number(document["entries"]), "in the newest version"),
             Tile("committed batch", number(document["batch"])),
         ],
-        sections=[*_repairs(document), *_problems(document, show_keys), *_versions(versions), _details(document)],
+        sections=[
+            *_repairs(document),
+            *_problems(document, show_keys),
+            *_versions(versions, show_keys),
+            _details(document),
+        ],
     )
 
 
@@ -49,7 +54,7 @@ def _answer(document: Document, severities: Counter[str]) -> str:
     }.get(newest, "it is unknown whether the newest version can be restored")
     if not any(severities[name] for name in ("error", "warning", "unknown")):
         return f"Nothing is wrong: {state}."
-    return f"doctor found {_describe(severities)}; {state}."
+    return f"ttlsnap found {_describe(severities)}; {state}."
 
 
 def _describe(severities: Counter[str]) -> str:
@@ -84,7 +89,7 @@ def _problems(document: Document, show_keys: bool) -> Iterator[Section]:
         yield Section("Problems", cards=cards)
 
 
-def _versions(versions: Sequence[Document]) -> Iterator[Section]:
+def _versions(versions: Sequence[Document], show_keys: bool) -> Iterator[Section]:
     if not versions:
         return
     states = Counter(version["state"] for version in versions)
@@ -96,12 +101,12 @@ def _versions(versions: Sequence[Document]) -> Iterator[Section]:
             _span([version["version"] for version in run]),
             _span([version["batch"] for version in run]),
             Marked(_word(run[0]["state"]), _STATES[run[0]["state"]]),
-            ", ".join(dict.fromkeys(code for version in run for code in version["problems"])) or "-",
+            tell_reasons(run[0], show_keys) or "-",
         )
         for run in _runs(versions)
     ]
     columns = ("versions", "batches", "restorable", "problems")
-    table = Table("Retained versions, newest first", columns, rows, ("versions", "batches"))
+    table = Table("Retained versions, newest first", columns, rows, whole=columns[:2])
     yield Section("Versions", charts=[parts_chart("Can the retained versions be restored?", parts)], tables=[table])
 
 

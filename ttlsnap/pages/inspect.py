@@ -49,26 +49,14 @@ def _folder_page(document: Document) -> Page:
 def _answer(document: Document, entries: int | None, held: int | None, states: int) -> str:
     if document["fence"]:
         return "A run of ttlsnap was interrupted here: run ttlsnap recover before anything else."
-    what = (
-        [
-            count(
-                entries,
-                "row" if document["kind"] == "table" else "entry",
-                "entries" if document["kind"] != "table" else "",
-            )
-        ]
-        if entries is not None
-        else []
-    )
-    what += [size(held)] if held is not None else []
-    if document["kind"] == "table":
-        return f"This Delta table holds {_join(what) or 'state'}, as of version {document['version']}."
+    is_table = document["kind"] == "table"
+    what = [] if entries is None else [count(entries, *(("row", "rows") if is_table else ("entry", "entries")))]
+    what += [] if held is None else [size(held)]
+    holds = " in ".join(what) or "state"
+    if is_table:
+        return f"This Delta table holds {holds}, as of version {document['version']}."
     where = f" in {count(states, 'state')}" if states != 1 else ""
-    return f"This checkpoint holds {_join(what) or 'state'}{where}, as of batch {document['batch']}."
-
-
-def _join(parts: Sequence[str]) -> str:
-    return " in ".join(parts)
+    return f"This checkpoint holds {holds}{where}, as of batch {document['batch']}."
 
 
 def _sum(values: Iterator[int | None]) -> int | None:
@@ -157,12 +145,19 @@ def _state_section(states: Sequence[tuple[dict[str, str], Document]]) -> Section
     texts = (
         ["States of one store share their files; the first of them has the size."] if len(sized) < len(states) else []
     )
-    problems = [
-        Card(Tone.WARNING, "not read", state["problem"], place["state"])
-        for place, state in states
-        if "problem" in state
-    ]
-    return Section("States", texts, charts, [table], problems)
+    return Section("States", texts, charts, [table], list(_state_notes(states)))
+
+
+def _state_notes(states: Sequence[tuple[dict[str, str], Document]]) -> Iterator[Card]:
+    """Yield why states have no ages or cannot be read, each reason once."""
+    reasons: dict[str, list[str]] = {}
+    for place, state in states:
+        if "problem" in state:
+            reasons.setdefault(state["problem"], []).append(place["state"])
+    for reason, names in reasons.items():
+        has_no_ages = reason.startswith("no ages")
+        mark = (Tone.PLAIN, "note") if has_no_ages else (Tone.WARNING, "not read")
+        yield Card(*mark, reason, ", ".join(names))
 
 
 def _age_sections(place: dict[str, str], state: Document) -> Iterator[Section]:

@@ -41,13 +41,18 @@ Cell = str | Marked
 
 @dataclass(frozen=True)
 class Table:
-    """A table. The columns in ``right`` are numbers, and those in ``code`` are names from the state or paths."""
+    """A table.
+
+    The columns in ``right`` are numbers, those in ``code`` are names from the state or paths, and the cells of those in
+    ``whole`` are on one line.
+    """
 
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     right: Sequence[str] = ()
     code: Sequence[str] = ()
+    whole: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-HINT = "--show-keys adds the text."
+HINT = "The full text may quote entries; --show-keys adds it."
 
 _SAFE_PROBLEMS = frozenset(
     {
@@ -37,6 +37,9 @@ _PROBLEMS = {
     "unsupported": "ttlsnap does not know this format, version, codec, provider or setting.",
 }
 _SAFE_ERRORS = frozenset({"NotACheckpointError", "RefusedError", "BusyError", "FencedError"})
+_SAFE_USAGE = re.compile(
+    r"has no (field|state) |matches (no folder|none of) |stores no timestamp |the package .* is not installed"
+)
 _ERRORS = {
     "UsageError": "The request has a mistake.",
     "NothingToMigrateError": "The migration cannot change what it was asked to change.",
@@ -60,11 +63,17 @@ def tell_problem(problem: Mapping[str, Any], show_keys: bool) -> str:
     return f"{_PROBLEMS.get(code, 'The message of this problem is left out.')} {HINT}"
 
 
+def tell_reasons(version: Mapping[str, Any], show_keys: bool) -> str:
+    """Return why a version cannot be restored; without keys, only the codes of problems."""
+    reasons = dict.fromkeys(version["problems"])
+    return ", ".join(reason for reason in reasons if show_keys or reason in _SAFE_PROBLEMS or reason in _PROBLEMS)
+
+
 def tell_error(document: Mapping[str, Any], show_keys: bool) -> str:
     """Return the error of a target, or what its kind means."""
-    kind = document.get("error_type")
-    if show_keys or kind in _SAFE_ERRORS:
-        return str(document["error"])
+    kind, text = document.get("error_type"), str(document["error"])
+    if show_keys or kind in _SAFE_ERRORS or (kind == "UsageError" and _SAFE_USAGE.search(text)):
+        return text
     return f"{_ERRORS.get(str(kind), 'The run failed.')} {HINT}"
 
 

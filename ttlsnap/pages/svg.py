@@ -82,7 +82,7 @@ def bar_chart(title: str, bars: Sequence[Bar], cut_off: CutOff | None = None) ->
         found += _cut_off_line(top, cut_off.label)
         top += 22
     said = "; ".join(f"{bar.label}: {bar.words}" for bar in bars)
-    return Chart(title, f"{said}. {cut_off.label}." if cut_off else f"{said}.", top + 4, found)
+    return Chart(title, f"{said}. {cut_off.label}." if cut_off else f"{said}.", max(top - 4, 4), found)
 
 
 def parts_chart(title: str, parts: Sequence[Bar]) -> Chart:
@@ -103,7 +103,7 @@ def parts_chart(title: str, parts: Sequence[Bar]) -> Chart:
         ]
         top += 24
     said = "; ".join(f"{part.label}: {part.words}" for part in parts)
-    return Chart(title, f"{said}.", top + 4, found)
+    return Chart(title, f"{said}.", top - 4, found)
 
 
 def time_chart(title: str, oldest: float, newest: float, cut_off: float, words: tuple[str, str, str]) -> Chart:
@@ -121,7 +121,8 @@ def time_chart(title: str, oldest: float, newest: float, cut_off: float, words: 
         *([_rect(0, 26, at, "drop", 20)] if at else []),
         label,
         mark,
-        *_texts(70, words[0], words[1]),
+        _text(0, 70, words[0]),
+        _text(100, 70, words[1], "end"),
     ]
     said = f"The times are from {words[0]} to {words[1]}. The cut-off is {words[2]}: entries up to it have expired."
     return Chart(title, said, 78, found)

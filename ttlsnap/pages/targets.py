@@ -58,6 +58,10 @@ def status_of(target: Document) -> str:
     return ("planned" if target["dry_run"] else "done") if changed else "nothing"
 
 
+def _words(status: str) -> str:
+    return "nothing to do" if status == "nothing" else status
+
+
 def _worst(statuses: Counter[str]) -> Tone:
     found = {_TONES.get(status, Tone.PLAIN) for status in statuses}
     return next((tone for tone in (Tone.BAD, Tone.WARNING, Tone.GOOD) if tone in found), Tone.PLAIN)
@@ -84,7 +88,7 @@ def _answer(statuses: Counter[str], sums: Mapping[str, int], targets: int, is_dr
 
 
 def _tiles(statuses: Counter[str], sums: Mapping[str, int], targets: int, is_dry: bool) -> list[Tile]:
-    said = ", ".join(f"{found} {status}" for status, found in statuses.items())
+    said = ", ".join(f"{found} {_words(status)}" for status, found in statuses.items())
     before, after = sums["bytes_before"], sums["bytes_after"]
     failed = statuses["failed"]
     return [
@@ -141,7 +145,7 @@ def _table(targets: Sequence[Document]) -> Table:
         rows.append(
             (
                 target["target"],
-                Marked(status, _TONES.get(status, Tone.BAD)),
+                Marked(_words(status), _TONES.get(status, Tone.BAD)),
                 *(number(totals.get(name)) for name in ("entries", "dropped", "rewritten")),
                 *(size(totals.get(name)) for name in ("bytes_before", "bytes_after")),
                 f"{target['seconds']:.1f} s" if "seconds" in target else "-",
