@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 
 import pytest
+
+from ttlsnap.pages import render
 
 from .browser import Browser, Scheme
 from .making import make_pages
@@ -50,8 +53,8 @@ _CHARTS = """
     width: box.width, height: box.height,
     shapes: [...svg.querySelectorAll("rect, polygon")].filter(e => e.getBoundingClientRect().width > 0).length,
     outside: inner.filter(i => i.right > box.right + 1 || i.left < box.left - 1 || i.bottom > box.bottom + 4).length,
-    clashes: [...svg.querySelectorAll("text")].map(e => e.getBoundingClientRect()).filter(
-      (a, i, all) => all.some((b, k) => k < i && a.top === b.top && a.left < b.right && b.left < a.right)).length,
+    clashes: [...svg.querySelectorAll("text")].map(e => e.getBoundingClientRect()).filter((a, i, all) => all.some(
+      (b, k) => k < i && Math.abs(a.top - b.top) < 4 && a.left < b.right && b.left < a.right)).length,
   };
 })
 """
@@ -62,7 +65,14 @@ _CUT = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("pages")
-    make_pages(folder)
+    made = make_pages(folder)
+    one = made.documents["maintain"]["targets"][0]
+    # Many targets with long names, and large numbers.
+    sums = dict.fromkeys(one["totals"], 123456789012)
+    many = [{**one, "target": f"s3://bucket/{'long' * 20}/{n:03}", "totals": sums} for n in range(200)]
+    document = {"policy": "p" * 200, "targets": many}
+    page = render("maintain", document, show_keys=False, version="1", at=datetime(2026, 11, 26, tzinfo=UTC))
+    (folder / "many.html").write_bytes(page)
     return sorted(folder.glob("*.html"))
 
 

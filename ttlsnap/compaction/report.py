@@ -45,7 +45,7 @@ class StateReport:
     """The report of one state; times are microseconds since the epoch.
 
     ``timestamp`` names the field that decided, ``unit`` its unit if it is a number, and ``now_us`` the time with which
-    it was compared. Entries up to ``cut_off_us`` have expired. ``null_timestamps`` entries had none and were kept.
+    it was compared. Entries up to ``cutoff_us`` have expired. ``null_timestamps`` entries had none and were kept.
     ``unclosed`` counts dropped groups that the watermark had not reached: an append-mode query would still have emitted
     them. ``unmatched`` counts a join's dropped rows that had not matched yet. ``left_alone`` says why no transformer
     saw the state. ``rewrites``, for a RocksDB store's first state, counts its partitions by how they are written:
@@ -59,7 +59,7 @@ class StateReport:
     unit: str | None = None
     time: str | None = None
     now_us: int | None = None
-    cut_off_us: int | None = None
+    cutoff_us: int | None = None
     oldest_us: int | None = None
     newest_us: int | None = None
     null_timestamps: int = 0
@@ -81,7 +81,7 @@ class StateReport:
             "timestamp_unit": self.unit,
             "time": self.time,
             "now": iso(self.now_us),
-            "cut_off": iso(self.cut_off_us),
+            "cutoff": iso(self.cutoff_us),
             "oldest": iso(self.oldest_us),
             "newest": iso(self.newest_us),
             "null_timestamps": self.null_timestamps,
@@ -238,7 +238,7 @@ def _with_times(report: StateReport, times: Sequence[TimeSummary]) -> StateRepor
         unit=times[0].unit,
         time=times[0].time,
         now_us=times[0].now_us,
-        cut_off_us=times[0].cut_off_us,
+        cutoff_us=times[0].cutoff_us,
         oldest_us=min((t.oldest_us for t in times if t.oldest_us is not None), default=None),
         newest_us=max((t.newest_us for t in times if t.newest_us is not None), default=None),
         null_timestamps=sum(t.nulls for t in times),

@@ -102,7 +102,7 @@ class TableReport:
                     "role": "primary",
                     **self.counts.to_json(),
                     "timestamp": self.timestamp,
-                    "cut_off": iso(times.cut_off_us) if times else None,
+                    "cutoff": iso(times.cutoff_us) if times else None,
                     "oldest": iso(times.oldest_us) if times else None,
                     "newest": iso(times.newest_us) if times else None,
                     "null_timestamps": times.nulls if times else None,

@@ -175,7 +175,7 @@ class _Confined:
 
     def time_summary(self) -> TimeSummary | None:
         found = self._transformer.time_summary() if isinstance(self._transformer, ReportsTimes) else None
-        return replace(found, cut_off_us=None) if found is not None else None
+        return replace(found, cutoff_us=None) if found is not None else None
 
     def _mine(self, entries: StateEntries) -> Mask:
         mine = self._wanted(entries)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from ttlsnap.amounts import number, share, size
-from ttlsnap.pages.inspect import as_text, describe_value
 from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count, facts
 from ttlsnap.pages.privacy import tell_rule, tell_warnings
 from ttlsnap.pages.svg import Bar, Chart, bar_chart, parts_chart, time_chart
 from ttlsnap.pages.targets import targets_page
+from ttlsnap.pages.words import as_text, describe_value, minute, moment, place, second
 
 Document = Mapping[str, Any]
 
@@ -136,10 +135,10 @@ def totals_table(totals: Document) -> Table:
 def _times(document: Document) -> Iterator[Section]:
     charts, rows = [], []
     for state in document["stores"]:
-        oldest, newest, cut_off = (moment(state[name]) for name in ("oldest", "newest", "cut_off"))
+        oldest, newest, cut_off = (moment(state[name]) for name in ("oldest", "newest", "cutoff"))
         if oldest is None or newest is None or cut_off is None:
             continue
-        words = (minute(state["oldest"]), minute(state["newest"]), minute(state["cut_off"]))
+        words = (minute(state["oldest"]), minute(state["newest"]), minute(state["cutoff"]))
         charts.append(time_chart(f"{state['timestamp']} of {place(state)}", oldest, newest, cut_off, words))
         rows.append((place(state), state["timestamp"], *words, minute(state["now"])))
     if charts:
@@ -148,31 +147,6 @@ def _times(document: Document) -> Iterator[Section]:
         yield Section(
             "Times and cut-off", [text], charts, [Table("Times", columns, rows, (), columns[:2], columns[2:])]
         )
-
-
-def moment(text: str | None) -> float | None:
-    """Return a time of a document in seconds since 1970; None if it is unknown or no calendar has it."""
-    try:
-        return None if text is None else datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return None
-
-
-def minute(text: str | None) -> str:
-    """Return a time of a document to the minute."""
-    return "-" if text is None else text[:16].replace("T", " ") if "T" in text else text
-
-
-def second(text: str | None) -> str:
-    """Return a time of a document to the second."""
-    return "-" if text is None else text[:19].replace("T", " ") if "T" in text else text
-
-
-def place(state: Document) -> str:
-    """Return a state's place: ``0.left.default`` without the parts that are called default."""
-    names = [name for name in (state["store"], state["state"]) if name != "default"]
-    operator = [] if state["operator"] is None else [f"operator {state['operator']}"]
-    return ", ".join([*operator, ".".join(names)] if names else operator)
 
 
 def _state_section(document: Document) -> Section:

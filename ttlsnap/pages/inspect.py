@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
-from ttlsnap.amounts import MISSING, number, share, size
+from ttlsnap.amounts import number, share, size
 from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count, facts
 from ttlsnap.pages.privacy import tell_warnings
+from ttlsnap.pages.sizes import size_sections, size_tiles
 from ttlsnap.pages.svg import Bar, bar_chart
+from ttlsnap.pages.words import as_text, at, describe_value
 
 Document = Mapping[str, Any]
 
@@ -27,10 +27,13 @@ def inspect_page(document: Document, show_keys: bool) -> Page:
         answer=_answer(document, entries, held, len(states)),
         target=document["target"],
         tone=Tone.BAD if document["fence"] else Tone.WARNING if document.get("warnings") else Tone.PLAIN,
-        tiles=_table_tiles(document, entries, held) if is_table else _tiles(document, entries, held, len(states)),
+        tiles=_table_tiles(document, entries, held)
+        if is_table
+        else [*_tiles(document, entries, held, len(states)), *size_tiles(document)],
         sections=[
             *_warnings(document, show_keys),
             _state_section(states),
+            *size_sections(document, show_keys),
             *(section for place, state in states for section in _age_sections(place, state)),
             *_entries(document, show_keys),
             _field_section(states),
@@ -103,16 +106,6 @@ def _table_tiles(document: Document, entries: int | None, held: int | None) -> l
     ]
 
 
-def at(milliseconds: int | None) -> str:
-    """Return a time for people, to the minute, in UTC."""
-    if milliseconds is None:
-        return MISSING
-    try:
-        return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M} UTC"
-    except (ValueError, OverflowError):
-        return f"{milliseconds} ms"
-
-
 def _warnings(document: Document, show_keys: bool) -> Iterator[Section]:
     cards = [Card(Tone.WARNING, "warning", text) for text in tell_warnings(document.get("warnings", ()), show_keys)]
     if document["fence"]:
@@ -176,7 +169,7 @@ def _age_sections(place: dict[str, str], state: Document) -> Iterator[Section]:
     rows = [(label, number(entries), share(entries, total)) for label, entries in groups]
     title = f"Age of the entries by {age['timestamp']}"
     heading = f"Age: operator {place['operator']}, {place['state']}" if place["state"] != "default" else "Age"
-    table = Table(title, ("age", "entries", "share"), rows, ("entries", "share"))
+    table = Table(title, ("age", "entries", "share"), rows, ("entries", "share"), whole=("age",))
     yield Section(heading, [f"Age by {age['timestamp']} at {age['now']}."], [bar_chart(title, bars)], [table])
 
 
@@ -203,18 +196,6 @@ def _entries(document: Document, show_keys: bool) -> Iterator[Section]:
     yield Section(
         "Entries", tables=[Table("Entries of each state", columns, rows, ("partition",), ("state", "key", "value"))]
     )
-
-
-def describe_value(entry: Document) -> str:
-    """Return everything of an entry but its place and its key."""
-    own = ("operator", "store", "state", "partition", "key", "change", "rule", "time" if "change" in entry else "")
-    rest = {name: value for name, value in entry.items() if name not in own}
-    return as_text(rest["value"]) if list(rest) == ["value"] else as_text(rest)
-
-
-def as_text(value: Any) -> str:
-    """Return a value as JSON on one line; a text as it is."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _field_section(states: Sequence[tuple[dict[str, str], Document]]) -> Section:

@@ -97,3 +97,8 @@ def tell_rule(rule: str, show_keys: bool) -> str:
     if show_keys or _SAFE_RULE.fullmatch(rule) or _CODE_RULE.fullmatch(rule):
         return rule
     return f"a rule that describes itself. {HINT}"
+
+
+def tell_unknown(unknown: Sequence[str], show_keys: bool) -> list[str]:
+    """Return what the growth of a state lacks, without the errors of batches that cannot be read."""
+    return [text if show_keys else re.sub(r"(batch \d+): .*", r"\1 cannot be read", text) for text in unknown]

@@ -121,8 +121,7 @@ def time_chart(title: str, oldest: float, newest: float, cut_off: float, words: 
         *([_rect(0, 26, at, "drop", 20)] if at else []),
         label,
         mark,
-        _text(0, 70, words[0]),
-        _text(100, 70, words[1], "end"),
+        *_ends(70, words[0], words[1]),
     ]
     said = f"The times are from {words[0]} to {words[1]}. The cut-off is {words[2]}: entries up to it have expired."
     return Chart(title, said, 78, found)
@@ -137,7 +136,7 @@ def line_chart(title: str, points: Sequence[tuple[float, float]], ends: tuple[st
     top = max((value for _, value in points), default=0) or 1
     scaled = [(_share(place - first, (last - first) or 1, 0), 100 - 96 * value / top) for place, value in points]
     said = f"From {ends[0]} to {ends[1]}; the highest value is {most}."
-    return Chart(title, said, 190, [*_curve(scaled), *_texts(13, f"up to {most}", ""), *_texts(184, *ends)])
+    return Chart(title, said, 190, [*_curve(scaled), *_texts(13, f"up to {most}", ""), *_ends(184, *ends)])
 
 
 def ranked_chart(title: str, values: Sequence[float], words: tuple[str, str]) -> Chart:
@@ -148,8 +147,7 @@ def ranked_chart(title: str, values: Sequence[float], words: tuple[str, str]) ->
     tops = [(100 * n / count, 100 - 96 * ordered[n] / most) for n in range(0, count, step)]
     scaled = [point for x, y in tops for point in ((x, y), (min(x + 100 * step / count, 100), y))]
     said = f"{count:,} values, from {words[0]} to {words[1]}."
-    labels = (f"largest {words[0]}", f"smallest {words[1]}")
-    return Chart(title, said, 190, [*_curve(scaled), *_texts(184, *labels)])
+    return Chart(title, said, 190, [*_curve(scaled), *_ends(184, *words)])
 
 
 def printable(text: str) -> str:
@@ -191,6 +189,11 @@ def _texts(y: float, label: str, words: str, left: str = "0") -> list[Element]:
     if len(label) > _LABEL:
         SubElement(name, "title").text = printable(label)
     return [name, *([_text("100%", y, words, "end", "value")] if words else [])]
+
+
+def _ends(y: float, first: str, last: str) -> list[Element]:
+    """Return the texts at the two ends of an axis."""
+    return [_text(0, y, first), _text(100, y, last, "end")]
 
 
 def _cut_off_line(top: int, label: str) -> list[Element]:

@@ -133,7 +133,9 @@ def largest(
     """Yield a bar for each value; of many, all values as one area, and a bar for each of the largest ones."""
     ordered = sorted(values.items(), key=lambda item: -item[1])
     if len(ordered) > MOST:
-        yield ranked_chart(title, list(values.values()), (words(ordered[0][1]), words(ordered[-1][1])))
+        yield ranked_chart(
+            f"{title}: all, the largest first", list(values.values()), (words(ordered[0][1]), words(ordered[-1][1]))
+        )
         title = f"{title}: the largest {MOST} of {len(ordered):,}"
     yield bar_chart(title, [Bar(name, value, words(value), colour) for name, value in ordered[:MOST]])
 

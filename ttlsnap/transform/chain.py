@@ -124,7 +124,7 @@ class StateTransformers(Generic[Entries]):
         """Return the counts of all batches."""
         times = [t.time_summary() for t, *_ in self._transformers if isinstance(t, ReportsTimes)]
         if len(times) > 1 and times[0] is not None:
-            times[0] = replace(times[0], cut_off_us=None)  # each has its own
+            times[0] = replace(times[0], cutoff_us=None)  # each has its own
         return StateResult(
             state=self._state.state,
             entries=self._entries,

@@ -143,7 +143,7 @@ class TimeSummary:
     ``now_us`` is the time with which they were compared. ``nulls`` counts the entries without a timestamp. ``unclosed``
     counts dropped groups that the watermark had not reached: in append mode, Spark would still have emitted them.
     ``time`` names the clock, ``event`` or ``processing``. ``unit`` is the unit of a field that is a number.
-    ``cut_off_us`` is the last time that has expired; None if other entries of the state are treated in another way.
+    ``cutoff_us`` is the last time that has expired; None if other entries of the state are treated in another way.
     """
 
     field: str
@@ -154,7 +154,7 @@ class TimeSummary:
     unclosed: int = 0
     time: str | None = None
     unit: str | None = None
-    cut_off_us: int | None = None
+    cutoff_us: int | None = None
 
 
 @runtime_checkable
