@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from ttlsnap import inspect
 from ttlsnap.cli.app import run
@@ -129,6 +132,7 @@ def make_pages(folder: Path) -> Pages:
     (parts / "1/_metadata").rename(parts / "0/_metadata")  # the schema
     (folder / "rules.py").write_text(RULES)
     (folder / "policy.toml").write_text(POLICY)
+    (folder / "migrate.toml").write_text('[[target]]\npath = "rocksdb-4.2"\npartitions = 3\n')
     pages = Pages(folder)
     shown = ["--dry-run", "--show", "3", *LOCAL]
     pages.make("inspect", "inspect", AGG, "--age", "--timestamp", "value.max", "--entries", "3")
@@ -139,6 +143,12 @@ def make_pages(folder: Path) -> Pages:
     pages.make("compact-keys", "compact", AGG, *WEEK, *shown, "--show-keys")
     pages.make("compact-rule", "compact", AGG, "--transformer", "rules:Named", *shown)
     pages.make("compact-several", "compact", AGG, "rocksdb-4.2", "missing", *WEEK, *shown)
+    times = pa.array([datetime(2026, month, 1, tzinfo=UTC) for month in (1, 10, 11)], pa.timestamp("us", "UTC"))
+    write_deltalake(folder / "table", pa.table({"user": ["user-a", "user-b", "user-c"], "at": times}))
+    by_time = ["--timestamp", "at", "--now", "2026-11-21T09:00:00Z"]
+    pages.make("inspect-table", "inspect", "table", "--age", *by_time, "--entries", "2")
+    pages.make("compact-table", "compact", "table", "--key", "user", "--ttl", "30d", *by_time, "--dry-run")
+    pages.make("maintain-migrate", "maintain", "migrate.toml", "--plan", *LOCAL)
     pages.make("maintain", "maintain", "policy.toml", "--plan", *LOCAL)
     pages.make("maintain-keys", "maintain", "policy.toml", "--plan", *LOCAL, "--show-keys")
     pages.make("check", "check", AGG, str(SAMPLES / "dedup-within-4.2"))

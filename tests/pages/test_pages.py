@@ -36,7 +36,7 @@ def drawn(command: str, document: Any, folder: Path, *, show_keys: bool = False)
 
 
 def test_every_page_is_whole_and_needs_nothing_else(pages: Pages) -> None:
-    assert len(pages.codes) == len(list(pages.folder.glob("*.html"))) == 18
+    assert len(pages.codes) == len(list(pages.folder.glob("*.html"))) == 21
     for name in pages.codes:
         page = Parsed(pages.folder / f"{name}.html")
         assert not page.wrong, name
@@ -64,6 +64,7 @@ def test_exit_codes_are_those_without_a_page(pages: Pages) -> None:
 
 def test_no_key_is_on_a_page_unless_it_was_asked_for(pages: Pages) -> None:
     keys = {key for target in ("swapped", "rocksdb-4.2", "alarms-4.2") for key in keys_of(pages.folder / target)}
+    keys |= {"user-a", "user-b", "user-c"}  # of the Delta table
     found = {}
     for name in pages.codes:
         text = (pages.folder / f"{name}.html").read_text()
@@ -138,6 +139,21 @@ def test_the_page_of_a_policy_has_every_target_with_its_result(pages: Pages) -> 
         assert target["target"] in page.text
         assert target["status"] in page.text
     assert "Of 2 targets, 1 failed; a run would drop 369 of 480 entries (77 %)." in page.text
+
+
+def test_the_pages_of_a_table_have_its_rows_and_versions(pages: Pages) -> None:
+    page = Parsed(pages.folder / "inspect-table.html")
+    assert re.search(r"This Delta table holds 3 rows in .* B, as of version 0\.", page.text)
+    assert "2 entries are left out" in page.text and ">up to 90d<" in page.html
+    assert "A run would drop 2 of 3 rows (67 %)." in Parsed(pages.folder / "compact-table.html").text
+
+
+def test_the_page_of_a_migration_says_what_changes(pages: Pages) -> None:
+    page = Parsed(pages.folder / "maintain-migrate.html")
+    (target,) = pages.documents["maintain-migrate"]["targets"]
+    assert target["kind"] == "migrate" and target["settings"]
+    for name, value in target["settings"].items():
+        assert f"{name} = {value}" in page.text
 
 
 def test_the_page_of_a_check_has_each_finding(pages: Pages) -> None:

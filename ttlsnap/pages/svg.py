@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
-_LABEL = 30
-"""The most characters of a label: with its number, it fits on a phone."""
+_LINE = 38
+"""The most characters of a label and its number together, so that they fit on a phone."""
 
 _ROW = 36
 _BAR = 10
@@ -157,9 +157,10 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-def shorten(label: str) -> str:
-    """Return a label that fits; one that is too long lacks its middle, because paths differ at their ends."""
-    return label if len(label) <= _LABEL else f"{label[: _LABEL // 3]}…{label[-(_LABEL - _LABEL // 3 - 1) :]}"
+def shorten(label: str, most: int) -> str:
+    """Return a label of at most so many characters. Another one loses its middle, because paths differ at the end."""
+    first = most // 3
+    return label if len(label) <= most else f"{label[:first]}…{label[first + 1 - most :]}"
 
 
 def _share(value: float, whole: float, least: float = 0.6) -> float:
@@ -185,8 +186,9 @@ def _text(x: float | str, y: float, text: str, anchor: str = "start", kind: str 
 
 def _texts(y: float, label: str, words: str, left: str = "0") -> list[Element]:
     """Return a text at the left and one at the right."""
-    name = _text(left, y, shorten(label))
-    if len(label) > _LABEL:
+    shown = shorten(label, _LINE - len(words))
+    name = _text(left, y, shown)
+    if shown != label:
         SubElement(name, "title").text = printable(label)
     return [name, *([_text("100%", y, words, "end", "value")] if words else [])]
 
