@@ -132,6 +132,8 @@ def _rule(sizes: Document, show_keys: bool) -> Iterator[Section]:
             continue
         if freed["left_alone"]:
             texts.append(f"{place(state)} is not changed: {freed['left_alone']}.")
+        if freed["followers"]:
+            texts.append(f"What would follow {place(state)} is not counted: {', '.join(freed['followers'])}.")
         entries, held = state["entries_read"], state["bytes_read"]
         part = (share(freed["entries"], entries), size(freed["bytes"]), share(freed["bytes"], held))
         rows.append((place(state), number(freed["entries"]), *part))
@@ -199,7 +201,7 @@ def _large_entries(states: list[Document], show_keys: bool) -> Iterator[Section]
             (
                 place(state),
                 str(entry["partition"]),
-                *(number(entry[each]) if each == "rows" else size(entry[each]) for each in numbers),
+                *(number(entry[each]) if each == "rows" else size(entry.get(each)) for each in numbers),
                 *([as_text(entry["key"])] if show_keys else []),
             )
             for state in states
