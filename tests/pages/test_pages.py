@@ -102,6 +102,25 @@ def test_a_problem_that_the_page_does_not_know_is_left_out() -> None:
     assert "user-1" not in privacy.tell_error({"error": "user-1 is wrong", "error_type": "NewError"}, False)
 
 
+@pytest.mark.parametrize(
+    ("rule", "is_shown"),
+    [
+        ("ttl 7d by value.max", True),
+        ("target 1, rule 2: ttl 7d instead of 30d after the time that Spark stores", True),
+        ("target 1, rule 1: Spark's expiry times", True),
+        ("keep", True),
+        ("rules:quote", True),
+        ("target 1, rule 1: rules:quote", True),
+        ("keep user-1", False),
+        ("ttl 7d by value.max, except 'user-1'", False),
+        ("drop user-1", False),
+    ],
+)
+def test_only_rules_that_name_no_values_are_shown(rule: str, is_shown: bool) -> None:
+    assert (privacy.tell_rule(rule, False) == rule) is is_shown
+    assert privacy.tell_rule(rule, True) == rule
+
+
 def test_state_that_check_cannot_read_is_not_quoted() -> None:
     line = (
         "whether operator 0 has keys in two orders: its state cannot be read; run ttlsnap doctor (key 6162: is wrong)"
@@ -143,7 +162,7 @@ def test_the_page_of_a_policy_has_every_target_with_its_result(pages: Pages) -> 
 
 def test_the_pages_of_a_table_have_its_rows_and_versions(pages: Pages) -> None:
     page = Parsed(pages.folder / "inspect-table.html")
-    assert re.search(r"This Delta table holds 3 rows in .* B, as of version 0\.", page.text)
+    assert re.search(r"This Delta table holds 3 rows \(.* B\), as of version 0\.", page.text)
     assert "2 entries are left out" in page.text and ">up to 90d<" in page.html
     assert "A run would drop 2 of 3 rows (67 %)." in Parsed(pages.folder / "compact-table.html").text
 
@@ -270,6 +289,14 @@ def test_an_error_writes_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert run(["compact", AGG, "--ttl", "7d", "--timestamp", "value.nothing", "--report", "html=a.html"]) == 2
     assert run(["doctor", "missing", "--report", "html=a.html"]) == 2
     assert not (tmp_path / "a.html").exists()
+
+
+def test_a_page_that_cannot_be_written_leaves_the_run_published(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*COMPACT, "--report", "html=/dev/full"]) == 5
+    printed = capsys.readouterr()
+    assert "Published as run" in printed.out and "cannot write /dev/full: No space left on device" in printed.err
 
 
 def test_without_jinja_the_error_names_the_extra(

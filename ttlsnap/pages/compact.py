@@ -44,9 +44,11 @@ def _answer(document: Document) -> str:
     entries, dropped, rewritten = (totals[name] for name in ("entries", "dropped", "rewritten"))
     noun = "rows" if document["kind"] == "table" else "entries"
     if not dropped and not rewritten:
-        return (
-            f"There was nothing to drop: all {number(entries)} {noun} stay." if entries else "There was nothing to do."
-        )
+        if entries:
+            return f"There was nothing to drop: all {number(entries)} {noun} stay."
+        if all(state.get("left_alone") for state in document["stores"]):
+            return "Nothing was dropped: no rule applies to this state."
+        return "There was nothing to drop: the state is empty."
     is_done = document["published"]
     said = []
     if dropped:

@@ -53,13 +53,15 @@ def _answer(document: Document, entries: int | None, held: int | None, states: i
     if document["fence"]:
         return "A run of ttlsnap was interrupted here: run ttlsnap recover before anything else."
     is_table = document["kind"] == "table"
-    what = [] if entries is None else [count(entries, *(("row", "rows") if is_table else ("entry", "entries")))]
-    what += [] if held is None else [size(held)]
-    holds = " in ".join(what) or "state"
+    nouns = ("row", "rows") if is_table else ("entry", "entries")
+    holds = "state" if entries is None else count(entries, *nouns)
+    if states != 1:
+        holds += f" in {count(states, 'state')}"
+    if held is not None:
+        holds += f" ({size(held)})"
     if is_table:
         return f"This Delta table holds {holds}, as of version {document['version']}."
-    where = f" in {count(states, 'state')}" if states != 1 else ""
-    return f"This checkpoint holds {holds}{where}, as of batch {document['batch']}."
+    return f"This checkpoint holds {holds}, as of batch {document['batch']}."
 
 
 def _sum(values: Iterator[int | None]) -> int | None:

@@ -51,8 +51,8 @@ _ERRORS = {
     "StorageError": "The storage refused an operation.",
     "StoppedError": "A signal stopped the run before it published.",
 }
-_SAFE_RULE = re.compile(r"(.* rule \d+: )?(Spark's expiry times|keep\b.*|ttl \w+( instead of \w+)? (by|after) [^'\"]*)")
-_CODE_RULE = re.compile(r"[\w.]+:[\w.<>]+")
+_SAFE_RULE = re.compile(r"(.* rule \d+: )?(Spark's expiry times|keep|ttl \w+( instead of \w+)? (by|after) [^'\"]*)")
+_CODE_RULE = re.compile(r"(.* rule \d+: )?[\w.]+:[\w.<>]+")
 
 
 def tell_problem(problem: Mapping[str, Any], show_keys: bool) -> str:
