@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Optional
 
 import typer
@@ -15,13 +16,15 @@ from ttlsnap.cli.options import (
     NowOption,
     OperatorOption,
     ParallelismOption,
+    ReportOption,
     SchemaOption,
+    ShowKeysOption,
     StateOption,
     StoreOption,
     Target,
 )
 from ttlsnap.cli.output import MISSING, console, number, print_json, size, table
-from ttlsnap.cli.sizes import show_sizes
+from ttlsnap.cli.pages import PageFile, parse_pages, write_pages
 from ttlsnap.errors import UsageError
 
 EXAMPLES = """
@@ -37,6 +40,9 @@ Examples:
 
   # show 5 entries of each state
   ttlsnap inspect ck --entries 5 --format json
+
+  # a page to send to others
+  ttlsnap inspect ck --age --timestamp value.max --report html=state.html
 
   # a Delta state table
   ttlsnap inspect tables/sessions --age --timestamp last_seen
@@ -108,6 +114,8 @@ def inspect(
     state: StateOption = None,
     schema: SchemaOption = None,
     parallelism: ParallelismOption = None,
+    report: ReportOption = None,
+    show_keys: ShowKeysOption = False,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Show the state in a checkpoint or a Delta table: operators, stores, schemas, sizes, entries, age.
@@ -118,6 +126,7 @@ def inspect(
     from ttlsnap.delta import is_table
     from ttlsnap.storage.open import open_directory
 
+    pages = parse_pages(report, show_keys, [target])
     if is_table(open_directory(target)):
         from ttlsnap.cli.tables import inspect_table, refuse
 
@@ -129,8 +138,12 @@ def inspect(
             raise UsageError("a Delta table has one --timestamp")
         field = timestamp[0] if timestamp else None
         inspect_table(target, entries=entries, age=age, timestamp=field, now=now, output_format=output_format)
+        table = inspect_table(
+            target, entries=entries, age=age, timestamp=timestamp, now=now, output_format=output_format
+        )
+        write_pages(pages, "inspect", table.to_json())
         return
-    if _list_checkpoints(target, output_format):
+    if _list_checkpoints(target, output_format, pages):
         return
     from ttlsnap.cli.dropping import make_factories
     from ttlsnap.cli.progress import ReadingProgress
@@ -168,11 +181,14 @@ def inspect(
         print_json(found.to_json())
     else:
         show_inspection(console(), found)
-        if found.sizes is not None:
-            show_sizes(console(), found.sizes)
+        if timestamp and len(timestamp) > 1:
+            raise UsageError("a Delta table has one --timestamp")
+        field = timestamp[0] if timestamp else None
+        table = inspect_table(target, entries=entries, age=age, timestamp=field, now=now, output_format=output_format)
+        write_pages(pages, "inspect", table.to_json())
 
 
-def _list_checkpoints(target: str, output_format: Format) -> bool:
+def _list_checkpoints(target: str, output_format: Format, pages: Sequence[PageFile]) -> bool:
     """List the checkpoints in a folder that is not one itself; return whether there are any."""
     from ttlsnap.checkpoint import layout
     from ttlsnap.checkpoint.recognize import find_checkpoints
@@ -184,14 +200,17 @@ def _list_checkpoints(target: str, output_format: Format) -> bool:
     found = find_checkpoints(files)
     if not found:
         return False
+    document = {"target": target, "kind": "folder", "checkpoints": [f"{files.root}/{name}" for name in found]}
     if output_format is Format.JSON:
-        print_json({"target": target, "kind": "folder", "checkpoints": [f"{files.root}/{name}" for name in found]})
+        print_json(document)
+        write_pages(pages, "inspect", document)
         return True
     rows = table("checkpoint", "last batch", "size", right=("last batch", "size"))
     for name in found:
         rows.add_row(name, *_summary(f"{files.root}/{name}"))
     console().print(rows)
     console().print(f"{target} contains {number(len(found))} checkpoints. Next: ttlsnap inspect {target}/NAME")
+    write_pages(pages, "inspect", document)
     return True
 
 

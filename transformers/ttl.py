@@ -311,6 +311,7 @@ class _TtlTransformer:
             self._unclosed,
             self._time.value,
             self._field.unit,
+            max(self._now - self._ttl, MIN_INT64),
             self._older,
             self._older_than,
         )

@@ -142,8 +142,9 @@ class TimeSummary:
 
     ``now_us`` is the time with which they were compared. ``nulls`` counts the entries without a timestamp. ``unclosed``
     counts dropped groups that the watermark had not reached: in append mode, Spark would still have emitted them.
-    ``time`` names the clock, ``event`` or ``processing``. ``unit`` is the unit of a field that is a number. ``older``
-    entries were written before ``older_than_us``, where the known history begins, and count as written then.
+    ``time`` names the clock, ``event`` or ``processing``. ``unit`` is the unit of a field that is a number.
+    ``cutoff_us`` is the last time that has expired; None if other entries of the state are treated in another way.
+    ``older`` entries were written before ``older_than_us``, where the known history begins, and count as written then.
     """
 
     field: str
@@ -154,6 +155,7 @@ class TimeSummary:
     unclosed: int = 0
     time: str | None = None
     unit: str | None = None
+    cutoff_us: int | None = None
     older: int = 0
     older_than_us: int | None = None
 
