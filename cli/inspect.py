@@ -137,11 +137,10 @@ def inspect(
         if timestamp and len(timestamp) > 1:
             raise UsageError("a Delta table has one --timestamp")
         field = timestamp[0] if timestamp else None
-        inspect_table(target, entries=entries, age=age, timestamp=field, now=now, output_format=output_format)
-        table = inspect_table(
-            target, entries=entries, age=age, timestamp=timestamp, now=now, output_format=output_format
+        in_table = inspect_table(
+            target, entries=entries, age=age, timestamp=field, now=now, output_format=output_format
         )
-        write_pages(pages, "inspect", table.to_json())
+        write_pages(pages, "inspect", in_table.to_json())
         return
     if _list_checkpoints(target, output_format, pages):
         return
@@ -181,11 +180,9 @@ def inspect(
         print_json(found.to_json())
     else:
         show_inspection(console(), found)
-        if timestamp and len(timestamp) > 1:
-            raise UsageError("a Delta table has one --timestamp")
-        field = timestamp[0] if timestamp else None
-        table = inspect_table(target, entries=entries, age=age, timestamp=field, now=now, output_format=output_format)
-        write_pages(pages, "inspect", table.to_json())
+        if found.sizes is not None:
+            show_sizes(console(), found.sizes)
+    write_pages(pages, "inspect", found.to_json())
 
 
 def _list_checkpoints(target: str, output_format: Format, pages: Sequence[PageFile]) -> bool:
