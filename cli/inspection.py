@@ -104,6 +104,4 @@ def show_fields(out: Console, state: StateInspection) -> None:
             out.print(f"    {label:14} {number(count):>14}  {bar}")
     if "written_before_history" in age:
         count = number(age["written_before_history"])
-        out.print(
-            f"    {count} entries were written when the known history begins or earlier, and count as written then"
-        )
+        out.print(f"    {count} entries may be older: the known history begins there")
