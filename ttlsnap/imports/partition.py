@@ -93,11 +93,10 @@ class FileResult:
 
 @dataclass(frozen=True)
 class StoreFiles:
-    """One store of a partition: its files, and the names of its states that an import may change."""
+    """One store of a partition, and its files."""
 
     name: str
     lineage: Lineage
-    states: tuple[str, ...]
 
 
 @dataclass(frozen=True)

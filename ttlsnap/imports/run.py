@@ -253,14 +253,7 @@ class _Run:
                         operator=operator.id,
                         partition=partition,
                         partitions=len(self._partitions(operator.id)),
-                        stores=tuple(
-                            StoreFiles(
-                                store.store,
-                                store.partitions[number].lineage,
-                                tuple(planned.state.state for planned in store.states),
-                            )
-                            for store in stores
-                        ),
+                        stores=tuple(StoreFiles(s.store, s.partitions[number].lineage) for s in stores),
                         tables=tuple(one.table for _, one in mine),
                         spills=tuple(tuple(_spill(folder, i, n) for n in range(len(one.files))) for i, one in mine),
                         mode=self.mode,
