@@ -76,7 +76,7 @@ class Conforming:
         rows = np.arange(len(values)) if rows is None else rows
         kind = T.physical(kind)
         match kind:
-            case T.NullType():
+            case T.NullType() if values.null_count == len(values):
                 return pa.nulls(len(values))
             case T.StructType() if pa.types.is_struct(values.type):
                 return self._struct(values, kind, place, normal, rows)
@@ -123,7 +123,7 @@ class Conforming:
         valid = np.asarray(values.is_valid())
         for name, one in zip(own, kind.fields, strict=True):
             at = f"{place}.{name}"
-            if isinstance(T.physical(one.type), T.NullType):
+            if name not in there and isinstance(T.physical(one.type), T.NullType):
                 children.append(pa.nulls(len(values)))
                 continue
             if name not in there:
