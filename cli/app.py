@@ -16,6 +16,7 @@ from ttlsnap.cli import (
     contract,
     diff,
     doctor,
+    explain,
     export,
     history,
     inspect,
@@ -30,10 +31,10 @@ from ttlsnap.errors import TtlsnapError
 from ttlsnap.interrupts import Terminated, catch_sigterm, defer_signals
 
 EXIT_CODES = (
-    "Exit codes: 0 done, or compatible; 1 findings of check, diff or doctor; 2 wrong usage, or not a checkpoint; 3 "
-    "undecided: an unknown or unsupported format, feature or version; 4 refused for safety: the query may be running, "
-    "the checkpoint has a newer batch or a fence; 5 damage or a storage error; 130 and 143 stopped by Ctrl-C and by "
-    "SIGTERM."
+    "Exit codes: 0 done, or compatible; 1 findings of check, diff or doctor, or no entry for explain; 2 wrong usage, "
+    "or not a checkpoint; 3 undecided: an unknown or unsupported format, feature or version; 4 refused for safety: the "
+    "query may be running, the checkpoint has a newer batch or a fence; 5 damage or a storage error; 130 and 143 "
+    "stopped by Ctrl-C and by SIGTERM."
 )
 
 _TERMINATED = 128 + signal.SIGTERM
@@ -52,6 +53,7 @@ for _command in (
     export,
     diff,
     compact,
+    explain,
     migrate,
     maintain,
     recover,

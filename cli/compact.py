@@ -12,7 +12,6 @@ import typer
 
 from ttlsnap.cli.compact_report import show_report
 from ttlsnap.cli.dropping import (
-    DROPPED,
     OPERATORS,
     DropUnmatchedOption,
     EngineOption,
@@ -20,15 +19,16 @@ from ttlsnap.cli.dropping import (
     MaxDropOption,
     OldTtlOption,
     OrderedOptions,
+    SetOption,
     TimeOption,
     TimerPolicyName,
     TimersOption,
     TimestampOption,
     TransformerOption,
     TtlOption,
-    group_settings,
     make_engine,
     make_factories,
+    settings_of_transformers,
 )
 from ttlsnap.cli.options import (
     PUBLISH,
@@ -114,15 +114,7 @@ def compact(
     now: NowOption = "checkpoint",
     time: TimeOption = None,
     transformer: TransformerOption = None,
-    settings: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--set",
-            metavar="K=V",
-            help="An option of the --transformer before it. Can be repeated.",
-            rich_help_panel=DROPPED,
-        ),
-    ] = None,
+    settings: SetOption = None,
     max_drop: MaxDropOption = None,
     expired_to: ExpiredToOption = None,
     operator: OperatorOption = None,
@@ -263,11 +255,7 @@ def compact(
         expired_to=parse_archive(expired_to),
         show=show,
     )
-    early, *options_of = group_settings(settings or [], len(transformer or []))
-    if early:
-        raise UsageError(
-            f"--set {next(iter(early))} comes before any --transformer; put it after the transformer that it configures"
-        )
+    options_of = settings_of_transformers(settings, transformer or [])
     job = _Job(
         factories=make_factories(ttl, tuple(timestamp or ()), time, old_ttl, transformer or [], options_of),
         options=options,

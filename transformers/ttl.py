@@ -252,24 +252,32 @@ class _TtlTransformer:
             self._newest = high if self._newest is None else max(self._newest, high)
         self._nulls += len(moments) - len(known)
         gone = expired(moments, self._ttl, self._now) & ~nulls
-        if self._find_stored_time is not None and self._watermark is not None and gone.any():
-            self._check_against_spark(entries.filter(gone), self._find_stored_time, self._watermark)
-        if self._timeout is not None and gone.any():
-            self._unclosed += int((~self._timeout.read(entries.filter(gone))[1]).sum())
+        if gone.any():
+            self._unclosed += int(self.unclosed(entries.filter(gone)).sum())
         return entries.filter(~gone)
 
-    def _check_against_spark(self, gone: StateEntries, stored: TimestampField, watermark: int) -> None:
-        """Count the groups that Spark has not closed yet. Raise an error if Spark itself keeps expired groups."""
+    @property
+    def cutoff_us(self) -> int:
+        """See ``TellsCutoff``."""
+        return max(self._now - self._ttl, MIN_INT64)
+
+    def unclosed(self, gone: StateEntries) -> Mask:
+        """See ``TellsCutoff``. Raise UsageError if Spark itself keeps expired groups."""
+        if self._timeout is not None:
+            has_timeout: Mask = ~self._timeout.read(gone)[1]
+            return has_timeout
+        stored = self._find_stored_time
+        if stored is None or self._watermark is None:
+            return np.zeros(len(gone), np.bool_)
         moments, nulls = stored.read(gone)
-        closed = (moments <= watermark) & ~nulls
+        closed = (moments <= self._watermark) & ~nulls
         if self._implied and closed.any():
             raise UsageError(
                 f"{stored.field.name} of {int(closed.sum())} entries is behind the watermark, but Spark keeps them, as "
                 "it does in complete mode. So ttlsnap cannot tell which entries Spark considers expired. To drop by "
                 f"that time, use --ttl DURATION --timestamp {stored.field.name}"
             )
-        if self._emits:
-            self._unclosed += len(gone) - int(closed.sum())
+        return ~closed if self._emits else np.zeros(len(gone), np.bool_)
 
     def time_summary(self) -> TimeSummary:
         return TimeSummary(

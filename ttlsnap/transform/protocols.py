@@ -171,6 +171,18 @@ class TellsMoments(Protocol):
         ...
 
 
+@runtime_checkable
+class TellsCutoff(Protocol):
+    """A transformer that drops exactly the entries whose time is at most ``cutoff_us``, in microseconds."""
+
+    @property
+    def cutoff_us(self) -> int: ...
+
+    def unclosed(self, gone: StateEntries) -> Mask:
+        """Return which of these dropped entries Spark has not closed (bool[n]), so that their result is lost."""
+        ...
+
+
 @dataclass(frozen=True)
 class Keep:
     """Keep the entry as it is."""
