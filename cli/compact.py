@@ -46,6 +46,7 @@ from ttlsnap.cli.options import (
     StateOption,
     StoppedOption,
     StoreOption,
+    select,
 )
 from ttlsnap.cli.output import console, print_error, print_json, print_warning
 from ttlsnap.cli.places import look_in_current_folder, parse_archive
@@ -228,7 +229,6 @@ def compact(
     from ttlsnap.compaction.options import CompactOptions
     from ttlsnap.delta.planning import Limits
     from ttlsnap.delta.run import Erase
-    from ttlsnap.operators.registry import Selection
     from ttlsnap.schema.ddl import parse_schemas
     from ttlsnap.schema.units import parse_retention, parse_share, parse_size
 
@@ -241,7 +241,7 @@ def compact(
     retention_ms = None if retention is None else parse_retention(retention)
     options = CompactOptions(
         now=now,
-        selection=Selection(operator, store, state),
+        selection=select(operator, store, state),
         schemas=parse_schemas(schema),
         dry_run=dry_run,
         output=output,
@@ -271,7 +271,7 @@ def compact(
         several=len(targets) > 1,
     )
     for_checkpoints = {
-        "--operator": operator is not None,
+        "--operator": operator,
         "--store": store,
         "--state": state,
         "--output": output,

@@ -31,6 +31,7 @@ from ttlsnap.cli.options import (
     SchemaOption,
     StateOption,
     StoreOption,
+    select,
 )
 from ttlsnap.cli.output import console, number, print_json, print_warning
 from ttlsnap.cli.places import look_in_current_folder
@@ -89,7 +90,6 @@ def explain(
     """
     from ttlsnap.cli.progress import ReadingProgress
     from ttlsnap.explanation.run import explain as run
-    from ttlsnap.operators.registry import Selection
     from ttlsnap.schema.ddl import parse_schemas
 
     names = transformer or []
@@ -102,7 +102,7 @@ def explain(
             key,
             make_factories(ttl, tuple(timestamp or ()), time, old_ttl, names, options_of),
             now=now,
-            selection=Selection(operator, store, state),
+            selection=select(operator, store, state),
             schemas=parse_schemas(schema),
             timers=timers.value,
             show=show,

@@ -16,6 +16,7 @@ from ttlsnap.cli.options import (
     StateOption,
     StoreOption,
     Target,
+    select,
 )
 from ttlsnap.cli.output import MISSING, console, number, print_json, size, table
 
@@ -84,14 +85,13 @@ def inspect(
     if is_table(open_directory(target)):
         from ttlsnap.cli.tables import inspect_table, refuse
 
-        given = {"--batch": batch is not None, "--operator": operator is not None, "--store": store, "--state": state}
+        given = {"--batch": batch is not None, "--operator": operator, "--store": store, "--state": state}
         refuse(target, {**given, "--schema": schema}, "checkpoints")
         inspect_table(target, entries=entries, age=age, timestamp=timestamp, now=now, output_format=output_format)
         return
     if _list_checkpoints(target, output_format):
         return
     from ttlsnap.inspection.run import inspect as look
-    from ttlsnap.operators.registry import Selection
     from ttlsnap.schema.ddl import parse_schemas
 
     found = look(
@@ -101,7 +101,7 @@ def inspect(
         age=age,
         timestamp=timestamp,
         now=now,
-        selection=Selection(operator, store, state),
+        selection=select(operator, store, state),
         schemas=parse_schemas(schema),
     )
     if output_format is Format.JSON:

@@ -41,16 +41,23 @@ def read_both(
     names = [name for name in state.columns if name in table.columns]
     assert "partition" in names, (state.columns, table.columns)
     assert len(names) > 1, (state.columns, table.columns)
-    left = [
-        name for name in state.columns if name not in names and state.schema[name].dataType.simpleString() != "struct<>"
-    ]
+    left = [name for name in state.columns if name not in names and _holds_something(state.schema[name].dataType)]
     assert not left, f"the export lacks {left}"
+    for name in names:
+        for inner in getattr(state.schema[name].dataType, "fields", ()):
+            if inner.dataType.simpleString() == "void":
+                state = state.withColumn(name, F.col(name).dropFields(inner.name))
     plain = sys.modules["judge.runs"].plain
     columns = [F.col(f"`{name}`") for name in names]
     return [
         sorted(json.dumps(plain(row), sort_keys=True) for row in frame.select(columns).collect())
         for frame in (state, table)
     ]
+
+
+def _holds_something(kind: Any) -> bool:
+    """Return whether a type is not a struct without fields, or only with some of the type void."""
+    return not hasattr(kind, "fields") or any(field.dataType.simpleString() != "void" for field in kind.fields)
 
 
 def read_state_and_files(spark: Any, checkpoint: str, exported: str, store: str) -> list[list[str]]:

@@ -24,7 +24,7 @@ from ttlsnap.explanation.watching import Explanation, Work
 from ttlsnap.exports.run import ExportListener, SilentListener
 from ttlsnap.operators.links import StateId
 from ttlsnap.operators.placement import STRICT
-from ttlsnap.operators.registry import Selection, TimerPolicy
+from ttlsnap.operators.registry import AnyOf, Selection, TimerPolicy
 from ttlsnap.storage.open import open_for_reading
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory, describe_rule
 
@@ -82,7 +82,7 @@ def explain(
     transformers: Sequence[StateSnapshotTransformerFactory],
     *,
     now: str = "checkpoint",
-    selection: Selection | None = None,
+    selection: Selection | AnyOf | None = None,
     schemas: Schemas | None = None,
     timers: TimerPolicy = "keep",
     show: int = SHOWN,

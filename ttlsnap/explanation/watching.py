@@ -18,10 +18,10 @@ from ttlsnap.compaction.task import PartitionTask, Progress
 from ttlsnap.entries.batch import Int64, RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.json_text import to_json_values
-from ttlsnap.errors import CorruptionError
 from ttlsnap.explanation.keys import StateKey
 from ttlsnap.operators.links import Decisions, StateId
 from ttlsnap.operators.showing import show_entry
+from ttlsnap.stores.scan import locate_errors
 from ttlsnap.transform.chain import Watch, sees_only_first
 from ttlsnap.transform.protocols import ReportsTimes, StateSnapshotTransformer, TellsCutoff, TellsMoments
 from ttlsnap.unsaferow.rows import Rows
@@ -87,13 +87,8 @@ class Work:
         watcher = _Watcher(self)
         others = [state for state, _ in self.others.values()]
         stores = LinkedStores(task, task.state_store, progress=progress, others=others, watcher=watcher)
-        try:
+        with locate_errors(f"{task.directory}, version {task.stores[0].lineage.version}"):
             decided, outcomes = stores.decide()
-        except CorruptionError as error:
-            if task.root in str(error):
-                raise
-            where = f"{task.directory}, version {task.stores[0].lineage.version}"
-            raise CorruptionError(f"{where}: {error}") from error
         derived = {place: one for outcome in outcomes for place, one in outcome.decisions.items()}
         linked = {place: state for link in task.links for place, state in link.places.items()}
         for entry in watcher.noted:

@@ -11,7 +11,7 @@ from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import clock_at
 from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
 from ttlsnap.inspection.model import Inspection, StateInspection
-from ttlsnap.operators.registry import Selection, no_match, states_of
+from ttlsnap.operators.registry import AnyOf, Selection, no_match, states_of
 from ttlsnap.publishing.hidden_batches import HiddenBatch, find_hidden_batches
 from ttlsnap.publishing.journal import find_planning_run
 from ttlsnap.publishing.missing import MissingFiles, find_missing_files
@@ -28,7 +28,7 @@ def inspect(
     age: bool = False,
     timestamp: str | None = None,
     now: str = "checkpoint",
-    selection: Selection | None = None,
+    selection: Selection | AnyOf | None = None,
     schemas: Schemas | None = None,
 ) -> Inspection:
     """Describe the checkpoint ``target`` as of its last committed batch, or as of the retained ``batch``.
@@ -51,12 +51,12 @@ def inspect(
         tuple(f"{warning.describe(files.root)}. {warning.advise(files.root)}" for warning in warnings),
     )
     for operator in checkpoint.operators:
-        if selection.operator not in (None, operator.id):
+        if not selection.includes_operator(operator.id):
             continue
         stores = [
             (store, _states(checkpoint, operator, store, selection))
             for store in operator.stores
-            if selection.store in (None, store.name)
+            if selection.includes_store(operator.id, store.name)
         ]
         found.operators.append((operator, [(store, states) for store, states in stores if states]))
     if selection != Selection() and not list(found.states()):
@@ -66,7 +66,7 @@ def inspect(
         from ttlsnap.inspection.sample import scan
 
         try:
-            samples = scan(found, entries, timestamp, age, clock_at(now, checkpoint.batch), selection.state)
+            samples = scan(found, entries, timestamp, age, clock_at(now, checkpoint.batch), selection)
         except CorruptionError as error:
             if not schemas:
                 raise
@@ -75,9 +75,11 @@ def inspect(
     return found
 
 
-def _states(checkpoint: Checkpoint, operator: Operator, store: Store, selection: Selection) -> list[StateInspection]:
+def _states(
+    checkpoint: Checkpoint, operator: Operator, store: Store, selection: Selection | AnyOf
+) -> list[StateInspection]:
     all_states = states_of(checkpoint, operator, store)
-    described = [state for state in all_states if selection.state in (None, state.state)]
+    described = [state for state in all_states if selection.includes(state)]
     if all_states and not described:
         return []
     lineages, problem = _lineages(checkpoint, store)

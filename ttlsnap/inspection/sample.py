@@ -17,6 +17,7 @@ from ttlsnap.entries.json_text import to_json_values
 from ttlsnap.entries.timestamps import TimestampField, field_listing, split_unit, timestamp_field
 from ttlsnap.errors import UsageError
 from ttlsnap.inspection.model import Inspection, StateInspection
+from ttlsnap.operators.registry import AnyOf, Selection
 from ttlsnap.operators.showing import show_entry
 from ttlsnap.stores.open import lineage_of, open_state_store
 from ttlsnap.stores.protocols import EntryBatch
@@ -29,12 +30,12 @@ AGES = {"1h": _HOUR, "6h": 6 * _HOUR, "1d": 24 * _HOUR, "3d": 72 * _HOUR, "7d": 
 
 
 def scan(
-    found: Inspection, entries: int, timestamp: str | None, age: bool, clock: Clock, named: str | None
+    found: Inspection, entries: int, timestamp: str | None, age: bool, clock: Clock, selection: Selection | AnyOf
 ) -> list[dict[str, Any]]:
     """Decode up to ``entries`` entries of each state. With ``age``, count all entries and fill the histograms.
 
-    Derived entries are omitted, unless the user ``named`` their state. Raise UnsupportedError for a provider or a store
-    that cannot be read entry by entry.
+    Derived entries are omitted, unless the ``selection`` names their state. Raise UnsupportedError for a provider
+    or a store that cannot be read entry by entry.
     """
     checkpoint = found.checkpoint
     samples: list[dict[str, Any]] = []
@@ -42,7 +43,7 @@ def scan(
     for _, stores in found.operators:
         for store, states in stores:
             histograms = [_histogram(state, timestamp, clock) if age else None for state in states]
-            wanted = [entries if named or s.descriptor is None or s.descriptor.role == "primary" else 0 for s in states]
+            wanted = [entries if _is_wanted(s.descriptor, selection) else 0 for s in states]
             scans = [_StateScan(store, *each) for each in zip(states, histograms, wanted, strict=True)]
             for each in scans:
                 aged += each.histogram is not None
@@ -60,6 +61,10 @@ def scan(
             f"no state has the field {split_unit(timestamp)[0]}.\nIts fields are:\n{field_listing(described)}"
         )
     return samples
+
+
+def _is_wanted(state: StateDescriptor | None, selection: Selection | AnyOf) -> bool:
+    return state is None or state.role == "primary" or selection.names(state)
 
 
 class _StateScan:
