@@ -196,6 +196,9 @@ def test_special_reasons_are_told() -> None:
     assert {"its key still has state", "nothing of its key is left for it"} <= reasons(report)
     _, report = both("lists-4.2", [EntryTransformerFactory(some, FIRST)], {})
     assert "the rule does not look at it: an earlier value of its list is kept" in reasons(report)
+    dry, report = both("groups-3.1", [ttl(1, "value.groupState.seen:s")], {})
+    fired = [entry for entry in report.entries if "its timeout has not fired, and never will" in entry["reasons"]]
+    assert len(fired) == sum(state.unclosed for state in dry.states) > 0
     dry, report = both("window-append-snappy-4.0", [ttl(1, "key.window.end")], {"now": "2027-01-01"})
     ahead = [e for e in report.entries if any("append mode" in reason for reason in e["reasons"])]
     assert len(ahead) == sum(state.unclosed for state in dry.states) > 0

@@ -173,7 +173,7 @@ class _Watcher:
                 entry.reasons += _reasons(decision, words)
             if unclosed[number]:
                 entry.reasons.append(
-                    "its timeout is still ahead, and will never fire"
+                    "its timeout has not fired, and never will"
                     if was.state.timeout
                     else "the watermark has not reached it: a query in append mode will never emit it"
                 )

@@ -159,7 +159,7 @@ def plan_export(checkpoint: Checkpoint, wanted: Wanted, clock: Clock) -> ExportP
     tables = [table for table in tables if not wanted.tables or table.name in wanted.tables]
     if not tables:
         reason = "; ".join(left_out) or "the selected states are derived from others. Name them with --state"
-        raise UnsupportedError(f"{checkpoint.target}: nothing can be exported: {reason}")
+        raise UnsupportedError(f"{checkpoint.target}: there is no table: {reason}")
     name, states = split_unit(wanted.timestamp or "")[0], [table.state for table in tables]
     if wanted.timestamp is not None and all(state.field(name) is None for state in states):
         raise UsageError(f"no state has the field {name}.\nIts fields are:\n{field_listing(states)}")
