@@ -23,7 +23,8 @@ from ttlsnap.operators.work import begin_work
 from ttlsnap.storage.open import open_for_reading
 from ttlsnap.stores.protocols import PartitionOpener, Staging, StoredPartition, Written
 from ttlsnap.stores.scan import scan_partition
-from ttlsnap.transform.chain import StateResult, Watch
+from ttlsnap.transform.chain import StateResult
+from ttlsnap.transform.protocols import StateSnapshotTransformer
 from ttlsnap.unsaferow.gather import Mask
 from ttlsnap.unsaferow.rows import Rows
 
@@ -32,7 +33,9 @@ class Watcher(Protocol):
     """An observer of the decisions: it gets each batch, and then what each transformer does with it."""
 
     def see(self, entries: RowEntries) -> None: ...
-    def decided(self) -> Watch: ...
+    def note(
+        self, rule: int, transformer: StateSnapshotTransformer, before: StateEntries, after: StateEntries
+    ) -> None: ...
 
 
 class LinkedStores:
@@ -77,7 +80,7 @@ class LinkedStores:
             return self._decide(self._deciders())
 
     def _deciders(self) -> dict[StateId, RowTransformers]:
-        watch = self._watcher.decided() if self._watcher is not None else None
+        watch = self._watcher.note if self._watcher is not None else None
         return {
             (store.name, state.state): RowTransformers(self._task, state, watch)
             for store in self._task.stores

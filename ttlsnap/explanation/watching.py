@@ -22,7 +22,7 @@ from ttlsnap.explanation.keys import StateKey
 from ttlsnap.operators.links import Decisions, StateId
 from ttlsnap.operators.showing import show_entry
 from ttlsnap.stores.scan import locate_errors
-from ttlsnap.transform.chain import Watch, sees_only_first
+from ttlsnap.transform.chain import sees_only_first
 from ttlsnap.transform.protocols import ReportsTimes, StateSnapshotTransformer, TellsCutoff, TellsMoments
 from ttlsnap.unsaferow.rows import Rows
 
@@ -141,13 +141,8 @@ class _Watcher:
         """The noted entries, primary ones first."""
         return [*self._noted["primary"], *self._noted["derived"]][: self._work.limit]
 
-    def decided(self) -> Watch:
-        """Return the function that notes what each rule does."""
-        return self._watch
-
-    def _watch(
-        self, rule: int, transformer: StateSnapshotTransformer, before: StateEntries, after: StateEntries
-    ) -> None:
+    def note(self, rule: int, transformer: StateSnapshotTransformer, before: StateEntries, after: StateEntries) -> None:
+        """Note what a rule does with the entries of the key."""
         index = np.intersect1d(before.index, np.array(list(self._now), np.int64))
         if not len(index):
             return

@@ -86,8 +86,9 @@ class ExportTask:
 
         With ``in_order``, the tables come one after another. Several tables of one store then take longer.
         """
-        with self.store.open(open_for_reading(self.root), self.lineage, scratch, keep_in_memory=in_order) as stored:
-            if not in_order or len(self.tables) == 1:
+        several = in_order and len(self.tables) > 1
+        with self.store.open(open_for_reading(self.root), self.lineage, scratch, keep_in_memory=several) as stored:
+            if not several:
                 yield from self._scan(stored, self.tables)
                 return
             first, *others = self.tables
