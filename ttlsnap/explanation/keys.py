@@ -147,7 +147,7 @@ def _tests(
 def _literal(value: Any, kind: DataType, where: str) -> Any:
     if isinstance(value, (list, Mapping)):
         raise UsageError(f"{where}: this is not a {kind.simple_string}")
-    return parse_literal(json.dumps(value, ensure_ascii=False), kind, where)
+    return parse_literal(json.dumps(value, ensure_ascii=False), kind, where, assume_utc=True)
 
 
 def _whole(value: Any, kind: DataType) -> Any:

@@ -83,7 +83,7 @@ class Condition:
             raise MissingColumnError(f"{where}: {error}", error.column) from error
         if isinstance(column.type, StructType):
             raise UsageError(f"{where}: {self.field} is a struct. Compare one of its fields, such as {self.field}.NAME")
-        literal = pa.scalar(parse_literal(self.literal, column.type, where), arrow_type(column.type))
+        literal = pa.scalar(parse_literal(self.literal, column.type, where, assume_utc=True), arrow_type(column.type))
         if not literal.is_valid:
             raise UsageError(f"{where}: nothing can be compared with null")
 
