@@ -22,6 +22,7 @@ def read_both(
     Columns that only one of them has are left out, and the names are those of the export.
     """
     from pyspark.sql import functions as F
+    from pyspark.sql.types import StructField, StructType
 
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")
@@ -47,6 +48,13 @@ def read_both(
         for inner in getattr(state.schema[name].dataType, "fields", ()):
             if inner.dataType.simpleString() == "void":
                 state = state.withColumn(name, F.col(name).dropFields(inner.name))
+    for name in names:
+        kind = state.schema[name].dataType
+        if len(set(getattr(kind, "names", ()))) < len(getattr(kind, "names", ())):
+            # Two fields with one name: a row as a dictionary would lose one of them.
+            numbered = table.schema[name].dataType.names
+            fields = [StructField(new, field.dataType) for new, field in zip(numbered, kind.fields, strict=True)]
+            state = state.withColumn(name, F.col(name).cast(StructType(fields)))
     plain = sys.modules["judge.runs"].plain
     columns = [F.col(f"`{name}`") for name in names]
     return [
