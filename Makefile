@@ -13,22 +13,22 @@ OLD_SPARKS := .venvs/spark-3.1 .venvs/spark-3.2 .venvs/spark-3.3 .venvs/spark-3.
 OTHER_PYTHONS := .venvs/spark-4.0-python3.12 .venvs/spark-4.3-python3.13
 LOWEST := .venvs/spark-3.5.0-lowest
 
-.PHONY: demo test test-matrix test-lowest lint docs venvs old-venvs more-venvs servers strace benchmark clean
+.PHONY: demo test test-matrix test-lowest lint docs venvs old-venvs more-venvs servers strace chromium benchmark clean
 
 demo: $(VENV)/installed
 	$(BIN)/python sample_checkpoints/demo.py
 
 PYTEST := -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
-test: $(VENV)/tested venvs strace
+test: $(VENV)/tested venvs strace chromium
 	$(BIN)/python $(PYTEST) tests
 
-test-matrix: $(VENV)/tested venvs old-venvs more-venvs servers strace
+test-matrix: $(VENV)/tested venvs old-venvs more-venvs servers strace chromium
 	TTLSNAP_MATRIX=full $(BIN)/python $(PYTEST) tests
 	$(MAKE) test-lowest
 
 # The tests with the oldest release of each dependency that pyproject.toml allows, except Spark and Delta.
-test-lowest: .venvs/lowest/tested venvs strace
+test-lowest: .venvs/lowest/tested venvs strace chromium
 	.venvs/lowest/bin/python $(PYTEST) tests
 
 lint: $(VENV)/tested
@@ -51,6 +51,10 @@ benchmark: $(VENV)/tested
 # The tests of publishing kill it at every system call, with strace.
 strace:
 	command -v strace >/dev/null || (apt-get -q update && apt-get -q install -y strace)
+
+# The tests of pages look at them in a browser.
+chromium:
+	command -v chromium >/dev/null || (apt-get -q update && apt-get -q install -y chromium)
 
 venvs: $(SPARKS:%=%/installed) .venvs/airflow/installed
 
@@ -85,7 +89,7 @@ $(VENV)/tested: $(VENV)/installed
 .venvs/spark-4.3-python3.13/installed: PYTHON = python3.13
 
 .venvs/spark-3.5.0-lowest/installed: WANTED = pyspark==3.5.0
-.venvs/lowest/installed: WANTED = --extra delta --extra hdfs --extra objects '$(SPARK)' delta-spark==4.4.0
+.venvs/lowest/installed: WANTED = --extra delta --extra hdfs --extra html --extra objects '$(SPARK)' delta-spark==4.4.0
 $(LOWEST:%=%/installed) .venvs/lowest/installed: pyproject.toml
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet uv

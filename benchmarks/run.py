@@ -4,8 +4,8 @@
     python benchmarks/run.py --cache DIR         keep the checkpoints in DIR for the next time
     python benchmarks/run.py --markdown FILE     also put the tables into FILE, between the marks of each part
     python benchmarks/run.py --only engines      one part: engines, large, states, memory, rocksdb, migrations,
-                                             operators, exports, inspect, check, tables, maintain, cluster, objects
-                                             or costs
+                                             operators, exports, imports, inspect, check, tables, maintain, cluster,
+                                             objects or costs
 
 This script judges nothing: it prints goals beside the figures.
 """
@@ -31,6 +31,7 @@ from checkpoints import SHAPES, half_expired, make_checkpoints, spark_session
 from cluster_work import cluster, seconds
 from cost_work import EXECUTORS, Model, Run, application, spread
 from export_work import export_with_spark, export_with_ttlsnap, peak_of_export
+from import_work import importing, peak_of_import
 from maintenance_work import SMALL, maintenance
 from measuring import Comparison, compare, measure
 from migration_work import OtherSchema, migration, repartition
@@ -476,6 +477,40 @@ def exports(cache: Path, runs: int) -> list[Table]:
     return [("Export to Parquet on the same cores", rows), ("Memory of an export", peaks)]
 
 
+def imports(cache: Path, runs: int) -> list[Table]:
+    """Measure ``import`` of a state's own export against rewriting the state, and its memory."""
+    titles = {"main": "HDFS-backed", "rocksdb": "RocksDB"}
+    checkpoints = make_checkpoints(cache, [*titles, "small"])
+    rows: list[Row] = [("state", "rewriting, s", "import, s", "CPU, import / rewriting", "goal")]
+    peaks: list[Row] = [("rows into 4 partitions, HDFS-backed", "peak of a process with 1 thread, MiB")]
+    with tempfile.TemporaryDirectory(dir=cache) as folder:
+        here = Path(folder)
+        for name, title in titles.items():
+            source = checkpoints[name]
+            entries = export_with_ttlsnap(source, here / "exported")
+            done = compare(
+                {
+                    # Nearly all entries are written again, as in an import.
+                    "compact": partial(compaction, source, here / "compacted", LocalEngine(1), TIMESTAMP, "59d", NOW),
+                    "import": partial(importing, source, here / "imported", here / "exported"),
+                },
+                runs,
+                prepare=True,
+            )
+            walls = (f"{done.wall(way):.2f}" for way in ("compact", "import"))
+            ratio = f"{done.cpu_ratio('import', 'compact'):.2f}"
+            rows.append((f"{entries:,} rows, {title}, one thread", *walls, ratio, "at most 2"))
+        for tiles in (2, 10, 40):
+            large = tiled(checkpoints["small"], here / f"tiles-{tiles}", tiles)
+            export_with_ttlsnap(large, here / "exported")
+            peaks.append((f"{tiles * 500_000:,}", f"{peak_of_import(large, here / 'exported') / MB:.0f}"))
+            shutil.rmtree(large)
+    return [
+        ("Import from Parquet, and `compact --rewrite full` of the same state", rows),
+        ("Memory of an import", peaks),
+    ]
+
+
 def inspect(cache: Path, runs: int) -> list[Table]:
     """Measure ``inspect`` and dry runs of ``compact`` as whole processes, on a few large and on many small files."""
     checkpoints = make_checkpoints(cache, ["main", "many"])
@@ -686,6 +721,7 @@ PARTS: dict[str, Callable[[Path, int], list[Table]]] = {
     "migrations": migrations,
     "operators": operators,
     "exports": exports,
+    "imports": imports,
     "inspect": inspect,
     "check": checking,
     "tables": tables,

@@ -20,6 +20,7 @@ from ttlsnap.cli import (
     explain,
     export,
     history,
+    importing,
     inspect,
     maintain,
     migrate,
@@ -54,6 +55,7 @@ app = typer.Typer(
 for _command in (
     inspect,
     export,
+    importing,
     diff,
     compact,
     explain,

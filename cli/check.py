@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from ttlsnap.cli.help import Command
+from ttlsnap.cli.options import ShowKeysOption
 from ttlsnap.cli.output import is_special, print_marked, print_warning, write_whole
+from ttlsnap.cli.pages import HTML, check_pages, require_place, write_pages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,9 +110,11 @@ def check(
         typer.Option(
             "--report",
             metavar="FORMAT=FILE",
-            help="Also write the result to a file, in another format. Can be repeated.",
+            help="Also write the result to a file: in another format, or as a page for a browser (html). Can be "
+            "repeated.",
         ),
     ] = None,
+    show_keys: ShowKeysOption = False,
     fail_on: Annotated[
         FailOn,
         typer.Option(
@@ -153,8 +157,10 @@ def check(
     from ttlsnap.check.targets import load_contract
     from ttlsnap.repairs.findings import find_command, find_repairs
 
-    files = [_report(text) for text in reports or ()]
-    _distinct(files)
+    named = [_report(text) for text in reports or ()]
+    _distinct([path for _, path in named])
+    files = [(CheckFormat(form), path) for form, path in named if form != HTML]
+    pages = check_pages([path for form, path in named if form == HTML], show_keys, (old, new))
     ignores = _ignores(ignored or (), ignore_file)
     contracts = load_contract(old), load_contract(new)
     names, state = _renames(renamed or ()), examine_state(old)
@@ -166,6 +172,7 @@ def check(
     threshold = Verdict(fail_on.value)
     _print(report, output_format, threshold)
     _write(report, files, threshold)
+    write_pages(pages, "check", report.to_json())
     if CheckFormat.GITHUB in (output_format, *(form for form, _ in files)):
         _job_summary(report, threshold)
     code = exit_code(report, threshold)
@@ -189,24 +196,22 @@ def exit_code(report: CheckReport, fail_on: Verdict) -> int:
     return 3 if worst(failing) is Verdict.UNKNOWN else 1
 
 
-def _report(text: str) -> tuple[CheckFormat, Path]:
+def _report(text: str) -> tuple[str, Path]:
     from ttlsnap.errors import UsageError
 
     form, found, name = text.partition("=")
-    if not found or form not in list(CheckFormat):
-        raise UsageError(f"--report is FORMAT=FILE, with one of {', '.join(CheckFormat)} for FORMAT, not {text!r}")
+    known = (*CheckFormat, HTML)
+    if not found or form not in known:
+        raise UsageError(f"--report is FORMAT=FILE, with one of {', '.join(known)} for FORMAT, not {text!r}")
     path = Path(name)
-    if path.is_dir():
-        raise UsageError(f"--report {text}: {path} is a folder; name a file")
-    if not path.parent.is_dir():
-        raise UsageError(f"--report {text}: there is no folder {path.parent}; make it first")
-    return CheckFormat(form), path
+    require_place(path, f"--report {text}")
+    return form, path
 
 
-def _distinct(files: Sequence[tuple[CheckFormat, Path]]) -> None:
+def _distinct(files: Sequence[Path]) -> None:
     from ttlsnap.errors import UsageError
 
-    paths = [path.resolve() for _, path in files]
+    paths = [path.resolve() for path in files]
     for path in paths:
         if paths.count(path) > 1 and not is_special(path):
             raise UsageError(f"several reports have the same file, {path}; give each its own")

@@ -42,13 +42,16 @@ from ttlsnap.cli.options import (
     OperatorOption,
     OutputOption,
     ParallelismOption,
+    ReportOption,
     SchemaOption,
+    ShowKeysOption,
     StateOption,
     StoppedOption,
     StoreOption,
     select,
 )
 from ttlsnap.cli.output import console, print_error, print_json, print_warning
+from ttlsnap.cli.pages import PageFile, parse_pages, write_pages
 from ttlsnap.cli.places import look_in_current_folder, parse_archive
 from ttlsnap.cli.progress import TerminalListener
 from ttlsnap.cli.tables import compact_table, refuse
@@ -64,6 +67,10 @@ EXAMPLES = """
 Examples:
   # show what would be dropped
   ttlsnap compact ck --ttl 7d --timestamp value.max --dry-run --show 5
+
+  # the same as a page, for those who decide
+  ttlsnap compact ck --ttl 7d --timestamp value.max --dry-run \\
+    --report html=plan.html
 
   # drop it
   ttlsnap compact ck --ttl 7d --timestamp value.max
@@ -218,6 +225,8 @@ def compact(
             rich_help_panel=_TABLES,
         ),
     ] = None,
+    report: ReportOption = None,
+    show_keys: ShowKeysOption = False,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Drop the expired entries from the state of checkpoints or Delta tables, and publish the result.
@@ -269,6 +278,7 @@ def compact(
         ask=not yes and not dry_run and sys.stdin.isatty(),
         output_format=output_format,
         several=len(targets) > 1,
+        pages=parse_pages(report, show_keys, targets if output is None else [*targets, output]),
     )
     for_checkpoints = {
         "--operator": operator,
@@ -305,6 +315,7 @@ class _Job:
     ask: bool
     output_format: Format
     several: bool
+    pages: Sequence[PageFile]
     documents: list[dict[str, Any]] = field(default_factory=list)
 
     def run(self, targets: Sequence[str], for_checkpoints: dict[str, Any], for_tables: dict[str, Any]) -> None:
@@ -323,10 +334,15 @@ class _Job:
                 if not self.several:
                     raise
                 print_error(error, target)
-                self.documents.append({"target": target, "error": str(error), "exit_code": error.exit_code})
+                kind = type(error).__name__
+                self.documents.append(
+                    {"target": target, "error": str(error), "error_type": kind, "exit_code": error.exit_code}
+                )
                 code = max(code, error.exit_code)
+        document = self.documents if self.several else self.documents[0]
         if self.output_format is Format.JSON:
-            print_json(self.documents if self.several else self.documents[0])
+            print_json(document)
+        write_pages(self.pages, "compact", document)
         if code:
             raise typer.Exit(code)
 

@@ -145,6 +145,8 @@ def _total(counts: Counts) -> Text:
 
 
 def _show_notes(out: Console, report: CompactionReport) -> None:
+    from ttlsnap.clock import iso
+
     for state in report.states:
         operator = f"operator {state.state.operator}"
         place = state.state.state if state.state.state != "default" else state.state.store
@@ -161,6 +163,9 @@ def _show_notes(out: Console, report: CompactionReport) -> None:
                 else f"{number(state.null_timestamps)} entries that have"
             )
             out.print(f"{operator}: kept {entries} no timestamp")
+        if state.older:
+            begins = f"{number(state.older)} entries were written before {iso(state.older_than_us)}"
+            out.print(f"{operator}{name}: {begins}, where the known history begins. They count as written then")
         if state.unclosed:
             groups = f"{operator}: {number(state.unclosed)} of the dropped groups"
             if state.state.timeout:

@@ -10,8 +10,9 @@ import typer
 from rich.text import Text
 
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.options import Checkpoint, Format, FormatOption, StoppedOption
+from ttlsnap.cli.options import Checkpoint, Format, FormatOption, ReportOption, ShowKeysOption, StoppedOption
 from ttlsnap.cli.output import console, number, print_json, table
+from ttlsnap.cli.pages import parse_pages, write_pages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +26,9 @@ EXAMPLES = """
 Examples:
   # show what is damaged, which versions can be restored, and what to do
   ttlsnap doctor ck
+
+  # a page to send to others
+  ttlsnap doctor ck --report html=doctor.html
 
   # repair this problem; ttlsnap rollback undoes the repair
   ttlsnap doctor ck --fix moved-schema-paths
@@ -73,6 +77,8 @@ def doctor(
         bool,
         typer.Option("--yes", help="Do not ask before --fix gives up committed batches. Required without a terminal."),
     ] = False,
+    report: ReportOption = None,
+    show_keys: ShowKeysOption = False,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Read everything in a checkpoint, and report what is damaged, which versions can be restored, and what to do.
@@ -82,8 +88,9 @@ def doctor(
     from ttlsnap.cli.progress import ReadingProgress
     from ttlsnap.diagnosis import doctor as look
 
+    pages = parse_pages(report, show_keys, [target])
     with ReadingProgress() as shown:
-        report = look(
+        found = look(
             target,
             fix=fix or (),
             parallelism=parallelism,
@@ -93,11 +100,12 @@ def doctor(
             listener=shown,
         )
     if output_format is Format.JSON:
-        print_json(report.to_json())
+        print_json(found.to_json())
     else:
-        _show(console(), report)
-    if report.exit_code:
-        raise typer.Exit(report.exit_code)
+        _show(console(), found)
+    write_pages(pages, "doctor", found.to_json())
+    if found.exit_code:
+        raise typer.Exit(found.exit_code)
 
 
 def _agree(_: GoingBack) -> bool:

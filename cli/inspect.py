@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from collections.abc import Sequence
+from typing import Annotated, Any, Optional
 
 import typer
 
+from ttlsnap.cli.dropping import TimeName
 from ttlsnap.cli.help import Command
+from ttlsnap.cli.inspection import show_inspection
 from ttlsnap.cli.options import (
     Format,
     FormatOption,
     NowOption,
     OperatorOption,
+    ParallelismOption,
+    ReportOption,
     SchemaOption,
+    ShowKeysOption,
     StateOption,
     StoreOption,
     Target,
     select,
 )
 from ttlsnap.cli.output import MISSING, console, number, print_json, size, table
-
-if TYPE_CHECKING:
-    pass
-from ttlsnap.cli.inspection import show_inspection
+from ttlsnap.cli.pages import PageFile, parse_pages, write_pages
+from ttlsnap.errors import UsageError
 
 EXAMPLES = """
 Examples:
@@ -32,8 +36,14 @@ Examples:
   # count the entries by age
   ttlsnap inspect ck --age --timestamp value.max
 
+  # what uses the space, and what a rule would free
+  ttlsnap inspect ck --sizes --ttl 30d --timestamp value.max
+
   # show 5 entries of each state
   ttlsnap inspect ck --entries 5 --format json
+
+  # a page to send to others
+  ttlsnap inspect ck --age --timestamp value.max --report html=state.html
 
   # a Delta state table
   ttlsnap inspect tables/sessions --age --timestamp last_seen
@@ -51,12 +61,44 @@ def inspect(
     target: Target,
     entries: Annotated[int, typer.Option("--entries", metavar="N", min=0, help="Show N entries of each state.")] = 0,
     age: Annotated[bool, typer.Option("--age", help="Count all entries, grouped by age.")] = False,
-    timestamp: Annotated[
+    sizes: Annotated[
+        bool,
+        typer.Option(
+            "--sizes",
+            help="Show what uses the space: sizes by state and partition, the largest entries, ages, growth.",
+        ),
+    ] = False,
+    ttl: Annotated[
         Optional[str],  # noqa: UP045
+        typer.Option(
+            "--ttl",
+            metavar="DURATION",
+            help="With --sizes: show what compact would drop with this --ttl, --timestamp and --time.",
+        ),
+    ] = None,
+    timestamp: Annotated[
+        Optional[list[str]],  # noqa: UP045
         typer.Option(
             "--timestamp",
             metavar="FIELD",
-            help="The field for --age. Default: the time that Spark stores for the operator.",
+            help="The field for --age, --sizes and --ttl. Default: the time that Spark stores for the operator. Each "
+            "side of a join can have its own: left:value.at and right:value.then.",
+        ),
+    ] = None,
+    time: Annotated[
+        Optional[TimeName],  # noqa: UP045
+        typer.Option(
+            "--time",
+            help="The clock of that time. Default: the one that Spark stores the time on, or processing.",
+        ),
+    ] = None,
+    sample: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--sample",
+            metavar="SIZE",
+            help="With --sizes: if the files are larger than this, read only some partitions of each store, as many as "
+            "fit, but at least one. all: read everything. Default: 2GB.",
         ),
     ] = None,
     batch: Annotated[
@@ -72,45 +114,83 @@ def inspect(
     store: StoreOption = None,
     state: StateOption = None,
     schema: SchemaOption = None,
+    parallelism: ParallelismOption = None,
+    report: ReportOption = None,
+    show_keys: ShowKeysOption = False,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Show the state in a checkpoint or a Delta table: operators, stores, schemas, sizes, entries, age.
 
-    inspect needs no JVM. Without --entries and --age it opens no state file, so it answers at once. For a folder that
-    contains checkpoints, it lists them.
+    inspect needs no JVM. Without --entries, --age and --sizes it opens no state file, so it answers at once. For a
+    folder that contains checkpoints, it lists them.
     """
     from ttlsnap.delta import is_table
     from ttlsnap.storage.open import open_directory
 
+    pages = parse_pages(report, show_keys, [target])
     if is_table(open_directory(target)):
         from ttlsnap.cli.tables import inspect_table, refuse
 
-        given = {"--batch": batch is not None, "--operator": operator, "--store": store, "--state": state}
+        given: dict[str, Any] = {
+            "--batch": batch is not None,
+            "--operator": operator,
+            "--store": store,
+            "--state": state,
+        }
+        given |= {"--sizes": sizes, "--ttl": ttl, "--sample": sample, "--time": time}
+        given |= {"--parallelism": parallelism is not None}
         refuse(target, {**given, "--schema": schema}, "checkpoints")
-        inspect_table(target, entries=entries, age=age, timestamp=timestamp, now=now, output_format=output_format)
+        if timestamp and len(timestamp) > 1:
+            raise UsageError("a Delta table has one --timestamp")
+        field = timestamp[0] if timestamp else None
+        in_table = inspect_table(
+            target, entries=entries, age=age, timestamp=field, now=now, output_format=output_format
+        )
+        write_pages(pages, "inspect", in_table.to_json())
         return
-    if _list_checkpoints(target, output_format):
+    if _list_checkpoints(target, output_format, pages):
         return
+    from ttlsnap.cli.dropping import make_factories
+    from ttlsnap.cli.progress import ReadingProgress
+    from ttlsnap.clock import TimeCharacteristic
+    from ttlsnap.inspection.model import SAMPLE
     from ttlsnap.inspection.run import inspect as look
     from ttlsnap.schema.ddl import parse_schemas
+    from ttlsnap.schema.units import parse_size
 
-    found = look(
-        target,
-        batch=batch,
-        entries=entries,
-        age=age,
-        timestamp=timestamp,
-        now=now,
-        selection=select(operator, store, state),
-        schemas=parse_schemas(schema),
-    )
+    if not sizes and (option := "--ttl" if ttl else "--sample" if sample else None):
+        raise UsageError(f"{option} needs --sizes")
+    if age and sample and sample != "all":
+        raise UsageError("--age counts all entries; omit --sample. --sizes shows the ages of a sample without --age")
+    names = tuple(timestamp or ())
+    rule = make_factories(ttl, names, time, None, (), ())[0] if ttl is not None else None
+    with ReadingProgress("measuring") as progress:
+        found = look(
+            target,
+            batch=batch,
+            entries=entries,
+            age=age,
+            sizes=sizes,
+            timestamp=names or None,
+            time=TimeCharacteristic(time.value) if time is not None else None,
+            rule=rule,
+            sample=None if sample == "all" else parse_size(sample) if sample is not None else SAMPLE,
+            now=now,
+            selection=select(operator, store, state),
+            schemas=parse_schemas(schema),
+            parallelism=parallelism,
+            listener=progress,
+        )
     if output_format is Format.JSON:
         print_json(found.to_json())
     else:
         show_inspection(console(), found)
+        if found.sizes is not None:
+            show_sizes(console(), found.sizes)
+    write_pages(pages, "inspect", found.to_json())
 
 
-def _list_checkpoints(target: str, output_format: Format) -> bool:
+def _list_checkpoints(target: str, output_format: Format, pages: Sequence[PageFile]) -> bool:
     """List the checkpoints in a folder that is not one itself; return whether there are any."""
     from ttlsnap.checkpoint import layout
     from ttlsnap.checkpoint.recognize import find_checkpoints
@@ -122,14 +202,17 @@ def _list_checkpoints(target: str, output_format: Format) -> bool:
     found = find_checkpoints(files)
     if not found:
         return False
+    document = {"target": target, "kind": "folder", "checkpoints": [f"{files.root}/{name}" for name in found]}
     if output_format is Format.JSON:
-        print_json({"target": target, "kind": "folder", "checkpoints": [f"{files.root}/{name}" for name in found]})
+        print_json(document)
+        write_pages(pages, "inspect", document)
         return True
     rows = table("checkpoint", "last batch", "size", right=("last batch", "size"))
     for name in found:
         rows.add_row(name, *_summary(f"{files.root}/{name}"))
     console().print(rows)
     console().print(f"{target} contains {number(len(found))} checkpoints. Next: ttlsnap inspect {target}/NAME")
+    write_pages(pages, "inspect", document)
     return True
 
 

@@ -13,8 +13,17 @@ from rich.text import Text
 
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.maintenance_log import Log, LogFormat
-from ttlsnap.cli.options import EngineName, Format, FormatOption, JarsOption, MasterOption
+from ttlsnap.cli.options import (
+    EngineName,
+    Format,
+    FormatOption,
+    JarsOption,
+    MasterOption,
+    ReportOption,
+    ShowKeysOption,
+)
 from ttlsnap.cli.output import MISSING, console, number, place, print_json, size, table, write_whole
+from ttlsnap.cli.pages import parse_pages, write_pages
 from ttlsnap.errors import UsageError
 from ttlsnap.interrupts import defer_signals
 
@@ -30,6 +39,9 @@ Examples:
 
   # do it
   ttlsnap maintain policy.toml
+
+  # a page with every target
+  ttlsnap maintain policy.toml --report html=night.html
 
   # write the plan to a file for review
   ttlsnap maintain policy.toml --plan-out plan.json
@@ -100,6 +112,8 @@ def maintain(
             "--log-format", help="Log a line to stderr when a target ends. Default: text, on a terminal only."
         ),
     ] = None,
+    report: ReportOption = None,
+    show_keys: ShowKeysOption = False,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Compact every checkpoint and Delta table that a policy names, each by its rules.
@@ -133,6 +147,7 @@ def maintain(
     if name == "local" and master is not None:
         raise UsageError("master needs the engine spark or auto")
     targets = targets_of(found)
+    pages = parse_pages(report, show_keys, [target.path for target in targets])
     known: list[TargetResult] = []
     if reviewed is not None:
         known = [*reviewed.missing(targets), *reviewed.failed]
@@ -158,8 +173,9 @@ def maintain(
                 received=received,
             )
         log.done(worst_exit_code(results), time.monotonic() - started)
+        document = {"policy": policy, "targets": [result.to_json() for result in results]}
         if output_format is Format.JSON:
-            print_json({"policy": policy, "targets": [result.to_json() for result in results]})
+            print_json(document)
         else:
             _show(console(), results)
             if plan_out is not None:
@@ -169,6 +185,7 @@ def maintain(
                 console().print("Plan: nothing was changed. Without --plan, ttlsnap does this.")
         if plan_out is not None:
             write_whole(plan_out, write_plan(found, results))
+        write_pages(pages, "maintain", document)
         if metrics is not None:
             write_whole(metrics, measured(results, time.time()).encode())
         signum = received.take()

@@ -27,6 +27,7 @@ class EngineName(StrEnum):
     LOCAL = "local"
 
 
+REPORT = "Pages"
 STATES = "Which states"
 RUN = "How it runs"
 PUBLISH = "Publishing"
@@ -136,6 +137,23 @@ ParallelismOption = Annotated[
         min=1,
         help="How many partitions to process at the same time. Default: the number of cores.",
         rich_help_panel=RUN,
+    ),
+]
+ReportOption = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        "--report",
+        metavar="html=FILE",
+        help="Also write the result as a page for a browser, in one file that needs no network.",
+        rich_help_panel=REPORT,
+    ),
+]
+ShowKeysOption = Annotated[
+    bool,
+    typer.Option(
+        "--show-keys",
+        help="Show keys and values of entries on the page, and texts that may quote them. Default: leave them out.",
+        rich_help_panel=REPORT,
     ),
 ]
 

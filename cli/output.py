@@ -17,10 +17,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from ttlsnap.amounts import MISSING as MISSING
+from ttlsnap.amounts import number as number
+from ttlsnap.amounts import share as share
+from ttlsnap.amounts import size as size
 from ttlsnap.cli.tabular import TextTable
 from ttlsnap.errors import StorageError, TtlsnapError
-
-MISSING = "-"
 
 
 @dataclass
@@ -126,32 +128,6 @@ def table(*columns: str, right: tuple[str, ...] = ()) -> TextTable:
 def place(target: str) -> str:
     """Return a path relative to the current folder if it is within; other paths and URIs stay as they are."""
     return target.removeprefix(f"{Path.cwd()}{os.sep}")
-
-
-def share(part: int, whole: int | None) -> str:
-    """Return ``77 %``; a dash if the whole is unknown or nothing. Only the whole is 100 %, and only nothing is 0 %."""
-    if not whole:
-        return MISSING
-    if 0 < part < whole:
-        return f"{min(max(100 * part / whole, 1), 99):.0f} %"
-    return f"{100 * part / whole:.0f} %"
-
-
-def number(value: int | None) -> str:
-    """Return ``1,234,567``; a dash if it is unknown."""
-    return MISSING if value is None else f"{value:,}"
-
-
-def size(value: int | None) -> str:
-    """Return bytes for people: ``512 B``, ``3.4 MB``; a dash if unknown."""
-    if value is None:
-        return MISSING
-    amount = float(value)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} TB"
 
 
 def write_whole(path: Path, data: bytes) -> None:

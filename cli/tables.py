@@ -141,8 +141,8 @@ def _show(out: Console, report: TableReport, target: str | None) -> None:
 
 def inspect_table(
     target: str, *, entries: int, age: bool, timestamp: str | None, now: str, output_format: Format
-) -> None:
-    """Print the facts of a table."""
+) -> TableInspection:
+    """Print the facts of a table. Return them."""
     from ttlsnap.delta.inspecting import inspect_table
 
     found = inspect_table(target, entries=entries, age=age, timestamp=timestamp, now=now)
@@ -150,6 +150,7 @@ def inspect_table(
         print_json(found.to_json())
     else:
         _show_inspection(console(), found)
+    return found
 
 
 def _show_inspection(out: Console, found: TableInspection) -> None:

@@ -20,7 +20,14 @@ import numpy.typing as npt
 from ttlsnap.clock import MAX_INT64, MIN_INT64, Clock, TimeCharacteristic
 from ttlsnap.entries.batch import StateEntries
 from ttlsnap.entries.descriptor import SIDES, StateDescriptor
-from ttlsnap.entries.timestamps import TimestampField, field_listing, split_unit, timestamp_field
+from ttlsnap.entries.timestamps import (
+    WRITTEN,
+    TimestampField,
+    WrittenField,
+    field_listing,
+    split_unit,
+    timestamp_field,
+)
 from ttlsnap.errors import UsageError
 from ttlsnap.schema.units import format_duration, parse_duration
 from ttlsnap.transform.protocols import CollectionStrategy, Cutoff, StateSnapshotTransformer, TimeSummary
@@ -77,6 +84,11 @@ class TtlTransformerFactory:
             CollectionStrategy.parse(options.get("strategy", CollectionStrategy.TRANSFORM_ALL)),
         )
 
+    @property
+    def uses_written_times(self) -> bool:
+        """Whether the time of an entry is when it was last written."""
+        return any(name.endswith(WRITTEN) for name in self._names)
+
     def describe(self) -> str:
         """Return the rule in the words of the command line: ``ttl 7d by value.max``."""
         if self.config is None:
@@ -109,6 +121,8 @@ class TtlTransformerFactory:
             side, _, field = name.partition(":")
             if not name.startswith(_SIDES):
                 continue
+            if field == WRITTEN:
+                continue
             meant = [state for state in states if state.side == side]
             if not any(state.field(split_unit(field)[0]) for state in meant):
                 raise UsageError(
@@ -136,6 +150,8 @@ class TtlTransformerFactory:
         """Return the last time that has expired; None if ``state`` lacks the field."""
         if self._reason(state) is not None:
             return None
+        if self.uses_written_times:
+            raise UsageError(f"{WRITTEN} is for checkpoints: a table does not record when its rows were last written")
         time = self._time(state)
         now = clock.now(time)
         ttl = self.config.ttl_us if self.config else 0
@@ -163,7 +179,7 @@ class TtlTransformerFactory:
         if self.config is None and not state.expires:
             return f"{name} is not a moment of expiry; use --ttl to say how long after it an entry expires"
         path, _ = split_unit(name)
-        if state.field(path) is None:
+        if name != WRITTEN and state.field(path) is None:
             return f"{state} has no field {path}"
         return None
 
@@ -198,6 +214,10 @@ class TtlTransformerFactory:
         return timestamp_field(state, name)
 
     def _time(self, state: StateDescriptor) -> TimeCharacteristic:
+        if self._name(state) == WRITTEN:
+            if self.time is TimeCharacteristic.EVENT:
+                raise UsageError(f"{WRITTEN} is in processing time: omit --time event")
+            return TimeCharacteristic.PROCESSING
         if self.time is not None:
             return self.time
         if self.config is not None and self.config.time_characteristic is not None:
@@ -234,7 +254,8 @@ class _TtlTransformer:
         self._find_stored_time = stored if state.expires and state.timeout is None else None
         self._oldest: int | None = None
         self._newest: int | None = None
-        self._nulls = self._unclosed = 0
+        self._nulls = self._unclosed = self._older = 0
+        self._older_than: int | None = None
 
     def moments(self, entries: StateEntries) -> tuple[Int64, Mask]:
         """See ``TellsMoments``."""
@@ -251,18 +272,15 @@ class _TtlTransformer:
             self._oldest = low if self._oldest is None else min(self._oldest, low)
             self._newest = high if self._newest is None else max(self._newest, high)
         self._nulls += len(moments) - len(known)
+        if isinstance(self._field, WrittenField):
+            self._count_older(moments, entries.written[1])
         gone = expired(moments, self._ttl, self._now) & ~nulls
         if gone.any():
             self._unclosed += int(self.unclosed(entries.filter(gone)).sum())
         return entries.filter(~gone)
 
-    @property
-    def cutoff_us(self) -> int:
-        """See ``TellsCutoff``."""
-        return max(self._now - self._ttl, MIN_INT64)
-
     def unclosed(self, gone: StateEntries) -> Mask:
-        """See ``TellsCutoff``. Raise UsageError if Spark itself keeps expired groups."""
+        """See ``TellsUnclosed``. Raise UsageError if Spark itself keeps expired groups."""
         if self._timeout is not None:
             has_timeout: Mask = ~self._timeout.read(gone)[1]
             return has_timeout
@@ -279,6 +297,13 @@ class _TtlTransformer:
             )
         return ~closed if self._emits else np.zeros(len(gone), np.bool_)
 
+    def _count_older(self, moments: Int64, older: Mask) -> None:
+        """Count the entries that were written before the known history."""
+        if older.any():
+            self._older += int(older.sum())
+            newest = int(moments[older].max())
+            self._older_than = newest if self._older_than is None else max(newest, self._older_than)
+
     def time_summary(self) -> TimeSummary:
         return TimeSummary(
             self._field.field.name,
@@ -289,6 +314,9 @@ class _TtlTransformer:
             self._unclosed,
             self._time.value,
             self._field.unit,
+            max(self._now - self._ttl, MIN_INT64),
+            self._older,
+            self._older_than,
         )
 
 

@@ -1,4 +1,4 @@
-"""The packages that only some targets need, and the extra of ttlsnap that installs each of them."""
+"""The packages that only some targets and outputs need, and the extra of ttlsnap that installs each of them."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ PACKAGES = {
     "pyroaring": OptionalPackage("pyroaring", "delta", "to read the rows of a Delta table"),
     "obstore": OptionalPackage("obstore", "objects", "to open an object store"),
     "hdfs-native": OptionalPackage("hdfs_native", "hdfs", "to open HDFS"),
+    "jinja2": OptionalPackage("jinja2", "html", "to write a page"),
 }
 
 

@@ -234,7 +234,7 @@ class Case:
 
     def run(self) -> None:
         """Run every command: those that only read first, then those that write, in random order."""
-        scanning: tuple[str, ...] = ("--entries", "3", "--age")
+        scanning: tuple[str, ...] = ("--entries", "3", "--age", "--sizes")
         if self.patient.name in COMPACTABLE:
             scanning = wreck.scanning(self.patient.name)
         for command in (

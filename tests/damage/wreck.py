@@ -26,7 +26,7 @@ def compacting(name: str) -> tuple[str, ...]:
 
 def scanning(name: str) -> tuple[str, ...]:
     """Return the options with which ``inspect`` reads every entry of the sample ``name``."""
-    return ("--entries", "2", "--age", "--timestamp", COMPACTABLE[name], "--now", NOW)
+    return ("--entries", "2", "--age", "--sizes", "--timestamp", COMPACTABLE[name], "--now", NOW)
 
 
 def forget_checksums(checkpoint: Path) -> Path:

@@ -20,10 +20,12 @@ PAGE = (Path(__file__).parents[2] / "docs" / "json.md").read_text()
 ELSEWHERE = {
     "visited", "overtaken", "logically_gone", "physically_gone_by", "erased", "purged", "retention_ms", "left",
     "versions", "files", "opened", "decided", "all", "partition_columns", "protocol", "reader", "writer", "features",
-    "deleted_rows_in_files", "at", "undoes", "problem", "runs", "version",
+    "deleted_rows_in_files", "undoes", "problem", "runs", "version",
 }  # fmt: skip
 # Of these, Spark decides on the keys; the last one maps the columns of an entry.
-FOREIGN = {"new_value", "key_schema", "value_schema", "key", "value", "settings", "session_settings", "old", "new"}
+FOREIGN = {
+    "new_value", "key_schema", "value_schema", "key", "value", "settings", "session_settings", "old", "new", "sources",
+}  # fmt: skip
 RULE = ["--ttl", "7d", "--timestamp", "value.max", "--now", "2026-11-21T09:00:00Z"]
 LOCAL = ["--engine", "local"]
 POLICY = '[[target]]\npath = "hdfs"\n[[target.rule]]\nttl = "7d"\ntimestamp = "value.max"\n'
@@ -44,12 +46,14 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     hdfs, rocksdb = str(folder / "hdfs"), str(folder / "rocksdb")
     commands = [
         ["inspect", hdfs, "--entries", "1", "--age", "--timestamp", "value.max"],
+        ["inspect", rocksdb, "--sizes", "--ttl", "7d", "--timestamp", "value.max"],
         ["inspect", str(folder)],
         ["compact", rocksdb, *RULE, "--dry-run", *LOCAL],
         ["migrate", rocksdb, "--partitions", "3", "--dry-run", *RULE, *LOCAL],
         ["maintain", str(folder / "policy.toml"), "--plan", *LOCAL],
         ["compact", hdfs, *RULE, "--yes", "--stopped", "--show", "1", *LOCAL],
         ["export", hdfs, "--to", str(folder / "exported")],
+        ["import", hdfs, "--from", str(folder / "exported"), "--mode", "replace", "--dry-run"],
         ["diff", hdfs, "--old-batch", "3"],
         ["explain", rocksdb, "--key", "{}", *RULE, "--transformer", "tests.docs.test_json:same"],
         ["doctor", hdfs],
@@ -80,14 +84,14 @@ def _keys(document: Any) -> Iterator[str]:
 
 
 def test_every_key_is_documented(documents: dict[str, list[str]]) -> None:
-    words = set(re.findall(r"`([a-z_]+)`", PAGE))
+    words = set(re.findall(r"`([a-z0-9_]+)`", PAGE))
     for command, keys in documents.items():
         assert set(keys) <= words, command
 
 
 def test_every_documented_key_exists(documents: dict[str, list[str]]) -> None:
     rows = re.findall(r"^\| (`.*?) \|", PAGE, re.M)
-    documented = {word for row in rows for word in re.findall(r"`([a-z_]+)`", row)}
+    documented = {word for row in rows for word in re.findall(r"`([a-z0-9_]+)`", row)}
     printed = {key for keys in documents.values() for key in keys}
     assert documented - printed <= ELSEWHERE
     assert not ELSEWHERE & printed - {"versions", "version", "runs", "files"}

@@ -81,6 +81,8 @@ CASES: list[Case] = [
     ("agg-namesake-3.1", [SOME], {}),
     ("no-schema-3.0", [ttl(24, "value.max")], {"schemas": NO_SCHEMA}),
     ("dedup-within-4.2", [SPARKS], {"now": "2027-01-01"}),
+    ("agg-deltas-lz4-4.2", [ttl(1, "@written")], {"now": "2026-11-21T09:00:00Z"}),
+    ("alarms-4.2", [ttl(1, "@written")], {"now": "2026-11-22"}),
 ]
 
 

@@ -161,6 +161,7 @@ def test_contracts_differ_only_in_what_depends_on_the_version(version: str, name
         ("compact table --ttl 1d --timestamp at --key user --dry-run", "delta"),
         ("inspect table --entries 1", "delta"),
         ("rollback table", "delta"),
+        ("compact checkpoint --ttl 7d --timestamp value.max --stopped --report html=a.html", "html"),
     ],
 )
 @pytest.mark.parametrize("version", [FROM_SDIST], indirect=True)
@@ -176,7 +177,9 @@ def test_a_missing_extra_is_named_before_any_work(version: str, command: str, ex
 
 def test_extras_are_those_of_the_packaging() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    named = {re.split("[>=<]", line)[0]: extra for extra in ("delta", "objects", "hdfs") for line in extras[extra]}
+    named = {
+        re.split("[>=<]", line)[0]: extra for extra in ("delta", "objects", "hdfs", "html") for line in extras[extra]
+    }
     assert named == {name: package.extra for name, package in PACKAGES.items()}
 
 

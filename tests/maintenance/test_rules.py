@@ -186,3 +186,14 @@ def test_the_clock_of_a_rule_with_buckets_advances_only_at_rotations(tmp_path: P
     gone = [report.totals.dropped for report in reports]
     assert 0 < gone[0] == gone[1] < gone[2]
     assert [iso(report.now_us) for report in reports[:2]] == ["2026-10-31T23:59:59.999999Z"] * 2
+
+
+@pytest.mark.parametrize(
+    ("more", "has_cutoff"),
+    [("", True), ('[[target.rule]]\nkey_prefix = "user-00"\nttl = "14d"\ntimestamp = "value.max"\n', False)],
+)
+def test_a_report_has_a_cutoff_only_if_it_is_that_of_all_entries(more: str, has_cutoff: bool, tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    (state,) = run(target, tmp_path, f'{more}[[target.rule]]\nttl = "7d"\ntimestamp = "value.max"\n').states
+    assert state.now_us is not None and state.counts.dropped
+    assert state.cutoff_us == (state.now_us - 7 * 24 * 3_600_000_000 if has_cutoff else None)

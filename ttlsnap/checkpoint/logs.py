@@ -107,6 +107,12 @@ def read_batch(files: Directory, batch: int) -> MicroBatch:
     )
 
 
+def batch_time(files: Directory, batch: int) -> int:
+    """Return when a batch began, in milliseconds since the epoch; raises as ``read_batch`` does."""
+    path = layout.offset_file(batch)
+    return _millis(files, path, _offset_metadata(files, path, _offset_lines(files, path)), "batchTimestampMs")
+
+
 def with_conf(files: Directory, batch: int, conf: Mapping[str, str]) -> str:
     """Return the offset log entry of a batch with other settings; raises as ``read_batch`` does."""
     path = layout.offset_file(batch)
@@ -151,6 +157,18 @@ def plan_next(files: Directory, batch: MicroBatch, conf: Mapping[str, str] | Non
             metadata["conf"] = {**metadata.get("conf", {}), **conf}
         lines[1] = json.dumps(metadata, separators=(",", ":"), ensure_ascii=False)
     return "\n".join(lines)
+
+
+def source_positions(files: Directory, batch: int) -> list[Any]:
+    """Return where each source reads on after a batch, in the source's own form: JSON, or a text that is not JSON."""
+    found: list[Any] = []
+    for line in _offset_lines(files, layout.offset_file(batch))[2:]:
+        if line.strip():
+            try:
+                found.append(parse_json(line))
+            except ValueError:
+                found.append(line.strip())
+    return found
 
 
 def read_file_logs(files: Directory, batch: int, before: Mapping[int, int]) -> dict[int, int]:

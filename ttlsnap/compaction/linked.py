@@ -15,6 +15,7 @@ import numpy as np
 from ttlsnap.compaction.dropped import Archive
 from ttlsnap.compaction.results import RowTransformers, make_result
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
+from ttlsnap.compaction.written import TaskTimes
 from ttlsnap.entries.batch import RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError
@@ -58,6 +59,7 @@ class LinkedStores:
         self._task, self._opener, self._staging = task, opener, staging
         self._progress, self._archive, self._watcher = progress, archive, watcher
         self._partitions: dict[str, StoredPartition] = {}
+        self._times = TaskTimes(task)
         self._places = {place: state for link in task.links for place, state in link.places.items()}
         self._places |= {state.place: state for store in task.stores for state in store.states}
         self._places |= {state.place: state for state in others}
@@ -102,7 +104,8 @@ class LinkedStores:
                 changed = any(decision.changes for decision in mine.values())
                 written = self._write(store.name, mine) if changed or task.whole else None
                 results.append(make_result(task, store, written, self._states(store.name, deciders, final, outcomes)))
-        return (replace(results[0], followed=followed), *results[1:])
+        ledgers = self._times.write_ledgers()
+        return (replace(results[0], followed=followed, ledgers=ledgers), *results[1:])
 
     def _decide(self, deciders: Mapping[StateId, RowTransformers]) -> tuple[dict[StateId, Decisions], list[Outcome]]:
         """Scan everything once. Return the decisions of the transformers, and those that follow from them."""
@@ -115,11 +118,12 @@ class LinkedStores:
                     continue
                 place = name, batch.state
                 keys, values = batch.keys, batch.values
-                first = StateEntries.of(state, keys, values)
+                first = StateEntries.of(state, keys, values, self._times.of(place))
                 if self._watcher is not None:
                     self._watcher.see(first)
                 if place in deciders:
                     entries = deciders[place].run(first)
+                    self._times.keep(place, entries.keys)
                     if self._archive is not None:
                         self._archive.add(deciders[place], first, entries)
                     parts[place].append(_decisions(len(keys), entries))

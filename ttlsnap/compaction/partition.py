@@ -13,6 +13,7 @@ from ttlsnap.compaction.dropped import Archive, archive_for
 from ttlsnap.compaction.linked import LinkedStores
 from ttlsnap.compaction.results import RowTransformers, make_result
 from ttlsnap.compaction.task import PartitionResult, PartitionResults, PartitionTask, Progress
+from ttlsnap.compaction.written import TaskTimes
 from ttlsnap.entries.batch import StateEntries
 from ttlsnap.errors import CorruptionError, TtlsnapError
 from ttlsnap.storage.open import open_directory, open_for_reading
@@ -60,6 +61,7 @@ def _compact_store(
     (store,) = task.stores
     described = {state.state: state for state in store.states}
     states = {name: RowTransformers(task, state) for name, state in described.items()}
+    times = TaskTimes(task)
     with (
         opener.open(open_for_reading(task.root), store.lineage, task.scratch) as partition,
         partition.writer(staging, task.rewrite, described, {}) as writer,
@@ -69,8 +71,10 @@ def _compact_store(
                 writer.keep(batch)
                 continue
             transformers = states[state.state]
-            first = StateEntries.of(state, batch.keys, batch.values)
+            place = (store.name, state.state)
+            first = StateEntries.of(state, batch.keys, batch.values, times.of(place))
             entries = transformers.run(first)
+            times.keep(place, entries.keys)
             if archive is not None:
                 archive.add(transformers, first, entries)
             if len(entries) == len(batch) and not entries.rewritten.any():
@@ -80,7 +84,8 @@ def _compact_store(
             progress(len(batch), len(batch) - len(entries))
         changed = any(transformers.changed for transformers in states.values())
         written = writer.finish() if changed or task.whole else None
-    return (make_result(task, store, written, [transformers.result() for transformers in states.values()]),)
+    result = make_result(task, store, written, [transformers.result() for transformers in states.values()])
+    return (replace(result, ledgers=times.write_ledgers()),)
 
 
 def _compact_linked(

@@ -30,7 +30,9 @@ from ttlsnap.transform.protocols import (
     CollectionStrategy,
     PlansStates,
     StateSnapshotTransformerFactory,
+    uses_written_times,
 )
+from ttlsnap.written.history import History, history_of
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,10 @@ class StorePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a run. ``listing`` has the logs and state files at the time of planning."""
+    """The plan of a run. ``listing`` has the logs and state files at the time of planning.
+
+    ``history`` says when entries were written, if a transformer asks for that.
+    """
 
     run: str
     checkpoint: Checkpoint
@@ -91,6 +96,7 @@ class Plan:
     state_store: StateStore
     factories: tuple[StateSnapshotTransformerFactory, ...]
     stores: tuple[StorePlan, ...]
+    history: History | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -137,6 +143,7 @@ class Plan:
                 rewrite=rewrite,
                 scratch=scratch,
                 expired_of=self.run if expired and below is not None else None,
+                history=self.history,
             )
             for group in self.groups
             for number, partition in enumerate(group[0].partitions)
@@ -191,7 +198,7 @@ def plan_compaction(
             CollectionStrategy.parse(factory.strategy)
     clock = replace(clock, behind_join=behind_join(checkpoint))
     states = describe(checkpoint, selection)
-    reasons = _reasons(states, factories, clock)
+    reasons = explain_left_alone(states, factories, clock)
     at_work = {state.operator for state, reason in zip(states, reasons, strict=True) if reason is None}
     links = {
         operator.id: links_of(checkpoint, operator, timers)
@@ -210,6 +217,7 @@ def plan_compaction(
         stores=tuple(
             _stores(checkpoint, state_store, [StatePlan(*pair) for pair in zip(states, reasons, strict=True)], links)
         ),
+        history=history_of(checkpoint) if any(map(uses_written_times, factories)) else None,
     )
 
 
@@ -250,7 +258,7 @@ def _partitions(checkpoint: Checkpoint, state_store: StateStore, store: Store) -
     return tuple(map(PartitionPlan, store.partitions, lineages_of(checkpoint, state_store, store)))
 
 
-def _reasons(
+def explain_left_alone(
     states: Sequence[StateDescriptor], factories: Sequence[StateSnapshotTransformerFactory], clock: Clock
 ) -> list[str | None]:
     """Return why each state stays unchanged; None if at least one factory processes it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from ttlsnap.checkpoint import Checkpoint, layout
 from ttlsnap.checkpoint.listing import Listing, difference, is_temporary, list_activity
@@ -25,7 +26,13 @@ from ttlsnap.publishing.swap import swap
 from ttlsnap.storage.directory import each
 
 
-def publish(plan: Plan, results: Sequence[PartitionResult], *, planned_batch: bool = True) -> Journal:
+def publish(
+    plan: Plan,
+    results: Sequence[PartitionResult],
+    *,
+    planned_batch: bool = True,
+    kind: Literal["compact", "import"] = "compact",
+) -> Journal:
     """Move the staged files of ``results`` into place, and plan the next batch.
 
     Without ``planned_batch`` the fence is only removed: use that only for a query that is certainly stopped. Raise
@@ -37,8 +44,8 @@ def publish(plan: Plan, results: Sequence[PartitionResult], *, planned_batch: bo
     # An uncommitted batch runs again, and then replaces its deltas, but not its snapshots. The second run may differ in
     # every partition of every operator, because the output of one operator is the input of the next. So the snapshots
     # are moved. The deltas stay, because the batch needs them if it is running after all, and commits.
-    kind = "zip" if checkpoint.provider == "rocksdb" else "snapshot"
-    outliving = [path for path in plan.listing if layout.is_newer_snapshot(path, checkpoint.version, kind)]
+    ending = "zip" if checkpoint.provider == "rocksdb" else "snapshot"
+    outliving = [path for path in plan.listing if layout.is_newer_snapshot(path, checkpoint.version, ending)]
     fence = fence_file(checkpoint.logs)
     targets = [file.target for file in staged]
     to_backup = plan_backup(files, plan.run, [*targets, *_replaced_deltas(plan, targets), *outliving])
@@ -54,7 +61,7 @@ def publish(plan: Plan, results: Sequence[PartitionResult], *, planned_batch: bo
     journal = Journal(
         run=plan.run,
         number=next_number(files),
-        kind="compact",
+        kind=kind,
         batch=checkpoint.batch.id,
         fence=fence,
         moves=(*to_backup, *(Move(file.path, file.target) for file in staged)),

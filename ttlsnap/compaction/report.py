@@ -45,11 +45,13 @@ class StateReport:
     """The report of one state; times are microseconds since the epoch.
 
     ``timestamp`` names the field that decided, ``unit`` its unit if it is a number, and ``now_us`` the time with which
-    it was compared. ``null_timestamps`` entries had none and were kept. ``unclosed`` counts dropped groups that the
-    watermark had not reached: an append-mode query would still have emitted them. ``unmatched`` counts a join's dropped
-    rows that had not matched yet. ``left_alone`` says why no transformer saw the state. ``rewrites``, for a RocksDB
-    store's first state, counts its partitions by how they are written: ``full``, as ``tombstones``, or ``untouched``.
-    ``whole`` is False if an incremental run visited only some of the partitions.
+    it was compared. Entries up to ``cutoff_us`` have expired. ``null_timestamps`` entries had none and were kept.
+    ``unclosed`` counts dropped groups that the watermark had not reached: an append-mode query would still have emitted
+    them. ``older`` entries were written before ``older_than_us``, where the known history begins, and count as written
+    then. ``unmatched`` counts a join's dropped rows that had not matched yet. ``left_alone`` says why no transformer
+    saw the state. ``rewrites``, for a RocksDB store's first state, counts its partitions by how they are written:
+    ``full``, as ``tombstones``, or ``untouched``. ``whole`` is False if an incremental run visited only some of the
+    partitions.
     """
 
     state: StateDescriptor
@@ -58,10 +60,13 @@ class StateReport:
     unit: str | None = None
     time: str | None = None
     now_us: int | None = None
+    cutoff_us: int | None = None
     oldest_us: int | None = None
     newest_us: int | None = None
     null_timestamps: int = 0
     unclosed: int = 0
+    older: int = 0
+    older_than_us: int | None = None
     unmatched: int = 0
     left_alone: str | None = None
     rewrites: Mapping[str, int] | None = None
@@ -79,12 +84,14 @@ class StateReport:
             "timestamp_unit": self.unit,
             "time": self.time,
             "now": iso(self.now_us),
+            "cutoff": iso(self.cutoff_us),
             "oldest": iso(self.oldest_us),
             "newest": iso(self.newest_us),
             "null_timestamps": self.null_timestamps,
             "unclosed": self.unclosed,
             "unmatched_dropped": self.unmatched,
             "left_alone": self.left_alone,
+            **({"written_before": {"time": iso(self.older_than_us), "entries": self.older}} if self.older else {}),
             **({"partitions": dict(self.rewrites)} if self.rewrites is not None else {}),
         }
 
@@ -235,10 +242,13 @@ def _with_times(report: StateReport, times: Sequence[TimeSummary]) -> StateRepor
         unit=times[0].unit,
         time=times[0].time,
         now_us=times[0].now_us,
+        cutoff_us=times[0].cutoff_us,
         oldest_us=min((t.oldest_us for t in times if t.oldest_us is not None), default=None),
         newest_us=max((t.newest_us for t in times if t.newest_us is not None), default=None),
         null_timestamps=sum(t.nulls for t in times),
         unclosed=sum(t.unclosed for t in times),
+        older=sum(t.older for t in times),
+        older_than_us=max((t.older_than_us for t in times if t.older_than_us is not None), default=None),
     )
 
 

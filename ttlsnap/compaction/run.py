@@ -33,6 +33,7 @@ from ttlsnap.compaction.publish import check_unchanged, new_files, publish, refu
 from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.compaction.runner import Runner
 from ttlsnap.compaction.scratch import discard_old_scratch, existing_folder
+from ttlsnap.compaction.written import place_ledgers
 from ttlsnap.errors import FencedError
 from ttlsnap.expired.receivers import Receiver, open_receiver, refuse_within
 from ttlsnap.publishing.cleanup import (
@@ -124,6 +125,7 @@ def _in_place(run: Runner, files: Directory) -> CompactionReport:
         run.require_matched(report)
         run.check_archive(files, report, results)
         if not report.published:
+            place_ledgers(files, plan.run, results)
             discard_run(files, plan.run)
             run.note_visited(None)
             return report
@@ -136,6 +138,7 @@ def _in_place(run: Runner, files: Directory) -> CompactionReport:
     except BaseException:
         discard_unless_open(files, plan.run)
         raise
+    place_ledgers(files, plan.run, results)
     report = replace(report, warnings=(*report.warnings, *run.deliver(files)))
     report = replace(report, warnings=(*report.warnings, *tidy_up(files, plan.run)))
     return replace(report, seconds=run.seconds)

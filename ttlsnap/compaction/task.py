@@ -16,6 +16,7 @@ from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import Rewrite, RewriteChoice, StagedFile, StateStore
 from ttlsnap.transform.chain import StateResult
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
+from ttlsnap.written.history import History
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class PartitionTask:
     New files are staged below ``staged_below`` in ``staging_root``; None in a dry run. ``scratch`` is the local folder
     for the work. ``expired_of`` is the run whose dropped entries are archived, or None. ``whole`` says that every store
     is written, even if nothing in it changes. ``show`` is how many dropped and rewritten entries the result contains.
+    ``history`` says when entries were written; None if no transformer asks for that.
     """
 
     root: str
@@ -54,6 +56,7 @@ class PartitionTask:
     expired_of: str | None = None
     whole: bool = False
     show: int = 0
+    history: History | None = None
 
     def __str__(self) -> str:
         states = [state for store in self.stores for state in store.states]
@@ -76,8 +79,9 @@ class PartitionResult:
 
     ``staged`` are the new files; None if nothing changed (the partition keeps its files), and in a dry run. ``rewrite``
     says how it was written, or would be. ``reused`` and ``superseded`` are as in ``Written``. The result of the task's
-    first store has ``expired``, the file with the dropped entries of all its stores, and the number of these that
-    ``followed`` others. ``failure`` is an error's class name and message; the rest is then meaningless.
+    first store has ``expired``, the file with the dropped entries of all its stores, the number of these that
+    ``followed`` others, and the paths of the new ``ledgers``. ``failure`` is an error's class name and message; the
+    rest is then meaningless.
     """
 
     operator: int
@@ -92,6 +96,7 @@ class PartitionResult:
     superseded: tuple[str, ...] = ()
     expired: StagedFile | None = None
     followed: int = 0
+    ledgers: tuple[str, ...] = ()
     failure: tuple[str, str] | None = None
 
     @property

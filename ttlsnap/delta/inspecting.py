@@ -21,8 +21,8 @@ from ttlsnap.entries.json_text import to_json_values
 from ttlsnap.entries.timestamps import timestamp_field
 from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.extras import require_package
+from ttlsnap.inspection.ages import AgeField, Ages
 from ttlsnap.inspection.model import StateInspection
-from ttlsnap.inspection.sample import Histogram
 from ttlsnap.storage.local import LocalDirectory
 
 
@@ -135,14 +135,14 @@ def _ages(
     field = timestamp_field(state, in_columns(timestamp, state))
     side = state.key_schema if field.field.side == "key" else state.value_schema
     column = side.fields[field.field.path[0]]
-    histogram = Histogram(field, clock.now(TimeCharacteristic.PROCESSING))
+    ages = Ages(AgeField(field, clock.now(TimeCharacteristic.PROCESSING)))
     count = 0
     for file in found.live:
         for batch in read_rows(files, file, [column]):
-            histogram.add(TableEntries.of_batch(state, batch))
+            ages.add(TableEntries.of_batch(state, batch))
             count += batch.num_rows
     found.rows.entries = count
-    return histogram.to_json()
+    return ages.to_json()
 
 
 def _samples(

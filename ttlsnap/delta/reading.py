@@ -100,7 +100,7 @@ def read_rows(files: Directory, file: DataFile, columns: Sequence[StructField]) 
                 if (place := _place(list(parquet.schema_arrow), column)) is not None
             }
             wanted = [parquet.schema_arrow.names[place] for place in there.values()]
-            old_calendars = _old_calendars(parquet)
+            old_calendars = has_old_calendars(parquet)
             for batch in parquet.iter_batches(_BATCH, columns=wanted):
                 arrays = []
                 for name, column in zip(physical, columns, strict=True):
@@ -123,7 +123,7 @@ def read_rows(files: Directory, file: DataFile, columns: Sequence[StructField]) 
         raise CorruptionError(f"{files.root}/{path} cannot be read: {str(error)[:200]}") from error
 
 
-def _old_calendars(parquet: Any) -> bool:
+def has_old_calendars(parquet: Any) -> bool:
     """Return whether dates and times use the old calendars of before 1582, as old versions of Spark wrote them.
 
     Source: Spark's ``DataSourceUtils``."""
@@ -136,7 +136,7 @@ def _old_calendars(parquet: Any) -> bool:
     )
 
 
-def _refuse_old(array: Any) -> None:
+def refuse_old_times(array: Any) -> None:
     """Raise UnsupportedError for a date or a time that differs in the old calendars."""
     plain = array.cast(pa.int32() if pa.types.is_date(array.type) else pa.timestamp("us")).cast(pa.int64())
     oldest = pc.min(plain).as_py()
@@ -175,7 +175,7 @@ def _logical(array: Any, kind: T.DataType, old_calendars: bool) -> Any:
     if isinstance(kind, T.VariantType) and array.type.get_field_index("typed_value") >= 0:
         raise UnsupportedError("it has a shredded variant, which ttlsnap does not support")
     if old_calendars and isinstance(kind, (T.DateType, T.TimestampType, T.TimestampNTZType)):
-        _refuse_old(array)
+        refuse_old_times(array)
     target = arrow_type(kind)
     return array if array.type == target else array.cast(target)
 

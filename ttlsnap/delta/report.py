@@ -102,6 +102,7 @@ class TableReport:
                     "role": "primary",
                     **self.counts.to_json(),
                     "timestamp": self.timestamp,
+                    "cutoff": iso(times.cutoff_us) if times else None,
                     "oldest": iso(times.oldest_us) if times else None,
                     "newest": iso(times.newest_us) if times else None,
                     "null_timestamps": times.nulls if times else None,

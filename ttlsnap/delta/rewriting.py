@@ -343,6 +343,7 @@ def _sum_counts(results: Sequence[Mapping[str, Any]]) -> StateResult:
             sum(time.nulls for time in times),
             time=times[0].time,
             unit=times[0].unit,
+            cutoff_us=times[0].cutoff_us,
         )
     counts = {
         name: sum(getattr(result, name) for result in made) for name in ("entries", "kept", "dropped", "rewritten")

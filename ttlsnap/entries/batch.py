@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,12 @@ Mask = npt.NDArray[np.bool_]
 Int64 = npt.NDArray[np.int64]
 
 
+class KnowsWrites(Protocol):
+    """Something that knows when the entries of a state were last written; see ``StateEntries.written``."""
+
+    def of_keys(self, keys: Rows) -> tuple[Int64, Mask]: ...
+
+
 @dataclass(frozen=True, eq=False)
 class StateEntries(ABC):
     """n entries of one state.
@@ -42,9 +48,9 @@ class StateEntries(ABC):
     rewritten: Mask
 
     @staticmethod
-    def of(state: StateDescriptor, keys: Rows, values: Rows) -> RowEntries:
-        """Return a batch of raw rows, as a store gives it."""
-        return RowEntries(state, np.arange(len(keys)), np.zeros(len(keys), np.bool_), keys, values)
+    def of(state: StateDescriptor, keys: Rows, values: Rows, times: KnowsWrites | None = None) -> RowEntries:
+        """Return a batch of raw rows, as a store gives it. ``times`` knows when keys were last written."""
+        return RowEntries(state, np.arange(len(keys)), np.zeros(len(keys), np.bool_), keys, values, times)
 
     def __len__(self) -> int:
         return len(self.index)
@@ -64,6 +70,14 @@ class StateEntries(ABC):
     @abstractmethod
     def key_structs(self) -> pa.StructArray:
         """All keys, completely decoded."""
+
+    @property
+    def written(self) -> tuple[Int64, Mask]:
+        """When each entry was last written, in microseconds since the epoch, and which were written before that.
+
+        Raise UsageError if that is not known here.
+        """
+        raise UsageError(f"{self.state}: when entries were last written is not known here")
 
     @property
     @abstractmethod
@@ -114,6 +128,13 @@ class RowEntries(StateEntries):
 
     keys: Rows
     values: Rows
+    times: KnowsWrites | None = None
+
+    @cached_property
+    def written(self) -> tuple[Int64, Mask]:
+        if self.times is None:
+            return super().written
+        return self.times.of_keys(self.keys)
 
     def column(self, name: str | Field) -> pa.Array:
         field = self._field(name)
@@ -136,9 +157,8 @@ class RowEntries(StateEntries):
         return decode(self.values, self.state.value_schema)
 
     def _take(self, kept: Int64) -> RowEntries:
-        return RowEntries(
-            self.state, self.index[kept], self.rewritten[kept], self.keys.take(kept), self.values.take(kept)
-        )
+        keys, values = self.keys.take(kept), self.values.take(kept)
+        return RowEntries(self.state, self.index[kept], self.rewritten[kept], keys, values, self.times)
 
     def _replace(self, values: pa.StructArray, mask: Mask) -> RowEntries:
         rows = self.values.replace(mask, encode(values, self.state.value_schema))

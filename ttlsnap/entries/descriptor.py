@@ -35,6 +35,7 @@ class StateDescriptor:
     ordered_prefix    whether that prefix is one number whose bytes have the order of the numbers
     key_time          if RocksDB stores the key's last column, a time, ``before`` or ``after`` the others
     lists             whether several entries have one key
+    written_once      whether Spark never writes a key again while the state has it
     grouping          where in the key the columns by which the query groups are: () for the key itself, (0,) for the
                       struct that is its first column, and so on
     grouping_without_last  whether the last of the columns there is not one of them
@@ -63,6 +64,7 @@ class StateDescriptor:
     ordered_prefix: bool = False
     key_time: Literal["before", "after"] | None = None
     lists: bool = False
+    written_once: bool = False
     grouping: tuple[int, ...] = ()
     grouping_without_last: bool = False
     kind: str = "value"

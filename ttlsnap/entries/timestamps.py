@@ -31,6 +31,9 @@ _INTEGERS: dict[type[T.DataType], type[np.signedinteger]] = {
     T.LongType: np.int64,
 }
 _NO_TIMEOUT = -1
+WRITTEN = "@written"
+"""The name of the time at which an entry was last written."""
+
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType)
 
 
@@ -65,6 +68,15 @@ class TimestampField:
         return np.where(raw > high, MAX_INT64, np.where(raw < low, MIN_INT64, scaled)), nulls
 
 
+@dataclass(frozen=True)
+class WrittenField(TimestampField):
+    """The time at which an entry was last written. No field contains it; see ``ttlsnap.written``."""
+
+    def read(self, entries: StateEntries) -> tuple[Int64, Mask]:
+        """See ``TimestampField.read``; every entry has such a time."""
+        return entries.written[0], np.zeros(len(entries), np.bool_)
+
+
 def split_unit(name: str) -> tuple[str, str | None]:
     """Return the field's name and the unit of ``value.seen:ms``, None without one. A quoted colon names no unit."""
     path, colon, unit = name.rpartition(":")
@@ -76,6 +88,8 @@ def timestamp_field(state: StateDescriptor, name: str) -> TimestampField:
 
     Raise UsageError if it is missing, is not a time, or is a number without a unit.
     """
+    if name == WRITTEN:
+        return WrittenField(Field("key", (), WRITTEN, T.TimestampType()), 1)
     path, unit = split_unit(name)
     field = state.field(path)
     if field is None:

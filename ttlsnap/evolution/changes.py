@@ -27,6 +27,7 @@ _NUMBERS = (*_INTEGERS, T.FloatType, T.DoubleType)
 _MAX_DIGITS = 38  # of a decimal
 _DIGITS = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 19}  # decimal digits
 
+_UNSIGNED_DIGITS = 20
 _WHOLE_NUMBER = "^(0|-?[1-9][0-9]{0,18})$"
 
 
@@ -178,6 +179,17 @@ def _changed(values: pa.Array, change: Change, new: T.DataType, place: str, misf
     return pa.Array.from_buffers(
         kind, len(values), values.buffers()[:2], values.null_count, values.offset, children=children
     )
+
+
+def exact_cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the values in another type. Those without an exact equal become null.
+
+    The types are both numbers, times, texts or bytes.
+    """
+    if pa.types.is_unsigned_integer(values.type):
+        # Above the maximum of a bigint, a cast would be a negative number.
+        values = pc.cast(values, pa.decimal128(_UNSIGNED_DIGITS, 0))
+    return _cast(values, kind, narrow=True)
 
 
 def _cast(values: pa.Array, kind: pa.DataType, *, narrow: bool) -> pa.Array:

@@ -18,12 +18,13 @@ from ttlsnap.compaction.task import PartitionTask, Progress
 from ttlsnap.entries.batch import Int64, RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.json_text import to_json_values
+from ttlsnap.entries.timestamps import WRITTEN
 from ttlsnap.explanation.keys import StateKey
 from ttlsnap.operators.links import Decisions, StateId
 from ttlsnap.operators.showing import show_entry
 from ttlsnap.stores.scan import locate_errors
 from ttlsnap.transform.chain import sees_only_first
-from ttlsnap.transform.protocols import ReportsTimes, StateSnapshotTransformer, TellsCutoff, TellsMoments
+from ttlsnap.transform.protocols import ReportsTimes, StateSnapshotTransformer, TellsMoments, TellsUnclosed
 from ttlsnap.unsaferow.rows import Rows
 
 KEPT, DROPPED, REWRITTEN = "kept", "dropped", "rewritten"
@@ -156,7 +157,7 @@ class _Watcher:
         skipped = self._skipped(rule, index, after)
         facts = _facts(transformer, was)
         unclosed = np.zeros(len(index), np.bool_)
-        if isinstance(transformer, TellsCutoff) and not kept.all():
+        if isinstance(transformer, TellsUnclosed) and not kept.all():
             unclosed[~kept] = transformer.unclosed(was.filter(~kept))
         for number, place in enumerate(index.tolist()):
             decision = DROPPED if not kept[number] else REWRITTEN if rewritten[number] else KEPT
@@ -166,6 +167,8 @@ class _Watcher:
                 entry.reasons.append("the rule does not look at it: an earlier value of its list is kept")
             else:
                 entry.reasons += _reasons(decision, words)
+            if words.get("timestamp") == WRITTEN and was.written[1][number]:
+                entry.reasons.append("it was written before the known history begins, and counts as written then")
             if unclosed[number]:
                 entry.reasons.append(
                     "its timeout has not fired, and never will"
@@ -207,7 +210,7 @@ def _facts(transformer: StateSnapshotTransformer, entries: RowEntries) -> list[d
         return [{} for _ in range(len(entries))]
     moments, nulls = transformer.moments(entries)
     summary = transformer.time_summary() if isinstance(transformer, ReportsTimes) else None
-    cutoff = transformer.cutoff_us if isinstance(transformer, TellsCutoff) else None
+    cutoff = summary.cutoff_us if summary is not None else None
     found = []
     for moment, is_null in zip(moments.tolist(), nulls.tolist(), strict=True):
         facts: dict[str, Any] = {"time": None if is_null else iso(moment)}

@@ -199,9 +199,8 @@ def _tables(checkpoint: Checkpoint, wanted: Wanted, clock: Clock) -> tuple[list[
                     derived = True
     if not tables and not left_out and not derived:
         raise no_match(checkpoint)
-    names = Counter(table.name for table in tables)
-    tables = [replace(t, name=f"{t.name}.{quote(t.state.state)}") if names[t.name] > 1 else t for t in tables]
-    return tables, left_out
+    names = names_of([table.state for table in tables])
+    return [replace(table, name=name) for table, name in zip(tables, names, strict=True)], left_out
 
 
 def _table(
@@ -229,6 +228,15 @@ def _now(clock: Clock, time: TimeCharacteristic) -> int | None:
         return clock.now(time)
     except UsageError:
         return None
+
+
+def names_of(states: Sequence[StateDescriptor]) -> list[str]:
+    """Return the names of the states' tables, each of them different."""
+    names = [name_of(state) for state in states]
+    twice = {name for name, count in Counter(names).items() if count > 1}
+    return [
+        f"{name}.{quote(state.state)}" if name in twice else name for name, state in zip(names, states, strict=True)
+    ]
 
 
 def name_of(state: StateDescriptor) -> str:

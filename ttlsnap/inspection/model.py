@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.entries.descriptor import StateDescriptor
@@ -12,11 +12,16 @@ from ttlsnap.errors import UsageError
 from ttlsnap.schema.fields import Field, all_fields
 from ttlsnap.schema.json import to_value
 
+if TYPE_CHECKING:
+    from ttlsnap.inspection.sizes import Sizes
+
 _EPOCH_CONFS = (
     ("spark.sql.streaming.statefulOperator.alwaysNullableOutput.enabled", ">=4.3"),
     ("spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion", ">=4.2"),
     ("spark.sql.streaming.stateStore.encodingFormat", ">=4.0,<4.2"),
 )
+SAMPLE = 2_000_000_000
+"""The bytes of files up to which everything is measured, if the user names no other limit."""
 
 
 @dataclass
@@ -74,6 +79,7 @@ class Inspection:
     planned_by: str | None = None
     warnings: tuple[str, ...] = ()
     samples: list[dict[str, Any]] | None = None
+    sizes: Sizes | None = None
 
     def states(self) -> list[StateInspection]:
         """Return the states of all operators and stores, in their order."""
@@ -121,6 +127,8 @@ class Inspection:
         }
         if self.samples is not None:
             document["entries"] = self.samples
+        if self.sizes is not None:
+            document["sizes"] = self.sizes.to_json()
         return document
 
 

@@ -1,16 +1,19 @@
 """``inspect``: describe the state of a checkpoint without a JVM, and without opening state files (RocksDB: zips).
 
-Only ``entries`` and ``age`` scan the state, one partition after another. A checkpoint without schemas (Spark before
-3.1) has its stores and sizes shown, and raw bytes as entries.
+Only ``entries``, ``age`` and ``sizes`` scan the state. A checkpoint without schemas (Spark before 3.1) has its stores
+and sizes shown, and raw bytes as entries.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from ttlsnap.checkpoint import Checkpoint, Operator, Store, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import Schemas
-from ttlsnap.clock import clock_at
+from ttlsnap.clock import TimeCharacteristic, clock_at
 from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
-from ttlsnap.inspection.model import Inspection, StateInspection
+from ttlsnap.inspection.model import SAMPLE, Inspection, StateInspection
 from ttlsnap.operators.registry import AnyOf, Selection, no_match, states_of
 from ttlsnap.publishing.hidden_batches import HiddenBatch, find_hidden_batches
 from ttlsnap.publishing.journal import find_planning_run
@@ -19,6 +22,10 @@ from ttlsnap.storage.open import open_for_reading
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineage_of, open_state_store
 
+if TYPE_CHECKING:
+    from ttlsnap.inspection.measuring import MeasuringListener
+    from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
+
 
 def inspect(
     target: str,
@@ -26,19 +33,34 @@ def inspect(
     batch: int | None = None,
     entries: int = 0,
     age: bool = False,
-    timestamp: str | None = None,
+    sizes: bool = False,
+    timestamp: str | Sequence[str] | None = None,
+    time: TimeCharacteristic | None = None,
+    rule: StateSnapshotTransformerFactory | None = None,
+    sample: int | None = SAMPLE,
     now: str = "checkpoint",
     selection: Selection | AnyOf | None = None,
     schemas: Schemas | None = None,
+    parallelism: int | None = None,
+    listener: MeasuringListener | None = None,
 ) -> Inspection:
     """Describe the checkpoint ``target`` as of its last committed batch, or as of the retained ``batch``.
 
     ``entries`` is the number of decoded entries to show of each state. ``age`` counts all entries and sorts them by
-    age, according to ``timestamp`` or to the time that Spark stores. Raise UsageError if ``selection`` matches
-    nothing, or another ``TtlsnapError``.
+    age, according to ``timestamp`` or to the time that Spark stores. Names such as ``left:value.at`` are for one side
+    of a join. ``time`` is the clock of that time.
+
+    ``sizes`` measures the entries (``Inspection.sizes``), and what ``rule`` would drop, for example a
+    ``TtlTransformerFactory``. ``sample`` is the limit in bytes of files beyond which only some partitions are read;
+    None for no limit. ``age`` reads all partitions. Raise UsageError if ``selection`` matches nothing, or another
+    ``TtlsnapError``.
     """
-    if timestamp is not None and not age:
-        raise UsageError("--timestamp needs --age")
+    if not (age or sizes):
+        given = {"--timestamp": timestamp, "--time": time}
+        for option in (name for name, value in given.items() if value is not None):
+            raise UsageError(f"{option} needs --age or --sizes")
+    if rule is not None and not sizes:
+        raise UsageError("a rule, as --ttl gives it, needs --sizes")
     checkpoint = open_checkpoint(open_for_reading(target), batch, schemas)
     selection = selection or Selection()
     files, logs = checkpoint.files, checkpoint.logs
@@ -61,17 +83,22 @@ def inspect(
         found.operators.append((operator, [(store, states) for store, states in stores if states]))
     if selection != Selection() and not list(found.states()):
         raise no_match(checkpoint)
-    if entries or age:
+    try:
         # The modules that decode entries take half a second to load; without entries they are not needed.
-        from ttlsnap.inspection.sample import scan
+        if age or sizes:
+            from ttlsnap.inspection.measuring import Wanted, measure
 
-        try:
-            samples = scan(found, entries, timestamp, age, clock_at(now, checkpoint.batch), selection)
-        except CorruptionError as error:
-            if not schemas:
-                raise
-            raise UsageError(f"{error}\nThe entries were read with the given --schema, which may be wrong") from error
-        found.samples = samples if entries else None
+            names = (timestamp,) if isinstance(timestamp, str) else tuple(timestamp or ())
+            wanted = Wanted(sizes, age, names, time, rule, None if age else sample)
+            found.sizes = measure(found, wanted, clock_at(now, checkpoint.batch), parallelism, listener)
+        if entries:
+            from ttlsnap.inspection.sample import take_samples
+
+            found.samples = take_samples(found, entries, selection)
+    except CorruptionError as error:
+        if not schemas:
+            raise
+        raise UsageError(f"{error}\nThe entries were read with the given --schema, which may be wrong") from error
     return found
 
 

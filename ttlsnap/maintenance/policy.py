@@ -298,7 +298,8 @@ class _Reader:
             self._wrong((*place, "retention"), "retention needs erase = true")
         if self._errors:
             return None
-        compact = CompactOptions(**{name: options.pop(name) for name in _COMPACT_OPTIONS & options.keys()})
+        given = {name: options.pop(name) for name in _COMPACT_OPTIONS & options.keys()}
+        compact = CompactOptions(**given, ledger=True)
         return TargetPolicy(
             f"target {number + 1}",
             target["path"],

@@ -174,7 +174,8 @@ class _Confined:
         return moments, nulls | ~mine
 
     def time_summary(self) -> TimeSummary | None:
-        return self._transformer.time_summary() if isinstance(self._transformer, ReportsTimes) else None
+        found = self._transformer.time_summary() if isinstance(self._transformer, ReportsTimes) else None
+        return replace(found, cutoff_us=None) if found is not None else None
 
     def _mine(self, entries: StateEntries) -> Mask:
         mine = self._wanted(entries)

@@ -85,6 +85,7 @@ class TargetResult:
             **report,
             "status": self.status,
             "error": str(self.error) if self.error else None,
+            "error_type": type(self.error).__name__ if self.error else None,
             "exit_code": self.exit_code,
             "recovered": self.recovered,
             "seconds": round(self.seconds, 3),

@@ -62,11 +62,11 @@ class SpillWriter:
             self._write()
 
     def _write(self) -> None:
-        keys, values = (
-            Rows.concat([part[0] for part in self._waiting]),
-            Rows.concat([part[1] for part in self._waiting]),
-        )
-        partitions = np.concatenate([part[2] for part in self._waiting])
+        keys, values, partitions = self._waiting[0]
+        if len(self._waiting) > 1:
+            keys = Rows.concat([part[0] for part in self._waiting])
+            values = Rows.concat([part[1] for part in self._waiting])
+            partitions = np.concatenate([part[2] for part in self._waiting])
         self._waiting, self._size = [], 0
         order = np.argsort(partitions, kind="stable")
         keys, values = keys.take(order), values.take(order)

@@ -129,13 +129,18 @@ def keys_with_times(state: StateDescriptor, keys: Rows, values: Rows, schema: St
 
     ``state`` has the numbers, and ``schema`` is that of ``values``, which may have the flag that the state lacks.
     """
+    types = [column.type for column in state.key_schema.fields]
+    moments = long_rows(times_of_rows(state, values, schema))
+    return side_by_side(without_last_field(keys, types), moments, types[:-1], [LongType()])
+
+
+def times_of_rows(state: StateDescriptor, values: Rows, schema: StructType) -> Int64s:
+    """Return the times of a join's rows in microseconds, int64[n]; see ``keys_with_times``."""
     field = find_field(state.stored_timestamp or "", state.key_schema, state.value_schema)
     assert field is not None and field.side == "value"
     times, nulls = decode_words(values, schema, field.path)
-    types = [column.type for column in state.key_schema.fields]
     # Spark's time of a null is 0.
-    moments = long_rows(np.where(nulls, 0, times))
-    return side_by_side(without_last_field(keys, types), moments, types[:-1], [LongType()])
+    return np.where(nulls, 0, times)
 
 
 class TimedRows:

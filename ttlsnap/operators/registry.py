@@ -138,6 +138,7 @@ def states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[
                 family,
                 **(stored.facts if stored else {}),
                 without_time=deduplication.WITHOUT_TIME if family.value == deduplication.NOTHING else None,
+                written_once=family.value == deduplication.NOTHING,
                 emits_on_close=operator.name in _EMITS_ON_CLOSE,
                 prefix_columns=_prefix_columns(checkpoint, operator, store, family),
                 grouping_without_last=operator.name == session_window.NAME or _is_nameless_session(operator, family),

@@ -19,15 +19,25 @@ def show_entry(state: StateDescriptor, key: Fields, value: Fields) -> Fields:
 
     A map's element also has its ``map_key``; a timer and an entry of an index of times have their ``time``.
     """
+    shown = show_key(state, key)
     if state.kind == "row":
-        *names, _ = key  # the last one is an index, or a time that the row also has
         row = {name: value[name] for name in value if name != join.MATCHED}
         matched = {"matched": value[join.MATCHED]} if join.MATCHED in value else {}
-        return {"key": {name: key[name] for name in names}, "value": row, "side": state.side, **matched}
+        return {"key": shown["key"], "value": row, "side": state.side, **matched}
+    if "time" in shown:
+        return {"key": shown["key"], "value": {}, "time": shown["time"]}
+    return {**shown, "value": value}
+
+
+def show_key(state: StateDescriptor, key: Fields) -> Fields:
+    """Return the ``key`` of an entry, decoded, in the form of ``show_entry``, without anything of its value."""
+    if state.kind == "row":
+        *names, _ = key  # the last one is an index, or a time that the row also has
+        return {"key": {name: key[name] for name in names}, "side": state.side}
     if state.kind == "map" and len(key) == 2:
         of, element = key.values()
-        return {"key": of, "map_key": element, "value": value}
+        return {"key": of, "map_key": element}
     if state.kind == "timer" or state.ordered_prefix:
         of, moment = key.values() if state.state.endswith("keyToTimestamp") else reversed(key.values())
-        return {"key": of, "value": {}, "time": None if moment is None else iso(moment * 1000)}
-    return {"key": key, "value": value}
+        return {"key": of, "time": None if moment is None else iso(moment * 1000)}
+    return {"key": key}

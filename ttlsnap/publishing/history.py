@@ -45,7 +45,7 @@ class HistoryEntry:
 
 def _kind_of_copy(report: dict[str, Any]) -> str:
     """Return the kind of the run that made this checkpoint as a copy."""
-    return "migrate" if report.get("kind") == "migrate" else "compact"
+    return str(report["kind"]) if report.get("kind") in ("import", "migrate") else "compact"
 
 
 def history(target: str) -> list[HistoryEntry]:

@@ -66,7 +66,7 @@ class Journal:
 
     run: str
     number: int
-    kind: Literal["compact", "migrate", "rollback", "repair"]
+    kind: Literal["compact", "import", "migrate", "rollback", "repair"]
     batch: int
     fence: str
     moves: tuple[Move, ...]
@@ -85,7 +85,7 @@ class Journal:
     @property
     def has_new_state(self) -> bool:
         """Whether the run wrote new state, and did not only move files."""
-        return self.kind in ("compact", "migrate")
+        return self.kind in ("compact", "import", "migrate")
 
     @property
     def to_backup(self) -> tuple[Move, ...]:
@@ -216,6 +216,15 @@ def recent_journals(files: Directory, logs: Logs) -> list[Journal]:
     return sorted(found, key=lambda journal: (journal.number, journal.run), reverse=True)
 
 
+def newest_run(files: Directory) -> str | None:
+    """Return the newest run that has published something; None if there is none."""
+    for info in reversed(files.list(layout.RUNS)):
+        journal = read_journal(files, info.name) if info.is_dir else None
+        if journal is not None and journal.status == "done":
+            return journal.run
+    return None
+
+
 def write_journal(files: Directory, journal: Journal) -> None:
     """Write the journal whole and durably."""
     files.mkdirs(layout.run_directory(journal.run))
@@ -268,7 +277,7 @@ def _check_facts(journal: Journal, run: str, where: str) -> None:
     numbers = (journal.number, journal.batch)
     facts = {
         "run": journal.run == run,
-        "kind": journal.kind in ("compact", "migrate", "rollback", "repair"),
+        "kind": journal.kind in ("compact", "import", "migrate", "rollback", "repair"),
         "status": journal.status in ("open", "done", "undone"),
         "number": all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in numbers),
         "undoes": isinstance(journal.undoes, str) if journal.kind == "rollback" else journal.undoes is None,
@@ -314,11 +323,11 @@ def _is_plain(path: str) -> bool:
 def _may_move(journal: Journal, parts: list[str]) -> bool:
     """Return whether a run of this kind may move a file.
 
-    A compaction moves state files and a stale checksum of its fence. All other kinds also move logs.
+    A compaction and an import move state files and a stale checksum of their fence. All other kinds also move logs.
     """
     if parts[0] == layout.STATE:
         return True
     is_log = len(parts) == 2 and parts[0] in (layout.OFFSETS, layout.COMMITS)
-    if journal.kind == "compact":
+    if journal.kind in ("compact", "import"):
         return is_log and "/".join(parts) in layout.checksum_files(journal.fence)
     return is_log and layout.parse_number(layout.strip_checksum(parts[1])) is not None

@@ -33,6 +33,21 @@ RewriteChoice = Rewrite | float
 """The same, or the largest share of changed entries for which a partition is written as tombstones."""
 
 
+@dataclass(frozen=True, eq=False)
+class StoredSizes:
+    """The bytes of n entries as they are stored.
+
+    ``keys`` and ``records`` have the bytes of each stored key and of the value beside it. ``values`` has those of the
+    value of each entry, int64[n]. They are the same as ``records``, except in a state of lists: there each element is
+    an entry, and ``owner`` has the number of its key (int64[n], ascending).
+    """
+
+    keys: Int64s
+    records: Int64s
+    values: Int64s
+    owner: Int64s | None = None
+
+
 class EntryBatch(Protocol):
     """Live entries of one state (a column family), in stored order."""
 
@@ -47,6 +62,9 @@ class EntryBatch(Protocol):
     def stored(self) -> tuple[Rows, Rows, Rows]:
         """The stored keys and values, and the row of each stored key."""
         ...
+
+    @property
+    def sizes(self) -> StoredSizes: ...
 
 
 @dataclass(frozen=True)
@@ -247,6 +265,15 @@ class StateStore(PartitionOpener, Protocol):
         """Build the snapshot ``target`` of a partition that is new, with the settings of the partition ``like``.
 
         ``changes`` are those of its column families.
+        """
+        ...
+
+    def writes(
+        self, files: Directory, lineage: Lineage, states: Mapping[str, StateDescriptor]
+    ) -> Iterator[tuple[int, Iterator[tuple[str, Rows]]]]:
+        """Yield the versions whose deltas or changelogs are retained without a gap, newest first.
+
+        Each is yielded with the keys that it put, as rows, by state. Raise CorruptionError for a damaged file.
         """
         ...
 

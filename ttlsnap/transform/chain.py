@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
@@ -123,6 +123,8 @@ class StateTransformers(Generic[Entries]):
     def result(self) -> StateResult:
         """Return the counts of all batches."""
         times = [t.time_summary() for t, *_ in self._transformers if isinstance(t, ReportsTimes)]
+        if len(times) > 1 and times[0] is not None:
+            times[0] = replace(times[0], cutoff_us=None)  # each has its own
         return StateResult(
             state=self._state.state,
             entries=self._entries,

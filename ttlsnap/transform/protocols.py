@@ -143,6 +143,8 @@ class TimeSummary:
     ``now_us`` is the time with which they were compared. ``nulls`` counts the entries without a timestamp. ``unclosed``
     counts dropped groups that the watermark had not reached: in append mode, Spark would still have emitted them.
     ``time`` names the clock, ``event`` or ``processing``. ``unit`` is the unit of a field that is a number.
+    ``cutoff_us`` is the last time that has expired; None if other entries of the state are treated in another way.
+    ``older`` entries were written before ``older_than_us``, where the known history begins, and count as written then.
     """
 
     field: str
@@ -153,6 +155,14 @@ class TimeSummary:
     unclosed: int = 0
     time: str | None = None
     unit: str | None = None
+    cutoff_us: int | None = None
+    older: int = 0
+    older_than_us: int | None = None
+
+
+def uses_written_times(factory: object) -> bool:
+    """Return whether a factory's transformers read ``StateEntries.written``: it has ``uses_written_times``."""
+    return bool(getattr(factory, "uses_written_times", False))
 
 
 @runtime_checkable
@@ -172,11 +182,8 @@ class TellsMoments(Protocol):
 
 
 @runtime_checkable
-class TellsCutoff(Protocol):
-    """A transformer that drops exactly the entries whose time is at most ``cutoff_us``, in microseconds."""
-
-    @property
-    def cutoff_us(self) -> int: ...
+class TellsUnclosed(Protocol):
+    """A transformer that can tell whether Spark has closed an entry."""
 
     def unclosed(self, gone: StateEntries) -> Mask:
         """Return which of these dropped entries Spark has not closed (bool[n]), so that their result is lost."""

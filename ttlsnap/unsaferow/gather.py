@@ -101,6 +101,8 @@ def interleave(*kinds: tuple[Bytes, Int64s, Int64s | int]) -> tuple[Bytes, Int64
 
 def _by_size(size: Int64s | int) -> Iterator[tuple[Any, int]]:
     """Yield each size except 0 with the indices of its pieces: an array, or a slice if all pieces have that size."""
+    if not isinstance(size, int) and len(size) and int(size.min()) == int(size.max()):
+        size = int(size[0])  # np.unique would sort or hash them all
     sizes = [size] if isinstance(size, int) else np.unique(size).tolist()
     for n in filter(None, sizes):
         yield slice(None) if len(sizes) == 1 else np.flatnonzero(size == n), n

@@ -24,6 +24,7 @@ from ttlsnap.stores.hdfs.format import HdfsFormat
 from ttlsnap.stores.hdfs.key_index import KeyIndex
 from ttlsnap.stores.hdfs.records import DELETED, Records, read_records
 from ttlsnap.stores.lineage import Lineage, StateFile
+from ttlsnap.stores.protocols import StoredSizes
 from ttlsnap.stores.record_limit import RecordLimit
 from ttlsnap.stores.row_checksums import CHECKSUM_SIZE, verify_row_checksums
 from ttlsnap.unsaferow.layout import fixed_bytes
@@ -53,6 +54,11 @@ class HdfsBatch:
         keys = Rows(records.data, records.key_start, records.key_size)
         return keys, Rows(records.data, records.value_start, records.value_size), self.keys
 
+    @property
+    def sizes(self) -> StoredSizes:
+        """See ``EntryBatch.sizes``."""
+        return StoredSizes(self.records.key_size, self.records.value_size, self.records.value_size)
+
 
 @dataclass(frozen=True, eq=False)
 class ChangedBatch:
@@ -71,6 +77,11 @@ class ChangedBatch:
     def stored(self) -> tuple[Rows, Rows, Rows]:
         """See ``EntryBatch.stored``."""
         return self.stored_keys, self.stored_values, self.keys
+
+    @property
+    def sizes(self) -> StoredSizes:
+        """See ``EntryBatch.sizes``."""
+        return StoredSizes(self.stored_keys.size, self.stored_values.size, self.stored_values.size)
 
 
 def read_entries(files: Directory, lineage: Lineage, form: HdfsFormat) -> Iterator[HdfsBatch]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -83,6 +83,14 @@ class HdfsStore(HdfsFormat):
 
         with HdfsWriter(self, target, staging) as writer:
             yield writer
+
+    def writes(
+        self, files: Directory, lineage: Lineage, states: Mapping[str, StateDescriptor]
+    ) -> Iterator[tuple[int, Iterator[tuple[str, Rows]]]]:
+        """See ``StateStore.writes``."""
+        from ttlsnap.stores.hdfs.history import writes
+
+        return writes(self, files, lineage)
 
     def find_damaged(
         self, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look, scratch: str | None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ttlsnap.stores.protocols import StoredSizes
 from ttlsnap.stores.rocksdb.lists import Elements
 from ttlsnap.unsaferow.rows import Rows
 
@@ -41,3 +42,11 @@ class RocksDbBatch:
         if self.elements is not None:
             keys = keys.take(np.searchsorted(self.elements.owner, np.arange(len(self.raw_keys))))
         return self.raw_keys, self.raw_values, keys
+
+    @property
+    def sizes(self) -> StoredSizes:
+        """See ``EntryBatch.sizes``."""
+        keys, records = self.raw_keys.size, self.raw_values.size
+        if self.elements is None:
+            return StoredSizes(keys, records, records)
+        return StoredSizes(keys, records, self.elements.pieces.size, self.elements.owner)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -93,6 +93,14 @@ class RocksDbStore(RocksDbFormat):
 
         with build_partition(self, files, like, target, staging, scratch, changes) as builder:
             yield builder
+
+    def writes(
+        self, files: Directory, lineage: Lineage, states: Mapping[str, StateDescriptor]
+    ) -> Iterator[tuple[int, Iterator[tuple[str, Rows]]]]:
+        """See ``StateStore.writes``; without changelogs there are none."""
+        from ttlsnap.stores.rocksdb.history import writes
+
+        return writes(self, files, lineage, states)
 
     def find_damaged(
         self, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look, scratch: str | None

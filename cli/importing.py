@@ -1,0 +1,229 @@
+"""``ttlsnap import``."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from ttlsnap.cli.help import Command
+from ttlsnap.cli.options import (
+    PUBLISH,
+    RUN,
+    STATES,
+    Checkpoint,
+    Format,
+    FormatOption,
+    NoPlannedBatchOption,
+    OperatorOption,
+    OutputOption,
+    ParallelismOption,
+    SchemaOption,
+    StateOption,
+    StoppedOption,
+    StoreOption,
+    select,
+)
+from ttlsnap.cli.output import console, number, print_json, print_warning, size, table
+from ttlsnap.cli.progress import ReadingProgress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ttlsnap.imports.report import ImportReport
+
+EXAMPLES = """
+Examples:
+  # fill a state with the rows of Parquet files
+  ttlsnap import ck --from history --table 0.state
+
+  # fill every state with what was exported from another checkpoint
+  ttlsnap import ck --from exported
+
+  # replace the entries of the keys in a Delta table
+  ttlsnap import ck --from delta:fixed --state visits --mode merge
+
+  # look what it would do
+  ttlsnap import ck --from history --table 0.state --dry-run
+"""
+
+
+class ModeName(StrEnum):
+    """What happens to the entries that a state has."""
+
+    INSERT = "insert"
+    MERGE = "merge"
+    REPLACE = "replace"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("import", cls=Command, epilog=EXAMPLES)(import_)
+
+
+def import_(
+    target: Checkpoint,
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="TABLE",
+            help="A Parquet file, a folder of Parquet files, a Delta table, or a folder that ttlsnap export wrote.",
+            show_default=False,
+        ),
+    ],
+    mode: Annotated[
+        ModeName,
+        typer.Option(
+            "--mode",
+            help="insert: add entries, and refuse keys that a state already has. merge: replace the entries of those "
+            "keys. replace: remove all entries of the state first.",
+        ),
+    ] = ModeName.INSERT,
+    tables: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--table",
+            metavar="NAME",
+            help="Only this table, by the name that export gives it, as 0.left. Can be repeated.",
+            rich_help_panel=STATES,
+        ),
+    ] = None,
+    operator: OperatorOption = None,
+    store: StoreOption = None,
+    state: StateOption = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Read the tables, build the partitions and report, but change nothing.",
+            rich_help_panel=PUBLISH,
+        ),
+    ] = False,
+    output: OutputOption = None,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes",
+            "-y",
+            help="Do not ask before publishing. Needed without a terminal if old entries are replaced.",
+            rich_help_panel=PUBLISH,
+        ),
+    ] = False,
+    schema: SchemaOption = None,
+    stopped: StoppedOption = False,
+    no_planned_batch: NoPlannedBatchOption = False,
+    parallelism: ParallelismOption = None,
+    scratch: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--scratch",
+            metavar="DIR",
+            help="A local folder with room for the rows, uncompressed. Default: in the checkpoint, or in the new one; "
+            "in a dry run, and for a remote checkpoint, TMPDIR.",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Fill the state of a checkpoint with the rows of a table. The query continues with them.
+
+    The table has the columns of an export, and [bold]ttlsnap export[/bold] writes an empty one as a template. ttlsnap
+    puts each key where Spark will look for it, and makes the indexes and counts that Spark keeps beside a state. Stop
+    the query first. [bold]ttlsnap rollback[/bold] restores everything.
+    """
+    from ttlsnap.imports.run import import_state
+    from ttlsnap.schema.ddl import parse_schemas
+
+    text = output_format is Format.TEXT
+    asks = not yes and not dry_run and sys.stdin.isatty()
+    with _Listener(text, ask=asks, agrees=yes) as listener:
+        report = import_state(
+            target,
+            source,
+            selection=select(operator, store, state),
+            tables=tables or (),
+            mode=mode.value,
+            schemas=parse_schemas(schema),
+            dry_run=dry_run,
+            output=output,
+            stopped=stopped,
+            planned_batch=not no_planned_batch,
+            scratch=scratch,
+            parallelism=parallelism,
+            listener=listener,
+        )
+    for warning in report.warnings:
+        print_warning(warning)
+    if not text:
+        print_json(report.to_json())
+        return
+    out = console()
+    if not listener.shown:
+        _show_tables(out, report)
+    if report.dry_run:
+        out.print("Dry run: nothing was changed.")
+    elif not report.published:
+        out.print("Nothing was changed.")
+    elif report.output is not None:
+        out.print(f"A new checkpoint is at {report.output}; {report.target} is unchanged.")
+    else:
+        out.print(f"Published as run {report.run}. The replaced files are in {report.backup}")
+        undo = f"ttlsnap rollback {shlex.quote(report.target)} --stopped"
+        out.print(f"Next: restart the query. To undo the import before that: {undo}")
+
+
+class _Listener(ReadingProgress):
+    """The progress of the work, and the question before publishing."""
+
+    def __init__(self, text: bool, *, ask: bool, agrees: bool) -> None:
+        super().__init__("importing")
+        self._text, self._asks, self._agrees = text, ask, agrees
+        self.shown = False
+
+    def __enter__(self) -> _Listener:
+        return self
+
+    def confirm(self, report: ImportReport) -> bool:
+        from ttlsnap.errors import RefusedError
+
+        self.stop()
+        if self._asks:
+            if self._text:
+                _show_tables(console(always=True), report)
+                self.shown = True
+            return typer.confirm(_question(report), err=True)
+        if report.replaced and not self._agrees:
+            raise RefusedError(
+                f"the import would replace the entries of {report.replaced:,} keys in {report.target}, and nobody can "
+                "be asked. Nothing was changed. Look with --dry-run, and add --yes"
+            )
+        return True
+
+
+def _question(report: ImportReport) -> str:
+    what = f"Import {number(report.rows)} rows into {report.target}"
+    if report.replaced:
+        what += f", and replace the entries of {number(report.replaced)} keys"
+    return f"{what}, in the new checkpoint {report.output}?" if report.output else f"{what}? Stop the query first."
+
+
+def _show_tables(out: Console, report: ImportReport) -> None:
+    has_expired = any(one.expired for one in report.tables)
+    columns = ["table", "state", "rows", "replaced keys", *(["expired"] if has_expired else [])]
+    made = table(*columns, right=tuple(columns[2:]))
+    for one in report.tables:
+        expired = [number(one.expired)] if has_expired else []
+        made.add_row(one.name, one.state, number(one.rows), number(one.replaced), *expired)
+    out.print(f"{report.target}, batch {report.batch}")
+    out.print(made)
+    if has_expired:
+        out.print("Expired rows are left out: their time to live ended before the last batch.")
+    out.print(f"State files: {size(report.bytes_before)} before, {size(report.bytes_after)} after.")
+    out.print("The query will read on from here. What the table already has, it must not read again:")
+    for place, position in enumerate(report.sources):
+        shown = position if isinstance(position, str) else json.dumps(position)
+        out.print(f"  source {place}: {shown}", soft_wrap=True, highlight=False)

@@ -1,0 +1,113 @@
+"""The pages of ``--report html=FILE``: where they may be, and how they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ttlsnap.cli.output import is_special, write_whole
+from ttlsnap.errors import UsageError
+
+HTML = "html"
+_STATE = ("offsets", "commits", "state", "_delta_log")
+
+
+@dataclass(frozen=True)
+class PageFile:
+    """The file of a page. ``show_keys`` is whether it shows keys and values of entries."""
+
+    path: Path
+    show_keys: bool
+
+    def write(self, command: str, document: Any) -> None:
+        """Write the page of a command's JSON document, completely or not at all.
+
+        Raise UsageError if the file has become another one than a page of ttlsnap, and StorageError if it cannot be
+        written.
+        """
+        from datetime import UTC, datetime
+        from importlib.metadata import version
+
+        from ttlsnap.pages import render
+
+        page = render(command, document, show_keys=self.show_keys, version=version("ttlsnap"), at=datetime.now(UTC))
+        _require_replaceable(self.path)
+        write_whole(self.path, page)
+
+
+def parse_pages(reports: Sequence[str] | None, show_keys: bool, targets: Iterable[str]) -> list[PageFile]:
+    """Return the files that ``--report`` names, before anything is done.
+
+    Raise UsageError for another kind of report, and for a file that cannot be written or replaced.
+    """
+    files = []
+    for text in reports or ():
+        kind, _, name = text.partition("=")
+        if kind != HTML or not name:
+            raise UsageError(f"--report is html=FILE, not {text!r}; a page is the only report of this command")
+        files.append(Path(name))
+    return check_pages(files, show_keys, targets)
+
+
+def check_pages(files: Sequence[Path], show_keys: bool, targets: Iterable[str]) -> list[PageFile]:
+    """Return these files as pages. Raise UsageError as ``parse_pages`` does."""
+    from ttlsnap.extras import require_package
+
+    if not files:
+        if show_keys:
+            raise UsageError("--show-keys is for a page; add --report html=FILE")
+        return []
+    require_package("jinja2")
+    targets = list(targets)
+    for path in files:
+        require_place(path, f"--report html={path}")
+        _require_outside(path, targets)
+        _require_replaceable(path)
+        if [other.resolve() for other in files].count(path.resolve()) > 1:
+            raise UsageError(f"--report html={path} is given twice")
+    return [PageFile(path, show_keys) for path in files]
+
+
+def write_pages(files: Iterable[PageFile], command: str, document: Any) -> None:
+    """Write the pages of a command's JSON document; see ``PageFile.write``."""
+    for file in files:
+        file.write(command, document)
+
+
+def require_place(path: Path, option: str) -> None:
+    """Raise UsageError if a path is a folder, or is in one that does not exist."""
+    if path.is_dir():
+        raise UsageError(f"{option}: {path} is a folder; name a file")
+    if not path.parent.is_dir():
+        raise UsageError(f"{option}: there is no folder {path.parent}; make it first")
+
+
+def _require_outside(path: Path, targets: Iterable[str]) -> None:
+    """Raise UsageError if a page would be in a checkpoint or a table of ``targets``."""
+    from ttlsnap.storage.open import open_local
+    from ttlsnap.storage.uris import is_local
+
+    place = path.resolve()
+    for target in filter(is_local, targets):
+        root = Path(open_local(target).root)
+        if place.is_relative_to(root) and any((root / name).is_dir() for name in _STATE):
+            raise UsageError(f"--report html={path} is inside {target}, whose files ttlsnap must not mix with others")
+
+
+def _require_replaceable(path: Path) -> None:
+    """Raise UsageError if a file exists that is not a page of ttlsnap."""
+    from ttlsnap.pages import MARK
+
+    if not path.exists() or is_special(path):
+        return
+    try:
+        with path.open("rb") as file:
+            is_page = file.read(len(MARK)) == MARK
+    except OSError as error:
+        raise UsageError(f"--report html={path}: the file exists and cannot be read: {error.strerror}") from error
+    if not is_page:
+        raise UsageError(
+            f"--report html={path}: the file exists and is not a page of ttlsnap. Name another file, or remove it"
+        )

@@ -1,0 +1,31 @@
+"""Numbers, sizes and shares in words, for people."""
+
+from __future__ import annotations
+
+MISSING = "-"
+
+
+def share(part: int, whole: int | None) -> str:
+    """Return ``77 %``; a dash if the whole is unknown or nothing. Only the whole is 100 %, and only nothing is 0 %."""
+    if not whole:
+        return MISSING
+    if 0 < part < whole:
+        return f"{min(max(100 * part / whole, 1), 99):.0f} %"
+    return f"{100 * part / whole:.0f} %"
+
+
+def number(value: int | None) -> str:
+    """Return ``1,234,567``; a dash if it is unknown."""
+    return MISSING if value is None else f"{value:,}"
+
+
+def size(value: int | None) -> str:
+    """Return bytes for people: ``512 B``, ``3.4 MB``; a dash if unknown."""
+    if value is None:
+        return MISSING
+    amount = float(value)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"

@@ -1,0 +1,1 @@
+"""State from tables: ``import`` fills states of a checkpoint with the rows of Parquet files or Delta tables."""

@@ -1,0 +1,236 @@
+"""The values of a table in the types of a state: each becomes exactly its equal, or its row is refused.
+
+Numbers fit if the new type has the same number. A time without a zone is taken as UTC, because Spark writes its
+timestamps so into Parquet. A null is refused where the state has none. Nothing else is converted: a text does not
+become a number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ttlsnap.entries.json_text import json_texts
+from ttlsnap.errors import UsageError
+from ttlsnap.evolution.changes import exact_cast
+from ttlsnap.schema import types as T
+from ttlsnap.schema.arrow import arrow_type
+from ttlsnap.schema.fields import distinct_names
+from ttlsnap.unsaferow.gather import Int64s, Mask
+
+EXAMPLES = 10
+"""Rows that are shown of those that do not fit."""
+
+
+@dataclass
+class Misfits:
+    """Rows that a state cannot take: their numbers by reason, and the first of them, as text."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: list[str] = field(default_factory=list)
+
+    def add(self, reason: str, count: int, examples: list[str]) -> None:
+        """Add rows with the same reason."""
+        self.counts[reason] += count
+        self.examples += examples[: EXAMPLES - len(self.examples)]
+
+    def include(self, other: Misfits) -> None:
+        """Add those of another part."""
+        self.counts.update(other.counts)
+        self.examples += other.examples[: EXAMPLES - len(self.examples)]
+
+    def describe(self) -> str:
+        """Return all reasons with their numbers, and the examples, for a message."""
+        told = ", ".join(f"{reason} ({count:,} rows)" for reason, count in self.counts.items())
+        return "\n  ".join([told + ". For example:", *self.examples])
+
+
+class Conforming:
+    """The check and conversion of one batch of a table; ``where`` is the table, for messages.
+
+    ``misfits`` has the rows that do not fit.
+    """
+
+    def __init__(self, where: str) -> None:
+        self.where, self.misfits = where, Misfits()
+        self._bad: list[tuple[Int64s, str, pa.Array | None]] = []
+
+    def conform(
+        self, values: Any, kind: T.DataType, place: str, *, normal: bool = False, rows: Int64s | None = None
+    ) -> pa.Array:
+        """Return a column in the type ``kind``. Rows with a value that does not fit are marked.
+
+        ``normal``: floating-point numbers become those that Spark uses in keys. ``rows`` has the row of each value; by
+        default they are the same. Raise UsageError if the types have nothing in common.
+        """
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        if isinstance(values, pa.ExtensionArray):
+            values = values.storage
+        rows = np.arange(len(values)) if rows is None else rows
+        kind = T.physical(kind)
+        match kind:
+            case T.NullType():
+                return pa.nulls(len(values))
+            case T.StructType() if pa.types.is_struct(values.type):
+                return self._struct(values, kind, place, normal, rows)
+            case T.ArrayType() if _is_list(values.type):
+                return self._list(values, kind, place, normal, rows)
+            case T.MapType() if pa.types.is_map(values.type):
+                return self._map(values, kind, place, rows)
+        return self._plain(values, kind, place, normal, rows)
+
+    def mark(self, wrong: Any, place: str, reason: str, values: Any = None, rows: Int64s | None = None) -> None:
+        """Mark the rows for which ``wrong`` is true."""
+        which = np.flatnonzero(np.asarray(wrong))
+        if len(which):
+            shown = None if values is None else values.take(pa.array(which))
+            self._bad.append((which if rows is None else rows[which], f"{place} {reason}", shown))
+
+    def show(self, columns: Mapping[str, pa.Array]) -> None:
+        """Put the marked rows into ``misfits``, with their keys."""
+        names = [name for name in ("key", "map_key") if name in columns]
+        for which, reason, values in self._bad:
+            first = which[:EXAMPLES]
+            keys = [_texts(columns[name].take(pa.array(first)), f"{name} ") for name in names]
+            found = [", ".join(texts) for texts in zip(*keys, strict=True)] or ["a row"] * len(first)
+            what = [""] * len(first) if values is None else _texts(values.slice(0, len(first)), ": ")
+            told = [f"{row}: {reason}{text}" for row, text in zip(found, what, strict=True)]
+            self.misfits.add(reason, len(np.unique(which)), told)
+
+    def kept(self, count: int) -> Int64s | None:
+        """Return the rows that were not marked; None for all."""
+        if not self._bad:
+            return None
+        kept: Mask = np.ones(count, np.bool_)
+        for which, _, _ in self._bad:
+            kept[which] = False
+        return np.flatnonzero(kept)
+
+    def _struct(self, values: Any, kind: T.StructType, place: str, normal: bool, rows: Int64s) -> pa.Array:
+        own = distinct_names([f.name for f in kind.fields])
+        there = distinct_names([f.name for f in values.type])
+        unknown = [name for name in there if name not in own]
+        if unknown:
+            raise UsageError(f"{self.where}: {place} has a field {unknown[0]}, which the state does not have")
+        children, flat = [], values.flatten()
+        valid = np.asarray(values.is_valid())
+        for name, one in zip(own, kind.fields, strict=True):
+            at = f"{place}.{name}"
+            if isinstance(T.physical(one.type), T.NullType):
+                children.append(pa.nulls(len(values)))
+                continue
+            if name not in there:
+                raise UsageError(f"{self.where}: the table has no field {at}")
+            child = flat[there.index(name)]
+            made = self.conform(child, one.type, at, normal=normal, rows=rows)
+            if not one.nullable and child.null_count:
+                self.mark(np.asarray(child.is_null()) & valid, at, "is null", rows=rows)
+            children.append(made)
+        if not valid.all() and "." not in place:
+            self.mark(~valid, place, "is null", rows=rows)
+        mask = pa.array(~valid) if not valid.all() else None
+        return pa.StructArray.from_arrays(children, fields=list(_with_names(kind, own)), mask=mask)
+
+    def _list(self, values: Any, kind: T.ArrayType, place: str, normal: bool, rows: Int64s) -> pa.Array:
+        values = values.cast(pa.large_list(values.type.value_field))
+        at, inner, of = f"{place}.element", values.flatten(), _repeat(rows, values)
+        made = self.conform(inner, kind.element, at, normal=normal, rows=of)
+        if not kind.contains_null and inner.null_count:
+            self.mark(inner.is_null(), at, "is null", rows=of)
+        mask = values.is_null() if values.null_count else None
+        return pa.LargeListArray.from_arrays(_offsets(values, pa.int64()), made, mask=mask)
+
+    def _map(self, values: Any, kind: T.MapType, place: str, rows: Int64s) -> pa.Array:
+        of, offsets = _repeat(rows, values), _offsets(values, pa.int32())
+        first = values.offsets[0].as_py() if len(values) else 0
+        size = offsets[-1].as_py()
+        if values.null_count and size != values.offsets[-1].as_py() - first:
+            raise UsageError(f"{self.where}: {place}: a null has entries")
+        keys = self.conform(values.keys.slice(first, size), kind.key, f"{place}.key", rows=of)
+        inner = values.items.slice(first, size)
+        items = self.conform(inner, kind.value, f"{place}.value", rows=of)
+        if not kind.value_contains_null and inner.null_count:
+            self.mark(inner.is_null(), f"{place}.value", "is null", rows=of)
+        mask = values.is_null() if values.null_count else None
+        return pa.MapArray.from_arrays(offsets, keys, items, mask=mask)
+
+    def _plain(self, values: Any, kind: T.DataType, place: str, normal: bool, rows: Int64s) -> pa.Array:
+        target = arrow_type(kind)
+        if pa.types.is_null(values.type):
+            return pa.nulls(len(values), target)
+        if not _have_equals(values.type, target):
+            raise UsageError(
+                f"{self.where}: {place} is {values.type} in the table, and {kind.simple_string} in the state"
+            )
+        if values.type != target:
+            made = exact_cast(values, target)
+            if made.null_count > values.null_count:
+                wrong = pc.and_(made.is_null(), values.is_valid())
+                self.mark(wrong, place, f"does not fit {kind.simple_string}", values, rows)
+            values = made
+        if normal and pa.types.is_floating(target):
+            # NaN + 0.0 may keep its bits, so it is replaced.
+            plain = pc.add(values, pa.scalar(0.0, target))
+            values = pc.if_else(pc.is_nan(plain), pa.scalar(float("nan"), target), plain)
+        return values
+
+
+def _texts(values: Any, head: str) -> list[str]:
+    return [f"{head}{text}" for text in json_texts(values).to_pylist()]
+
+
+def as_struct(columns: Mapping[str, Any]) -> pa.StructArray:
+    """Return columns as one column of structs."""
+    return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _with_names(kind: T.StructType, names: list[str]) -> Any:
+    return [pa.field(name, arrow_type(one.type)) for name, one in zip(names, kind.fields, strict=True)]
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _repeat(rows: Int64s, lists: Any) -> Int64s:
+    """Return the row of each element."""
+    if _is_list(lists.type):
+        sizes = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
+    else:
+        sizes = np.where(np.asarray(lists.is_valid()), np.diff(np.asarray(lists.offsets)), 0)
+    return np.repeat(rows, sizes)
+
+
+def _offsets(lists: Any, kind: pa.DataType) -> pa.Array:
+    """Return where the elements of each list begin among those of all lists that are not null."""
+    if _is_list(lists.type):
+        sizes = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
+    else:
+        sizes = np.where(np.asarray(lists.is_valid()), np.diff(np.asarray(lists.offsets)), 0)
+    return pa.array(np.concatenate([[0], np.cumsum(sizes)])).cast(kind)
+
+
+def _have_equals(given: pa.DataType, kind: pa.DataType) -> bool:
+    """Return whether some values of one type have an equal in the other."""
+    groups = (
+        (pa.types.is_integer, pa.types.is_floating),
+        (pa.types.is_integer, pa.types.is_decimal),
+        (pa.types.is_boolean,),
+        (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+        (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view),
+        (pa.types.is_date,),
+        (pa.types.is_time,),
+        (pa.types.is_duration,),
+    )
+    if pa.types.is_timestamp(kind):
+        # A time without a zone is one of UTC, but one with a zone is not a time without a zone.
+        return bool(pa.types.is_timestamp(given) and (kind.tz is not None or given.tz is None))
+    together = (any(test(kind) for test in group) and any(test(given) for test in group) for group in groups)
+    return any(together) or bool(given == kind)

@@ -1,0 +1,168 @@
+"""The plan of an import: the states that tables fill, and everything that is checked before a row is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ttlsnap.checkpoint import Checkpoint, Operator
+from ttlsnap.checkpoint.listing import list_activity
+from ttlsnap.clock import clock_at
+from ttlsnap.compaction.plan import PartitionPlan, Plan, StatePlan, StorePlan
+from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
+from ttlsnap.exports.plan import names_of
+from ttlsnap.imports.sources import TableFile, find_files, find_tables
+from ttlsnap.imports.tables import ImportTable
+from ttlsnap.operators import join
+from ttlsnap.operators.placement import STRICT, is_placed_by_hash
+from ttlsnap.operators.registry import AnyOf, Selection, describe, is_join, links_of
+from ttlsnap.publishing.preflight import refuse_unsettled
+from ttlsnap.publishing.runs import new_run_id
+from ttlsnap.stores.open import lineages_of, open_state_store
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A state that is filled, and the files of its table in order."""
+
+    table: ImportTable
+    files: tuple[TableFile, ...]
+
+
+@dataclass(frozen=True)
+class ImportPlan:
+    """The states that tables fill, and the stores that get new files."""
+
+    filled: tuple[Filled, ...]
+    plan: Plan
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return self.plan.checkpoint
+
+    def of(self, operator: int) -> list[Filled]:
+        """Return the states of an operator."""
+        return [one for one in self.filled if one.table.state.operator == operator]
+
+    @property
+    def operators(self) -> list[Operator]:
+        """The operators with states that are filled."""
+        return [operator for operator in self.checkpoint.operators if self.of(operator.id)]
+
+
+def plan_import(checkpoint: Checkpoint, source: str, selection: Selection | AnyOf, names: Sequence[str]) -> ImportPlan:
+    """Return the plan of an import from ``source``: a table, or a folder that ``export`` wrote.
+
+    ``names`` are the tables to import, () for all. Raise UsageError if a table does not fit its state, if there is
+    none, or if it is not clear for which state it is. Raise UnsupportedError for an unknown state, and RefusedError if
+    Spark may look for keys elsewhere than ttlsnap puts them.
+    """
+    refuse_unsettled(checkpoint)
+    tables = _tables(checkpoint, selection)
+    unknown = [name for name in names if name not in tables]
+    if unknown:
+        raise UsageError(f"{checkpoint.target} has no state for the table {unknown[0]}; it has {', '.join(tables)}")
+    chosen = {name: table for name, table in tables.items() if not names or name in names}
+    filled = tuple(_filled(checkpoint, source, chosen, asked=bool(names) or selection != Selection()))
+    for one in filled:
+        _require_known_placement(checkpoint, one.table)
+        for file in one.files:
+            one.table.require_columns(file.schema, file.where)
+    return ImportPlan(filled, _plan(checkpoint, [one.table for one in filled]))
+
+
+def _tables(checkpoint: Checkpoint, selection: Selection | AnyOf) -> dict[str, ImportTable]:
+    """Return what tables can fill, by name; those of all states have the names that ``export`` gives them."""
+    states = [state for state in describe(checkpoint) if state.role == "primary" and not state.opaque]
+    links = {
+        (operator.id, place): link
+        for operator in checkpoint.operators
+        for link in links_of(checkpoint, operator)
+        for place in link.places
+    }
+    joins = {operator.id for operator in checkpoint.operators if is_join(operator)}
+    has_matched = join.state_format(checkpoint) != "1"
+    found = {}
+    for name, state in zip(names_of(states), states, strict=True):
+        link = links.get((state.operator, state.place))
+        found[name] = ImportTable(name, state, link, state.operator in joins and has_matched)
+    describe(checkpoint, selection)  # names what is wrong with the selection
+    selected = {name: table for name, table in found.items() if selection.includes(table.state)}
+    if not selected:
+        raise UnsupportedError(f"{checkpoint.target}: ttlsnap cannot read the selected states, so it cannot fill them")
+    return selected
+
+
+def _filled(checkpoint: Checkpoint, source: str, tables: dict[str, ImportTable], *, asked: bool) -> Iterator[Filled]:
+    """Yield the tables with their files."""
+    there = find_tables(source)
+    if not there:
+        if len(tables) > 1:
+            raise UsageError(f"--from {source} is one table. Choose its state with --table: {', '.join(tables)}")
+        (table,) = tables.values()
+        yield Filled(table, tuple(find_files(source)))
+        return
+    missing = [name for name in tables if name not in there]
+    if missing and (asked or len(missing) == len(tables)):
+        raise UsageError(f"--from {source} has no table {missing[0]}; it has {', '.join(there)}")
+    unknown = [name for name in there if name not in tables]
+    if unknown and not asked:
+        raise UsageError(
+            f"--from {source} has the table {unknown[0]}, but {checkpoint.target} has no such state; it has "
+            f"{', '.join(tables)}. Choose tables with --table"
+        )
+    for name, table in tables.items():
+        if name in there:
+            yield Filled(table, tuple(find_files(there[name])))
+
+
+def _require_known_placement(checkpoint: Checkpoint, table: ImportTable) -> None:
+    """Raise an error unless ttlsnap knows the partition in which Spark looks for each key."""
+    state = table.state
+    (partitions,) = (
+        store.partitions
+        for operator in checkpoint.operators
+        if operator.id == state.operator
+        for store in operator.stores
+        if store.name == state.store
+    )
+    if partitions != tuple(range(len(partitions))):
+        raise UnsupportedError(f"{checkpoint.target}: {state}: the folders of some partitions are missing")
+    if len(partitions) == 1:
+        return
+    if not is_placed_by_hash(table.identity):
+        raise UnsupportedError(f"{checkpoint.target}: {state}: ttlsnap does not know how Spark places its keys")
+    if checkpoint.batch.conf.get(STRICT) != "true":
+        raise RefusedError(
+            f"{checkpoint.target}: {state}: the query was started before Spark 3.3, which may place keys by only some "
+            "of their columns, so ttlsnap does not know where Spark would look for new ones. Nothing was changed. "
+            "Start the query with a new checkpoint and a later version of Spark, and fill that one"
+        )
+
+
+def _plan(checkpoint: Checkpoint, tables: Sequence[ImportTable]) -> Plan:
+    """Return the plan with the stores that get new files."""
+    state_store = open_state_store(checkpoint)
+    stores = []
+    for operator in checkpoint.operators:
+        mine = [table for table in tables if table.state.operator == operator.id]
+        for store in operator.stores:
+            states = [
+                state
+                for table in mine
+                for state in (table.link.places.values() if table.link is not None else (table.state,))
+                if state.store == store.name
+            ]
+            if states:
+                partitions = map(PartitionPlan, store.partitions, lineages_of(checkpoint, state_store, store))
+                plans = tuple(StatePlan(state, None) for state in states)
+                stores.append(StorePlan(operator.id, store.name, plans, tuple(partitions), follows=True))
+    return Plan(
+        run=new_run_id(),
+        checkpoint=checkpoint,
+        listing=list_activity(checkpoint.files),
+        clock=clock_at("checkpoint", checkpoint.batch),
+        state_store=state_store,
+        factories=(),
+        stores=tuple(stores),
+    )

@@ -1,0 +1,58 @@
+"""The report of an import, for people and machines."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TableReport:
+    """A table: its ``rows`` that became entries, the keys of old entries that it ``replaced``, and rows left out.
+
+    ``expired`` rows were left out because their time to live had ended before the last batch. For a state with several
+    entries for a key, ``replaced`` counts the keys.
+    """
+
+    name: str
+    state: str
+    rows: int
+    replaced: int
+    expired: int
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """The result of an import. ``sources`` are the positions from which the query's sources read on, as JSON."""
+
+    run: str
+    target: str
+    source: str
+    mode: str
+    dry_run: bool
+    published: bool
+    batch: int
+    tables: tuple[TableReport, ...]
+    sources: tuple[Any, ...]
+    bytes_before: int
+    bytes_after: int
+    output: str | None
+    backup: str | None
+    seconds: float
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that became entries."""
+        return sum(table.rows for table in self.tables)
+
+    @property
+    def replaced(self) -> int:
+        """The number of keys whose old entries go."""
+        return sum(table.replaced for table in self.tables)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON; see ``docs/json.md``."""
+        rules = [f"{self.mode} {table.rows:,} rows into {table.name}" for table in self.tables]
+        totals = {"imported": self.rows, "dropped": self.replaced}
+        return {**asdict(self), "seconds": round(self.seconds, 3), "kind": "import", "totals": totals, "rules": rules}

@@ -1,0 +1,104 @@
+"""The page of ``check``. It quotes both queries, and never entries: the document has none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count
+from ttlsnap.pages.privacy import tell_unseen
+from ttlsnap.pages.svg import Bar, bar_chart
+
+Document = Mapping[str, Any]
+
+_VERDICTS = ("incompatible", "unknown", "after_migration", "reconfiguration", "as_is")
+_TONES = {"incompatible": Tone.BAD, "as_is": Tone.GOOD}
+_COLOURS = {Tone.BAD: "bad", Tone.GOOD: "good"}
+_ANSWERS = {
+    "as_is": "The new query can continue with the old state.",
+    "reconfiguration": "The new query can continue with the old state after a change of a setting.",
+    "after_migration": "The new query can continue after the state has been migrated.",
+    "unknown": "It is unknown whether the new query can continue with the old state.",
+    "incompatible": "The new query cannot continue with the old state.",
+}
+
+
+def check_page(document: Document, show_keys: bool) -> Page:
+    """Return the page of a check: its verdict, and each finding, the worst first."""
+    findings = sorted(document["findings"], key=lambda finding: _VERDICTS.index(finding["verdict"]))
+    counts = Counter(finding["verdict"] for finding in findings)
+    verdict = document["verdict"]
+    tone = _TONES.get(verdict, Tone.WARNING)
+    return Page(
+        answer=_ANSWERS[verdict],
+        target=f"{document['old']} → {document['new']}",
+        tone=tone,
+        tiles=[
+            Tile("verdict", verdict, document["direction"], tone),
+            Tile("findings", str(len(findings))),
+            Tile("not compared", str(len(document["unseen"]))),
+            Tile("ignored", str(len(document["ignored"]))),
+        ],
+        sections=[*_findings(findings, counts), *_next(document), *_rest(document, show_keys)],
+    )
+
+
+def _findings(findings: list[Document], counts: Counter[str]) -> Iterator[Section]:
+    if not findings:
+        return
+    some = [verdict for verdict in _VERDICTS if counts[verdict]]
+    bars = [
+        Bar(verdict, counts[verdict], str(counts[verdict]), _COLOURS.get(_TONES.get(verdict, Tone.WARNING), "warning"))
+        for verdict in some
+    ]
+    charts = [bar_chart("Findings by verdict", bars)] if len(findings) > 1 else []
+    rows = [(verdict, str(counts[verdict])) for verdict in some]
+    tables = [Table("Findings by verdict", ("verdict", "findings"), rows, ("findings",))] if charts else []
+    yield Section("Findings", charts=charts, tables=tables, cards=[_card(finding) for finding in findings])
+
+
+def _card(finding: Document, reason: str = "") -> Card:
+    silent = finding["spark"] == "silent"
+    lines = [
+        ("old", finding["old"]),
+        ("new", finding["new"]),
+        ("Spark", "starts without a message" if silent else finding["spark"]),
+        ("what to do", finding["fix"]),
+        ("ignored because", reason),
+    ]
+    tone = _TONES.get(finding["verdict"], Tone.WARNING)
+    said = [(label, text) for label, text in lines if text]
+    return Card(tone, finding["verdict"], finding["code"], _place(finding), finding["message"], said)
+
+
+def _place(finding: Document) -> str:
+    names = [(name, finding[name]) for name in ("operator", "store", "state", "field") if finding[name] is not None]
+    return ", ".join(f"{name} {value}" for name, value in names) or "the query"
+
+
+def _next(document: Document) -> Iterator[Section]:
+    if document["next"] is not None:
+        card = Card(Tone.PLAIN, "next", "This command makes the state fit:", text=document["next"])
+        yield Section("Next", cards=[card])
+
+
+def _rest(document: Document, show_keys: bool) -> Iterator[Section]:
+    unseen = tell_unseen(document["unseen"], show_keys)
+    if unseen:
+        table = Table("Not compared", ("what, and why",), [(line,) for line in unseen])
+        yield Section("Not compared", tables=[table])
+    if document["ignored"]:
+        said = (
+            f"{count(len(document['ignored']), 'finding')} is accepted and does"
+            if len(document["ignored"]) == 1
+            else f"{count(len(document['ignored']), 'finding')} are accepted and do"
+        )
+        yield Section(
+            "Ignored findings",
+            [f"{said} not count for the verdict."],
+            cards=[_card(one, one["reason"]) for one in document["ignored"]],
+        )
+    if document["unused_ignores"]:
+        table = Table("Unused ignores", ("ignore",), [(line,) for line in document["unused_ignores"]])
+        yield Section("Unused ignores", tables=[table])

@@ -1,0 +1,258 @@
+"""The page of ``compact``: of one target, or of several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ttlsnap.amounts import number, share, size
+from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count, facts
+from ttlsnap.pages.privacy import tell_rule, tell_warnings
+from ttlsnap.pages.svg import Bar, Chart, bar_chart, parts_chart, time_chart
+from ttlsnap.pages.targets import targets_page
+from ttlsnap.pages.words import as_text, describe_value, minute, moment, place, second
+
+Document = Mapping[str, Any]
+
+DRY_RUN = "Dry run: nothing was changed."
+
+
+def compact_page(document: Document | Sequence[Document], show_keys: bool) -> Page:
+    """Return the page of a run on one target, or on each of several."""
+    if not isinstance(document, Mapping):
+        return targets_page(document, f"{len(document)} targets", show_keys)
+    totals = document["totals"]
+    return Page(
+        answer=_answer(document),
+        target=document["target"],
+        tone=_tone(document),
+        banner=DRY_RUN if document["dry_run"] else "",
+        tiles=_tiles(totals, document["dry_run"]),
+        sections=[
+            *_warnings(document, show_keys),
+            _before_and_after(document),
+            *_times(document),
+            _state_section(document),
+            *_shown(document, show_keys),
+            Section("Details", list(_next(document)), tables=[_details(document, show_keys)]),
+        ],
+    )
+
+
+def _answer(document: Document) -> str:
+    totals = document["totals"]
+    entries, dropped, rewritten = (totals[name] for name in ("entries", "dropped", "rewritten"))
+    noun = "rows" if document["kind"] == "table" else "entries"
+    if not dropped and not rewritten:
+        if entries:
+            return f"There was nothing to drop: all {number(entries)} {noun} stay."
+        if all(state.get("left_alone") for state in document["stores"]):
+            return "Nothing was dropped: no rule applies to this state."
+        return "There was nothing to drop: the state is empty."
+    is_done = document["published"]
+    said = []
+    if dropped:
+        part = f"{number(dropped)} of {number(entries)} {noun} ({share(dropped, entries)})"
+        said.append(f"{'dropped' if is_done else 'drop'} {part}")
+    if rewritten:
+        said.append(f"{'rewrote' if is_done else 'rewrite'} {number(rewritten)}")
+    saved = (totals["bytes_before"] or 0) - (totals["bytes_after"] or 0)
+    if saved > 0 and totals["bytes_after"] is not None:
+        part = f"{size(saved)} ({share(saved, totals['bytes_before'])})"
+        said.append(f"{'saved' if is_done else 'save'} {part}")
+    done = f"{', '.join(said[:-1])} and {said[-1]}" if len(said) > 1 else said[0]
+    if document["dry_run"]:
+        return f"A run would {done}."
+    if not is_done:
+        return f"Nothing was changed: the run did not {done}."
+    where = f", in the new checkpoint {document['output']}" if document["output"] else ""
+    return f"The run {done}{where}."
+
+
+def _tone(document: Document) -> Tone:
+    if document["warnings"]:
+        return Tone.WARNING
+    return Tone.GOOD if document["published"] else Tone.PLAIN
+
+
+def _tiles(totals: Document, dry_run: bool) -> list[Tile]:
+    before, after = totals["bytes_before"], totals["bytes_after"]
+    saved = before - after if before and after is not None else None
+    tiles = [
+        Tile(
+            "would be dropped" if dry_run else "dropped",
+            number(totals["dropped"]),
+            f"{share(totals['dropped'], totals['entries'])} of the entries",
+        ),
+        Tile("kept", number(totals["kept"])),
+    ]
+    tiles += [Tile("rewritten", number(totals["rewritten"]))] if totals["rewritten"] else []
+    tiles += [Tile("size before", size(before)), Tile("size after", size(after))]
+    if saved is not None:
+        tiles.append(Tile("saved" if saved >= 0 else "added", size(abs(saved)), share(abs(saved), before)))
+    return tiles
+
+
+def _warnings(document: Document, show_keys: bool) -> Iterator[Section]:
+    cards = [Card(Tone.WARNING, "warning", text) for text in tell_warnings(document["warnings"], show_keys)]
+    if cards:
+        yield Section("Warnings", cards=cards)
+
+
+def _before_and_after(document: Document) -> Section:
+    totals = document["totals"]
+    return Section(
+        "Before and after", charts=[*entries_chart(totals), *size_chart(totals)], tables=[totals_table(totals)]
+    )
+
+
+def entries_chart(totals: Document) -> Iterator[Chart]:
+    """Yield the entries before the run, as parts: kept, rewritten, dropped."""
+    if totals["entries"]:
+        colours = {"kept": "accent", "rewritten": "second", "dropped": "drop"}
+        parts = [
+            Bar(name, totals[name], f"{number(totals[name])} ({share(totals[name], totals['entries'])})", colour)
+            for name, colour in colours.items()
+            if totals[name] or name != "rewritten"
+        ]
+        yield parts_chart("Entries", parts)
+
+
+def size_chart(totals: Document) -> Iterator[Chart]:
+    """Yield the sizes before and after the run."""
+    before, after = totals["bytes_before"], totals["bytes_after"]
+    if before and after is not None:
+        bars = [Bar("before", before, size(before), "second"), Bar("after", after, size(after))]
+        yield bar_chart("Size of the files", bars)
+
+
+def totals_table(totals: Document) -> Table:
+    """Return the numbers of the two charts."""
+    names = ("entries", "kept", "dropped", "rewritten")
+    row = (*(number(totals[name]) for name in names), size(totals["bytes_before"]), size(totals["bytes_after"]))
+    columns = (*names, "before", "after")
+    return Table("All states together", columns, [row], columns)
+
+
+def _times(document: Document) -> Iterator[Section]:
+    charts, rows = [], []
+    for state in document["stores"]:
+        oldest, newest, cut_off = (moment(state[name]) for name in ("oldest", "newest", "cutoff"))
+        if oldest is None or newest is None or cut_off is None:
+            continue
+        words = (minute(state["oldest"]), minute(state["newest"]), minute(state["cutoff"]))
+        charts.append(time_chart(f"{state['timestamp']} of {place(state)}", oldest, newest, cut_off, words))
+        rows.append((place(state), state["timestamp"], *words, minute(state["now"])))
+    if charts:
+        columns = ("state", "timestamp", "oldest", "newest", "cut-off", "now")
+        text = "Entries up to the cut-off have expired. The times are in UTC."
+        yield Section(
+            "Times and cut-off", [text], charts, [Table("Times", columns, rows, (), columns[:2], columns[2:])]
+        )
+
+
+def _state_section(document: Document) -> Section:
+    rows = [
+        (
+            place(state),
+            state["role"],
+            state["timestamp"] or "-",
+            *(number(state[name]) for name in ("entries", "kept", "dropped", "rewritten")),
+            size(state["bytes_before"]),
+            size(state["bytes_after"]),
+        )
+        for state in document["stores"]
+    ]
+    numbers = ("entries", "kept", "dropped", "rewritten", "before", "after")
+    table = Table("Each state", ("state", "role", "timestamp", *numbers), rows, numbers, ("state", "timestamp"))
+    some = [state for state in document["stores"] if state["dropped"]]
+    bars = [Bar(place(state), state["dropped"], number(state["dropped"]), "drop") for state in some]
+    return Section(
+        "States",
+        list(_notes(document)),
+        [bar_chart("Dropped entries by state", bars)] if len(bars) > 1 else [],
+        [table],
+    )
+
+
+def _notes(document: Document) -> Iterator[str]:
+    """Yield what a reader must know about each state."""
+    for state in document["stores"]:
+        name = place(state)
+        if state.get("left_alone") and state["role"] == "primary":
+            yield f"{name} is not changed: {state['left_alone']}."
+        if state["null_timestamps"]:
+            yield f"{name}: kept {count(state['null_timestamps'], 'entry that has', 'entries that have')} no timestamp."
+        if state.get("unclosed"):
+            yield f"{name}: the query would still have emitted {number(state['unclosed'])} of the dropped groups."
+        if state.get("unmatched_dropped"):
+            yield (
+                f"{name}: {number(state['unmatched_dropped'])} of the dropped rows have not matched; an outer join "
+                "will never emit them."
+            )
+    if "visited" in document:
+        visited = document["visited"]
+        yield (
+            f"Incremental cleanup: this run visited {number(visited['partitions'])} of {number(visited['of'])} "
+            f"partitions; {number(visited['left'])} are left in this round."
+        )
+
+
+def _shown(document: Document, show_keys: bool) -> Iterator[Section]:
+    shown = document.get("shown")
+    if not shown:
+        return
+    if not show_keys:
+        left = f"The keys and values of {count(len(shown), 'entry', 'entries')} are left out. --show-keys adds them."
+        yield Section("Dropped and rewritten entries", [left])
+        return
+    rows = [
+        (
+            entry["change"],
+            place(entry),
+            str(entry["partition"]),
+            as_text(entry["key"]),
+            describe_value(entry),
+            second(entry["time"]),
+            entry["rule"],
+        )
+        for entry in shown
+    ]
+    columns = ("change", "state", "partition", "key", "value", "time", "rule")
+    table = Table("The first of them", columns, rows, ("partition",), ("state", "key", "value"), ("time",))
+    yield Section("Dropped and rewritten entries", tables=[table])
+
+
+def _next(document: Document) -> Iterator[str]:
+    if document["dry_run"]:
+        yield "Without --dry-run, ttlsnap publishes this."
+    elif document["output"]:
+        yield f"Next: start the query with the checkpoint location {document['output']}."
+    elif document["published"] and document["kind"] == "checkpoint":
+        yield "Next: restart the query. Until it commits a new batch, ttlsnap rollback undoes this run."
+    elif document["published"]:
+        yield "ttlsnap rollback undoes this run."
+
+
+def _details(document: Document, show_keys: bool) -> Table:
+    engine = document["engine"]
+    reason = document.get("engine_reason")
+    gone = document.get("logically_gone")
+    return facts(
+        "Facts about the run",
+        [
+            ("run", document["run"]),
+            *(("rule", tell_rule(rule, show_keys)) for rule in document.get("rules", ())),
+            ("now", f"{document['now']} ({document['now_source']})"),
+            ("batch", str(document["batch"]) if "batch" in document else None),
+            ("engine", f"{engine} ({reason})" if reason else engine),
+            ("duration", f"{document['seconds']:.1f} s"),
+            ("new checkpoint", document["output"]),
+            ("replaced files", document["backup"]),
+            ("archive of dropped entries", document["expired_to"]),
+            ("key", ", ".join(document["key"]) if "key" in document else None),
+            ("versions", ", ".join(map(str, document["versions"])) if document.get("versions") else None),
+            ("dropped rows are invisible from", f"version {gone['version']}" if gone else None),
+            ("VACUUM can remove old files after", document.get("physically_gone_by")),
+        ],
+    )

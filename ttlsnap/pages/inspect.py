@@ -1,0 +1,248 @@
+"""The page of ``inspect``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ttlsnap.amounts import number, share, size
+from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count, facts
+from ttlsnap.pages.privacy import tell_warnings
+from ttlsnap.pages.sizes import size_sections, size_tiles
+from ttlsnap.pages.svg import Bar, bar_chart
+from ttlsnap.pages.words import as_text, at, describe_value
+
+Document = Mapping[str, Any]
+
+
+def inspect_page(document: Document, show_keys: bool) -> Page:
+    """Return the page of a checkpoint, a Delta table, or a folder with checkpoints."""
+    if document["kind"] == "folder":
+        return _folder_page(document)
+    states = list(_states(document))
+    is_table = document["kind"] == "table"
+    entries = _sum(state["entries"] for _, state in states if state["role"] == "primary")
+    held = _sum(state["bytes"] for _, state in states if state["bytes"] is not None)
+    return Page(
+        answer=_answer(document, entries, held, len(states)),
+        target=document["target"],
+        tone=Tone.BAD if document["fence"] else Tone.WARNING if document.get("warnings") else Tone.PLAIN,
+        tiles=_table_tiles(document, entries, held)
+        if is_table
+        else [*_tiles(document, entries, held, len(states)), *size_tiles(document)],
+        sections=[
+            *_warnings(document, show_keys),
+            _state_section(states),
+            *size_sections(document, show_keys),
+            *(section for place, state in states for section in _age_sections(place, state)),
+            *_entries(document, show_keys),
+            _field_section(states),
+            Section("Details", tables=[_details(document)]),
+        ],
+    )
+
+
+def _folder_page(document: Document) -> Page:
+    names = document["checkpoints"]
+    table = Table("The checkpoints in the folder", ("checkpoint",), [(name,) for name in names], code=("checkpoint",))
+    answer = f"This folder contains {count(len(names), 'checkpoint')}."
+    return Page(answer, document["target"], sections=[Section("Checkpoints", tables=[table])])
+
+
+def _answer(document: Document, entries: int | None, held: int | None, states: int) -> str:
+    if document["fence"]:
+        return "A run of ttlsnap was interrupted here: run ttlsnap recover before anything else."
+    is_table = document["kind"] == "table"
+    nouns = ("row", "rows") if is_table else ("entry", "entries")
+    holds = "state" if entries is None else count(entries, *nouns)
+    if states != 1:
+        holds += f" in {count(states, 'state')}"
+    if held is not None:
+        holds += f" ({size(held)})"
+    if is_table:
+        return f"This Delta table holds {holds}, as of version {document['version']}."
+    return f"This checkpoint holds {holds}, as of batch {document['batch']}."
+
+
+def _sum(values: Iterator[int | None]) -> int | None:
+    found = list(values)
+    return None if not found or None in found else sum(value for value in found if value is not None)
+
+
+def _states(document: Document) -> Iterator[tuple[dict[str, str], Document]]:
+    """Yield each state with its place in words."""
+    for operator in document["operators"]:
+        for store in operator["stores"]:
+            for state in store["states"]:
+                names = [name for name in (store["name"], state["name"]) if name != "default"]
+                place = {
+                    "operator": f"{operator['id']} {operator['name'] or ''}".strip(),
+                    "state": ".".join(dict.fromkeys(names)) or "default",
+                    "partitions": number(operator["partitions"]),
+                }
+                yield place, state
+
+
+def _tiles(document: Document, entries: int | None, held: int | None, states: int) -> list[Tile]:
+    operators = document["operators"]
+    partitions = max((operator["partitions"] for operator in operators), default=0)
+    unknown = "" if entries is not None else "--age counts them"
+    return [
+        Tile("entries", number(entries), unknown),
+        Tile("size", size(held), "files of the newest version"),
+        Tile("partitions", number(partitions)),
+        Tile("states", number(states), f"in {count(len(operators), 'operator')}"),
+        Tile("committed batch", number(document["batch"]), f"begun {at(document['batch_timestamp_ms'])}"),
+        Tile("watermark", at(document["watermark_ms"]) if document["watermark_ms"] else "none"),
+    ]
+
+
+def _table_tiles(document: Document, entries: int | None, held: int | None) -> list[Tile]:
+    return [
+        Tile("rows", number(entries)),
+        Tile("size", size(held)),
+        Tile("files", number(document["files"])),
+        Tile("version", number(document["version"]), f"written {at(document['batch_timestamp_ms'])}"),
+        Tile("rows marked as deleted", number(document["deleted_rows_in_files"]), "still in the files"),
+        Tile("runs of ttlsnap", number(document["runs"])),
+    ]
+
+
+def _warnings(document: Document, show_keys: bool) -> Iterator[Section]:
+    cards = [Card(Tone.WARNING, "warning", text) for text in tell_warnings(document.get("warnings", ()), show_keys)]
+    if document["fence"]:
+        cards.insert(0, Card(Tone.BAD, "fenced", document["fence"]))
+    if cards:
+        yield Section("Warnings", cards=cards)
+
+
+def _state_section(states: Sequence[tuple[dict[str, str], Document]]) -> Section:
+    rows = [
+        (
+            place["operator"],
+            place["state"],
+            state["type"],
+            state["role"],
+            place["partitions"],
+            number(state["entries"]),
+            size(state["bytes"]),
+        )
+        for place, state in states
+    ]
+    columns = ("operator", "state", "type", "role", "partitions", "entries", "size")
+    table = Table("The states of the query", columns, rows, ("partitions", "entries", "size"), ("state",))
+    sized = [(place, state) for place, state in states if state["bytes"]]
+    bars = [
+        Bar(f"{place['operator'].partition(' ')[0]}.{place['state']}", state["bytes"], size(state["bytes"]))
+        for place, state in sized
+    ]
+    charts = [bar_chart("Size by state", bars)] if len(bars) > 1 else []
+    texts = (
+        ["States of one store share their files; the first of them has the size."] if len(sized) < len(states) else []
+    )
+    return Section("States", texts, charts, [table], list(_state_notes(states)))
+
+
+def _state_notes(states: Sequence[tuple[dict[str, str], Document]]) -> Iterator[Card]:
+    """Yield why states have no ages or cannot be read, each reason once."""
+    reasons: dict[str, list[str]] = {}
+    for place, state in states:
+        if "problem" in state:
+            reasons.setdefault(state["problem"], []).append(place["state"])
+    for reason, names in reasons.items():
+        has_no_ages = reason.startswith("no ages")
+        mark = (Tone.PLAIN, "note") if has_no_ages else (Tone.WARNING, "not read")
+        yield Card(*mark, reason, ", ".join(names))
+
+
+def _age_sections(place: dict[str, str], state: Document) -> Iterator[Section]:
+    if "age" not in state:
+        return
+    age = state["age"]
+    groups = [("in the future", age["future"])]
+    groups += [(f"up to {bucket['up_to']}", bucket["entries"]) for bucket in age["buckets"]]
+    groups += [("older", age["older"])]
+    found = [n for n, (_, entries) in enumerate(groups) if entries]
+    # Empty groups at the ends say nothing.
+    groups = groups[found[0] : found[-1] + 1] if found else []
+    groups += [("no timestamp", age["null"])] if age["null"] else []
+    total = sum(entries for _, entries in groups)
+    bars = [Bar(label, entries, number(entries)) for label, entries in groups]
+    rows = [(label, number(entries), share(entries, total)) for label, entries in groups]
+    title = f"Age of the entries by {age['timestamp']}"
+    heading = f"Age: operator {place['operator']}, {place['state']}" if place["state"] != "default" else "Age"
+    table = Table(title, ("age", "entries", "share"), rows, ("entries", "share"), whole=("age",))
+    yield Section(heading, [f"Age by {age['timestamp']} at {age['now']}."], [bar_chart(title, bars)], [table])
+
+
+def _entries(document: Document, show_keys: bool) -> Iterator[Section]:
+    if "entries" not in document:
+        return
+    entries = document["entries"]
+    if not show_keys:
+        yield Section(
+            "Entries",
+            [f"The keys and values of {count(len(entries), 'entry', 'entries')} are left out. --show-keys adds them."],
+        )
+        return
+    rows = [
+        (
+            f"{entry['operator']}.{entry['store']}.{entry['state']}",
+            str(entry["partition"]),
+            as_text(entry["key"]),
+            describe_value(entry),
+        )
+        for entry in entries
+    ]
+    columns = ("state", "partition", "key", "value")
+    yield Section(
+        "Entries", tables=[Table("Entries of each state", columns, rows, ("partition",), ("state", "key", "value"))]
+    )
+
+
+def _field_section(states: Sequence[tuple[dict[str, str], Document]]) -> Section:
+    rows = [
+        (place["state"], field["name"], field["type"], "the time that Spark stores" if _is_stored(state, field) else "")
+        for place, state in states
+        for field in state["fields"]
+    ]
+    several = len(states) > 1
+    columns = ("state", "field", "type", "")
+    table = Table(
+        "What --timestamp can name",
+        columns if several else columns[1:],
+        rows if several else [row[1:] for row in rows],
+        code=("state", "field", "type"),
+    )
+    return Section("Fields", tables=[table])
+
+
+def _is_stored(state: Document, field: Document) -> bool:
+    return bool((state["timestamp"] or "").partition(":")[0] == field["name"])
+
+
+def _details(document: Document) -> Table:
+    if document["kind"] == "table":
+        protocol = document["protocol"]
+        return facts(
+            "Facts about the table",
+            [
+                ("key", ", ".join(document["key"]) or "unknown"),
+                ("partition columns", ", ".join(document["partition_columns"])),
+                ("protocol", f"reader {protocol['reader']}, writer {protocol['writer']}"),
+                ("features", ", ".join(protocol["features"])),
+            ],
+        )
+    uncommitted, planned = document["uncommitted_batch"], document["planned_by"]
+    started = f"{uncommitted}, planned by ttlsnap run {planned}" if planned else f"{uncommitted}, runs again"
+    return facts(
+        "Facts about the checkpoint",
+        [
+            ("query", document["query_id"]),
+            ("Spark", document["spark_version"]),
+            ("state store", ", ".join(dict.fromkeys(operator["provider"] for operator in document["operators"]))),
+            ("codec", document["codec"]),
+            ("row checksums", "yes" if document["row_checksums"] else "no"),
+            ("uncommitted batch", started if uncommitted is not None else None),
+        ],
+    )

@@ -1,0 +1,216 @@
+"""Charts as SVG within a page: bars, parts of a whole, a line of time, a curve, and many values in their order.
+
+Widths are percentages and heights are pixels, so that the text keeps its size on a phone and on paper. Colours are
+classes of the page's style sheet. A chart has a title and a description for people who do not see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
+
+_LINE = 38
+"""The most characters of a label and its number together, so that they fit on a phone."""
+
+_ROW = 36
+_BAR = 10
+
+
+class Markup(str):
+    """A text that is HTML already. The template engine asks for ``__html__``, and does not escape it again."""
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        return str(self)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar: its label, its value, the value in words, and the class of its colour."""
+
+    label: str
+    value: float
+    words: str
+    colour: str = "accent"
+
+
+@dataclass(frozen=True)
+class CutOff:
+    """A line below the bar number ``after`` (the first is 1; 0 is above all), with what it means."""
+
+    after: int
+    label: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart: its title, what it shows in words, its height in pixels, and the elements within."""
+
+    title: str
+    description: str
+    height: int
+    elements: Sequence[Element]
+
+    def draw(self, name: str) -> Markup:
+        """Return the chart as SVG. ``name`` is unique within the page."""
+        ids = {"aria-labelledby": f"{name}-title", "aria-describedby": f"{name}-text"}
+        svg = Element("svg", {"role": "img", "width": "100%", "height": str(self.height), **ids})
+        SubElement(svg, "title", id=f"{name}-title").text = printable(self.title)
+        SubElement(svg, "desc", id=f"{name}-text").text = printable(self.description)
+        svg.extend(self.elements)
+        return Markup(ElementTree.tostring(svg, encoding="unicode"))
+
+
+def bar_chart(title: str, bars: Sequence[Bar], cut_off: CutOff | None = None) -> Chart:
+    """Return a bar for each value, one below the other. With ages, this is a histogram with its ``cut_off``."""
+    most = max((bar.value for bar in bars), default=0) or 1
+    found, top = [], 0
+    for number, bar in enumerate(bars):
+        if cut_off is not None and cut_off.after == number:
+            found += _cut_off_line(top, cut_off.label)
+            top += 22
+        found += [
+            *_texts(top + 14, bar.label, bar.words),
+            _rect(0, top + 20, 100, "track"),
+            _rect(0, top + 20, _share(bar.value, most), bar.colour),
+        ]
+        top += _ROW
+    if cut_off is not None and cut_off.after >= len(bars):
+        found += _cut_off_line(top, cut_off.label)
+        top += 22
+    said = "; ".join(f"{bar.label}: {bar.words}" for bar in bars)
+    return Chart(title, f"{said}. {cut_off.label}." if cut_off else f"{said}.", max(top - 4, 4), found)
+
+
+def parts_chart(title: str, parts: Sequence[Bar]) -> Chart:
+    """Return one bar that consists of parts, with a line for each part."""
+    whole = sum(part.value for part in parts) or 1
+    found, left, top = [_rect(0, 2, 100, "track", 22)], 0.0, 34
+    for part in parts:
+        if part.value:
+            width = _share(part.value, whole)
+            found.append(_rect(left, 2, min(width, 100 - left), part.colour, 22))
+            left += 100 * part.value / whole
+    for part in parts:
+        found += [
+            Element(
+                "rect", {"x": "0", "y": str(top + 4), "width": "11", "height": "11", "rx": "2", "class": part.colour}
+            ),
+            *_texts(top + 14, part.label, part.words, left="18"),
+        ]
+        top += 24
+    said = "; ".join(f"{part.label}: {part.words}" for part in parts)
+    return Chart(title, f"{said}.", top - 4, found)
+
+
+def time_chart(title: str, oldest: float, newest: float, cut_off: float, words: tuple[str, str, str]) -> Chart:
+    """Return a line from the oldest to the newest time. What is up to the cut-off has the colour of dropped entries.
+
+    ``words`` are the oldest and the newest time, and the cut-off.
+    """
+    whole = newest - oldest
+    at = 100 * min(max((cut_off - oldest) / whole, 0), 1) if whole > 0 else 100.0 if oldest <= cut_off else 0.0
+    anchor = "start" if at < 33 else "end" if at > 67 else "middle"
+    label = _text(at, 13, f"cut-off {words[2]}", anchor, "label")
+    mark = Element("line", {"x1": _percent(at), "x2": _percent(at), "y1": "18", "y2": "54", "class": "cut-off"})
+    found = [
+        _rect(0, 26, 100, "accent", 20),
+        *([_rect(0, 26, at, "drop", 20)] if at else []),
+        label,
+        mark,
+        *_ends(70, words[0], words[1]),
+    ]
+    said = f"The times are from {words[0]} to {words[1]}. The cut-off is {words[2]}: entries up to it have expired."
+    return Chart(title, said, 78, found)
+
+
+def line_chart(title: str, points: Sequence[tuple[float, float]], ends: tuple[str, str], most: str) -> Chart:
+    """Return a curve through points, each a place and a value.
+
+    ``ends`` are the first and the last place in words, ``most`` is the highest value.
+    """
+    first, last = (points[0][0], points[-1][0]) if points else (0.0, 0.0)
+    top = max((value for _, value in points), default=0) or 1
+    scaled = [(_share(place - first, (last - first) or 1, 0), 100 - 96 * value / top) for place, value in points]
+    said = f"From {ends[0]} to {ends[1]}; the highest value is {most}."
+    return Chart(title, said, 190, [*_curve(scaled), *_texts(13, f"up to {most}", ""), *_ends(184, *ends)])
+
+
+def ranked_chart(title: str, values: Sequence[float], words: tuple[str, str]) -> Chart:
+    """Return all values from the largest to the smallest, as one area. ``words`` are these two."""
+    ordered = sorted(values, reverse=True)
+    most, count = (ordered[0] or 1) if ordered else 1, len(ordered)
+    step = max(1, count // 400)  # no screen shows more
+    tops = [(100 * n / count, 100 - 96 * ordered[n] / most) for n in range(0, count, step)]
+    scaled = [point for x, y in tops for point in ((x, y), (min(x + 100 * step / count, 100), y))]
+    said = f"{count:,} values, from {words[0]} to {words[1]}."
+    return Chart(title, said, 190, [*_curve(scaled), *_ends(184, *words)])
+
+
+def printable(text: str) -> str:
+    """Return a text in which characters that do not print are escaped as Python escapes them, except newlines."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def shorten(label: str, most: int) -> str:
+    """Return a label of at most so many characters. Another one loses its middle, because paths differ at the end."""
+    first = most // 3
+    return label if len(label) <= most else f"{label[:first]}…{label[first + 1 - most :]}"
+
+
+def _share(value: float, whole: float, least: float = 0.6) -> float:
+    """Return a percentage. Something is never invisible."""
+    return max(100 * value / whole, least) if value else 0.0
+
+
+def _percent(value: float) -> str:
+    return f"{value:.2f}%"
+
+
+def _rect(left: float, top: float, width: float, colour: str, height: int = _BAR) -> Element:
+    place = {"x": _percent(left), "y": str(top), "width": _percent(width), "height": str(height)}
+    return Element("rect", {**place, "rx": "2", "class": colour})
+
+
+def _text(x: float | str, y: float, text: str, anchor: str = "start", kind: str = "label") -> Element:
+    place = x if isinstance(x, str) else _percent(x)
+    made = Element("text", {"x": place, "y": str(y), "text-anchor": anchor, "class": kind})
+    made.text = printable(text)
+    return made
+
+
+def _texts(y: float, label: str, words: str, left: str = "0") -> list[Element]:
+    """Return a text at the left and one at the right."""
+    shown = shorten(label, _LINE - len(words))
+    name = _text(left, y, shown)
+    if shown != label:
+        SubElement(name, "title").text = printable(label)
+    return [name, *([_text("100%", y, words, "end", "value")] if words else [])]
+
+
+def _ends(y: float, first: str, last: str) -> list[Element]:
+    """Return the texts at the two ends of an axis."""
+    return [_text(0, y, first), _text(100, y, last, "end")]
+
+
+def _cut_off_line(top: int, label: str) -> list[Element]:
+    line = Element("line", {"x1": "0", "x2": "100%", "y1": str(top + 2), "y2": str(top + 2), "class": "cut-off"})
+    return [line, _text("100%", top + 17, label, "end")]
+
+
+def _curve(points: Sequence[tuple[float, float]]) -> list[Element]:
+    """Return an area below points in percent, in a picture of its own that is stretched to the width of the chart."""
+    inner = {"x": "0", "y": "20", "width": "100%", "height": "146", "viewBox": "0 0 100 100"}
+    picture = Element("svg", {**inner, "preserveAspectRatio": "none"})
+    path = " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
+    if points:
+        area = f"{points[0][0]:.2f},100 {path} {points[-1][0]:.2f},100"
+        SubElement(picture, "polygon", {"points": area, "class": "area"})
+        SubElement(picture, "polyline", {"points": path, "class": "curve"})
+    SubElement(picture, "line", {"x1": "0", "x2": "100", "y1": "100", "y2": "100", "class": "axis"})
+    return [picture]

@@ -1,0 +1,185 @@
+"""The results of many targets: what was done in each, and why something was not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ttlsnap.amounts import number, share, size
+from ttlsnap.pages.model import Card, Marked, Page, Section, Table, Tile, Tone, count
+from ttlsnap.pages.privacy import tell_error, tell_warnings
+from ttlsnap.pages.svg import Bar, Chart, bar_chart, ranked_chart
+
+Document = Mapping[str, Any]
+
+MOST = 20
+"""The most bars of a chart. Of more values, a chart shows the largest ones, and another one all of them."""
+
+_TONES = {
+    "done": Tone.GOOD,
+    "planned": Tone.GOOD,
+    "nothing": Tone.PLAIN,
+    "skipped": Tone.WARNING,
+    "refused": Tone.WARNING,
+    "undecided": Tone.WARNING,
+    "stopped": Tone.WARNING,
+    "failed": Tone.BAD,
+}
+_COUNTS = ("entries", "dropped", "rewritten", "bytes_before", "bytes_after")
+
+
+def targets_page(targets: Sequence[Document], name: str, show_keys: bool, banner: str = "") -> Page:
+    """Return the page of several targets. ``name`` is that of the policy, or says how many there are."""
+    sums = {key: sum(target["totals"][key] or 0 for target in targets if "totals" in target) for key in _COUNTS}
+    statuses = Counter(status_of(target) for target in targets)
+    is_dry = any(target.get("dry_run") for target in targets)
+    return Page(
+        answer=_answer(statuses, sums, len(targets), is_dry),
+        target=name,
+        tone=_worst(statuses),
+        banner=banner or ("Dry run: nothing was changed." if is_dry else ""),
+        tiles=_tiles(statuses, sums, len(targets), is_dry),
+        sections=[
+            *_problems(targets, show_keys),
+            Section("Targets", charts=list(_charts(targets, sums)), tables=[_table(targets)]),
+            *_notes(targets, show_keys),
+        ],
+    )
+
+
+def status_of(target: Document) -> str:
+    """Return the status of a target; ``compact`` records none."""
+    if "status" in target:
+        return str(target["status"])
+    if "error" in target:
+        return {3: "undecided", 4: "refused"}.get(target["exit_code"], "failed")
+    changed = target["totals"]["dropped"] or target["totals"]["rewritten"]
+    return ("planned" if target["dry_run"] else "done") if changed else "nothing"
+
+
+def _words(status: str) -> str:
+    return "nothing to do" if status == "nothing" else status
+
+
+def _worst(statuses: Counter[str]) -> Tone:
+    found = {_TONES.get(status, Tone.PLAIN) for status in statuses}
+    return next((tone for tone in (Tone.BAD, Tone.WARNING, Tone.GOOD) if tone in found), Tone.PLAIN)
+
+
+def _answer(statuses: Counter[str], sums: Mapping[str, int], targets: int, is_dry: bool) -> str:
+    wrong = [
+        f"{found} {status}" for status, found in statuses.items() if _TONES.get(status) in (Tone.BAD, Tone.WARNING)
+    ]
+    if wrong:
+        first = f"Of {count(targets, 'target')}, {' and '.join(wrong)}"
+    else:
+        first = "The target is in order" if targets == 1 else f"All {targets:,} targets are in order"
+    entries, dropped, rewritten = (sums[name] for name in ("entries", "dropped", "rewritten"))
+    changes = []
+    if dropped:
+        part = share(dropped, entries)
+        changes.append(f"{'drop' if is_dry else 'dropped'} {number(dropped)} of {number(entries)} entries ({part})")
+    if rewritten:
+        changes.append(f"{'rewrite' if is_dry else 'rewrote'} {number(rewritten)}")
+    if not changes:
+        return f"{first}; {'a run would drop nothing' if is_dry else 'nothing was dropped'}."
+    return f"{first}; {'a run would' if is_dry else 'the run'} {' and '.join(changes)}."
+
+
+def _tiles(statuses: Counter[str], sums: Mapping[str, int], targets: int, is_dry: bool) -> list[Tile]:
+    said = ", ".join(f"{found} {_words(status)}" for status, found in statuses.items())
+    before, after = sums["bytes_before"], sums["bytes_after"]
+    failed = statuses["failed"]
+    return [
+        Tile("targets", number(targets), said, Tone.BAD if failed else Tone.PLAIN),
+        Tile(
+            "would be dropped" if is_dry else "dropped",
+            number(sums["dropped"]),
+            f"{share(sums['dropped'], sums['entries'])} of the entries",
+        ),
+        Tile("entries before", number(sums["entries"])),
+        Tile("size before", size(before)),
+        Tile("size after", size(after), f"{share(max(before - after, 0), before)} saved"),
+    ]
+
+
+def _problems(targets: Sequence[Document], show_keys: bool) -> Iterator[Section]:
+    cards = [
+        Card(
+            _TONES.get(status_of(target), Tone.BAD), status_of(target), tell_error(target, show_keys), target["target"]
+        )
+        for target in targets
+        if target.get("error")
+    ]
+    if cards:
+        yield Section("Targets that were not processed", cards=cards)
+
+
+def _charts(targets: Sequence[Document], sums: Mapping[str, int]) -> Iterator[Chart]:
+    if sums["bytes_before"]:
+        bars = [Bar("before", sums["bytes_before"], size(sums["bytes_before"]), "second")]
+        yield bar_chart("Size of all targets", [*bars, Bar("after", sums["bytes_after"], size(sums["bytes_after"]))])
+    dropped = {target["target"]: target["totals"]["dropped"] for target in targets if "totals" in target}
+    if len(targets) > 1 and any(dropped.values()):
+        yield from largest(
+            "Dropped entries by target", {name: value for name, value in dropped.items() if value}, number, "drop"
+        )
+
+
+def largest(
+    title: str, values: Mapping[str, int], words: Callable[[int], str], colour: str = "accent"
+) -> Iterator[Chart]:
+    """Yield a bar for each value; of many, all values as one area, and a bar for each of the largest ones."""
+    ordered = sorted(values.items(), key=lambda item: -item[1])
+    if len(ordered) > MOST:
+        yield ranked_chart(
+            f"{title}: all, the largest first", list(values.values()), (words(ordered[0][1]), words(ordered[-1][1]))
+        )
+        title = f"{title}: the largest {MOST} of {len(ordered):,}"
+    yield bar_chart(title, [Bar(name, value, words(value), colour) for name, value in ordered[:MOST]])
+
+
+def _table(targets: Sequence[Document]) -> Table:
+    rows = []
+    for target in targets:
+        status, totals = status_of(target), target.get("totals", {})
+        rows.append(
+            (
+                target["target"],
+                Marked(_words(status), _TONES.get(status, Tone.BAD)),
+                *(number(totals.get(name)) for name in ("entries", "dropped", "rewritten")),
+                *(size(totals.get(name)) for name in ("bytes_before", "bytes_after")),
+                f"{target['seconds']:.1f} s" if "seconds" in target else "-",
+            )
+        )
+    numbers = ("entries", "dropped", "rewritten", "before", "after", "time")
+    return Table("Every target", ("target", "status", *numbers), rows, numbers, ("target",))
+
+
+def _notes(targets: Sequence[Document], show_keys: bool) -> Iterator[Section]:
+    cards = []
+    for target in targets:
+        name = target["target"]
+        if target.get("recovered"):
+            cards.append(
+                Card(Tone.PLAIN, "recovered", f"The interrupted run {target['recovered']} was recovered first.", name)
+            )
+        if target.get("kind") == "migrate" and target["stores"]:
+            changed = [f"{setting} = {value}" for setting, value in target["settings"].items()]
+            cards.append(
+                Card(
+                    Tone.PLAIN,
+                    "migration",
+                    ", ".join(changed) or "The state is migrated.",
+                    name,
+                    lines=[
+                        ("the query's session must have", f"{key}={value}")
+                        for key, value in target["session_settings"].items()
+                    ],
+                )
+            )
+        for text in tell_warnings(target.get("warnings", ()), show_keys):
+            cards.append(Card(Tone.WARNING, "warning", text, name))
+    if cards:
+        yield Section("Notes", cards=cards)

@@ -1,0 +1,59 @@
+"""Parts of documents in words: places, times, keys and values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from ttlsnap.amounts import MISSING
+
+Document = Mapping[str, Any]
+
+
+def at(milliseconds: int | None) -> str:
+    """Return a time for people, to the minute, in UTC."""
+    if milliseconds is None:
+        return MISSING
+    try:
+        return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M} UTC"
+    except (ValueError, OverflowError):
+        return f"{milliseconds} ms"
+
+
+def as_text(value: Any) -> str:
+    """Return a value as JSON on one line; a text as it is."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def describe_value(entry: Document) -> str:
+    """Return everything of an entry but its place and its key."""
+    own = ("operator", "store", "state", "partition", "key", "change", "rule", "time" if "change" in entry else "")
+    rest = {name: value for name, value in entry.items() if name not in own}
+    return as_text(rest["value"]) if list(rest) == ["value"] else as_text(rest)
+
+
+def moment(text: str | None) -> float | None:
+    """Return a time of a document in seconds since 1970; None if it is unknown or no calendar has it."""
+    try:
+        return None if text is None else datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+
+
+def minute(text: str | None) -> str:
+    """Return a time of a document to the minute."""
+    return MISSING if text is None else text[:16].replace("T", " ") if "T" in text else text
+
+
+def second(text: str | None) -> str:
+    """Return a time of a document to the second."""
+    return MISSING if text is None else text[:19].replace("T", " ") if "T" in text else text
+
+
+def place(state: Document) -> str:
+    """Return a state's place: ``0.left.default`` without the parts that are called default."""
+    names = [name for name in (state["store"], state["state"]) if name != "default"]
+    operator = [] if state["operator"] is None else [f"operator {state['operator']}"]
+    return ", ".join([*operator, ".".join(names)] if names else operator)

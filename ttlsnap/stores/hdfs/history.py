@@ -1,0 +1,29 @@
+"""The keys that each retained delta put, newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
+from ttlsnap.storage.directory import Directory
+from ttlsnap.stores.hdfs.entries import read_file
+from ttlsnap.stores.hdfs.format import HdfsFormat
+from ttlsnap.stores.hdfs.records import DELETED
+from ttlsnap.stores.lineage import Lineage, StateFile
+from ttlsnap.unsaferow.rows import Rows
+
+
+def writes(form: HdfsFormat, files: Directory, lineage: Lineage) -> Iterator[tuple[int, Iterator[tuple[str, Rows]]]]:
+    """See ``StateStore.writes``."""
+    folder = lineage.new_snapshot.rpartition("/")[0]
+    there = {info.name: info for info in files.list(folder, (".delta",))}
+    version = lineage.version
+    while (info := there.get(f"{version}.delta")) is not None:
+        file = StateFile(f"{folder}/{info.name}", version, info.size, info.mtime_ns)
+        yield version, _puts(form, files, file)
+        version -= 1
+
+
+def _puts(form: HdfsFormat, files: Directory, file: StateFile) -> Iterator[tuple[str, Rows]]:
+    for batch in read_file(files, file, form):
+        yield DEFAULT_FAMILY, batch.keys.take(batch.records.value_size != DELETED)

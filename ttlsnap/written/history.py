@@ -1,0 +1,116 @@
+"""The history of a partition: what the retained deltas or changelogs and the ledger say about the last writes.
+
+A delta of version n has the keys that batch n - 1 wrote. Going back from the newest version, the history is complete
+down to the first delta that is missing. The ledger continues it if it is not older than that. For a state whose keys
+are written once, as in ``dropDuplicates``, a gap between the two does not matter: a key that the ledger has was written
+before, and cannot have been written again.
+
+A ledger is of no use if the query went back to an older batch since, or if another run of ttlsnap changed the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import xxhash
+
+from ttlsnap.checkpoint import Checkpoint, layout
+from ttlsnap.checkpoint.logs import MAX_LOG_BYTES, batch_time
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.publishing.journal import newest_run
+from ttlsnap.storage.directory import Directory, each
+from ttlsnap.stores.lineage import Lineage
+from ttlsnap.stores.protocols import StateStore
+from ttlsnap.unsaferow.gather import Int64s, Mask
+from ttlsnap.written.hashing import Hashes, hash_keys
+from ttlsnap.written.ledger import Ledger, read_ledger
+from ttlsnap.written.times import WrittenTimes
+
+Part = tuple[Hashes, Int64s, Mask]
+"""Hashes of keys, and what ``WrittenTimes`` has of them."""
+
+
+@dataclass(frozen=True)
+class BatchFacts:
+    """The time of a batch in milliseconds, and the digest of its offset log, by the ``version`` of its state."""
+
+    version: int
+    time_ms: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class History:
+    """What all partitions of a checkpoint need to know, as plain data.
+
+    ``batches`` are those whose logs are retained, in order. ``last_run`` is the newest run that changed the state.
+    ``new_ledger`` is the run that writes ledgers, None if none does.
+    """
+
+    batches: tuple[BatchFacts, ...]
+    last_run: str
+    new_ledger: str | None = None
+
+    @property
+    def now(self) -> BatchFacts:
+        """The batch whose state is read."""
+        return self.batches[-1]
+
+    def at(self, version: int) -> BatchFacts:
+        """Return the batch of a version, or the next one that is known."""
+        return next((batch for batch in self.batches if batch.version >= version), self.now)
+
+    def times(
+        self, files: Directory, store: StateStore, lineage: Lineage, states: Mapping[str, StateDescriptor]
+    ) -> dict[str, WrittenTimes]:
+        """Return the times of the keys of each state in a partition. Raise CorruptionError for damage."""
+        ledgers = {name: self._usable(read_ledger(files, lineage, name)) for name in states}
+        needed = min((ledger.version if ledger is not None else 0 for ledger in ledgers.values()), default=0)
+        written: dict[str, list[Part]] = {name: [] for name in states}
+        first = lineage.version + 1
+        for version, changes in store.writes(files, lineage, states):
+            first = version
+            time = self.at(version).time_ms
+            for name, keys in changes:
+                if name in written and len(keys):
+                    hashes = np.unique(hash_keys(keys))
+                    written[name].append((hashes, np.full(len(hashes), time), np.zeros(len(hashes), np.bool_)))
+            if version <= needed + 1:
+                break
+        # Before the first known change, everything was written. Without any, nothing is known but the state itself.
+        begins = self.at(first).time_ms
+        found = {}
+        for name, state in states.items():
+            ledger, parts = ledgers[name], written[name]
+            if ledger is not None and (first <= ledger.version + 1 or state.written_once):
+                parts = [*parts, (ledger.hashes, ledger.times_ms, ledger.older)]
+                rest = begins if first > ledger.version + 1 else ledger.time_ms
+            else:
+                rest = begins
+            found[name] = WrittenTimes.of(parts, rest)
+        return found
+
+    def _usable(self, ledger: Ledger | None) -> Ledger | None:
+        """Return the ledger if it belongs to this history."""
+        if ledger is None or ledger.version > self.now.version or self.last_run not in (ledger.run, ledger.last_run):
+            return None
+        retained = next((batch for batch in self.batches if batch.version == ledger.version), None)
+        if retained is None:
+            # The log is gone. A query that had gone back to an older batch would still have it, unless it is far ahead.
+            return ledger if ledger.version < self.batches[0].version else None
+        return ledger if retained.digest == ledger.digest else None
+
+
+def history_of(checkpoint: Checkpoint, new_ledger: str | None = None) -> History:
+    """Return the history of a checkpoint as of its batch. Raise CorruptionError for a damaged log."""
+    files = checkpoint.files
+    batches = [batch for batch in checkpoint.logs.offsets if batch <= checkpoint.batch.id]
+    facts = each(files, lambda batch: _facts(files, batch), batches)
+    return History(tuple(facts), newest_run(files) or "", new_ledger)
+
+
+def _facts(files: Directory, batch: int) -> BatchFacts:
+    text = files.read(layout.offset_file(batch), MAX_LOG_BYTES)
+    return BatchFacts(batch + 1, batch_time(files, batch), xxhash.xxh3_64_hexdigest(text))
