@@ -26,6 +26,7 @@ from ttlsnap.cli.options import (
 )
 from ttlsnap.cli.output import MISSING, console, number, print_json, size, table
 from ttlsnap.cli.pages import PageFile, parse_pages, write_pages
+from ttlsnap.cli.sizes import show_sizes
 from ttlsnap.errors import UsageError
 
 EXAMPLES = """

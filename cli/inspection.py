@@ -102,3 +102,6 @@ def show_fields(out: Console, state: StateInspection) -> None:
         if count:
             bar = "#" * max(1, round(40 * count / most))
             out.print(f"    {label:14} {number(count):>14}  {bar}")
+    if "written_before_history" in age:
+        count = number(age["written_before_history"])
+        out.print(f"    {count} entries were written before the known history begins, and count as written then")

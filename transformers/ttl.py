@@ -150,8 +150,6 @@ class TtlTransformerFactory:
         """Return the last time that has expired; None if ``state`` lacks the field."""
         if self._reason(state) is not None:
             return None
-        if self.uses_written_times:
-            raise UsageError(f"{WRITTEN} is for checkpoints: a table does not record when its rows were last written")
         time = self._time(state)
         now = clock.now(time)
         ttl = self.config.ttl_us if self.config else 0

@@ -16,12 +16,20 @@ from ttlsnap.delta.committing import read_run_metadata
 from ttlsnap.delta.cutoff import TableCutoff, column_at
 from ttlsnap.delta.log import KEY, Commit, DataFile, TableState, changes_data, commits, live_files
 from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.entries.timestamps import WRITTEN
 from ttlsnap.errors import UsageError
 from ttlsnap.schema import types as T
 from ttlsnap.schema.types import StructType
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.transform.chain import create
-from ttlsnap.transform.protocols import Cutoff, NamesFields, PlansStates, StatesCutoff, StateSnapshotTransformerFactory
+from ttlsnap.transform.protocols import (
+    Cutoff,
+    NamesFields,
+    PlansStates,
+    StatesCutoff,
+    StateSnapshotTransformerFactory,
+    uses_written_times,
+)
 
 
 @dataclass(frozen=True)
@@ -111,6 +119,8 @@ def plan_table(
     clock = clock_of(files, now)
     factories = []
     for factory in transformers:
+        if uses_written_times(factory):
+            raise UsageError(f"{WRITTEN} is for checkpoints: a table does not record when a row was last written")
         if isinstance(factory, NamesFields):
             factory = factory.with_names(lambda name: in_columns(name, state))
         if isinstance(factory, PlansStates):

@@ -16,7 +16,7 @@ import numpy as np
 from ttlsnap.clock import Clock, TimeCharacteristic, iso
 from ttlsnap.entries.batch import StateEntries
 from ttlsnap.entries.descriptor import SIDES, StateDescriptor
-from ttlsnap.entries.timestamps import TimestampField, split_unit, timestamp_field
+from ttlsnap.entries.timestamps import WRITTEN, TimestampField, WrittenField, split_unit, timestamp_field
 from ttlsnap.errors import UsageError
 from ttlsnap.inspection.distribution import Distribution
 from ttlsnap.schema.units import format_duration
@@ -58,7 +58,8 @@ class Ages:
     """The ages of the entries of a state, or of a part of it.
 
     ``entries`` and ``bytes`` have an item for each bucket, and one for what is older. ``oldest_us`` and ``newest_us``
-    are the lowest and the highest time. ``seconds`` has the ages of all entries that are not in the future.
+    are the lowest and the highest time. ``seconds`` has the ages of all entries that are not in the future. ``older``
+    entries were written before the known history begins, and count as written then.
     """
 
     of: AgeField
@@ -69,6 +70,7 @@ class Ages:
     oldest_us: int | None = None
     newest_us: int | None = None
     seconds: Distribution = field(default_factory=Distribution)
+    older: int = 0
 
     def __post_init__(self) -> None:
         self.entries, self.bytes = np.zeros((2, len(self.of.bounds) + 1), np.int64)
@@ -77,6 +79,8 @@ class Ages:
         """Count entries; ``sizes`` are their bytes."""
         moments, nulls = self.of.field.read(entries)
         self.nulls += int(nulls.sum())
+        if isinstance(self.of.field, WrittenField):
+            self.older += int(entries.written[1].sum())
         is_past = ~nulls & (moments <= self.of.now_us)
         known = moments[~nulls]
         self.future += len(known) - int(is_past.sum())
@@ -98,6 +102,7 @@ class Ages:
             whole.bytes += part.bytes
             whole.future += part.future
             whole.nulls += part.nulls
+            whole.older += part.older
             whole.seconds.merge(part.seconds)
             if part.oldest_us is not None and part.newest_us is not None:
                 whole._add_times(part.oldest_us, part.newest_us)
@@ -117,7 +122,12 @@ class Ages:
             ],
             "older": int(ends[-1]) - counts[-1],
             "null": self.nulls,
+            **self._before_history,
         }
+
+    @property
+    def _before_history(self) -> dict[str, int]:
+        return {"written_before_history": self.older} if self.older else {}
 
     def to_sizes_json(self) -> dict[str, Any]:
         """Return all buckets with entries and bytes, and the percentiles of the ages in seconds."""
@@ -130,6 +140,7 @@ class Ages:
             "newest": iso(self.newest_us),
             "future": self.future,
             "null": self.nulls,
+            **self._before_history,
             "cutoff_seconds": None if cutoff is None else _in_seconds(cutoff),
             "seconds": self.seconds.to_json(),
             "buckets": [
@@ -181,7 +192,7 @@ def age_field(
     Raise UsageError if the field is not a time, or if its clock has no current time.
     """
     name = name_for(state, names)
-    if state.opaque or name is None or state.field(split_unit(name)[0]) is None:
+    if state.opaque or name is None or (name != WRITTEN and state.field(split_unit(name)[0]) is None):
         return None
     stored = state.stored_time if name == state.stored_timestamp else None
     characteristic = time or TimeCharacteristic(stored or TimeCharacteristic.PROCESSING)

@@ -19,7 +19,7 @@ from ttlsnap.clock import Clock, TimeCharacteristic
 from ttlsnap.compaction.plan import explain_left_alone
 from ttlsnap.engines.local import spread, useful_threads
 from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.entries.timestamps import field_listing, split_unit
+from ttlsnap.entries.timestamps import WrittenField, field_listing, split_unit
 from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.inspection.ages import AgeField, Ages, age_field, split_side
 from ttlsnap.inspection.distribution import Distribution
@@ -37,7 +37,13 @@ from ttlsnap.inspection.sizes import RuleOutcome, Sizes, StateSizes, StoreSizes
 from ttlsnap.operators.registry import Selection, behind_join, describe, links_of
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineages_of, open_state_store
-from ttlsnap.transform.protocols import StatesCutoff, StateSnapshotTransformerFactory, describe_rule
+from ttlsnap.transform.protocols import (
+    StatesCutoff,
+    StateSnapshotTransformerFactory,
+    describe_rule,
+    uses_written_times,
+)
+from ttlsnap.written.history import history_of
 
 MOST = 5
 """How many of the largest entries, and of the keys with the most rows, are found."""
@@ -108,6 +114,8 @@ def measure(
     share = 1.0 if wanted.limit is None or total <= wanted.limit else wanted.limit / total
     chosen = [_choose(len(each), share) for each in lineages]
     state_store = open_state_store(checkpoint)
+    uses_written = any(isinstance(work.age.field, WrittenField) for plan in plans for work in plan.work if work.age)
+    history = history_of(checkpoint) if uses_written or uses_written_times(wanted.rule) else None
     tasks = [
         MeasuringTask(
             checkpoint.target,
@@ -116,6 +124,7 @@ def measure(
             plan.store.partitions[place],
             each[place],
             plan.work,
+            history,
         )
         for plan, each, places in zip(plans, lineages, chosen, strict=True)
         for place in places

@@ -31,6 +31,8 @@ from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 from ttlsnap.unsaferow.decode import decode
 from ttlsnap.unsaferow.gather import Int64s
 from ttlsnap.unsaferow.rows import Rows
+from ttlsnap.written.history import History
+from ttlsnap.written.times import WrittenTimes
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class StateWork:
 
 @dataclass(frozen=True)
 class MeasuringTask:
-    """A partition of a store, whose states are measured."""
+    """A partition of a store, whose states are measured. ``history`` says when entries were written, if needed."""
 
     root: str
     where: str
@@ -60,6 +62,7 @@ class MeasuringTask:
     partition: int
     lineage: Lineage
     states: tuple[StateWork, ...]
+    history: History | None = None
 
     @property
     def size(self) -> int:
@@ -136,16 +139,20 @@ class StatePart:
 
 def measure_partition(task: MeasuringTask, progress: Progress) -> list[StatePart]:
     """Return the sizes of each state of a task in its partition. Raise CorruptionError for damage."""
-    scans = {work.name: _StateScan(work, task.partition) for work in task.states}
     as_rows = {work.name: work.state for work in task.states if work.state is not None and not work.state.opaque}
     only = task.states[0].name if len(task.states) == 1 else None
+    files = open_for_reading(task.root)
+    times: dict[str, WrittenTimes] = {}
+    if task.history is not None:
+        times = task.history.times(files, task.store, task.lineage, as_rows)
+    scans = {work.name: _StateScan(work, task.partition, times.get(work.name)) for work in task.states}
 
     def check(state: StateDescriptor, keys: Rows, values: Rows) -> None:
         with locate_errors(task.where):
             check_batch(state, keys, values)
 
     with (
-        task.store.open(open_for_reading(task.root), task.lineage, None) as stored,
+        task.store.open(files, task.lineage, None) as stored,
         contextlib.closing(scan_partition(stored, as_rows, only=only, check=check)) as batches,
     ):
         for batch, _ in batches:
@@ -161,8 +168,8 @@ def measure_partition(task: MeasuringTask, progress: Progress) -> list[StatePart
 class _StateScan:
     """The scan of one state in one partition."""
 
-    def __init__(self, work: StateWork, partition: int) -> None:
-        self._work, self._partition = work, partition
+    def __init__(self, work: StateWork, partition: int, times: WrittenTimes | None) -> None:
+        self._work, self._partition, self._times = work, partition, times
         state = work.state
         self._state = replace(state, partition=partition) if state is not None else None
         self._ages = Ages(work.age) if work.age is not None else None
@@ -196,7 +203,7 @@ class _StateScan:
                 self._by_key.add(batch.stored[2], rows, sizes.keys + sizes.records)
         if self._state is None or (self._ages is None and self._rules is None):
             return
-        entries = StateEntries.of(self._state, batch.keys, batch.values)
+        entries = StateEntries.of(self._state, batch.keys, batch.values, self._times)
         if self._ages is not None:
             self._ages.add(entries, weights)
         if self._rules is not None and sizes is not None:
