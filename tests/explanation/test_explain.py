@@ -207,7 +207,7 @@ def test_special_reasons_are_told() -> None:
     _, report = both("agg-deltas-lz4-4.2", [ttl(1, "value.max")], {"now": "2026-11-01"})
     future = [e for e in report.entries if "value.max is after the current time" in e["reasons"]]
     assert future and all(e["rules"][0]["age_seconds"] < 0 and e["decision"] == "kept" for e in future)
-    dry, report = both("agg-deltas-lz4-4.2", [ttl(1, "@written")], {"now": "2026-11-21T09:00:00Z"})
+    dry, report = both("join-format4-4.2", [ttl(1, "@written")], {"now": "2026-11-29"})
     old = [e for e in report.entries if any("before the known history" in reason for reason in e["reasons"])]
     assert len(old) == sum(state.older for state in dry.states) > 0
     _, report = both("limit-3.1", [SPARKS], {})
