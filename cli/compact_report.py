@@ -164,8 +164,8 @@ def _show_notes(out: Console, report: CompactionReport) -> None:
             )
             out.print(f"{operator}: kept {entries} no timestamp")
         if state.older:
-            begins = f"{number(state.older)} entries were written before {iso(state.older_than_us)}"
-            out.print(f"{operator}{name}: {begins}, where the known history begins. They count as written then")
+            begins = f"the known history of {number(state.older)} entries begins at {iso(state.older_than_us)}"
+            out.print(f"{operator}{name}: {begins}. They were written then or earlier, and count as written then")
         if state.unclosed:
             groups = f"{operator}: {number(state.unclosed)} of the dropped groups"
             if state.state.timeout:

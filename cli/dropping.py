@@ -50,8 +50,9 @@ TimestampOption = Annotated[
         "--timestamp",
         metavar="FIELD",
         help="The field with the time of an entry, as inspect shows it: value.last_seen, key.window.end, or "
-        "value.seen:ms (a number needs its unit: s, ms, us, ns). Default: what Spark stores for the operator. Each "
-        "side of a join can have its own: left:value.at and right:value.then.",
+        "value.seen:ms (a number needs its unit: s, ms, us, ns). Default: what Spark stores for the operator. "
+        "@written: when the entry was last written. Each side of a join can have its own: left:value.at and "
+        "right:value.then.",
         rich_help_panel=DROPPED,
     ),
 ]

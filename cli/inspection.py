@@ -104,4 +104,115 @@ def show_fields(out: Console, state: StateInspection) -> None:
             out.print(f"    {label:14} {number(count):>14}  {bar}")
     if "written_before_history" in age:
         count = number(age["written_before_history"])
-        out.print(f"    {count} entries were written before the known history begins, and count as written then")
+        out.print(f"    {count} entries may be older: the known history begins there")
+
+
+"""The result of ``inspect`` for people."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from ttlsnap.cli.output import number, size, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ttlsnap.inspection.model import Inspection, StateInspection
+
+
+def show_inspection(out: Console, found: Inspection) -> None:
+    from ttlsnap.clock import iso
+    from ttlsnap.inspection.model import spark_version, uncommitted_batch
+
+    checkpoint = found.checkpoint
+    batch = checkpoint.batch
+    lines = [
+        checkpoint.target,
+        f"  query {checkpoint.query_id or 'unknown'}, Spark {spark_version(batch.conf)}, "
+        f"provider {checkpoint.provider}, codec {checkpoint.codec}"
+        f"{', row checksums' if checkpoint.row_checksums else ''}",
+        f"  batch {batch.id} committed, begun {iso(batch.timestamp_ms * 1000)}, watermark "
+        f"{iso(batch.watermark_ms * 1000) if batch.watermark_ms else 'none'}",
+    ]
+    uncommitted = uncommitted_batch(checkpoint)
+    if uncommitted is not None and found.planned_by is not None:
+        lines.append(f"  batch {uncommitted} was planned by ttlsnap run {found.planned_by}; the query restarts with it")
+    elif uncommitted is not None:
+        lines.append(f"  batch {uncommitted} was started but not committed; it runs again when the query restarts")
+    out.print("\n".join(lines))
+    if checkpoint.logs.fence:
+        out.print(Text.assemble("  ", ("FENCED:", "bold red"), f" {checkpoint.logs.fence}"))
+    for warning in found.warnings:
+        out.print(Text.assemble("  ", ("Warning:", "yellow"), f" {warning}"))
+    for operator, stores in found.operators:
+        out.print(f"\noperator {operator.id} {operator.name or '(name not recorded)'}")
+        rows = table("store", "state", "partitions", "entries", "size", right=("partitions", "entries", "size"))
+        for store, states in stores:
+            for state in states:
+                rows.add_row(
+                    store.name,
+                    state.name,
+                    number(len(store.partitions)),
+                    number(state.entries),
+                    size(state.bytes),
+                )
+        out.print(rows)
+        several = sum(len(states) for _, states in stores) > 1
+        for store, states in stores:
+            for state in states:
+                if several:
+                    out.print(f"  {store.name}.{state.name}:")
+                show_fields(out, state)
+                if state.problem:
+                    out.print(f"  {state.problem}")
+    for sample in found.samples or ():
+        place = f"{sample['operator']}.{sample['store']}.{sample['state']}[{sample['partition']}]"
+        show_sample(out, place, sample)
+
+
+def show_sample(out: Console, place: str, sample: dict[str, Any]) -> None:
+    """Print an entry on one line."""
+    key, value = _compact(sample["key"]), _compact(sample["value"])
+    if "map_key" in sample:
+        key += f" {_compact(sample['map_key'])}"
+    if "time" in sample:
+        value = sample["time"]
+    if "matched" in sample:
+        value += "  matched" if sample["matched"] else "  not matched"
+    out.print(f"{place}  {key} -> {value}")
+
+
+def _compact(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def show_fields(out: Console, state: StateInspection) -> None:
+    """Print the fields of a state, and its ages if they were counted."""
+    if state.descriptor is None:
+        out.print("  The checkpoint records no schema (Spark before 3.1). Describe it with --schema.")
+        return
+    for field in state.fields:
+        stored = state.descriptor.stored_timestamp or ""
+        mark = "   <- the timestamp that Spark stores" if stored.partition(":")[0] == field.name else ""
+        out.print(f"  {field.name}  {field.type.simple_string}{mark}")
+    if state.age is None:
+        return
+    age = state.age
+    out.print(f"  age of {age['timestamp']} at {age['now']}:")
+    rows = [("in the future", age["future"])]
+    rows += [(f"up to {bucket['up_to']}", bucket["entries"]) for bucket in age["buckets"]]
+    rows += [("older", age["older"]), ("no timestamp", age["null"])]
+    most = max(count for _, count in rows) or 1
+    for label, count in rows:
+        if count:
+            bar = "#" * max(1, round(40 * count / most))
+            out.print(f"    {label:14} {number(count):>14}  {bar}")
+    if "written_before_history" in age:
+        count = number(age["written_before_history"])
+        out.print(
+            f"    {count} entries were written when the known history begins or earlier, and count as written then"
+        )

@@ -34,6 +34,7 @@ from ttlsnap.transform.protocols import (
     TellsMoments,
     TimeSummary,
     describe_rule,
+    uses_written_times,
 )
 
 Prefix = tuple[str | int | bool, ...]
@@ -92,6 +93,11 @@ class _RuleFactory:
         if made is None or not (taken or self.rule.key_prefix):
             return made
         return _Confined(made, begins_with(state, self.rule.key_prefix), [begins_with(state, t) for t in taken])
+
+    @property
+    def uses_written_times(self) -> bool:
+        """See ``ttlsnap.transform.protocols.uses_written_times``."""
+        return uses_written_times(self.factory)
 
     def with_names(self, spelled: Callable[[str], str]) -> StateSnapshotTransformerFactory:
         """See ``NamesFields``."""

@@ -38,9 +38,9 @@ NOTHING = StructType((StructField("__dummy__", NullType()),))
 """The schema of a value that holds nothing."""
 
 WITHOUT_TIME = (
-    "dropDuplicates without an event-time column stores no time, so nobody can know how old a key is. You can use "
-    "--ttl and --timestamp with a field of the key that is a time, write a --transformer that decides by the key, or "
-    "start a new checkpoint with dropDuplicatesWithinWatermark"
+    "dropDuplicates without an event-time column stores no time. You can use --ttl with --timestamp @written (when a "
+    "key was first seen, as far as that is known) or with a field of the key that is a time, write a --transformer "
+    "that decides by the key, or start a new checkpoint with dropDuplicatesWithinWatermark"
 )
 """The advice for a state of keys without any time."""
 

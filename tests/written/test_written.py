@@ -1,0 +1,246 @@
+"""``@written``: the batch that last wrote a key, from deltas, changelogs and ledgers, where the writes are known."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap import LocalEngine, compact, open_checkpoint, rollback
+from ttlsnap.checkpoint import Checkpoint
+from ttlsnap.checkpoint.logs import batch_time
+from ttlsnap.compaction.options import CompactOptions
+from ttlsnap.compaction.run import compact as run_compaction
+from ttlsnap.entries.json_text import to_json_values
+from ttlsnap.errors import CorruptionError, UsageError
+from ttlsnap.operators.registry import describe
+from ttlsnap.storage.local import LocalDirectory
+from ttlsnap.stores.open import lineages_of, open_state_store
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
+from ttlsnap.unsaferow.decode import decode
+from ttlsnap.written.history import history_of
+from ttlsnap.written.ledger import FOLDER
+
+from ..cli.test_commands import Ttlsnap, ttlsnap  # noqa: F401
+from ..compaction.stories import T, rocksdb, settled
+from ..judge.queries import Event, Query
+from ..judge.spark import Judge
+from ..matrix import FULL
+from ..samples import sample
+
+Times = dict[str, tuple[int, bool]]
+ROUNDS = [["a", "b", "c"], ["b", "d"], ["a", "d", "e"], ["f"]]
+LAST = {"a": 2, "b": 1, "c": 0, "d": 2, "e": 2, "f": 3}
+FIRST = {"a": 0, "b": 0, "c": 0, "d": 1, "e": 2, "f": 3}
+
+
+def events(keys: list[str], number: int) -> list[Event]:
+    return [Event(key, T + 60 * number, number + 1) for key in keys]
+
+
+def opened(path: Path) -> Checkpoint:
+    return open_checkpoint(LocalDirectory(str(path.resolve())))
+
+
+def written(path: Path) -> Times:
+    """Return when each key was written, in milliseconds, and whether it was before that."""
+    checkpoint = opened(path)
+    history, store, found = history_of(checkpoint), open_state_store(checkpoint), Times()
+    (state,) = describe(checkpoint)
+    for lineage in lineages_of(checkpoint, store, checkpoint.operators[0].stores[0]):
+        times = history.times(checkpoint.files, store, lineage, {state.state: state})[state.state]
+        with store.open(checkpoint.files, lineage, None) as partition:
+            for batch in partition.batches({state.state: state}):
+                moments, older = times.of_keys(batch.keys)
+                keys = to_json_values(decode(batch.keys, state.key_schema))
+                for key, moment, is_older in zip(keys, moments // 1000, older, strict=True):
+                    found[str(next(iter(key.values())))] = int(moment), bool(is_older)
+    return found
+
+
+def at(path: Path, batches: Mapping[str, int], *, older: bool = False) -> Times:
+    files = LocalDirectory(str(path.resolve()))
+    return {key: (batch_time(files, batch), older) for key, batch in batches.items()}
+
+
+def maintained(path: Path, ttl: str = "1000d", **options: Any) -> None:
+    """Run a rule that keeps a ledger, as ``maintain`` does."""
+    factory = TtlTransformerFactory(StateTtlConfig(parse_duration(ttl)), "@written")
+    run_compaction(str(path), [factory], CompactOptions(ledger=True, stopped=True, **options), LocalEngine(1))
+
+
+QUERIES = [
+    (Query("agg_update"), LAST),
+    (Query("dedup_key"), FIRST),
+    (rocksdb("agg_update", changelog=True), LAST),
+    (rocksdb("dedup_key", changelog=True, checkpoint_format=2), FIRST),
+    (rocksdb("agg_update", changelog=True, checkpoint_format=2), LAST),
+]
+
+
+@pytest.mark.parametrize(
+    ("query", "batches"), QUERIES, ids=[f"{q.operator}-{q.provider}-{q.checkpoint_format}" for q, _ in QUERIES]
+)
+def test_times_are_those_of_the_known_writes(judge: Judge, query: Query, batches: Mapping[str, int]) -> None:
+    made = judge.write(query, [events(keys, n) for n, keys in enumerate(ROUNDS)])
+    settled(made.path)
+    assert written(made.path) == at(made.path, batches)
+    # A rule drops exactly the keys that were not written since.
+    files = LocalDirectory(str(made.path.resolve()))
+    now, limit = batch_time(files, 3), batch_time(files, 1)
+    factory = TtlTransformerFactory(StateTtlConfig((now - limit) * 1000), "@written")
+    report = compact(str(made.path), [factory], stopped=True, dry_run=True)
+    assert report.totals.dropped == sum(batch <= 1 for batch in batches.values())
+    assert report.states[0].older == 0
+
+
+@pytest.mark.parametrize("provider", ["hdfs", "rocksdb"] if FULL else ["hdfs"])
+def test_a_ledger_continues_the_history(judge: Judge, provider: str) -> None:
+    query = rocksdb("agg_update", changelog=True) if provider == "rocksdb" else Query("agg_update")
+    made = judge.write(query, [events(keys, n) for n, keys in enumerate(ROUNDS[:3])])
+    settled(made.path)
+    times = at(made.path, {key: batch for key, batch in LAST.items() if key != "f"})
+    maintained(made.path)
+    assert (made.path / FOLDER).is_dir()
+    assert written(made.path) == times
+    # The query goes on, and another rule drops "c", the oldest. The ledger follows.
+    judge.restart(made, [events(["b", "f"], 3)])
+    settled(made.path)
+    files = LocalDirectory(str(made.path.resolve()))
+    last = opened(made.path).batch.id
+    times |= {key: (batch_time(files, last), False) for key in ("b", "f")}
+    assert written(made.path) == times
+    age = batch_time(files, last) - times["c"][0]
+    maintained(made.path, f"{age}ms", max_drop=1.0)
+    del times["c"]
+    assert written(made.path) == times
+    # After a run without the ledger, it is of no use. All that is known is the state of the last batch.
+    judge.restart(made, [events(["g"], 4)])
+    settled(made.path)
+    factory = TtlTransformerFactory(StateTtlConfig(parse_duration("1ms")), "value.max")
+    compact(str(made.path), [factory], now="2023-11-15T00:02:01Z", stopped=True, max_drop=1.0)
+    now = batch_time(files, opened(made.path).batch.id)
+    found = written(made.path)
+    assert (now, True) in found.values()
+    # No key is older than it is.
+    assert all(moment >= times.get(key, (now, False))[0] for key, (moment, _) in found.items())
+
+
+def test_keys_that_are_written_once_survive_a_gap(judge: Judge) -> None:
+    made = judge.write(Query("dedup_key"), [events(keys, n) for n, keys in enumerate(ROUNDS[:2])])
+    settled(made.path)
+    times = at(made.path, {key: batch for key, batch in FIRST.items() if batch < 2})
+    maintained(made.path)
+    judge.restart(made, [events(ROUNDS[2], 2)], snapshot=True)
+    judge.restart(made, [events(ROUNDS[3], 3)])
+    settled(made.path)
+    files, last = LocalDirectory(str(made.path.resolve())), opened(made.path).batch.id
+    # Spark removes old deltas after it has written a snapshot. Here only the last one stays.
+    for partition in made.path.glob("state/0/[0-9]*"):
+        assert (partition / f"{last}.snapshot").exists()
+        for delta in partition.glob("*.delta"):
+            if int(delta.stem) <= last:
+                delta.unlink()
+                delta.with_name(f".{delta.name}.crc").unlink(missing_ok=True)
+    found = written(made.path)
+    assert {key: found[key] for key in times} == times
+    assert found["f"] == (batch_time(files, last), False)
+    assert found["e"] == (batch_time(files, last), True)
+
+
+def test_without_changelogs_nothing_is_older_than_the_state(tmp_path: Path) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+    now = batch_time(LocalDirectory(str(target)), opened(target).batch.id)
+    assert set(written(target).values()) == {(now, True)}
+    factory = TtlTransformerFactory(StateTtlConfig(parse_duration("1ms")), "@written")
+    report = compact(str(target), [factory], dry_run=True)
+    assert (report.totals.dropped, report.states[0].older) == (0, 9)
+    shown = report.to_json()["stores"][0]["written_before"]
+    assert shown["entries"] == 9 and shown["time"].startswith("2026-11-21T15:34:39")
+
+
+def test_a_ledger_of_another_timeline_is_ignored(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    before, files = written(target), LocalDirectory(str(target))
+    last = opened(target).batch.id
+    limit = batch_time(files, last) - min(moment for moment, _ in before.values())
+    maintained(target, f"{limit}ms", max_drop=1.0)
+    after = written(target)
+    assert after == {key: before[key] for key in after} and len(after) < len(before)
+    log = target / "offsets" / str(last)
+    log.write_text(log.read_text().replace('"batchTimestampMs":', '"batchTimestampMs": '))
+    (target / f"offsets/.{last}.crc").unlink(missing_ok=True)
+    found = written(target)
+    assert (batch_time(files, last), True) in found.values()
+    assert all(found[key][0] >= moment for key, (moment, _) in after.items())
+
+
+def test_a_rollback_makes_a_ledger_useless(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    before = written(target)
+    ages = sorted({moment for moment, _ in before.values()})
+    limit = batch_time(LocalDirectory(str(target)), opened(target).batch.id) - ages[0]
+    maintained(target, f"{limit}ms", max_drop=1.0)
+    assert 0 < len(written(target)) < len(before)
+    rollback(str(target), stopped=True)
+    assert written(target) == before
+
+
+def test_a_damaged_ledger_is_refused(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    maintained(target)
+    (ledger,) = list(target.glob(f"{FOLDER}/**/0/**/*.ledger"))[:1]
+    data = bytearray(ledger.read_bytes())
+    data[-20] ^= 1
+    ledger.write_bytes(bytes(data))
+    factory = TtlTransformerFactory(StateTtlConfig(parse_duration("1d")), "@written")
+    with pytest.raises(CorruptionError, match="is not a ledger that ttlsnap wrote"):
+        compact(str(target), [factory], dry_run=True)
+    shutil.rmtree(target / FOLDER)
+    compact(str(target), [factory], dry_run=True)
+
+
+def test_only_maintenance_keeps_a_ledger(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+    target = sample("dedup-watermark-4.2", tmp_path)
+    rule = ["--ttl", "1s", "--timestamp", "@written"]
+    ended = ttlsnap("compact", target, *rule, "--dry-run", "--format", "json")
+    assert json.loads(ended.out)["totals"]["dropped"] == 1, ended.err
+    assert not (target / "_ttlsnap").exists()
+    policy = tmp_path / "policy.toml"
+    lines = ["[[target]]", f'path = "{target}"', "stopped = true", "[[target.rule]]", 'ttl = "1s"']
+    policy.write_text("\n".join([*lines, 'timestamp = "@written"', ""]))
+    assert ttlsnap("maintain", policy, "--plan", "--engine", "local").code == 0
+    assert not (target / "_ttlsnap/written").exists()
+    ended = ttlsnap("maintain", policy, "--engine", "local")
+    assert ended.code == 0, ended.err
+    assert len(list(target.glob(f"{FOLDER}/**/*.ledger"))) == len(list(target.glob("state/0/[0-9]*")))
+    assert ttlsnap("history", target, "--prune").code == 0
+    assert len(list(target.glob(f"{FOLDER}/**/*.ledger"))) > 0
+    assert len(written(target)) == 9
+    ended = ttlsnap("compact", target, "--ttl", "1s", "--timestamp", "@written", "--time", "event", "--dry-run")
+    assert (ended.code, "@written is in processing time" in ended.err) == (2, True)
+
+
+def test_a_transformer_of_a_user_can_ask(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    newest = max(moment for moment, _ in written(target).values())
+
+    class Recent:
+        uses_written_times = True
+
+        def create(self, state: Any, clock: Any) -> Any:
+            return self
+
+        def filter_or_transform(self, entries: Any) -> Any:
+            moments, _ = entries.written
+            return entries.filter(moments == newest * 1000)
+
+    report = compact(str(target), [Recent()], dry_run=True)
+    assert 0 < (report.totals.kept or 0) < (report.totals.entries or 0)
+    with pytest.raises(UsageError, match="is not known here"):
+        Asks = type("Asks", (Recent,), {"uses_written_times": False})
+        compact(str(target), [Asks()], dry_run=True)
