@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 
 import typer
 
@@ -16,6 +17,7 @@ from ttlsnap.cli import (
     contract,
     diff,
     doctor,
+    explain,
     export,
     history,
     importing,
@@ -26,18 +28,20 @@ from ttlsnap.cli import (
     rollback,
     transformers,
 )
-from ttlsnap.cli.output import print_error, print_marked, verbosity
-from ttlsnap.errors import TtlsnapError
+from ttlsnap.cli.output import OutputError, StandardOutput, print_error, print_marked, verbosity
+from ttlsnap.errors import TtlsnapError, UsageError
 from ttlsnap.interrupts import Terminated, catch_sigterm, defer_signals
 
 EXIT_CODES = (
-    "Exit codes: 0 done, or compatible; 1 findings of check, diff or doctor; 2 wrong usage, or not a checkpoint; 3 "
-    "undecided: an unknown or unsupported format, feature or version; 4 refused for safety: the query may be running, "
-    "the checkpoint has a newer batch or a fence; 5 damage or a storage error; 130 and 143 stopped by Ctrl-C and by "
-    "SIGTERM."
+    "Exit codes: 0 done, or compatible; 1 findings of check, diff or doctor, or no entry for explain; 2 wrong usage, "
+    "or not a checkpoint; 3 undecided: an unknown or unsupported format, feature or version; 4 refused for safety: the "
+    "query may be running, the checkpoint has a newer batch or a fence; 5 damage or a storage error; 130 and 143 "
+    "stopped by Ctrl-C and by SIGTERM."
 )
 
 _TERMINATED = 128 + signal.SIGTERM
+_BROKEN_PIPE = 128 + signal.SIGPIPE
+_READERS = ("inspect", "export", "diff", "explain", "contract", "check", "transformers")
 
 app = typer.Typer(
     name="ttlsnap",
@@ -54,6 +58,7 @@ for _command in (
     importing,
     diff,
     compact,
+    explain,
     migrate,
     maintain,
     recover,
@@ -87,9 +92,8 @@ def _options(
 
 def main() -> None:
     """Run the ``ttlsnap`` script."""
-    # A path may have bytes that are not text, which Python holds as surrogates. JSON escapes these in the same way.
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+        sys.stdout = StandardOutput.of(sys.stdout)
     sys.exit(run(sys.argv[1:], last=True))
 
 
@@ -123,28 +127,78 @@ def run(arguments: list[str], *, last: bool = False) -> int:
         if received.signum is None:
             return code
         with defer_signals() as more:
-            told = "Everything is complete or undone; ttlsnap history shows whether a run was published."
-            typer.echo(f"Stopped by SIGTERM. {told}", err=True)
+            typer.echo(f"Stopped by SIGTERM. {_describe_stop(arguments)}", err=True)
             more.take()
         return _TERMINATED
 
 
-def _run(arguments: list[str], debug: bool) -> int:
+def _only_reads(arguments: list[str]) -> bool:
+    return next((word for word in arguments if not word.startswith("-")), None) in _READERS
+
+
+def _describe_stop(arguments: list[str]) -> str:
+    if _only_reads(arguments):
+        return "Nothing was changed."
+    return "Everything is complete or undone; ttlsnap history shows whether a run was published."
+
+
+def _call(arguments: list[str]) -> int:
+    """Run a command. Return its exit code. Raise BrokenPipeError if the reader of the output has ended."""
     try:
         app(arguments, prog_name="ttlsnap")
     except SystemExit as ended:  # typer ends so after help, wrong usage, --version, an answer of no, and Ctrl-C
+        if isinstance(ended.__context__, BrokenPipeError):
+            raise ended.__context__ from None
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0
+
+
+def _flush() -> BrokenPipeError | OutputError | None:
+    """Write what is left of the output. If that fails, drop it, so that no second error comes at exit."""
+    try:
+        sys.stdout.flush()
+    except (BrokenPipeError, OutputError) as error:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return error
+    return None
+
+
+def _run(arguments: list[str], debug: bool) -> int:
+    if sys.stdout is None:
+        print_error(UsageError("the standard output is closed, and results are written there. Use > /dev/null"))
+        return UsageError.exit_code
+    code = _handle_errors(arguments, debug)
+    failed = _flush()
+    if isinstance(failed, BrokenPipeError):
+        return _BROKEN_PIPE
+    if failed is not None and code != failed.exit_code:
+        _print(failed, arguments)
+        return failed.exit_code
+    return code
+
+
+def _print(error: TtlsnapError, arguments: list[str]) -> None:
+    if isinstance(error, OutputError) and not _only_reads(arguments):
+        error.advice = "The command may have done its work: ttlsnap history TARGET shows whether a run was published."
+    print_error(error)
+
+
+def _handle_errors(arguments: list[str], debug: bool) -> int:
+    """Run a command, and print its error. Return the exit code."""
+    try:
+        return _call(arguments)
     except TtlsnapError as error:
         if debug:
             traceback.print_exc()
-        print_error(error)
+        _print(error, arguments)
         return error.exit_code
     except BrokenPipeError:
-        # The reader of the output has ended, as with | head. A second error at exit would not help.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _BROKEN_PIPE  # as with | head; other tools end by SIGPIPE, also without a message
     except MemoryError:
-        words = "`ttlsnap history TARGET` shows whether a run was published before it ran out"
+        words = "Nothing was changed"
+        if not _only_reads(arguments):
+            words = "`ttlsnap history TARGET` shows whether a run was published before it ran out"
         typer.echo(f"Error: out of memory. {words}", err=True)
         return 5
     except KeyboardInterrupt:
@@ -154,4 +208,3 @@ def _run(arguments: list[str], debug: bool) -> int:
             traceback.print_exc()
         print_marked("Error:", "bold red", f"{type(error).__name__}: {error}\nThis is unexpected; --debug shows where.")
         return 5
-    return 0

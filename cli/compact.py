@@ -12,7 +12,6 @@ import typer
 
 from ttlsnap.cli.compact_report import show_report
 from ttlsnap.cli.dropping import (
-    DROPPED,
     OPERATORS,
     DropUnmatchedOption,
     EngineOption,
@@ -20,15 +19,16 @@ from ttlsnap.cli.dropping import (
     MaxDropOption,
     OldTtlOption,
     OrderedOptions,
+    SetOption,
     TimeOption,
     TimerPolicyName,
     TimersOption,
     TimestampOption,
     TransformerOption,
     TtlOption,
-    group_settings,
     make_engine,
     make_factories,
+    settings_of_transformers,
 )
 from ttlsnap.cli.options import (
     PUBLISH,
@@ -48,6 +48,7 @@ from ttlsnap.cli.options import (
     StateOption,
     StoppedOption,
     StoreOption,
+    select,
 )
 from ttlsnap.cli.output import console, print_error, print_json, print_warning
 from ttlsnap.cli.pages import PageFile, parse_pages, write_pages
@@ -121,15 +122,7 @@ def compact(
     now: NowOption = "checkpoint",
     time: TimeOption = None,
     transformer: TransformerOption = None,
-    settings: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--set",
-            metavar="K=V",
-            help="An option of the --transformer before it. Can be repeated.",
-            rich_help_panel=DROPPED,
-        ),
-    ] = None,
+    settings: SetOption = None,
     max_drop: MaxDropOption = None,
     expired_to: ExpiredToOption = None,
     operator: OperatorOption = None,
@@ -245,7 +238,6 @@ def compact(
     from ttlsnap.compaction.options import CompactOptions
     from ttlsnap.delta.planning import Limits
     from ttlsnap.delta.run import Erase
-    from ttlsnap.operators.registry import Selection
     from ttlsnap.schema.ddl import parse_schemas
     from ttlsnap.schema.units import parse_retention, parse_share, parse_size
 
@@ -258,7 +250,7 @@ def compact(
     retention_ms = None if retention is None else parse_retention(retention)
     options = CompactOptions(
         now=now,
-        selection=Selection(operator, store, state),
+        selection=select(operator, store, state),
         schemas=parse_schemas(schema),
         dry_run=dry_run,
         output=output,
@@ -272,11 +264,7 @@ def compact(
         expired_to=parse_archive(expired_to),
         show=show,
     )
-    early, *options_of = group_settings(settings or [], len(transformer or []))
-    if early:
-        raise UsageError(
-            f"--set {next(iter(early))} comes before any --transformer; put it after the transformer that it configures"
-        )
+    options_of = settings_of_transformers(settings, transformer or [])
     job = _Job(
         factories=make_factories(ttl, tuple(timestamp or ()), time, old_ttl, transformer or [], options_of),
         options=options,
@@ -293,7 +281,7 @@ def compact(
         pages=parse_pages(report, show_keys, targets if output is None else [*targets, output]),
     )
     for_checkpoints = {
-        "--operator": operator is not None,
+        "--operator": operator,
         "--store": store,
         "--state": state,
         "--output": output,

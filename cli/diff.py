@@ -16,8 +16,10 @@ from ttlsnap.cli.options import (
     SchemaOption,
     StateOption,
     StoreOption,
+    TablesOption,
+    select,
 )
-from ttlsnap.cli.output import console, number, print_json, table
+from ttlsnap.cli.output import console, number, print_json, print_warning, table
 
 if TYPE_CHECKING:
     from ttlsnap.differences.run import DiffReport
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
 EXAMPLES = """
 Examples:
   # what the last batch changed
-  ttlsnap diff ck --old-batch 41
+  ttlsnap diff ck
+
+  # what has changed since batch 41, in one table
+  ttlsnap diff ck --old-batch 41 --table 0.state
 
   # two checkpoints
   ttlsnap diff ck copy
@@ -50,7 +55,10 @@ def diff(
     old_batch: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
-            "--old-batch", metavar="N", help="The batch of OLD, which must still be retained. Default: the last one."
+            "--old-batch",
+            metavar="N",
+            help="The batch of OLD, which must still be retained. Default: the "
+            "last one; without NEW the one before that of NEW.",
         ),
     ] = None,
     new_batch: Annotated[
@@ -60,6 +68,7 @@ def diff(
     examples: Annotated[
         int, typer.Option("--examples", metavar="N", min=0, help="Show the first N differences of each state in full.")
     ] = 10,
+    tables: TablesOption = None,
     operator: OperatorOption = None,
     store: StoreOption = None,
     state: StateOption = None,
@@ -73,7 +82,6 @@ def diff(
     """
     from ttlsnap.cli.progress import ReadingProgress
     from ttlsnap.differences.run import diff as run
-    from ttlsnap.operators.registry import Selection
     from ttlsnap.schema.ddl import parse_schemas
 
     with ReadingProgress("comparing") as progress:
@@ -82,12 +90,15 @@ def diff(
             new,
             old_batch=old_batch,
             new_batch=new_batch,
-            selection=Selection(operator, store, state),
+            selection=select(operator, store, state),
+            tables=tables or (),
             examples=examples,
             schemas=parse_schemas(schema),
             parallelism=parallelism,
             listener=progress,
         )
+    for reason in report.left_out:
+        print_warning(f"not compared: {reason}")
     if output_format is Format.JSON:
         print_json(report.to_json())
     else:
@@ -114,7 +125,8 @@ def _show(report: DiffReport) -> None:
         elif state.only_in is not None:
             out.print(f"{state.name}: only {state.only_in} has this state")
         for example in state.examples:
-            out.print(f"{state.name}: {example['change']} {_text(example['key'])}")
+            fields = f": {', '.join(example['fields'])}" if example["fields"] else ""
+            out.print(f"{state.name}: {example['change']} {_text(example['key'])}{fields}")
             for side in ("old", "new"):
                 if example[side] is not None:
                     out.print(f"  {side}: {_text({k: v for k, v in example[side].items() if k != 'key'})}")

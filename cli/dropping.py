@@ -80,6 +80,15 @@ TransformerOption = Annotated[
         rich_help_panel=DROPPED,
     ),
 ]
+SetOption = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        "--set",
+        metavar="K=V",
+        help="An option of the --transformer before it. Can be repeated.",
+        rich_help_panel=DROPPED,
+    ),
+]
 MaxDropOption = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(
@@ -159,6 +168,16 @@ def group_settings(settings: Sequence[str], transformers: int) -> list[dict[str,
         if place == "0" and key in found[0]:
             raise UsageError(f"--set {key} is given twice")
         found[int(place)][key] = value
+    return found
+
+
+def settings_of_transformers(settings: Sequence[str] | None, transformers: Sequence[str]) -> list[dict[str, str]]:
+    """Return the ``--set`` options of each transformer. Raise UsageError for one that comes before them."""
+    early, *found = group_settings(settings or [], len(transformers))
+    if early:
+        raise UsageError(
+            f"--set {next(iter(early))} comes before any --transformer; put it after the transformer that it configures"
+        )
     return found
 
 

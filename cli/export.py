@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from enum import StrEnum
 from typing import Annotated, Optional
@@ -21,9 +22,10 @@ from ttlsnap.cli.options import (
     SchemaOption,
     StateOption,
     StoreOption,
+    TablesOption,
+    select,
 )
 from ttlsnap.cli.output import console, number, print_json, print_warning, table
-from ttlsnap.errors import UsageError
 
 EXAMPLES = """
 Examples:
@@ -43,6 +45,8 @@ Examples:
   ttlsnap export ck --to state --batch 41
 """
 STDOUT = "-"
+_COMMA = re.compile(r",(?=(?:[^`]*`[^`]*`)*[^`]*$)")
+"""One that is not in a quoted name."""
 
 
 class FileFormat(StrEnum):
@@ -77,9 +81,11 @@ def export(
         ),
     ] = None,
     columns: Annotated[
-        Optional[str],  # noqa: UP045
+        Optional[list[str]],  # noqa: UP045
         typer.Option(
-            "--columns", metavar="A,B", help="Only these columns, as key.user, value.count, timestamp or age_seconds."
+            "--columns",
+            metavar="A,B",
+            help="Only these columns, as key.user, value.count, timestamp or age_seconds. Can be repeated.",
         ),
     ] = None,
     where: Annotated[
@@ -87,8 +93,8 @@ def export(
         typer.Option(
             "--where",
             metavar="CONDITION",
-            help="Only entries for which this holds, as 'key.user = u1', 'value.count >= 5' or 'age > 30d'. Can be "
-            "repeated: then all must hold.",
+            help="Only entries for which this holds, as 'key.user = u1', 'value.count >= 5', 'matched = false' or "
+            "'age > 30d'. Can be repeated: then all must hold.",
         ),
     ] = None,
     timestamp: Annotated[
@@ -116,12 +122,7 @@ def export(
             rich_help_panel=STATES,
         ),
     ] = None,
-    tables: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--table", metavar="NAME", help="Only this table, as 0.left. Can be repeated.", rich_help_panel=STATES
-        ),
-    ] = None,
+    tables: TablesOption = None,
     operator: OperatorOption = None,
     store: StoreOption = None,
     state: StateOption = None,
@@ -137,21 +138,18 @@ def export(
     from ttlsnap.cli.progress import ReadingProgress
     from ttlsnap.clock import TimeCharacteristic
     from ttlsnap.exports.run import export as run
-    from ttlsnap.operators.registry import Selection
     from ttlsnap.schema.ddl import parse_schemas
 
     is_stream = to == STDOUT
-    if is_stream and sys.stdout is None:
-        raise UsageError("the standard output is closed, and --to - writes there")
     with ReadingProgress("exporting") as progress:
         report = run(
             target,
             sys.stdout.buffer if is_stream else to,
             file_format=file_format.value if file_format is not None else None,
             batch=batch,
-            selection=Selection(operator, store, state),
+            selection=select(operator, store, state),
             tables=tables or (),
-            columns=[name.strip() for name in columns.split(",")] if columns else None,
+            columns=[name.strip() for names in columns for name in _COMMA.split(names)] if columns else None,
             where=where or (),
             timestamp=timestamp,
             time=TimeCharacteristic(time.value) if time is not None else None,

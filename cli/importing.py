@@ -26,6 +26,7 @@ from ttlsnap.cli.options import (
     StateOption,
     StoppedOption,
     StoreOption,
+    select,
 )
 from ttlsnap.cli.output import console, number, print_json, print_warning, size, table
 from ttlsnap.cli.progress import ReadingProgress
@@ -135,7 +136,6 @@ def import_(
     the query first. [bold]ttlsnap rollback[/bold] restores everything.
     """
     from ttlsnap.imports.run import import_state
-    from ttlsnap.operators.registry import Selection
     from ttlsnap.schema.ddl import parse_schemas
 
     text = output_format is Format.TEXT
@@ -144,7 +144,7 @@ def import_(
         report = import_state(
             target,
             source,
-            selection=Selection(operator, store, state),
+            selection=select(operator, store, state),
             tables=tables or (),
             mode=mode.value,
             schemas=parse_schemas(schema),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
@@ -22,6 +22,7 @@ from ttlsnap.cli.options import (
     StateOption,
     StoreOption,
     Target,
+    select,
 )
 from ttlsnap.cli.output import MISSING, console, number, print_json, size, table
 from ttlsnap.cli.pages import PageFile, parse_pages, write_pages
@@ -131,7 +132,12 @@ def inspect(
     if is_table(open_directory(target)):
         from ttlsnap.cli.tables import inspect_table, refuse
 
-        given = {"--batch": batch is not None, "--operator": operator is not None, "--store": store, "--state": state}
+        given: dict[str, Any] = {
+            "--batch": batch is not None,
+            "--operator": operator,
+            "--store": store,
+            "--state": state,
+        }
         given |= {"--sizes": sizes, "--ttl": ttl, "--sample": sample, "--time": time}
         given |= {"--parallelism": parallelism is not None}
         refuse(target, {**given, "--schema": schema}, "checkpoints")
@@ -150,7 +156,6 @@ def inspect(
     from ttlsnap.clock import TimeCharacteristic
     from ttlsnap.inspection.model import SAMPLE
     from ttlsnap.inspection.run import inspect as look
-    from ttlsnap.operators.registry import Selection
     from ttlsnap.schema.ddl import parse_schemas
     from ttlsnap.schema.units import parse_size
 
@@ -172,7 +177,7 @@ def inspect(
             rule=rule,
             sample=None if sample == "all" else parse_size(sample) if sample is not None else SAMPLE,
             now=now,
-            selection=Selection(operator, store, state),
+            selection=select(operator, store, state),
             schemas=parse_schemas(schema),
             parallelism=parallelism,
             listener=progress,

@@ -48,6 +48,7 @@ from ttlsnap.cli.options import (
     StateOption,
     StoppedOption,
     StoreOption,
+    select,
 )
 from ttlsnap.cli.output import MISSING, console, number, print_json, print_warning, size, table, write_whole
 from ttlsnap.cli.places import look_in_current_folder, parse_archive
@@ -292,7 +293,6 @@ def migrate(
     from ttlsnap.migration.changes import Changes
     from ttlsnap.migration.reviewed import read_plan, write_plan
     from ttlsnap.migration.run import migrate as run
-    from ttlsnap.operators.registry import Selection
     from ttlsnap.schema.ddl import parse_schemas
     from ttlsnap.schema.units import parse_share
     from ttlsnap.storage.open import open_directory
@@ -349,7 +349,7 @@ def migrate(
             "--expired-to": expired_to,
             "--drop-unmatched": drop_unmatched,
             "--timers": timers is not TimerPolicyName.KEEP,
-            "--operator": operator is not None,
+            "--operator": operator,
             "--store": store,
             "--state": state,
         }
@@ -367,7 +367,7 @@ def migrate(
     asks = not yes and not dry_run and reviewed is None and sys.stdin.isatty()
     options = CompactOptions(
         now=now or "checkpoint",
-        selection=Selection(operator, store, state),
+        selection=select(operator, store, state),
         schemas=parse_schemas(schema),
         dry_run=dry_run,
         output=output,

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Optional
+from itertools import product
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
+
+if TYPE_CHECKING:
+    from ttlsnap.operators.registry import AnyOf, Selection
 
 
 class Format(StrEnum):
@@ -44,16 +48,22 @@ Checkpoint = Annotated[
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="Print a table for people, or one JSON document.")]
 OperatorOption = Annotated[
-    Optional[int],  # noqa: UP045
-    typer.Option("--operator", metavar="N", help="Only this operator.", rich_help_panel=STATES),
+    Optional[list[int]],  # noqa: UP045
+    typer.Option("--operator", metavar="N", help="Only this operator. Can be repeated.", rich_help_panel=STATES),
 ]
 StoreOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--store", metavar="NAME", help="Only this store.", rich_help_panel=STATES),
+    Optional[list[str]],  # noqa: UP045
+    typer.Option("--store", metavar="NAME", help="Only this store. Can be repeated.", rich_help_panel=STATES),
 ]
 StateOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--state", metavar="NAME", help="Only this state.", rich_help_panel=STATES),
+    Optional[list[str]],  # noqa: UP045
+    typer.Option("--state", metavar="NAME", help="Only this state. Can be repeated.", rich_help_panel=STATES),
+]
+TablesOption = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        "--table", metavar="NAME", help="Only this table, as 0.left. Can be repeated.", rich_help_panel=STATES
+    ),
 ]
 SchemaOption = Annotated[
     Optional[list[str]],  # noqa: UP045
@@ -146,3 +156,12 @@ ShowKeysOption = Annotated[
         rich_help_panel=REPORT,
     ),
 ]
+
+
+def select(operators: list[int] | None, stores: list[str] | None, states: list[str] | None) -> Selection | AnyOf:
+    """Return the selection of the states with one of the operators, one of the stores and one of the names."""
+    from ttlsnap.operators.registry import AnyOf, Selection
+
+    chosen = product(operators or (None,), stores or (None,), states or (None,))
+    first, *others = (Selection(*parts) for parts in chosen)
+    return AnyOf((first, *others)) if others else first

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import stat
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,40 @@ class Verbosity:
 
 
 verbosity = Verbosity()
+
+
+class OutputError(StorageError):
+    """The standard output cannot be written."""
+
+
+class StandardOutput(io.TextIOWrapper):
+    """The standard output of the process, which raises OutputError if it cannot be written, as on a full disk."""
+
+    @classmethod
+    def of(cls, stream: io.TextIOWrapper) -> StandardOutput:
+        """Return the output in place of ``stream``, which cannot be used any more."""
+        encoding, by_line, through = stream.encoding, stream.line_buffering, stream.write_through
+        # A path may have bytes that are not text, which Python holds as surrogates. JSON escapes these in the same way.
+        return cls(stream.detach(), encoding, "backslashreplace", line_buffering=by_line, write_through=through)
+
+    def write(self, text: str) -> int:
+        """See ``io.TextIOWrapper``."""
+        with self._errors():
+            return super().write(text)
+
+    def flush(self) -> None:
+        """See ``io.TextIOWrapper``."""
+        with self._errors():
+            super().flush()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise  # the reader has enough
+        except OSError as error:
+            raise OutputError(f"cannot write to the standard output: {error.strerror or error}") from error
 
 
 def say(text: str) -> None:

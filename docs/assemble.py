@@ -15,8 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "build" / "site-sources"
 COMMANDS = (
-    "inspect", "export", "import", "diff", "compact", "migrate", "maintain", "rollback", "recover", "history", "doctor",
-    "contract", "check", "transformers",
+    "inspect", "export", "import", "diff", "compact", "explain", "migrate", "maintain", "rollback", "recover",
+    "history", "doctor", "contract", "check", "transformers",
 )  # fmt: skip
 
 

@@ -273,11 +273,27 @@ class _TtlTransformer:
         if isinstance(self._field, WrittenField):
             self._count_older(moments, entries.written[1])
         gone = expired(moments, self._ttl, self._now) & ~nulls
-        if self._find_stored_time is not None and self._watermark is not None and gone.any():
-            self._check_against_spark(entries.filter(gone), self._find_stored_time, self._watermark)
-        if self._timeout is not None and gone.any():
-            self._unclosed += int((~self._timeout.read(entries.filter(gone))[1]).sum())
+        if gone.any():
+            self._unclosed += int(self.unclosed(entries.filter(gone)).sum())
         return entries.filter(~gone)
+
+    def unclosed(self, gone: StateEntries) -> Mask:
+        """See ``TellsUnclosed``. Raise UsageError if Spark itself keeps expired groups."""
+        if self._timeout is not None:
+            has_timeout: Mask = ~self._timeout.read(gone)[1]
+            return has_timeout
+        stored = self._find_stored_time
+        if stored is None or self._watermark is None:
+            return np.zeros(len(gone), np.bool_)
+        moments, nulls = stored.read(gone)
+        closed = (moments <= self._watermark) & ~nulls
+        if self._implied and closed.any():
+            raise UsageError(
+                f"{stored.field.name} of {int(closed.sum())} entries is behind the watermark, but Spark keeps them, as "
+                "it does in complete mode. So ttlsnap cannot tell which entries Spark considers expired. To drop by "
+                f"that time, use --ttl DURATION --timestamp {stored.field.name}"
+            )
+        return ~closed if self._emits else np.zeros(len(gone), np.bool_)
 
     def _count_older(self, moments: Int64, older: Mask) -> None:
         """Count the entries that were written before the known history."""
@@ -285,19 +301,6 @@ class _TtlTransformer:
             self._older += int(older.sum())
             newest = int(moments[older].max())
             self._older_than = newest if self._older_than is None else max(newest, self._older_than)
-
-    def _check_against_spark(self, gone: StateEntries, stored: TimestampField, watermark: int) -> None:
-        """Count the groups that Spark has not closed yet. Raise an error if Spark itself keeps expired groups."""
-        moments, nulls = stored.read(gone)
-        closed = (moments <= watermark) & ~nulls
-        if self._implied and closed.any():
-            raise UsageError(
-                f"{stored.field.name} of {int(closed.sum())} entries is behind the watermark, but Spark keeps them, as "
-                "it does in complete mode. So ttlsnap cannot tell which entries Spark considers expired. To drop by "
-                f"that time, use --ttl DURATION --timestamp {stored.field.name}"
-            )
-        if self._emits:
-            self._unclosed += len(gone) - int(closed.sum())
 
     def time_summary(self) -> TimeSummary:
         return TimeSummary(

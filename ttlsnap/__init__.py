@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ttlsnap.entries.descriptor import StateDescriptor
     from ttlsnap.errors import TtlsnapError
     from ttlsnap.expired.receivers import ExpiredCallback
+    from ttlsnap.explanation.run import ExplainReport, explain
     from ttlsnap.exports.run import ExportReport, export
     from ttlsnap.inspection.model import Inspection
     from ttlsnap.inspection.run import inspect
@@ -71,6 +72,7 @@ _HOMES = {
     "errors": ("TtlsnapError",),
     "expired.receivers": ("ExpiredCallback",),
     "differences.run": ("DiffReport", "diff"),
+    "explanation.run": ("ExplainReport", "explain"),
     "exports.run": ("ExportReport", "export"),
     "imports.report": ("ImportReport",),
     "imports.run": ("import_state",),
@@ -110,6 +112,7 @@ __all__ = [
     "Engine",
     "EntryTransformerFactory",
     "ExpiredCallback",
+    "ExplainReport",
     "ExportReport",
     "HistoryEntry",
     "Inspection",
@@ -135,6 +138,7 @@ __all__ = [
     "compact",
     "diff",
     "doctor",
+    "explain",
     "export",
     "for_new_query",
     "history",

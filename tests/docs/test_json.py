@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ttlsnap import Replace
 from ttlsnap.cli.app import run
 
 from ..samples import sample
@@ -17,15 +18,22 @@ from ..samples import sample
 PAGE = (Path(__file__).parents[2] / "docs" / "json.md").read_text()
 # The samples have no Delta table, and no policy of incremental cleanup.
 ELSEWHERE = {
-    "visited", "of", "overtaken", "logically_gone", "physically_gone_by", "erased", "purged", "retention_ms", "left",
+    "visited", "overtaken", "logically_gone", "physically_gone_by", "erased", "purged", "retention_ms", "left",
     "versions", "files", "opened", "decided", "all", "partition_columns", "protocol", "reader", "writer", "features",
     "deleted_rows_in_files", "undoes", "problem", "runs", "version",
 }  # fmt: skip
 # Of these, Spark decides on the keys; the last one maps the columns of an entry.
-FOREIGN = {"key_schema", "value_schema", "key", "value", "settings", "session_settings", "old", "new", "sources"}
+FOREIGN = {
+    "new_value", "key_schema", "value_schema", "key", "value", "settings", "session_settings", "old", "new", "sources",
+}  # fmt: skip
 RULE = ["--ttl", "7d", "--timestamp", "value.max", "--now", "2026-11-21T09:00:00Z"]
 LOCAL = ["--engine", "local"]
 POLICY = '[[target]]\npath = "hdfs"\n[[target.rule]]\nttl = "7d"\ntimestamp = "value.max"\n'
+
+
+def same(key: dict[str, Any], value: dict[str, Any]) -> Replace:
+    """Rewrite every value as it is."""
+    return Replace(value)
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +55,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         ["export", hdfs, "--to", str(folder / "exported")],
         ["import", hdfs, "--from", str(folder / "exported"), "--mode", "replace", "--dry-run"],
         ["diff", hdfs, "--old-batch", "3"],
+        ["explain", rocksdb, "--key", "{}", *RULE, "--transformer", "tests.docs.test_json:same"],
         ["doctor", hdfs],
         ["history", hdfs],
         ["rollback", hdfs, "--stopped"],

@@ -22,6 +22,7 @@ def read_both(
     Columns that only one of them has are left out, and the names are those of the export.
     """
     from pyspark.sql import functions as F
+    from pyspark.sql.types import StructField, StructType
 
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")
@@ -41,16 +42,30 @@ def read_both(
     names = [name for name in state.columns if name in table.columns]
     assert "partition" in names, (state.columns, table.columns)
     assert len(names) > 1, (state.columns, table.columns)
-    left = [
-        name for name in state.columns if name not in names and state.schema[name].dataType.simpleString() != "struct<>"
-    ]
+    left = [name for name in state.columns if name not in names and _holds_something(state.schema[name].dataType)]
     assert not left, f"the export lacks {left}"
+    for name in names:
+        for inner in getattr(state.schema[name].dataType, "fields", ()):
+            if inner.dataType.simpleString() == "void":
+                state = state.withColumn(name, F.col(name).dropFields(inner.name))
+    for name in names:
+        kind = state.schema[name].dataType
+        if len(set(getattr(kind, "names", ()))) < len(getattr(kind, "names", ())):
+            # Two fields with one name: a row as a dictionary would lose one of them.
+            numbered = table.schema[name].dataType.names
+            fields = [StructField(new, field.dataType) for new, field in zip(numbered, kind.fields, strict=True)]
+            state = state.withColumn(name, F.col(name).cast(StructType(fields)))
     plain = sys.modules["judge.runs"].plain
     columns = [F.col(f"`{name}`") for name in names]
     return [
         sorted(json.dumps(plain(row), sort_keys=True) for row in frame.select(columns).collect())
         for frame in (state, table)
     ]
+
+
+def _holds_something(kind: Any) -> bool:
+    """Return whether a type is not a struct without fields, or only with some of the type void."""
+    return not hasattr(kind, "fields") or any(field.dataType.simpleString() != "void" for field in kind.fields)
 
 
 def read_state_and_files(spark: Any, checkpoint: str, exported: str, store: str) -> list[list[str]]:

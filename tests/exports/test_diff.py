@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ttlsnap import compact, diff, export, migrate
+from ttlsnap import compact, diff, export, migrate, rollback
 from ttlsnap.cli.app import run
 from ttlsnap.errors import UsageError
 from ttlsnap.operators.registry import Selection
@@ -19,7 +20,8 @@ from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 from ..compaction.stories import BATCHES, MORE, rocksdb, settled
 from ..judge.queries import Query
 from ..judge.spark import Judge
-from ..samples import sample
+from ..matrix import FULL
+from ..samples import SAMPLES, sample
 
 AGG = "agg-deltas-lz4-4.2"
 
@@ -103,6 +105,7 @@ def test_examples_are_differences(tmp_path: Path) -> None:
         ("agg-deltas-lz4-4.2", {"provider": "rocksdb"}),
         ("join-4.2", {"provider": "rocksdb", "settings": {"join-format": 4}}),
         ("lists-4.2", {"partitions": 3, "settings": {"row-checksums": True}}),
+        ("agg-format1-3.5", {"settings": {"aggregation-format": 2}}),
     ],
 )
 def test_a_migration_makes_no_difference(tmp_path: Path, name: str, change: dict[str, Any]) -> None:
@@ -111,6 +114,69 @@ def test_a_migration_makes_no_difference(tmp_path: Path, name: str, change: dict
     report = diff(str(target), str(other))
     assert not report.differs
     assert sum(state.entries_old for state in report.states) > 0
+    assert not any(state.schemas for state in report.states)
+
+
+def test_formats_are_compared_by_what_both_have(tmp_path: Path) -> None:
+    """An older batch of format 1, and the last one in format 2, differ as the two batches in format 1 do."""
+    target, other = sample("agg-format1-3.5", tmp_path / "a"), sample("agg-format1-3.5", tmp_path / "b")
+    migrate(str(other), settings={"aggregation-format": "2"}, stopped=True)
+    (wanted,) = diff(str(target), old_batch=2, examples=1000).states
+    (found,) = diff(str(target), str(other), old_batch=2, examples=1000).states
+    assert found.schemas is None
+    assert (found.added, found.removed, found.changed) == (wanted.added, wanted.removed, wanted.changed)
+    assert min(found.added, found.changed) > 0
+
+    def changes(examples: Any) -> list[Any]:
+        return sorted([e["change"], e["key"]["key"], e["fields"]] for e in examples)
+
+    assert changes(found.examples) == changes(wanted.examples)
+    (back,) = diff(str(other), str(target), new_batch=2).states
+    assert (back.added, back.removed, back.changed) == (found.removed, found.added, found.changed)
+
+
+def test_changed_fields_are_named() -> None:
+    (state,) = diff(str(SAMPLES / AGG), old_batch=3, examples=400).states
+    for example in state.examples:
+        if example["change"] != "changed":
+            assert example["fields"] == []
+            continue
+        old, new = example["old"]["value"], example["new"]["value"]
+        assert example["fields"] == [f"value.{name}" for name in old if old[name] != new[name]] != []
+    report = diff(str(SAMPLES / "groups-3.1"), old_batch=0, examples=400)
+    assert any(name.startswith("value.groupState.") for s in report.states for e in s.examples for name in e["fields"])
+    left = diff(str(SAMPLES / "join-format4-4.2"), old_batch=1, examples=400, tables=["0.left"]).states
+    assert {name for state in left for example in state.examples for name in example["fields"]} <= {"matched"}
+
+
+def test_by_default_the_last_two_batches_are_compared(tmp_path: Path) -> None:
+    target = str(SAMPLES / AGG)
+    report = diff(target)
+    assert (report.old_batch, report.new_batch) == (5, 6)
+    assert diff(target, target, new_batch=4).old_batch == 3
+    one = sample(AGG, tmp_path)
+    migrate(str(one), partitions=3, stopped=True)
+    with pytest.raises(UsageError, match=r"retains no batch before the last one \(retained: 6\)"):
+        diff(str(one))
+
+
+def test_tables_are_chosen_by_name() -> None:
+    target = str(SAMPLES / "join-4.2")
+    assert [state.name for state in diff(target, tables=["0.right"]).states] == ["0.right"]
+    with pytest.raises(UsageError, match="there is no table right"):
+        diff(target, tables=["right"])
+
+
+def test_a_checkpoint_is_compared_with_the_one_before_its_last_run(tmp_path: Path) -> None:
+    """As the guide says: roll back a copy."""
+    target = sample(AGG, tmp_path)
+    rule = TtlTransformerFactory(StateTtlConfig(7 * 86_400_000_000), timestamp="value.max")
+    done = compact(str(target), [rule], stopped=True)
+    before = tmp_path / "before"
+    shutil.copytree(target, before)
+    rollback(str(before), stopped=True)
+    (state,) = diff(str(before), str(target)).states
+    assert (state.added, state.removed, state.changed) == (0, done.totals.dropped, 0)
 
 
 def test_dropped_entries_are_removed_ones(tmp_path: Path) -> None:
@@ -124,7 +190,7 @@ def test_dropped_entries_are_removed_ones(tmp_path: Path) -> None:
 
 
 def test_states_of_other_types_are_not_compared(tmp_path: Path) -> None:
-    target, other = sample(AGG, tmp_path), sample("agg-format1-3.5", tmp_path)
+    target, other = sample(AGG, tmp_path), sample("dedup-watermark-4.2", tmp_path)
     (state,) = diff(str(target), str(other), selection=Selection(operator=0)).states
     assert state.schemas is not None
     assert state.differs
@@ -138,6 +204,20 @@ def test_the_command_has_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixt
     document = json.loads(capsys.readouterr().out)
     assert document["differs"] is True
     assert len(document["states"][0]["examples"]) == 1
-    assert run(["diff", target]) == 2
-    with pytest.raises(UsageError, match="both sides are batch 6"):
-        diff(target)
+    assert run(["diff", target, "--old-batch", "3", "--table", "0.state"]) == 1
+    assert '0.state: changed {"key": "user-0000"}: value.max, value.count, value.sum' in capsys.readouterr().out
+    assert run(["diff", target, "--old-batch", "6"]) == 2
+    assert "both sides are batch 6" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not FULL, reason="the slice of the matrix has no Spark 3.1 here")
+def test_a_join_of_format_1_has_the_rows_of_format_2(judge: Judge, tmp_path: Path) -> None:
+    query = Query("join", join_format=1)
+    written = judge.write(query, BATCHES, layout="snapshot", version="3.1")
+    settled(written.path)
+    other = Path(shutil.copytree(written.path, tmp_path / "other"))
+    migrate(str(other), settings={"join-format": "2"}, stopped=True)
+    report = diff(str(written.path), str(other))
+    assert [state.schemas for state in report.states] == [None, None]
+    assert not report.differs
+    assert min(state.entries_old for state in report.states) > 0

@@ -14,8 +14,9 @@ import pytest
 
 from ttlsnap import open_checkpoint, rollback
 from ttlsnap.contract import contract_of_checkpoint
+from ttlsnap.errors import UsageError
 from ttlsnap.schema.literals import parse_literal
-from ttlsnap.schema.types import DoubleType
+from ttlsnap.schema.types import DoubleType, TimestampType
 from ttlsnap.storage.local import LocalDirectory
 
 from ..cli.test_commands import Ttlsnap, ttlsnap  # noqa: F401
@@ -291,3 +292,10 @@ def test_a_migration_before_an_uncommitted_batch_comes_back(ttlsnap: Ttlsnap, tm
 def test_a_number_is_filled_as_spark_has_it_in_keys(text: str, value: float) -> None:
     found = parse_literal(text, DoubleType(), "key.x")
     assert (found, math.copysign(1, found)) == (value, 1)
+
+
+def test_a_timestamp_without_a_zone_is_not_guessed() -> None:
+    for text in ("2026-10-24", "2026-10-24T12:00"):
+        with pytest.raises(UsageError, match=r"this is not a timestamp, such as 2026-01-31T00:00:00Z"):
+            parse_literal(text, TimestampType(), "--fill key.x")
+        assert parse_literal(text, TimestampType(), "--where", assume_utc=True).tzinfo is not None

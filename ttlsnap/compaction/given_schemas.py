@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 
 from ttlsnap.checkpoint.checkpoint import Schemas
-from ttlsnap.compaction.plan import Plan, StorePlan
+from ttlsnap.compaction.plan import Plan
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, UsageError
 from ttlsnap.schema.types import StructType
@@ -27,17 +27,15 @@ def check_given_schemas(plan: Plan, schemas: Schemas, scratch: str | None = None
     """Raise UsageError if a given schema does not describe the state's bytes."""
     for store in plan.stores:
         if (store.operator, store.store) in schemas:
-            _check(plan, store, scratch)
+            (planned,) = store.states  # a given schema describes the whole store
+            for partition in store.partitions:
+                with plan.state_store.open(plan.checkpoint.files, partition.lineage, scratch) as stored:
+                    check_partition(stored, planned.state, partition.partition)
 
 
-def _check(plan: Plan, store: StorePlan, scratch: str | None) -> None:
-    (planned,) = store.states  # a given schema describes the whole store
-    for partition in store.partitions:
-        with plan.state_store.open(plan.checkpoint.files, partition.lineage, scratch) as stored:
-            _check_partition(stored, planned.state, partition.partition)
+def check_partition(stored: StoredPartition, state: StateDescriptor, partition: int) -> None:
+    """Raise UsageError if the given schema of a state does not describe its first entries in a partition."""
 
-
-def _check_partition(stored: StoredPartition, state: StateDescriptor, partition: int) -> None:
     def check(described: StateDescriptor, keys: Rows, values: Rows) -> None:
         for side, rows, schema in (("key", keys, described.key_schema), ("value", values, described.value_schema)):
             problem = _mismatch(rows, schema)

@@ -1,11 +1,14 @@
-"""The compaction of linked stores: scan and decide about all of them, then write each."""
+"""The compaction of linked stores: scan and decide about all of them, then write each.
+
+``explain`` uses the first half: it scans and decides in the same way, and writes nothing.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -22,27 +25,44 @@ from ttlsnap.storage.open import open_for_reading
 from ttlsnap.stores.protocols import PartitionOpener, Staging, StoredPartition, Written
 from ttlsnap.stores.scan import scan_partition
 from ttlsnap.transform.chain import StateResult
+from ttlsnap.transform.protocols import StateSnapshotTransformer
 from ttlsnap.unsaferow.gather import Mask
 from ttlsnap.unsaferow.rows import Rows
 
 
+class Watcher(Protocol):
+    """An observer of the decisions: it gets each batch, and then what each transformer does with it."""
+
+    def see(self, entries: RowEntries) -> None: ...
+    def note(
+        self, rule: int, transformer: StateSnapshotTransformer, before: StateEntries, after: StateEntries
+    ) -> None: ...
+
+
 class LinkedStores:
-    """Linked stores: all of them are scanned and decided before one of them is written."""
+    """Linked stores: all of them are scanned and decided before one of them is written.
+
+    The ``watcher`` also gets the entries of the ``others``, which are states that no transformer sees.
+    """
 
     def __init__(
         self,
         task: PartitionTask,
         opener: PartitionOpener,
-        staging: Staging | None,
-        progress: Progress,
-        archive: Archive | None,
+        staging: Staging | None = None,
+        progress: Progress = lambda entries, dropped: None,
+        archive: Archive | None = None,
+        *,
+        others: Sequence[StateDescriptor] = (),
+        watcher: Watcher | None = None,
     ) -> None:
         self._task, self._opener, self._staging = task, opener, staging
-        self._progress, self._archive = progress, archive
+        self._progress, self._archive, self._watcher = progress, archive, watcher
         self._partitions: dict[str, StoredPartition] = {}
         self._times = TaskTimes(task)
         self._places = {place: state for link in task.links for place, state in link.places.items()}
         self._places |= {state.place: state for store in task.stores for state in store.states}
+        self._places |= {state.place: state for state in others}
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[None]:
@@ -56,14 +76,23 @@ class LinkedStores:
     def _states_of(self, store: str) -> dict[str, StateDescriptor]:
         return {place[1]: state for place, state in self._places.items() if place[0] == store}
 
+    def decide(self) -> tuple[dict[StateId, Decisions], list[Outcome]]:
+        """Return the decisions of the transformers, and those that follow from them. Write nothing."""
+        with self._open():
+            return self._decide(self._deciders())
+
+    def _deciders(self) -> dict[StateId, RowTransformers]:
+        watch = self._watcher.note if self._watcher is not None else None
+        return {
+            (store.name, state.state): RowTransformers(self._task, state, watch)
+            for store in self._task.stores
+            for state in store.states
+        }
+
     def run(self) -> PartitionResults:
         task = self._task
         with self._open():
-            deciders = {
-                (store.name, state.state): RowTransformers(task, state)
-                for store in task.stores
-                for state in store.states
-            }
+            deciders = self._deciders()
             decided, outcomes = self._decide(deciders)
             final = dict(decided)
             for outcome in outcomes:
@@ -89,8 +118,10 @@ class LinkedStores:
                     continue
                 place = name, batch.state
                 keys, values = batch.keys, batch.values
+                first = StateEntries.of(state, keys, values, self._times.of(place))
+                if self._watcher is not None:
+                    self._watcher.see(first)
                 if place in deciders:
-                    first = StateEntries.of(state, keys, values, self._times.of(place))
                     entries = deciders[place].run(first)
                     self._times.keep(place, entries.keys)
                     if self._archive is not None:

@@ -10,15 +10,15 @@ from ttlsnap.compaction.task import PartitionResult, PartitionTask, StoreTask
 from ttlsnap.entries.batch import RowEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.stores.protocols import Written
-from ttlsnap.transform.chain import StateResult, StateTransformers
+from ttlsnap.transform.chain import StateResult, StateTransformers, Watch
 
 
 class RowTransformers(StateTransformers[RowEntries]):
     """The transformers of a state in one partition, and the first entries that they drop or rewrite."""
 
-    def __init__(self, task: PartitionTask, state: StateDescriptor) -> None:
+    def __init__(self, task: PartitionTask, state: StateDescriptor, watch: Watch | None = None) -> None:
         self._shown = Shown(state, task.show)
-        super().__init__(state, task.factories, task.clock, self._shown.watch if task.show else None)
+        super().__init__(state, task.factories, task.clock, self._shown.watch if task.show else watch)
 
     def result(self) -> StateResult:
         """See ``StateTransformers.result``."""

@@ -1,8 +1,9 @@
 """The differences between the entries of two sides, as whole arrays.
 
-An entry is compared as the user's query has it: the number of a join's row, which has no other meaning, is left out. So
-several entries can have one key. Those with equal values are the same. Of the others, as many as possible have
-*changed*: an old one and a new one with the same key. The rest was *removed* or *added*.
+An entry is compared as the user's query has it. The number of a join's row, which has no other meaning, is left out.
+So is what only one of two formats stores (see ``views``). So several entries can have one key. Those with equal values
+are the same. Of the others, as many as possible have *changed*: an old one and a new one with the same key. The rest
+was *removed* or *added*.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ttlsnap.differences.views import View
 from ttlsnap.entries.batch import RowEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.operators.links import encode_keys
@@ -21,17 +23,19 @@ from ttlsnap.unsaferow.rows import Rows
 
 @dataclass(eq=False)
 class Side:
-    """The entries of one side: keys and values as they are stored, and the keys that are compared."""
+    """The entries of one side: keys and values as they are stored, and those that are compared."""
 
     keys: list[Rows] = field(default_factory=list)
     values: list[Rows] = field(default_factory=list)
     compared: list[Rows] = field(default_factory=list)
+    compared_values: list[Rows] = field(default_factory=list)
 
-    def add(self, entries: RowEntries) -> None:
-        """Add entries of a state."""
+    def add(self, entries: RowEntries, view: View) -> None:
+        """Add entries of a state, whose values are compared as ``view`` has them."""
         self.keys.append(Rows.concat([entries.keys]))
         self.values.append(Rows.concat([entries.values]))
         self.compared.append(Rows.concat([compared_keys(entries.state, entries.keys)]))
+        self.compared_values.append(self.values[-1] if view.is_whole else view.values(entries))
 
     def __len__(self) -> int:
         return sum(map(len, self.keys))
@@ -58,7 +62,7 @@ def compared_keys(state: StateDescriptor, keys: Rows) -> Rows:
 def compare(old: Side, new: Side, examples: int) -> Differences:
     """Return the differences of two sides, with the first ``examples`` of them."""
     keys = encode_keys([rows.to_arrow() for rows in (*old.compared, *new.compared)])
-    values = encode_keys([rows.to_arrow() for rows in (*old.values, *new.values)])
+    values = encode_keys([rows.to_arrow() for rows in (*old.compared_values, *new.compared_values)])
     count = len(old)
     # Equal entries get one number, and those of one key adjacent ones.
     pairs, number = np.unique(keys * (int(values.max(initial=0)) + 1) + values, return_inverse=True)

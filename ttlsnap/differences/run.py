@@ -8,18 +8,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ttlsnap.checkpoint.checkpoint import Schemas
+from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.compaction.task import Progress
 from ttlsnap.differences.compare import Differences, Side, compare, entry_at
+from ttlsnap.differences.views import View, changed_fields, views
 from ttlsnap.engines.local import spread, useful_threads
-from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.entries.batch import RowEntries
 from ttlsnap.entries.json_text import to_json_values
 from ttlsnap.errors import UsageError
 from ttlsnap.exports.plan import ExportPlan, ExportTask, Wanted
 from ttlsnap.exports.run import ExportListener, SilentListener, open_plan
 from ttlsnap.exports.tables import StateTable
-from ttlsnap.operators.registry import Selection
+from ttlsnap.operators.registry import AnyOf, Selection
 from ttlsnap.operators.showing import show_entry
 from ttlsnap.schema.types import StructType, physical
+from ttlsnap.storage.open import open_directory, open_for_reading
 
 EXAMPLES = 10
 
@@ -29,7 +32,7 @@ class StateDiff:
     """The differences of one state; ``only_in`` is ``old`` or ``new`` if the other side does not have it.
 
     ``schemas`` says how the schemas differ, if entries cannot be compared. Each of the ``examples`` has the ``change``,
-    the key, and the ``old`` and the ``new`` entry, as JSON.
+    the key, the ``old`` and the ``new`` entry as JSON, and the names of the ``fields`` that changed.
     """
 
     name: str
@@ -54,7 +57,10 @@ class StateDiff:
 
 @dataclass(frozen=True)
 class DiffReport:
-    """The differences between the state ``old`` after a batch, and the state ``new``."""
+    """The differences between the state ``old`` after a batch, and the state ``new``.
+
+    ``left_out`` says which states are not compared, because ttlsnap cannot read them, and why.
+    """
 
     old: str
     new: str
@@ -62,6 +68,7 @@ class DiffReport:
     new_batch: int
     states: tuple[StateDiff, ...]
     seconds: float
+    left_out: tuple[str, ...] = ()
 
     @property
     def differs(self) -> bool:
@@ -76,6 +83,7 @@ class DiffReport:
             "new_batch": self.new_batch,
             "differs": self.differs,
             "states": [state.to_json() for state in self.states],
+            "left_out": list(self.left_out),
             "seconds": round(self.seconds, 3),
         }
 
@@ -86,13 +94,17 @@ def diff(
     *,
     old_batch: int | None = None,
     new_batch: int | None = None,
-    selection: Selection | None = None,
+    selection: Selection | AnyOf | None = None,
+    tables: Sequence[str] = (),
     examples: int = EXAMPLES,
     schemas: Schemas | None = None,
     parallelism: int | None = None,
     listener: ExportListener | None = None,
 ) -> DiffReport:
     """Compare the state of two checkpoints, or of two batches of one. A batch is by default the last committed one.
+
+    For one checkpoint, the ``old_batch`` is by default the retained one before the ``new_batch``. ``tables`` are the
+    names of those to compare, by default all.
 
     The ``examples`` first differences of each state are in the report in full. If both sides have the same number of
     partitions, memory is bounded by a partition, and otherwise by a state.
@@ -102,11 +114,14 @@ def diff(
     started = time.monotonic()
     listener = listener or SilentListener()
     wanted = Wanted(selection or Selection())
-    sides = [
-        open_plan(target, wanted, batch=batch, schemas=schemas)
-        for target, batch in ((old, old_batch), (new or old, new_batch))
-    ]
-    before, after = sides
+    new = new or old
+    if old_batch is None and open_directory(old).root == open_directory(new).root:
+        old_batch = _batch_before(old, new_batch)
+    before, after = _only(
+        tables,
+        open_plan(old, wanted, batch=old_batch, schemas=schemas),
+        open_plan(new, wanted, batch=new_batch, schemas=schemas),
+    )
     batches = before.checkpoint.batch.id, after.checkpoint.batch.id
     if before.checkpoint.target == after.checkpoint.target and batches[0] == batches[1]:
         raise UsageError(f"both sides are batch {batches[0]} of {old}. Name another checkpoint, or --old-batch")
@@ -117,7 +132,34 @@ def diff(
     found = spread(_Work.run, works, threads, listener.partition_done, listener.progress)
     states = _joined([state for states in found for state in states], examples)
     seconds = time.monotonic() - started
-    return DiffReport(before.checkpoint.target, after.checkpoint.target, *batches, tuple(states), seconds)
+    left_out = tuple(dict.fromkeys((*before.left_out, *after.left_out)))
+    return DiffReport(before.checkpoint.target, after.checkpoint.target, *batches, tuple(states), seconds, left_out)
+
+
+def _batch_before(target: str, batch: int | None) -> int:
+    """Return the retained batch before a batch, or before the last one."""
+    commits = read_logs(open_for_reading(target)).commits
+    earlier = [number for number in commits if batch is None or number < batch]
+    earlier = earlier[:-1] if batch is None else earlier
+    if not earlier:
+        retained = ", ".join(map(str, commits)) or "none"
+        raise UsageError(
+            f"{target} retains no batch before {'the last one' if batch is None else batch} (retained: {retained}). "
+            "Name another checkpoint to compare with"
+        )
+    return earlier[-1]
+
+
+def _only(names: Sequence[str], before: ExportPlan, after: ExportPlan) -> tuple[ExportPlan, ExportPlan]:
+    """Return the plans with only the tables of these names. Raise UsageError for one that neither has."""
+    found = dict.fromkeys(table.name for plan in (before, after) for table in plan.tables)
+    if unknown := [name for name in names if name not in found]:
+        raise UsageError(f"there is no table {unknown[0]}; there are {', '.join(found)}")
+    first, second = (
+        replace(plan, tables=tuple(table for table in plan.tables if not names or table.name in names))
+        for plan in (before, after)
+    )
+    return first, second
 
 
 @dataclass(frozen=True)
@@ -131,31 +173,41 @@ class _Work:
 
     def run(self, progress: Progress) -> list[StateDiff]:
         """Return the differences in these partitions, for each state."""
-        sides = [self._read(tasks, progress) for tasks in (self.old, self.new)]
-        return [self._state(old, new, *sides) for old, new in self.pairs]
+        # A table that only one side has is counted.
+        seen = [views(old or new or _none(), new or old or _none()) for old, new in self.pairs]
+        sides = [
+            self._read(tasks, {view.table.name: view for view in mine}, progress)
+            for tasks, mine in zip((self.old, self.new), zip(*seen, strict=True), strict=True)
+        ]
+        return [self._state(*pair, *view, *sides) for pair, view in zip(self.pairs, seen, strict=True)]
 
     @staticmethod
-    def _read(tasks: Sequence[ExportTask], progress: Progress) -> dict[str, Side]:
+    def _read(tasks: Sequence[ExportTask], seen: Mapping[str, View], progress: Progress) -> dict[str, Side]:
         found: dict[str, Side] = {}
         for task in tasks:
             for table, entries in task.entries():
-                found.setdefault(table.name, Side()).add(entries)
+                found.setdefault(table.name, Side()).add(entries, seen[table.name])
                 progress(len(entries), 0)
         return found
 
     def _state(
-        self, old: StateTable | None, new: StateTable | None, olds: Mapping[str, Side], news: Mapping[str, Side]
+        self,
+        old: StateTable | None,
+        new: StateTable | None,
+        before_view: View,
+        after_view: View,
+        olds: Mapping[str, Side],
+        news: Mapping[str, Side],
     ) -> StateDiff:
-        table = old or new
-        assert table is not None
+        table = old or new or _none()
         before, after = (side.get(table.name, Side()) for side in (olds, news))
         found = StateDiff(table.name, str(table.state), len(before), len(after))
         if old is None or new is None:
             return replace(found, added=len(after), removed=len(before), only_in="new" if old is None else "old")
-        if (schemas := _schema_change(old.state, new.state)) is not None:
+        if (schemas := _schema_change(before_view, after_view)) is not None:
             return replace(found, schemas=schemas)
         differences = compare(before, after, self.examples)
-        examples = tuple(_examples(differences, before, after, old.state, new.state))
+        examples = tuple(_examples(differences, before, after, before_view, after_view))
         return replace(
             found,
             added=differences.added,
@@ -197,12 +249,16 @@ def _tasks(plan: ExportPlan, store: tuple[int, str] | None, names: Sequence[str]
     return found
 
 
-def _schema_change(old: StateDescriptor, new: StateDescriptor) -> str | None:
+def _none() -> StateTable:
+    raise AssertionError("one of the sides has the table")
+
+
+def _schema_change(old: View, new: View) -> str | None:
     """Return how the types of two states differ; None if their entries can be compared."""
-    for side in ("key", "value"):
-        was, now = (_types(getattr(state, f"{side}_schema")) for state in (old, new))
-        if side == "key" and old.kind == new.kind == "row":
-            was, now = was[:-1], now[:-1]
+    keys = [_types(view.table.state.key_schema) for view in (old, new)]
+    if old.table.state.kind == new.table.state.kind == "row":
+        keys = [types[:-1] for types in keys]
+    for side, (was, now) in (("key", keys), ("value", [_types(old.schema), _types(new.schema)])):
         if was != now:
             return f"the {side} was {', '.join(was)} and is {', '.join(now)}"
     return None
@@ -212,23 +268,22 @@ def _types(schema: StructType) -> list[str]:
     return [physical(field.type).simple_string for field in schema.fields]
 
 
-def _examples(
-    found: Differences, before: Side, after: Side, old: StateDescriptor, new: StateDescriptor
-) -> Iterator[Mapping[str, Any]]:
+def _examples(found: Differences, before: Side, after: Side, old: View, new: View) -> Iterator[Mapping[str, Any]]:
     for was, now in found.examples:
-        shown = [
-            _show(side, state, place) if place is not None else None
-            for side, state, place in ((before, old, was), (after, new, now))
+        entries = [
+            entry_at(side, view.table.state, place) if place is not None else None
+            for side, view, place in ((before, old, was), (after, new, now))
         ]
+        shown = [_show(entry) if entry is not None else None for entry in entries]
         change = "added" if was is None else "removed" if now is None else "changed"
         key = next(one["key"] for one in shown if one is not None)
-        yield {"change": change, "key": key, "old": shown[0], "new": shown[1]}
+        fields = list(changed_fields(entries[0], entries[1], old, new)) if entries[0] and entries[1] else []
+        yield {"change": change, "key": key, "fields": fields, "old": shown[0], "new": shown[1]}
 
 
-def _show(side: Side, state: StateDescriptor, place: int) -> dict[str, Any]:
-    entries = entry_at(side, state, place)
+def _show(entries: RowEntries) -> dict[str, Any]:
     key, value = (to_json_values(structs)[0] for structs in (entries.key_structs, entries.value_structs))
-    return show_entry(state, key, value)
+    return show_entry(entries.state, key, value)
 
 
 def _joined(parts: Sequence[StateDiff], examples: int) -> list[StateDiff]:

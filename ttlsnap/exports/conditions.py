@@ -1,4 +1,4 @@
-"""Conditions on entries: ``key.user = u1``, ``value.count > 5``, ``age >= 30d``."""
+"""Conditions on entries: ``key.user = u1``, ``matched = false``, ``age >= 30d``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ttlsnap.entries.batch import StateEntries
-from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.entries.timestamps import TimestampField, field_listing
 from ttlsnap.errors import UsageError
+from ttlsnap.exports.tables import AGE_SECONDS, MissingColumnError, StateTable
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.literals import parse_literal
-from ttlsnap.schema.units import parse_duration
+from ttlsnap.schema.types import StructType
+from ttlsnap.schema.units import parse_age
 
 Mask = npt.NDArray[np.bool_]
 _FORM = re.compile(r"\s*(?P<field>\S.*?)\s*(?P<sign>!=|<=|>=|=|<|>)\s*(?P<literal>.*\S)\s*", re.DOTALL)
@@ -30,14 +30,16 @@ _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
+_MEANT = {"==": "=", "=<": "<=", "=>": ">=", "<>": "!="}
 AGE = "age"
 
-Filter = Callable[[StateEntries], Mask]
+Filter = Callable[[StateEntries, int], Mask]
+"""A function of entries and the number of their partition."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A comparison of a field, or of the age, with a literal. ``text`` is as the user wrote it."""
+    """A comparison of a column of a table, or of the age, with a literal. ``text`` is as the user wrote it."""
 
     text: str
     field: str
@@ -50,40 +52,53 @@ class Condition:
         found = _FORM.fullmatch(text)
         if found is None:
             raise UsageError(f"--where {text!r} is not a condition, such as 'key.user = u1' or 'age > 30d'")
+        sign = found["sign"] + found["literal"][0]
+        if sign in _MEANT:
+            raise UsageError(f"--where {text!r}: use {_MEANT[sign]} instead of {sign}, or quote the value")
         return cls(text, found["field"], found["sign"], found["literal"])
 
-    def of(self, state: StateDescriptor, timestamp: TimestampField | None, now: int | None) -> Filter:
+    def of(self, table: StateTable) -> Filter:
         """Return a function that gives the mask of the entries for which the condition holds; it is false for a null.
 
-        Raise UsageError if the state has no such field or no time, or if the literal is not of its type.
+        Raise MissingColumnError if the table has no such column or no time, and UsageError if the literal is not of its
+        type.
         """
-        compare = _SIGNS[self.sign]
-        where = f"--where {self.text!r}"
+        compare, where = _SIGNS[self.sign], f"--where {self.text!r}"
+        if self.field in (AGE, AGE_SECONDS):
+            _require_age(table, where)
         if self.field == AGE:
-            if timestamp is None:
-                raise UsageError(
-                    f"{where}: {state} has no age: Spark stores no timestamp here. Name one with --timestamp"
-                )
-            if now is None:
-                words = "the checkpoint does not record the clock of its times, or this batch has no watermark"
-                raise UsageError(f"{where}: {state} has no age: {words}. Use --time, or give --now a time")
-            limit = now - parse_duration(self.literal)
+            assert table.timestamp is not None and table.now is not None
+            timestamp, limit = table.timestamp, table.now - parse_age(self.literal)
 
-            def by_age(entries: StateEntries) -> Mask:
+            def by_age(entries: StateEntries, _: int) -> Mask:
                 moments, nulls = timestamp.read(entries)
                 # Older than a limit means an earlier time.
                 holds = np.asarray(compare(pa.scalar(limit, pa.int64()), pa.array(moments)))
                 return holds & ~nulls
 
             return by_age
-        field = state.field(self.field)
-        if field is None:
-            raise UsageError(f"{where}: {state} has no field {self.field}.\nIts fields are:\n{field_listing([state])}")
-        literal = pa.scalar(parse_literal(self.literal, field.type, where), arrow_type(field.type))
+        try:
+            column = table.column(self.field)
+        except MissingColumnError as error:
+            raise MissingColumnError(f"{where}: {error}", error.column) from error
+        if isinstance(column.type, StructType):
+            raise UsageError(f"{where}: {self.field} is a struct. Compare one of its fields, such as {self.field}.NAME")
+        literal = pa.scalar(parse_literal(self.literal, column.type, where, assume_utc=True), arrow_type(column.type))
         if not literal.is_valid:
             raise UsageError(f"{where}: nothing can be compared with null")
 
-        def by_field(entries: StateEntries) -> Mask:
-            return np.asarray(pc.fill_null(compare(entries.column(field), literal), False))
+        def by_column(entries: StateEntries, partition: int) -> Mask:
+            return np.asarray(pc.fill_null(compare(column.build(entries, partition), literal), False))
 
-        return by_field
+        return by_column
+
+
+def _require_age(table: StateTable, where: str) -> None:
+    if table.timestamp is None:
+        raise MissingColumnError(
+            f"{where}: {table.state} has no age: Spark stores no timestamp here. Name one with --timestamp", AGE
+        )
+    if table.now is None:
+        words = "the checkpoint does not record the clock of its times, or this batch has no watermark"
+        text = f"{where}: {table.state} has no age: {words}. Use --time, or give --now a time"
+        raise MissingColumnError(text, AGE)

@@ -20,13 +20,13 @@ from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.timestamps import field_listing, split_unit, timestamp_field
 from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.exports.conditions import Condition
-from ttlsnap.exports.tables import StateTable
+from ttlsnap.exports.tables import MissingColumnError, StateTable
 from ttlsnap.operators import join
-from ttlsnap.operators.registry import Selection, is_join, no_match, states_of
+from ttlsnap.operators.registry import AnyOf, Selection, explain_missing_schema, is_join, no_match, states_of
 from ttlsnap.storage.open import open_for_reading
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineages_of, open_state_store
-from ttlsnap.stores.protocols import StateStore
+from ttlsnap.stores.protocols import StateStore, StoredPartition
 from ttlsnap.stores.scan import locate_errors, scan_partition
 from ttlsnap.unsaferow.gather import Mask
 
@@ -38,12 +38,21 @@ class Wanted:
     ``time`` is the clock that the ``timestamp`` is on. ``tables`` are the names of those to write; () for all.
     """
 
-    selection: Selection = field(default_factory=Selection)
+    selection: Selection | AnyOf = field(default_factory=Selection)
     columns: tuple[str, ...] | None = None
     conditions: tuple[Condition, ...] = ()
     timestamp: str | None = None
     time: TimeCharacteristic | None = None
     tables: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a column without a name, or one that is named twice."""
+        columns = self.columns or ()
+        if "" in columns or self.columns == ():
+            raise UsageError(f"--columns {','.join(columns)}: a name is empty")
+        twice = [name for name in columns if columns.count(name) > 1]
+        if twice:
+            raise UsageError(f"--columns: {twice[0]} is given twice")
 
 
 @dataclass(frozen=True)
@@ -63,35 +72,45 @@ class ExportTask:
         """The size of the files, in bytes."""
         return self.lineage.size
 
-    def read(self, scratch: str | None = None) -> Iterator[tuple[StateTable, pa.RecordBatch]]:
-        """Yield the rows, a batch at a time. Raise CorruptionError for damage."""
-        for table, entries in self.entries(scratch):
+    def read(
+        self, scratch: str | None = None, *, in_order: bool = False
+    ) -> Iterator[tuple[StateTable, pa.RecordBatch]]:
+        """Yield the rows, a batch at a time; see ``entries``."""
+        for table, entries in self.entries(scratch, in_order=in_order):
             with locate_errors(self.where):
                 rows = table.rows(entries, self.partition)
             yield table, rows
 
-    def entries(self, scratch: str | None = None) -> Iterator[tuple[StateTable, RowEntries]]:
-        """Yield the entries for which the conditions hold, a batch at a time. Raise CorruptionError for damage."""
-        by_state = {table.state.state: table for table in self.tables}
-        filters = {
-            name: [one.of(table.state, table.timestamp, table.now) for one in self.conditions]
-            for name, table in by_state.items()
-        }
+    def entries(self, scratch: str | None = None, *, in_order: bool = False) -> Iterator[tuple[StateTable, RowEntries]]:
+        """Yield the entries for which the conditions hold, a batch at a time. Raise CorruptionError for damage.
+
+        With ``in_order``, the tables come one after another. Several tables of one store then take longer.
+        """
+        several = in_order and len(self.tables) > 1
+        with self.store.open(open_for_reading(self.root), self.lineage, scratch, keep_in_memory=several) as stored:
+            if not several:
+                yield from self._scan(stored, self.tables)
+                return
+            first, *others = self.tables
+            yield from self._scan(stored, [first])  # this scan also checks that no entry of any state is missing
+            for table in others:
+                yield from self._scan(stored, [table], only=table.state.state)
+
+    def _scan(
+        self, stored: StoredPartition, tables: Sequence[StateTable], only: str | None = None
+    ) -> Iterator[tuple[StateTable, RowEntries]]:
+        by_state = {table.state.state: table for table in tables}
+        filters = {name: [one.of(table) for one in self.conditions] for name, table in by_state.items()}
         states = {name: table.state for name, table in by_state.items()}
-        files = open_for_reading(self.root)
-        with (
-            self.store.open(files, self.lineage, scratch) as stored,
-            contextlib.closing(scan_partition(stored, states)) as batches,
-        ):
+        with locate_errors(self.where), contextlib.closing(scan_partition(stored, states, only=only)) as batches:
             for batch, state in batches:
                 if state is None or not len(batch):
                     continue
-                with locate_errors(self.where):
-                    entries = StateEntries.of(state, batch.keys, batch.values)
-                    mask: Mask = np.ones(len(entries), np.bool_)
-                    for holds in filters[batch.state]:
-                        mask &= holds(entries)
-                    kept = entries.filter(mask)
+                entries = StateEntries.of(state, batch.keys, batch.values)
+                mask: Mask = np.ones(len(entries), np.bool_)
+                for holds in filters[batch.state]:
+                    mask &= holds(entries, self.partition)
+                kept = entries.filter(mask)
                 if len(kept):
                     yield by_state[batch.state], cast(RowEntries, kept)
 
@@ -100,7 +119,7 @@ class ExportTask:
 class ExportPlan:
     """The tables of an export, and the tasks that fill them.
 
-    ``left_out`` says which states are not exported, and why.
+    ``left_out`` says which states and tables are not exported, and why.
     """
 
     checkpoint: Checkpoint
@@ -130,42 +149,58 @@ class ExportPlan:
 def plan_export(checkpoint: Checkpoint, wanted: Wanted, clock: Clock) -> ExportPlan:
     """Return the plan of an export of the selected states; entries that Spark derives from others only on request.
 
-    Raise UsageError if nothing is selected, or for a column, a field or a time that a state does not have. Raise
-    UnsupportedError for a selected state that ttlsnap cannot read.
+    Of several tables, those without a wanted column, or without the column of a condition, are left out. Raise
+    UsageError if nothing is selected, or if no table has the columns, fields or times. Raise UnsupportedError for a
+    selected state that ttlsnap cannot read.
     """
-    described = [
-        (operator, store, state)
-        for operator in checkpoint.operators
-        for store in operator.stores
-        for state in states_of(checkpoint, operator, store)
-        if wanted.selection.includes(state)
-    ]
-    if not described:
-        raise no_match(checkpoint)
-    tables, left_out = [], []
-    for operator, _, state in described:
-        if state.opaque:
-            if wanted.selection.names(state):
-                raise UnsupportedError(f"{checkpoint.target}: {state}: {state.opaque}; it cannot be exported")
-            left_out.append(f"{state}: {state.opaque}")
-        elif state.role == "primary" or wanted.selection.names(state):
-            tables.append(_table(checkpoint, operator, state, wanted, clock))
-    tables = [replace(t, name=name) for t, name in zip(tables, names_of([t.state for t in tables]), strict=True)]
+    tables, left_out = _tables(checkpoint, wanted, clock)
     if unknown := [name for name in wanted.tables if name not in {table.name for table in tables}]:
         found = ", ".join(table.name for table in tables)
         raise UsageError(f"{checkpoint.target} has no table {unknown[0]}; it has {found}")
     tables = [table for table in tables if not wanted.tables or table.name in wanted.tables]
     if not tables:
         reason = "; ".join(left_out) or "the selected states are derived from others. Name them with --state"
-        raise UnsupportedError(f"{checkpoint.target}: nothing can be exported: {reason}")
+        raise UnsupportedError(f"{checkpoint.target}: there is no table: {reason}")
     name, states = split_unit(wanted.timestamp or "")[0], [table.state for table in tables]
     if wanted.timestamp is not None and all(state.field(name) is None for state in states):
         raise UsageError(f"no state has the field {name}.\nIts fields are:\n{field_listing(states)}")
+    complete, missing = [], []
     for table in tables:
-        _ = table.columns
-        for condition in wanted.conditions:
-            condition.of(table.state, table.timestamp, table.now)
-    return ExportPlan(checkpoint, tuple(tables), wanted.conditions, tuple(left_out))
+        try:
+            _ = table.columns
+            for condition in wanted.conditions:
+                condition.of(table)
+            complete.append(table)
+        except MissingColumnError as error:
+            missing.append(error)
+            left_out.append(f"table {table.name} ({table.state}) has no {error.column}")
+    if not complete:
+        raise missing[0]
+    return ExportPlan(checkpoint, tuple(complete), wanted.conditions, tuple(left_out))
+
+
+def _tables(checkpoint: Checkpoint, wanted: Wanted, clock: Clock) -> tuple[list[StateTable], list[str]]:
+    """Return the tables of the selected states, and which states have none, and why."""
+    tables, left_out, derived = [], [], False
+    for operator in checkpoint.operators:
+        for store in operator.stores:
+            if not store.families and wanted.selection.includes_store(operator.id, store.name):
+                left_out.append(explain_missing_schema(store))
+            for state in states_of(checkpoint, operator, store):
+                if not wanted.selection.includes(state):
+                    continue
+                if state.opaque:
+                    if wanted.selection.names(state):
+                        raise UnsupportedError(f"{checkpoint.target}: {state}: {state.opaque}; it cannot be exported")
+                    left_out.append(f"{state}: {state.opaque}")
+                elif state.role == "primary" or wanted.selection.names(state):
+                    tables.append(_table(checkpoint, operator, state, wanted, clock))
+                else:
+                    derived = True
+    if not tables and not left_out and not derived:
+        raise no_match(checkpoint)
+    names = names_of([table.state for table in tables])
+    return [replace(table, name=name) for table, name in zip(tables, names, strict=True)], left_out
 
 
 def _table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any, BinaryIO, Protocol
 from ttlsnap.checkpoint import open_checkpoint
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import TimeCharacteristic, clock_at
+from ttlsnap.compaction.given_schemas import check_partition
 from ttlsnap.compaction.task import Progress
 from ttlsnap.engines.local import spread, useful_threads
 from ttlsnap.errors import StorageError, UsageError
@@ -22,7 +24,9 @@ from ttlsnap.exports.conditions import Condition
 from ttlsnap.exports.plan import ExportPlan, ExportTask, Wanted, plan_export
 from ttlsnap.exports.sinks import DeltaTables, ParquetFolder, Sink, TextStream, require_outside
 from ttlsnap.exports.text import CsvLines, JsonLines
-from ttlsnap.operators.registry import Selection
+from ttlsnap.operators.registry import AnyOf, Selection
+from ttlsnap.storage.access import PRIVATE_FILE, own_access, umask
+from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import open_for_reading, open_local
 from ttlsnap.storage.uris import is_local
 
@@ -77,7 +81,7 @@ def export(
     *,
     file_format: str | None = None,
     batch: int | None = None,
-    selection: Selection | None = None,
+    selection: Selection | AnyOf | None = None,
     tables: Sequence[str] = (),
     columns: Sequence[str] | None = None,
     where: Sequence[str] = (),
@@ -101,7 +105,7 @@ def export(
     listener = listener or SilentListener()
     wanted = Wanted(
         selection or Selection(),
-        tuple(columns) if columns else None,
+        tuple(columns) if columns is not None else None,
         tuple(map(Condition.parse, where)),
         timestamp,
         time,
@@ -129,7 +133,13 @@ def open_plan(
 ) -> ExportPlan:
     """Return the plan of an export of the checkpoint ``target``; see ``export``."""
     checkpoint = open_checkpoint(open_for_reading(target), batch, schemas)
-    return plan_export(checkpoint, wanted, clock_at(now, checkpoint.batch))
+    plan = plan_export(checkpoint, wanted, clock_at(now, checkpoint.batch))
+    for task in plan.tasks if schemas else ():
+        (table, *_) = task.tables
+        if (table.state.operator, table.state.store) in (schemas or {}):
+            with task.store.open(checkpoint.files, task.lineage, None) as stored:
+                check_partition(stored, table.state, task.partition)
+    return plan
 
 
 def _run(
@@ -163,27 +173,55 @@ def _open_sink(to: str | BinaryIO, file_format: str | None, plan: ExportPlan) ->
     if found == "parquet":
         if ending is not None and not is_table:
             raise UsageError(f"--to {to}: Parquet needs a folder, one file for each partition")
-        source = plan.checkpoint.files
-        yield DeltaTables(to.removeprefix(TABLE), source) if is_table else ParquetFolder(to, source)
+        source, place = plan.checkpoint.files, to.removeprefix(TABLE)
+        require_outside(place, source)
+        with _make_parents(Path(open_local(place).root)) if is_local(place) else contextlib.nullcontext():
+            yield DeltaTables(place, source) if is_table else ParquetFolder(place, source)
         return
     if is_table or not is_local(to):
         raise UsageError(f"--to {to}: {found} needs a local file, or - for the standard output")
-    path = Path(to)
     require_outside(to, plan.checkpoint.files)
+    path = Path(open_local(to).root)
     if path.exists():
         raise UsageError(f"--to {to} exists. Choose another name")
+    with _make_parents(path), _new_file(path, plan.checkpoint.files) as stream:
+        yield TextStream(str(path), _lines(found), stream)
+
+
+@contextlib.contextmanager
+def _new_file(path: Path, source: Directory) -> Iterator[BinaryIO]:
+    """Open a file that has its name only when it is complete, and that is no more readable than the checkpoint."""
     hidden = path.with_name(f".{path.name}.tmp")
     try:
-        with hidden.open("wb") as stream:
-            yield TextStream(str(path.absolute()), _lines(found), stream)
-        access = plan.checkpoint.files.effective_access("")
-        if access is not None:
-            open_local(str(path.parent)).set_access(hidden.name, replace(access, mode=access.mode & 0o666))
+        with open(hidden, "wb", opener=_open_private) as stream:
+            yield stream
+        access = source.effective_access("") or own_access(0o666 & ~umask())
+        open_local(str(path.parent)).set_access(hidden.name, replace(access, mode=access.mode & 0o666))
         hidden.rename(path)
     except OSError as error:
-        raise StorageError(f"cannot write {to}: {error.strerror or error}") from error
+        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         hidden.unlink(missing_ok=True)
+
+
+def _open_private(name: str, flags: int) -> int:
+    return os.open(name, flags, PRIVATE_FILE)
+
+
+@contextlib.contextmanager
+def _make_parents(path: Path) -> Iterator[None]:
+    """Make the folders above a path that are missing. After an error, remove them again."""
+    missing = [folder for folder in path.parents if not folder.exists()]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException as error:
+        for folder in missing:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        if isinstance(error, OSError):
+            raise StorageError(f"cannot make the folder {path.parent}: {error.strerror or error}") from error
+        raise
 
 
 def _lines(file_format: str) -> JsonLines | CsvLines:

@@ -18,7 +18,7 @@ from ttlsnap.exports.text import CsvLines, JsonLines
 from ttlsnap.extras import require_package
 from ttlsnap.storage.access import PRIVATE_FOLDER, Access, own_access, umask
 from ttlsnap.storage.directory import SCRATCH, Directory
-from ttlsnap.storage.open import open_directory
+from ttlsnap.storage.open import open_directory, open_local
 from ttlsnap.storage.uris import is_local
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def require_outside(place: str, source: Directory) -> None:
     """Raise UsageError if a place is inside the checkpoint."""
     if not is_local(place) or not is_local(source.root):
         return
-    inner, outer = Path(place).resolve(), Path(source.root).resolve()
+    inner, outer = Path(open_local(place).root), Path(source.root).resolve()
     if inner.is_relative_to(outer):
         raise UsageError(f"{place} is inside the checkpoint. Choose another --to")
 
@@ -75,7 +75,6 @@ class ParquetFolder:
         found = self._folder.stat("")
         if (found is not None and not found.is_dir) or self._folder.list(""):
             raise UsageError(f"{self.name} exists and is not an empty folder. Choose another --to")
-        require_outside(self.name, self._source)
         for table in tables:
             _require_writable(table)
         self._begun = True
@@ -215,7 +214,7 @@ class TextStream:
 
     def write(self, task: ExportTask) -> Iterator[Counts]:
         """See ``Sink.write``."""
-        for table, rows in task.read():
+        for table, rows in task.read(in_order=True):
             with self._errors():
                 self._stream.write(self._lines.of(table, rows))
             yield Counter({table.name: len(rows)})

@@ -5,7 +5,7 @@ A row is an entry as the user's query has it: a group, an element of a list or a
     partition                  int32
     batch                      int64: the state is the one after this batch
     key                        the columns of the key, a struct
-    value                      the columns of the value, a struct; without those that only Spark needs
+    value                      the columns of the value, a struct; without those that only Spark needs, or hold nothing
     map_key                    of a map: the key within the map, a struct
     matched                    of a join: whether the row has joined (formats 2 and later)
     time                       of a timer: when it fires
@@ -33,20 +33,30 @@ from ttlsnap.entries.timestamps import TimestampField, field_listing
 from ttlsnap.errors import UsageError
 from ttlsnap.operators.join import MATCHED
 from ttlsnap.schema.arrow import arrow_type
-from ttlsnap.schema.fields import distinct_names
+from ttlsnap.schema.fields import Field, distinct_names, find_field
 from ttlsnap.schema.nullable import as_nullable
 from ttlsnap.schema.types import (
     BooleanType,
     DataType,
     IntegerType,
     LongType,
+    NullType,
     StructField,
     StructType,
     TimestampType,
 )
 
+AGE_SECONDS = "age_seconds"
 _SECOND = 1_000_000  # microseconds
 Build = Callable[[StateEntries, int], pa.Array]
+
+
+class MissingColumnError(UsageError):
+    """A table without a ``column`` that the user names."""
+
+    def __init__(self, message: str, column: str) -> None:
+        super().__init__(message)
+        self.column = column
 
 
 @dataclass(frozen=True)
@@ -77,18 +87,26 @@ class StateTable:
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """The columns in order. Raise UsageError for a wanted column that the state does not have."""
-        found = self._columns()
-        if self.wanted is None:
-            return tuple(found)
-        by_name = {column.name: column for column in found}
-        chosen: list[Column] = []
-        for name in self.wanted:
-            head, _, rest = name.partition(".")
-            if head not in by_name or (rest and head not in ("key", "value")):
-                raise UsageError(f"{self.state} has no column {name}; it has {', '.join(by_name)}")
-            chosen.append(by_name[head] if not rest else self._field(name))
-        return tuple(chosen)
+        """The columns in order. Raise MissingColumnError for a wanted column that the state does not have."""
+        return tuple(self._columns() if self.wanted is None else map(self.column, self.wanted))
+
+    def column(self, name: str) -> Column:
+        """Return a column, or a field of one, by the name that a user sees: ``matched``, ``key.user``, ``map_key.at``.
+
+        Raise MissingColumnError if there is none.
+        """
+        by_name = {column.name: column for column in self._columns()}
+        if name in by_name:
+            return by_name[name]
+        head = name.partition(".")[0]
+        if head == name or head not in ("key", "value", "map_key"):
+            hint = "; name a time with --timestamp" if name in ("timestamp", AGE_SECONDS) else ""
+            raise MissingColumnError(f"{self.state} has no column {name}; it has {', '.join(by_name)}{hint}", name)
+        field = self._field(name, head)
+        if field is None or isinstance(field.type, NullType):
+            listing = field_listing([self.state])
+            raise MissingColumnError(f"{self.state} has no column {name}.\nIts fields are:\n{listing}", name)
+        return Column(name, field.type, lambda entries, _: entries.column(field))
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -105,11 +123,26 @@ class StateTable:
         arrays = [column.build(entries, partition) for column in self.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _field(self, name: str) -> Column:
-        field = self.state.field(name)
-        if field is None:
-            raise UsageError(f"{self.state} has no column {name}.\nIts fields are:\n{field_listing([self.state])}")
-        return Column(name, field.type, lambda entries, _: entries.column(field))
+    def _field(self, name: str, head: str) -> Field | None:
+        """Return a field by its name in the table, or by the one that ``inspect`` prints."""
+        if head in self._inner_places:
+            place = self._inner_places[head]
+            inner = self.state.key_schema.fields[place].type
+            assert isinstance(inner, StructType)
+            field = find_field(f"key{name.removeprefix(head)}", inner, StructType(()))
+            if field is not None:
+                return replace(field, name=name, path=(place, *field.path))
+        return None if head == "map_key" else self.state.field(name)
+
+    @property
+    def _inner_places(self) -> dict[str, int]:
+        """The places in the stored key of the columns that are structs within it."""
+        state = self.state
+        if state.kind == "map" and len(state.key_schema) == 2:
+            return {"key": 0, "map_key": 1}
+        if state.kind == "timer" or state.ordered_prefix:
+            return {"key": 0 if state.state.endswith("keyToTimestamp") else 1}
+        return {}
 
     def _columns(self) -> list[Column]:
         state = self.state
@@ -123,24 +156,25 @@ class StateTable:
             found += [self._part("key", key[:-1]), self._part("value", row)]
             if self.has_matched:
                 found.append(Column(MATCHED, BooleanType(), lambda e, _: e.value_structs.field(len(row))))
-        elif state.kind == "map" and len(key) == 2:
+        elif "map_key" in self._inner_places:
             found += [self._inner("key", 0), self._inner("map_key", 1), self._part("value", value)]
-        elif state.kind == "timer" or state.ordered_prefix:
-            of, moment = (0, 1) if state.state.endswith("keyToTimestamp") else (1, 0)
-            found += [self._inner("key", of), Column("time", TimestampType(), lambda e, _: _moments(e, moment))]
+        elif self._inner_places:
+            of = self._inner_places["key"]
+            found += [self._inner("key", of), Column("time", TimestampType(), lambda e, _: _moments(e, 1 - of))]
         else:
             found += [self._part("key", key), self._part("value", value)]
         if self.timestamp is not None:
             found += [
                 Column("timestamp", TimestampType(), lambda entries, _: self._times(entries)),
-                Column("age_seconds", LongType(), lambda entries, _: self._ages(entries)),
+                Column(AGE_SECONDS, LongType(), lambda entries, _: self._ages(entries)),
             ]
         # A struct without columns says nothing, and Parquet cannot hold it.
         return [column for column in found if not (isinstance(column.type, StructType) and not len(column.type))]
 
     def _part(self, side: Literal["key", "value"], ordinals: Sequence[int]) -> Column:
-        """Return a struct of some columns of the key or the value."""
+        """Return a struct of some columns of the key or the value, without those that hold nothing."""
         schema = self.state.key_schema if side == "key" else self.state.value_schema
+        ordinals = [n for n in ordinals if not isinstance(schema.fields[n].type, NullType)]
         names = distinct_names([schema.names[n] for n in ordinals])
         fields = (replace(schema.fields[n], name=name) for n, name in zip(ordinals, names, strict=True))
         kind = StructType(tuple(fields))

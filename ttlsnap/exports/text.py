@@ -36,7 +36,7 @@ class JsonLines:
 
 
 class CsvLines:
-    """A line for each row, with a column for each field of a key or a value; what is within such a field is JSON.
+    """A line for each row, with a column for each field of a key or a value; a struct, list or map there is JSON.
 
     The first line has the names. A null is empty, and a text has quotes.
     """
@@ -65,9 +65,12 @@ def _csv(rows: pa.RecordBatch, *, header: bool) -> bytes:
 
 
 def _flat(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
-    """Yield the columns with their names; those of a struct in its place."""
+    """Yield the columns with their names; in place of a key or a value, its fields.
+
+    A struct within these is one column, under whatever name the user chose it.
+    """
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        if not pa.types.is_struct(column.type):
+        if name not in ("key", "value", "map_key"):
             yield name, _plain(column)
             continue
         inner = distinct_names([field.name for field in column.type])

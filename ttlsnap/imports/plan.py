@@ -15,7 +15,7 @@ from ttlsnap.imports.sources import TableFile, find_files, find_tables
 from ttlsnap.imports.tables import ImportTable
 from ttlsnap.operators import join
 from ttlsnap.operators.placement import STRICT, is_placed_by_hash
-from ttlsnap.operators.registry import Selection, describe, is_join, links_of
+from ttlsnap.operators.registry import AnyOf, Selection, describe, is_join, links_of
 from ttlsnap.publishing.preflight import refuse_unsettled
 from ttlsnap.publishing.runs import new_run_id
 from ttlsnap.stores.open import lineages_of, open_state_store
@@ -50,7 +50,7 @@ class ImportPlan:
         return [operator for operator in self.checkpoint.operators if self.of(operator.id)]
 
 
-def plan_import(checkpoint: Checkpoint, source: str, selection: Selection, names: Sequence[str]) -> ImportPlan:
+def plan_import(checkpoint: Checkpoint, source: str, selection: Selection | AnyOf, names: Sequence[str]) -> ImportPlan:
     """Return the plan of an import from ``source``: a table, or a folder that ``export`` wrote.
 
     ``names`` are the tables to import, () for all. Raise UsageError if a table does not fit its state, if there is
@@ -71,7 +71,7 @@ def plan_import(checkpoint: Checkpoint, source: str, selection: Selection, names
     return ImportPlan(filled, _plan(checkpoint, [one.table for one in filled]))
 
 
-def _tables(checkpoint: Checkpoint, selection: Selection) -> dict[str, ImportTable]:
+def _tables(checkpoint: Checkpoint, selection: Selection | AnyOf) -> dict[str, ImportTable]:
     """Return what tables can fill, by name; those of all states have the names that ``export`` gives them."""
     states = [state for state in describe(checkpoint) if state.role == "primary" and not state.opaque]
     links = {

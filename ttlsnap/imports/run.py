@@ -36,7 +36,7 @@ from ttlsnap.imports.partition import BuildResult, BuildTask, FileResult, FileTa
 from ttlsnap.imports.plan import ImportPlan, plan_import
 from ttlsnap.imports.report import ImportReport, TableReport
 from ttlsnap.migration.fingerprint import add
-from ttlsnap.operators.registry import Selection
+from ttlsnap.operators.registry import AnyOf, Selection
 from ttlsnap.publishing.cleanup import discard_leftovers, discard_run, discard_unless_open, tidy_up
 from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
 from ttlsnap.publishing.liveness import refuse_if_running
@@ -79,7 +79,7 @@ def import_state(
     target: str,
     source: str,
     *,
-    selection: Selection | None = None,
+    selection: Selection | AnyOf | None = None,
     tables: Sequence[str] = (),
     mode: Mode = "insert",
     schemas: Schemas | None = None,

@@ -14,7 +14,7 @@ from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import TimeCharacteristic, clock_at
 from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
 from ttlsnap.inspection.model import SAMPLE, Inspection, StateInspection
-from ttlsnap.operators.registry import Selection, no_match, states_of
+from ttlsnap.operators.registry import AnyOf, Selection, no_match, states_of
 from ttlsnap.publishing.hidden_batches import HiddenBatch, find_hidden_batches
 from ttlsnap.publishing.journal import find_planning_run
 from ttlsnap.publishing.missing import MissingFiles, find_missing_files
@@ -39,7 +39,7 @@ def inspect(
     rule: StateSnapshotTransformerFactory | None = None,
     sample: int | None = SAMPLE,
     now: str = "checkpoint",
-    selection: Selection | None = None,
+    selection: Selection | AnyOf | None = None,
     schemas: Schemas | None = None,
     parallelism: int | None = None,
     listener: MeasuringListener | None = None,
@@ -73,12 +73,12 @@ def inspect(
         tuple(f"{warning.describe(files.root)}. {warning.advise(files.root)}" for warning in warnings),
     )
     for operator in checkpoint.operators:
-        if selection.operator not in (None, operator.id):
+        if not selection.includes_operator(operator.id):
             continue
         stores = [
             (store, _states(checkpoint, operator, store, selection))
             for store in operator.stores
-            if selection.store in (None, store.name)
+            if selection.includes_store(operator.id, store.name)
         ]
         found.operators.append((operator, [(store, states) for store, states in stores if states]))
     if selection != Selection() and not list(found.states()):
@@ -94,7 +94,7 @@ def inspect(
         if entries:
             from ttlsnap.inspection.sample import take_samples
 
-            found.samples = take_samples(found, entries, selection.state)
+            found.samples = take_samples(found, entries, selection)
     except CorruptionError as error:
         if not schemas:
             raise
@@ -102,9 +102,11 @@ def inspect(
     return found
 
 
-def _states(checkpoint: Checkpoint, operator: Operator, store: Store, selection: Selection) -> list[StateInspection]:
+def _states(
+    checkpoint: Checkpoint, operator: Operator, store: Store, selection: Selection | AnyOf
+) -> list[StateInspection]:
     all_states = states_of(checkpoint, operator, store)
-    described = [state for state in all_states if selection.state in (None, state.state)]
+    described = [state for state in all_states if selection.includes(state)]
     if all_states and not described:
         return []
     lineages, problem = _lineages(checkpoint, store)

@@ -14,6 +14,7 @@ from ttlsnap.entries.batch import StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.json_text import to_json_values
 from ttlsnap.inspection.model import Inspection, StateInspection
+from ttlsnap.operators.registry import AnyOf, Selection
 from ttlsnap.operators.showing import show_entry
 from ttlsnap.stores.open import lineage_of, open_state_store
 from ttlsnap.stores.protocols import EntryBatch
@@ -21,20 +22,24 @@ from ttlsnap.stores.scan import check_batch, locate_errors, scan_partition
 from ttlsnap.unsaferow.rows import Rows
 
 
-def take_samples(found: Inspection, entries: int, named: str | None) -> list[dict[str, Any]]:
+def take_samples(found: Inspection, entries: int, selection: Selection | AnyOf) -> list[dict[str, Any]]:
     """Decode up to ``entries`` entries of each state, from as few partitions as that needs.
 
-    Derived entries are omitted, unless the user ``named`` their state. Raise UnsupportedError for a provider or a store
-    that cannot be read entry by entry.
+    Derived entries are omitted, unless the ``selection`` names their state. Raise UnsupportedError for a provider
+    or a store that cannot be read entry by entry.
     """
     samples: list[dict[str, Any]] = []
     for _, stores in found.operators:
         for store, states in stores:
-            wanted = [entries if named or s.descriptor is None or s.descriptor.role == "primary" else 0 for s in states]
+            wanted = [entries if _is_wanted(s.descriptor, selection) else 0 for s in states]
             scans = [_StateScan(store, *each) for each in zip(states, wanted, strict=True)]
             _scan_store(found.checkpoint, store, scans)
             samples += [found for each in scans for found in each.samples]
     return samples
+
+
+def _is_wanted(state: StateDescriptor | None, selection: Selection | AnyOf) -> bool:
+    return state is None or state.role == "primary" or selection.names(state)
 
 
 class _StateScan:

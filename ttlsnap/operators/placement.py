@@ -16,10 +16,12 @@ Source: Spark's ``StatefulOperatorPartitioning``, ``HashPartitioning``, and SPAR
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UnsupportedError
@@ -83,7 +85,7 @@ def is_placed_by_hash(state: StateDescriptor) -> bool:
 
     It runs an operator without grouping columns, and a global limit, in one partition.
     """
-    only_nulls = all(isinstance(physical(kind), NullType) for kind in _grouping_types(state))
+    only_nulls = all(isinstance(physical(kind), NullType) for kind in grouping_types(state))
     return state.operator_name in _KNOWN and not state.opaque and not only_nulls
 
 
@@ -92,18 +94,27 @@ def find_partitions(state: StateDescriptor, keys: Rows, partitions: int) -> Int6
     return partitions_of(hash_keys(state, keys), partitions)
 
 
+def find_partition(state: StateDescriptor, columns: Sequence[pa.Array], partitions: int) -> int:
+    """Return the partition of one key, given as one value of each hashed column.
+
+    Raise UnsupportedError for a type whose hash is not known.
+    """
+    hashes = hash_columns(columns, grouping_types(state), first_seeds(1))
+    return int(partitions_of(hashes, partitions)[0])
+
+
 def hash_keys(state: StateDescriptor, keys: Rows) -> Hashes:
     """Return the hash of each key, uint32[n].
 
     Raise UnsupportedError for a type whose hash is not known, and CorruptionError for a row that is not of this type.
     """
-    types = _grouping_types(state)
+    types = grouping_types(state)
     paths = [(*state.grouping, place) for place in range(len(types))]
     columns = [decode_column(keys, state.key_schema, path) for path in paths]
     return hash_columns(columns, types, first_seeds(len(keys)))
 
 
-def _grouping_types(state: StateDescriptor) -> list[DataType]:
+def grouping_types(state: StateDescriptor) -> list[DataType]:
     """Return the types of the hashed columns."""
     schema: DataType = state.key_schema
     for place in state.grouping:

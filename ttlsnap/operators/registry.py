@@ -61,6 +61,10 @@ class Selection:
         """Return whether something of an operator is selected."""
         return self.operator in (None, operator)
 
+    def includes_store(self, operator: int, store: str) -> bool:
+        """Return whether something of a store is selected."""
+        return self.includes_operator(operator) and self.store in (None, store)
+
     def names(self, state: StateDescriptor) -> bool:
         """Return whether ``state`` is selected by its own name."""
         return self.state is not None and self.includes(state)
@@ -77,6 +81,9 @@ class AnyOf:
 
     def includes_operator(self, operator: int) -> bool:
         return any(part.includes_operator(operator) for part in self.parts)
+
+    def includes_store(self, operator: int, store: str) -> bool:
+        return any(part.includes_store(operator, store) for part in self.parts)
 
     def names(self, state: StateDescriptor) -> bool:
         return any(part.names(state) for part in self.parts)
@@ -234,7 +241,12 @@ def _check_supported(checkpoint: Checkpoint, operator: Operator, store: Store) -
     if operator.name not in known:
         raise UnsupportedError(f"{where} is {operator.name!r}, an operator ttlsnap does not know{others}")
     if not store.families:
-        raise UnsupportedError(
-            f"{where}, store {store.name}: the checkpoint has no state schema (Spark before 3.1 wrote none; a later "
-            f"one was lost). Describe it with --schema {operator.id}.{store.name}='key-ddl | value-ddl'"
-        )
+        raise UnsupportedError(explain_missing_schema(store))
+
+
+def explain_missing_schema(store: Store) -> str:
+    """Return what to do about a store whose schema the checkpoint does not record."""
+    return (
+        f"operator {store.operator}, store {store.name}: the checkpoint has no state schema (Spark before 3.1 wrote "
+        f"none; a later one was lost). Describe it with --schema {store.operator}.{store.name}='key-ddl | value-ddl'"
+    )

@@ -13,11 +13,12 @@ from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.types import DataType
 
 
-def parse_literal(text: str, kind: DataType, where: str) -> Any:
+def parse_literal(text: str, kind: DataType, where: str, *, assume_utc: bool = False) -> Any:
     """Return the value of a literal that a user wrote, as PyArrow takes it; None for ``null``.
 
-    A literal is JSON (``5``, ``true``, ``"text"``). A text, a date or a time needs no quotes. Raise UsageError if it is
-    not of the type ``kind``; the message begins with ``where``.
+    A literal is JSON (``5``, ``true``, ``"text"``). A text, a date or a time needs no quotes. A timestamp needs its
+    zone, unless ``assume_utc``; it is then ISO 8601, also a date. Raise UsageError if it is not of the type ``kind``;
+    the message begins with ``where``.
     """
     arrow = arrow_type(kind)
     try:
@@ -35,7 +36,7 @@ def parse_literal(text: str, kind: DataType, where: str) -> Any:
         elif pa.types.is_large_binary(arrow):
             value = bytes.fromhex(str(value))
         elif pa.types.is_temporal(arrow):
-            value = pa.scalar(value, pa.large_string()).cast(arrow).as_py()
+            value = _parse_time(value, arrow, assume_utc).as_py()
         elif pa.types.is_floating(arrow) and not isinstance(value, bool):
             value = float(value) + 0.0  # Spark has no negative zero in keys
         elif pa.types.is_boolean(arrow) != isinstance(value, bool):
@@ -44,5 +45,15 @@ def parse_literal(text: str, kind: DataType, where: str) -> Any:
             raise ValueError("a whole number has no fraction")
         return pa.scalar(value, arrow).as_py()
     except (pa.ArrowException, ValueError, ArithmeticError, TypeError, OverflowError) as error:
-        zone = ", such as 2026-01-31T00:00:00Z" if getattr(arrow, "tz", None) else ""
-        raise UsageError(f"{where}: this is not a {kind.simple_string}{zone}") from error
+        example = ", such as 2026-01-31T00:00:00Z" if getattr(arrow, "tz", None) else ""
+        raise UsageError(f"{where}: this is not a {kind.simple_string}{example}") from error
+
+
+def _parse_time(text: str, kind: pa.DataType, assume_utc: bool) -> pa.Scalar:
+    found = pa.scalar(text, pa.large_string())
+    try:
+        return found.cast(kind)
+    except pa.ArrowInvalid:
+        if not assume_utc or getattr(kind, "tz", None) is None:
+            raise
+        return found.cast(pa.timestamp(kind.unit)).cast(kind)  # Arrow stores a time with a zone in UTC

@@ -37,13 +37,22 @@ def parse_duration(text: str) -> int:
 
     Raises UsageError for anything else, and for zero, negative and impossibly long durations.
     """
+    total = parse_age(text)
+    if total <= 0:
+        raise UsageError(f"a ttl must be positive, not {text!r}")
+    return total
+
+
+def parse_age(text: str) -> int:
+    """Return the microseconds of a duration that may be zero, in the same forms.
+
+    Raises UsageError for anything else, and for impossibly long durations.
+    """
     total = _parse(text.strip())
     if total is None:
         raise UsageError(f"{text!r} is not a duration; try 90s, 36h, 7d, 7 days, 1d12h or P7D")
-    if total <= 0:
-        raise UsageError(f"a ttl must be positive, not {text!r}")
     if total > MAX_INT64:
-        raise UsageError(f"the ttl {text!r} is more than the 292,000 years that a timestamp can hold")
+        raise UsageError(f"{text!r} is more than the 292,000 years that a timestamp can hold")
     return total
 
 

@@ -45,8 +45,13 @@ def scan_partition(
 
 @contextlib.contextmanager
 def locate_errors(where: str) -> Iterator[None]:
-    """Add the partition to an error about its rows, which knows only the position in a batch."""
+    """Add the partition to an error about its rows, which knows only the position in a batch.
+
+    ``where`` is its folder, and perhaps its version. An error that names the folder stays as it is.
+    """
     try:
         yield
     except CorruptionError as error:
+        if where.partition(", version ")[0] in str(error):
+            raise
         raise CorruptionError(f"{where}: {error}") from error

@@ -78,7 +78,7 @@ class StateTransformers(Generic[Entries]):
     ) -> None:
         self._state, self._watch = state, watch
         self._transformers = [
-            (t, state.kind == "list" and _stops(factory), number)
+            (t, state.kind == "list" and sees_only_first(factory), number)
             for number, factory in enumerate(factories)
             if (t := create(factory, state, clock)) is not None
         ]
@@ -135,7 +135,8 @@ class StateTransformers(Generic[Entries]):
         )
 
 
-def _stops(factory: StateSnapshotTransformerFactory) -> bool:
+def sees_only_first(factory: StateSnapshotTransformerFactory) -> bool:
+    """Return whether the factory's transformers decide on the values of a list only up to the first one they keep."""
     return (
         isinstance(factory, ChoosesStrategy)
         and CollectionStrategy.parse(factory.strategy) is CollectionStrategy.STOP_ON_FIRST_INCLUDED

@@ -181,6 +181,15 @@ class TellsMoments(Protocol):
         ...
 
 
+@runtime_checkable
+class TellsUnclosed(Protocol):
+    """A transformer that can tell whether Spark has closed an entry."""
+
+    def unclosed(self, gone: StateEntries) -> Mask:
+        """Return which of these dropped entries Spark has not closed (bool[n]), so that their result is lost."""
+        ...
+
+
 @dataclass(frozen=True)
 class Keep:
     """Keep the entry as it is."""

@@ -1,0 +1,183 @@
+"""``ttlsnap explain``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ttlsnap.cli.dropping import (
+    OldTtlOption,
+    OrderedOptions,
+    SetOption,
+    TimeOption,
+    TimerPolicyName,
+    TimersOption,
+    TimestampOption,
+    TransformerOption,
+    TtlOption,
+    make_factories,
+    settings_of_transformers,
+)
+from ttlsnap.cli.options import (
+    Checkpoint,
+    Format,
+    FormatOption,
+    NowOption,
+    OperatorOption,
+    ParallelismOption,
+    SchemaOption,
+    StateOption,
+    StoreOption,
+    select,
+)
+from ttlsnap.cli.output import console, number, print_json, print_warning
+from ttlsnap.cli.places import look_in_current_folder
+
+if TYPE_CHECKING:
+    from ttlsnap.explanation.run import ExplainReport, Looked
+
+EXAMPLES = """
+Examples:
+  # would this key survive?
+  ttlsnap explain ck --key '{"user": "u1"}' --ttl 7d --timestamp value.max
+
+  # a key with one column
+  ttlsnap explain ck --key '"u1"' --ttl 7d --timestamp value.max
+
+  # what does my own rule do with all keys of a shop?
+  ttlsnap explain ck --key '{"shop": 7}' --transformer mymodule:keep_vip
+"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("explain", cls=OrderedOptions, epilog=EXAMPLES)(explain)
+
+
+def explain(
+    target: Checkpoint,
+    key: Annotated[
+        str,
+        typer.Option(
+            "--key",
+            metavar="JSON",
+            help="The key, as inspect and export print it: an object, or some of its columns. For a key with one "
+            "column, its value is enough.",
+            show_default=False,
+        ),
+    ],
+    ttl: TtlOption = None,
+    timestamp: TimestampOption = None,
+    old_ttl: OldTtlOption = None,
+    now: NowOption = "checkpoint",
+    time: TimeOption = None,
+    transformer: TransformerOption = None,
+    settings: SetOption = None,
+    timers: TimersOption = TimerPolicyName.KEEP,
+    operator: OperatorOption = None,
+    store: StoreOption = None,
+    state: StateOption = None,
+    schema: SchemaOption = None,
+    show: Annotated[int, typer.Option("--show", metavar="N", min=0, help="Show the first N entries.")] = 100,
+    parallelism: ParallelismOption = None,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Say why compact, with the same rules, would keep, drop or rewrite the entries of a key.
+
+    explain changes nothing, and the query may be running. It ends with exit code 1 if no entry has the key.
+    """
+    from ttlsnap.cli.progress import ReadingProgress
+    from ttlsnap.explanation.run import explain as run
+    from ttlsnap.schema.ddl import parse_schemas
+
+    names = transformer or []
+    if any(":" in name for name in names):
+        look_in_current_folder()
+    options_of = settings_of_transformers(settings, names)
+    with ReadingProgress("reading") as progress:
+        report = run(
+            target,
+            key,
+            make_factories(ttl, tuple(timestamp or ()), time, old_ttl, names, options_of),
+            now=now,
+            selection=select(operator, store, state),
+            schemas=parse_schemas(schema),
+            timers=timers.value,
+            show=show,
+            parallelism=parallelism,
+            listener=progress,
+        )
+    for reason in report.left_out:
+        print_warning(f"not looked at: {reason}")
+    if output_format is Format.JSON:
+        print_json(report.to_json())
+    else:
+        _show(report)
+    if not report.found:
+        raise typer.Exit(1)
+
+
+def _show(report: ExplainReport) -> None:
+    out = console()
+    for entry in report.entries:
+        out.print("\n".join(_lines(entry)))
+    read = "; ".join(map(_describe, report.looked)) or "nothing"
+    if not report.found:
+        console(always=True).print(f"No entry has the key {report.key}. Read {read}, after batch {report.batch}.")
+        return
+    more = f", {number(len(report.entries))} of them shown" if len(report.entries) < report.found else ""
+    entries = "1 entry" if report.found == 1 else f"{number(report.found)} entries"
+    out.print(f"Found {entries}{more}. Read {read}, after batch {report.batch}.")
+
+
+def _describe(looked: Looked) -> str:
+    if looked.of == 1:
+        return f"the only partition of operator {looked.operator}"
+    if len(looked.partitions) == looked.of:
+        return f"all {number(looked.of)} partitions of operator {looked.operator}"
+    which = ", ".join(map(str, looked.partitions))
+    return f"partition {which} of {number(looked.of)} of operator {looked.operator}"
+
+
+def _lines(entry: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines about an entry."""
+    name = f" ({entry['operator_name']})" if entry["operator_name"] else ""
+    places = [f"{kind} {entry[kind]}" for kind in ("store", "state") if entry[kind] != "default"]
+    place = ", ".join([f"operator {entry['operator']}{name}", *places, f"partition {entry['partition']}"])
+    yield f"{place}: {entry['decision']}"
+    for part in ("key", "map_key", "value", "matched", "time", "new_value"):
+        if entry.get(part) not in (None, {}):
+            yield f"  {part.replace('_', ' ')}: {_text(entry[part])}"
+    for rule in entry["rules"]:
+        yield f"  rule: {rule['rule']}: {rule['decision']}"
+        if rule.get("time") is not None:
+            clock = f" ({rule['clock']} time)" if rule.get("clock") else ""
+            yield f"    time: {rule['time']}{_age(rule)}{clock}"
+        if rule.get("cutoff") is not None:
+            expires = f"; expires {rule['expires']}" if rule.get("expires") else ""
+            yield f"    cut-off: {rule['cutoff']}{expires}"
+    for reason in entry["reasons"]:
+        yield f"  {reason}"
+
+
+def _age(rule: Mapping[str, Any]) -> str:
+    age = rule.get("age_seconds")
+    if age is None:
+        return ""
+    return f", {_duration(abs(age))} {'after' if age < 0 else 'before'} {rule['now']}"
+
+
+def _duration(seconds: int) -> str:
+    """Return a duration in its two largest units: ``28d 9h``."""
+    parts = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, seconds = divmod(seconds, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2]) or "0s"
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

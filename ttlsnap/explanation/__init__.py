@@ -1,0 +1,1 @@
+"""Why ``compact`` keeps, drops or rewrites the entries of a key."""

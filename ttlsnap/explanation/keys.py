@@ -1,0 +1,163 @@
+"""The key that a user names as JSON: ``{"user": "u1"}``, some of its columns, or ``"u1"`` for the only one.
+
+A name is that of a column by which the query groups or joins, as ``inspect`` and ``export`` print keys. A value has the
+form in which they print it, too; a time may also be ISO 8601.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ttlsnap.entries.batch import RowEntries
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.entries.json_text import json_texts
+from ttlsnap.errors import UnsupportedError, UsageError
+from ttlsnap.operators.placement import find_partition, grouping_types, is_placed_by_hash
+from ttlsnap.schema.arrow import arrow_type
+from ttlsnap.schema.fields import distinct_names
+from ttlsnap.schema.literals import parse_literal
+from ttlsnap.schema.types import ArrayType, DataType, MapType, StructField, StructType, physical
+from ttlsnap.unsaferow.decode import decode_column
+from ttlsnap.unsaferow.gather import Mask
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key, or some columns of it. ``text`` is as the user wrote it."""
+
+    text: str
+    value: Any
+
+    @classmethod
+    def parse(cls, text: str) -> Key:
+        """Return the key in a text. Raise UsageError if it is not JSON, or a list."""
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            quoted = json.dumps(text, ensure_ascii=False)
+            raise UsageError(
+                f"--key {text} is not JSON. Write an object such as '{{\"user\": \"u1\"}}', or '{quoted}' for a key "
+                "with one column"
+            ) from error
+        if isinstance(value, list):
+            raise UsageError(f'--key {text} is a list. Write an object such as \'{{"user": "u1"}}\'')
+        return cls(text, value)
+
+    def of(self, state: StateDescriptor) -> StateKey:
+        """Return the key as one of ``state``. Raise UsageError if its columns, or their types, are others."""
+        columns = key_columns(state)
+        value = self.value
+        if not isinstance(value, Mapping):
+            if len(columns) != 1:
+                names = ", ".join(columns) or "no columns"
+                raise UsageError(f"--key {self.text}: the key of {state} has {names}. Write an object")
+            value = {next(iter(columns)): value}
+        tests = tuple(_tests(value, columns, state.grouping, f"--key {self.text}: {state}"))
+        return StateKey(state, value, tests)
+
+
+@dataclass(frozen=True)
+class _Test:
+    """The value that a part of a key must have: a scalar, null, or the JSON text of a list or a map."""
+
+    path: tuple[int, ...]
+    value: Any
+    is_text: bool = False
+
+    def holds(self, column: pa.Array) -> pa.Array:
+        if self.is_text:
+            return pc.equal(json_texts(column), pa.scalar(self.value, pa.large_string()))
+        if not self.value.is_valid:
+            return pc.is_null(column)
+        if isinstance(self.value.as_py(), float) and np.isnan(self.value.as_py()):
+            return pc.fill_null(pc.is_nan(column), False)
+        return pc.fill_null(pc.equal(column, self.value), False)
+
+
+@dataclass(frozen=True)
+class StateKey:
+    """The key of some entries of a state. ``value`` maps names of columns to JSON."""
+
+    state: StateDescriptor
+    value: Mapping[str, Any]
+    tests: tuple[_Test, ...]
+
+    def matches(self, entries: RowEntries) -> Mask:
+        """Return which entries have the key (bool[n])."""
+        found: Mask = np.ones(len(entries), np.bool_)
+        for test in self.tests:
+            column = decode_column(entries.keys, entries.state.key_schema, test.path)
+            found &= np.asarray(test.holds(column))
+        return found
+
+    def partition(self, partitions: int) -> int | None:
+        """Return the only partition in which Spark looks for the key; None if that is not known."""
+        if not is_placed_by_hash(self.state):
+            return None
+        names, types = list(key_columns(self.state)), grouping_types(self.state)
+        try:
+            columns = [
+                pa.array([_whole(self.value[name], kind)], arrow_type(kind))
+                for name, kind in zip(names, types, strict=False)
+            ]
+            return find_partition(self.state, columns, partitions)
+        except (KeyError, UnsupportedError):
+            return None  # only some columns are given, or the hash of a type is not known
+
+
+def key_columns(state: StateDescriptor) -> dict[str, tuple[int, StructField]]:
+    """Return the columns of a state's key that a user can name, each with its place."""
+    schema: DataType = state.key_schema
+    for place in state.grouping:
+        assert isinstance(schema, StructType)
+        schema = physical(schema.fields[place].type)
+    assert isinstance(schema, StructType)
+    columns = dict(zip(distinct_names(schema.names), enumerate(schema.fields), strict=True))
+    if state.side is not None and state.grouping_without_last:
+        columns.popitem()  # the number or the time of a join's row
+    return columns
+
+
+def _tests(
+    value: Mapping[str, Any], columns: Mapping[str, tuple[int, StructField]], path: tuple[int, ...], where: str
+) -> Iterator[_Test]:
+    for name, wanted in value.items():
+        if name not in columns:
+            raise UsageError(f"{where} has no key column {name}; it has {', '.join(columns) or 'none'}")
+        place, field = columns[name]
+        kind = physical(field.type)
+        if isinstance(kind, StructType) and isinstance(wanted, Mapping):
+            inner = dict(zip(distinct_names(kind.names), enumerate(kind.fields), strict=True))
+            yield from _tests(wanted, inner, (*path, place), f"{where}, column {name},")
+        elif isinstance(kind, (ArrayType, MapType)):
+            yield _Test((*path, place), json.dumps(wanted, ensure_ascii=False), is_text=True)
+        elif isinstance(kind, StructType) and wanted is not None:
+            raise UsageError(f"{where}, column {name}: this is not an object with {', '.join(kind.names)}")
+        else:
+            yield _Test((*path, place), pa.scalar(_literal(wanted, kind, where), arrow_type(kind)))
+
+
+def _literal(value: Any, kind: DataType, where: str) -> Any:
+    if isinstance(value, (list, Mapping)):
+        raise UsageError(f"{where}: this is not a {kind.simple_string}")
+    return parse_literal(json.dumps(value, ensure_ascii=False), kind, where, assume_utc=True)
+
+
+def _whole(value: Any, kind: DataType) -> Any:
+    """Return a value for Arrow. Raise KeyError if a field is not given, or cannot be told."""
+    kind = physical(kind)
+    if value is None:
+        return None
+    if isinstance(kind, StructType):
+        names = distinct_names(kind.names)
+        return {name: _whole(value[name], field.type) for name, field in zip(names, kind.fields, strict=True)}
+    if isinstance(kind, (ArrayType, MapType)):
+        raise KeyError
+    return _literal(value, kind, "--key")

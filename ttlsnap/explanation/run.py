@@ -1,0 +1,222 @@
+"""``explain``: why ``compact`` with the same rules would keep, drop or rewrite the entries of a key.
+
+It plans as ``compact`` does. Of each operator it reads the partition in which Spark places the key. It reads all of
+them if the key is given in part, or if ttlsnap does not know the placement.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ttlsnap.checkpoint import open_checkpoint
+from ttlsnap.checkpoint.checkpoint import Schemas
+from ttlsnap.clock import clock_at
+from ttlsnap.compaction.given_schemas import check_given_schemas
+from ttlsnap.compaction.plan import Plan, StorePlan, plan_compaction
+from ttlsnap.compaction.task import PartitionTask, StoreTask
+from ttlsnap.engines.local import spread, useful_threads
+from ttlsnap.errors import UsageError
+from ttlsnap.explanation.keys import Key, StateKey
+from ttlsnap.explanation.watching import Explanation, Work
+from ttlsnap.exports.run import ExportListener, SilentListener
+from ttlsnap.operators.links import StateId
+from ttlsnap.operators.placement import STRICT
+from ttlsnap.operators.registry import AnyOf, Selection, TimerPolicy
+from ttlsnap.storage.open import open_for_reading
+from ttlsnap.transform.protocols import StateSnapshotTransformerFactory, describe_rule
+
+SHOWN = 100
+
+
+@dataclass(frozen=True)
+class Looked:
+    """The partitions of an operator that were read, of how many."""
+
+    operator: int
+    partitions: tuple[int, ...]
+    of: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"operator": self.operator, "partitions": list(self.partitions), "of": self.of}
+
+
+@dataclass(frozen=True)
+class ExplainReport:
+    """The entries of a key with the decisions about them, as JSON; ``found`` is how many there are.
+
+    ``rules`` describe the transformers. ``left_out`` says which states cannot be read, and why.
+    """
+
+    target: str
+    batch: int
+    key: str
+    now_source: str
+    rules: tuple[str, ...]
+    found: int
+    entries: tuple[Mapping[str, Any], ...]
+    looked: tuple[Looked, ...]
+    left_out: tuple[str, ...]
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON; see ``docs/json.md``."""
+        return {
+            "target": self.target,
+            "batch": self.batch,
+            "now_source": self.now_source,
+            "rules": list(self.rules),
+            "found": self.found,
+            "entries": [dict(entry) for entry in self.entries],
+            "looked": [one.to_json() for one in self.looked],
+            "left_out": list(self.left_out),
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def explain(
+    target: str,
+    key: str,
+    transformers: Sequence[StateSnapshotTransformerFactory],
+    *,
+    now: str = "checkpoint",
+    selection: Selection | AnyOf | None = None,
+    schemas: Schemas | None = None,
+    timers: TimerPolicy = "keep",
+    show: int = SHOWN,
+    parallelism: int | None = None,
+    listener: ExportListener | None = None,
+) -> ExplainReport:
+    """Return why ``compact`` with these ``transformers`` keeps, drops or rewrites the entries of a key.
+
+    ``key`` is JSON (see ``ttlsnap.explanation.keys``). The report has the first ``show`` entries. The other arguments
+    are those of ``compact``. Nothing is written.
+
+    Raise UsageError if no state has such a key, or another ``TtlsnapError``.
+    """
+    started = time.monotonic()
+    listener = listener or SilentListener()
+    wanted = Key.parse(key)
+    checkpoint = open_checkpoint(open_for_reading(target), schemas=schemas)
+    plan = plan_compaction(checkpoint, transformers, clock_at(now, checkpoint.batch), selection, timers)
+    check_given_schemas(plan, schemas or {})
+    keys = _keys(plan, wanted)
+    rules = tuple(map(describe_rule, plan.factories))
+    works = _works(plan, keys, rules, show)
+    first, rest = _placed(plan, keys, works)
+    threads = parallelism or useful_threads(checkpoint.target, sum(work.task.size for work in first))
+    listener.planned(len(first))
+    done = list(zip(first, spread(Work.run, first, threads, listener.partition_done, listener.progress), strict=True))
+    # A query of old Spark may have had its own partitioning. All entries of a key are then together elsewhere.
+    seen = {work.task.operator for work, result in done if result.found}
+    again = [work for work in rest if work.task.operator not in seen]
+    if again:
+        listener.planned(len(again))
+        more = spread(Work.run, again, threads, listener.partition_done, listener.progress)
+        done += zip(again, more, strict=True)
+    return ExplainReport(
+        target=checkpoint.target,
+        batch=checkpoint.batch.id,
+        key=key,
+        now_source=plan.clock.source,
+        rules=rules,
+        found=sum(result.found for _, result in done),
+        entries=_in_order(done)[:show],
+        looked=tuple(_looked(plan, done)),
+        left_out=tuple(f"{p.state}: {p.state.opaque}" for s in plan.stores for p in s.states if p.state.opaque),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _in_order(done: Sequence[tuple[Work, Explanation]]) -> tuple[Mapping[str, Any], ...]:
+    """Return the entries of all partitions, primary ones first."""
+    entries = [entry for _, result in done for entry in result.entries]
+    return tuple(sorted(entries, key=lambda entry: entry["role"] != "primary"))
+
+
+def _keys(plan: Plan, wanted: Key) -> dict[tuple[int, StateId], StateKey]:
+    """Return the key in the form of each state. Raise UsageError if no state can have it."""
+    found, errors = {}, []
+    for store in plan.stores:
+        for planned in store.states:
+            if planned.state.opaque:
+                continue
+            try:
+                found[store.operator, planned.state.place] = wanted.of(planned.state)
+            except UsageError as error:
+                errors.append(error)
+    if not found and errors:
+        raise errors[0]
+    return found
+
+
+def _works(plan: Plan, keys: Mapping[tuple[int, StateId], StateKey], rules: tuple[str, ...], show: int) -> list[Work]:
+    """Return the work on each partition: of linked stores together, and of the stores that no transformer sees."""
+    root = plan.checkpoint.target
+    tasks = plan.tasks(root, None)
+    at_work = {(task.operator, store.name) for task in tasks for store in task.stores}
+    for store in plan.stores:
+        if (store.operator, store.store) not in at_work and any(not p.state.opaque for p in store.states):
+            tasks += [_untouched(plan, store, number) for number in range(len(store.partitions))]
+    works = []
+    for task in tasks:
+        names = {store.name for store in task.stores}
+        seen = {state.place for store in task.stores for state in store.states}
+        linked = {place for link in task.links for place in link.places}
+        others = {
+            planned.state.place: (planned.state, planned.left_alone or "no rule changes it")
+            for store in plan.stores
+            if store.operator == task.operator and store.store in names
+            for planned in store.states
+            if not planned.state.opaque and planned.state.place not in seen | linked
+        }
+        mine = {place: keys[operator, place] for operator, place in keys if operator == task.operator}
+        if mine.keys() & (seen | linked | others.keys()):
+            works.append(Work(task, mine, others, rules, show))
+    return works
+
+
+def _untouched(plan: Plan, store: StorePlan, number: int) -> PartitionTask:
+    partition = store.partitions[number]
+    return PartitionTask(
+        root=plan.checkpoint.target,
+        operator=store.operator,
+        partition=partition.partition,
+        stores=(StoreTask(store.store, (), partition.lineage),),
+        state_store=plan.state_store,
+        factories=(),
+        clock=plan.clock,
+        staging_root=plan.checkpoint.target,
+        staged_below=None,
+    )
+
+
+def _placed(
+    plan: Plan, keys: Mapping[tuple[int, StateId], StateKey], works: Sequence[Work]
+) -> tuple[list[Work], list[Work]]:
+    """Return the work to do first, and that to do if nothing is found in an operator."""
+    is_strict = plan.checkpoint.batch.conf.get(STRICT) == "true"
+    places: dict[int, set[int | None]] = {}
+    for (operator, _place), key in keys.items():
+        count = max(len(store.partitions) for store in plan.stores if store.operator == operator)
+        places.setdefault(operator, set()).add(key.partition(count))
+    first, rest = [], []
+    for work in works:
+        mine = places[work.task.operator]
+        if None in mine or work.task.partition in mine:
+            first.append(work)
+        elif not is_strict:
+            rest.append(work)
+    return first, rest
+
+
+def _looked(plan: Plan, done: Sequence[tuple[Work, Explanation]]) -> list[Looked]:
+    found = []
+    for operator in dict.fromkeys(store.operator for store in plan.stores):
+        read = sorted({work.task.partition for work, _ in done if work.task.operator == operator})
+        if read:
+            of = max(len(store.partitions) for store in plan.stores if store.operator == operator)
+            found.append(Looked(operator, tuple(read), of))
+    return found

@@ -1,0 +1,275 @@
+"""The decisions about the entries of a key in one partition: by each rule, and by what follows from other entries.
+
+The transformers see every entry of the partition, in the same batches as in ``compact``, because a transformer may
+decide by what it saw before. Only the entries of the key are noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from ttlsnap.clock import iso
+from ttlsnap.compaction.linked import LinkedStores
+from ttlsnap.compaction.task import PartitionTask, Progress
+from ttlsnap.entries.batch import Int64, RowEntries, StateEntries
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.entries.json_text import to_json_values
+from ttlsnap.entries.timestamps import WRITTEN
+from ttlsnap.explanation.keys import StateKey
+from ttlsnap.operators.links import Decisions, StateId
+from ttlsnap.operators.showing import show_entry
+from ttlsnap.stores.scan import locate_errors
+from ttlsnap.transform.chain import sees_only_first
+from ttlsnap.transform.protocols import ReportsTimes, StateSnapshotTransformer, TellsMoments, TellsUnclosed
+from ttlsnap.unsaferow.rows import Rows
+
+KEPT, DROPPED, REWRITTEN = "kept", "dropped", "rewritten"
+_SECOND = 1_000_000  # microseconds
+_FOLLOWS = {
+    "count": "it is a count of other entries of its key",
+    "index": "it is an index of other entries of its key",
+    "timer": "with --timers follow, the timers of a key are dropped with the last of its state",
+}
+_RUN_REFUSES = "it has not matched yet: compact refuses to drop such rows without --drop-unmatched"
+
+
+@dataclass
+class Watched:
+    """An entry of the key: what the store has, its number in its state, and the decisions of the rules in order."""
+
+    state: StateDescriptor
+    number: int
+    key: dict[str, Any]
+    shown: dict[str, Any]
+    rules: list[dict[str, Any]] = field(default_factory=list)
+    decision: str = KEPT
+    new_value: Any = None
+    reasons: list[str] = field(default_factory=list)
+
+    def to_json(self, partition: int) -> dict[str, Any]:
+        state = self.state
+        place = {"operator": state.operator, "operator_name": state.operator_name, "store": state.store}
+        document = {**place, "state": state.state, "role": state.role, "partition": partition, **self.shown}
+        document["decision"] = self.decision
+        if self.decision == REWRITTEN:
+            document["new_value"] = self.new_value
+        return {**document, "rules": self.rules, "reasons": self.reasons}
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The entries of the key in one partition: the first ones, and how many there are."""
+
+    entries: tuple[dict[str, Any], ...]
+    found: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """A partition of a store, or of linked stores.
+
+    ``keys`` are the key for each of its states. ``others`` are the states that no transformer sees, with the reasons.
+    ``rules`` describe the task's factories. At most ``limit`` entries are noted.
+    """
+
+    task: PartitionTask
+    keys: Mapping[StateId, StateKey]
+    others: Mapping[StateId, tuple[StateDescriptor, str]]
+    rules: tuple[str, ...]
+    limit: int
+
+    def run(self, progress: Progress) -> Explanation:
+        """Return the decisions in this partition. Raise CorruptionError for damage."""
+        task = self.task
+        watcher = _Watcher(self)
+        others = [state for state, _ in self.others.values()]
+        stores = LinkedStores(task, task.state_store, progress=progress, others=others, watcher=watcher)
+        with locate_errors(f"{task.directory}, version {task.stores[0].lineage.version}"):
+            decided, outcomes = stores.decide()
+        derived = {place: one for outcome in outcomes for place, one in outcome.decisions.items()}
+        linked = {place: state for link in task.links for place, state in link.places.items()}
+        for entry in watcher.noted:
+            place = entry.state.place
+            if place in decided:
+                _explain_row(entry, decided[place])
+            elif place in derived:
+                _explain_derived(entry, derived[place], linked[place])
+            else:
+                reason = self.others[place][1] if place in self.others else "no rule changes it"
+                entry.reasons.append(f"no rule sees this state: {reason}")
+        noted = tuple(entry.to_json(task.partition) for entry in watcher.noted)
+        return Explanation(noted, watcher.found)
+
+
+class _Watcher:
+    """See ``compaction.linked.Watcher``."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._seen: dict[StateId, int] = {}
+        self._now: dict[int, Watched] = {}
+        self._first: RowEntries
+        self._noted: dict[str, list[Watched]] = {"primary": [], "derived": []}
+        self.found = 0
+
+    def see(self, entries: RowEntries) -> None:
+        """Note the entries of the key in a batch."""
+        place = entries.state.place
+        begin = self._seen.get(place, 0)
+        self._seen[place] = begin + len(entries)
+        self._first, self._now = entries, {}
+        key = self._work.keys.get(place)
+        if key is None:
+            return
+        at = np.flatnonzero(key.matches(entries))
+        self.found += len(at)
+        chosen = at[: self._work.limit - len(self._noted[entries.state.role])]
+        if not len(chosen):
+            return
+        few = _take(entries, chosen)
+        pairs = zip(to_json_values(few.key_structs), to_json_values(few.value_structs), strict=True)
+        for index, (shown_key, value) in zip(chosen.tolist(), pairs, strict=True):
+            shown = show_entry(entries.state, shown_key, value)
+            self._now[index] = Watched(entries.state, begin + index, shown_key, shown)
+        self._noted[entries.state.role] += self._now.values()
+
+    @property
+    def noted(self) -> list[Watched]:
+        """The noted entries, primary ones first."""
+        return [*self._noted["primary"], *self._noted["derived"]][: self._work.limit]
+
+    def note(self, rule: int, transformer: StateSnapshotTransformer, before: StateEntries, after: StateEntries) -> None:
+        """Note what a rule does with the entries of the key."""
+        index = np.intersect1d(before.index, np.array(list(self._now), np.int64))
+        if not len(index):
+            return
+        was = _take(before, np.searchsorted(before.index, index))
+        kept = np.isin(index, after.index)
+        new = _take(after, np.searchsorted(after.index, index[kept]))
+        # A rule may rewrite what another one has rewritten.
+        rewritten = np.zeros(len(index), np.bool_)
+        other = np.asarray([a != b for a, b in zip(_raw(was, kept), new.values.to_arrow().to_pylist(), strict=True)])
+        rewritten[kept] = new.rewritten & (~was.rewritten[kept] | other.astype(np.bool_))
+        skipped = self._skipped(rule, index, after)
+        facts = _facts(transformer, was)
+        unclosed = np.zeros(len(index), np.bool_)
+        if isinstance(transformer, TellsUnclosed) and not kept.all():
+            unclosed[~kept] = transformer.unclosed(was.filter(~kept))
+        for number, place in enumerate(index.tolist()):
+            decision = DROPPED if not kept[number] else REWRITTEN if rewritten[number] else KEPT
+            entry, words = self._now[place], facts[number]
+            entry.rules.append({"rule": self._work.rules[rule], "decision": decision, **words})
+            if skipped[number]:
+                entry.reasons.append("the rule does not look at it: an earlier value of its list is kept")
+            else:
+                entry.reasons += _reasons(decision, words)
+            if words.get("timestamp") == WRITTEN and was.written[1][number]:
+                entry.reasons.append("it was written before the known history begins, and counts as written then")
+            if unclosed[number]:
+                entry.reasons.append(
+                    "its timeout has not fired, and never will"
+                    if was.state.timeout
+                    else "the watermark has not reached it: a query in append mode will never emit it"
+                )
+        for place, value in zip(index[kept].tolist(), to_json_values(new.value_structs), strict=True):
+            entry = self._now[place]
+            entry.new_value = show_entry(entry.state, entry.key, value)["value"]
+            if entry.rules[-1]["decision"] == REWRITTEN:
+                entry.rules[-1]["new_value"] = entry.new_value
+
+    def _skipped(self, rule: int, index: Int64, after: StateEntries) -> Sequence[bool]:
+        """Return which entries come after the first kept one of their list, if the rule stops there."""
+        state = self._first.state
+        if state.kind != "list" or not sees_only_first(self._work.task.factories[rule]):
+            return [False] * len(index)
+        # Within a batch, values of one list share the bytes of their key.
+        start = self._first.keys.start
+        lists = np.cumsum(np.append(False, start[1:] != start[:-1]))
+        kept, first = lists[after.index], np.full(int(lists[-1]) + 1, len(lists))
+        np.minimum.at(first, kept, after.index)
+        return cast(Sequence[bool], (index > first[lists[index]]).tolist())
+
+
+def _take(entries: StateEntries, at: Int64) -> RowEntries:
+    chosen = np.zeros(len(entries), np.bool_)
+    chosen[at] = True
+    return cast(RowEntries, entries.filter(chosen))
+
+
+def _raw(entries: RowEntries, mask: Any) -> list[bytes]:
+    return cast(list[bytes], entries.values.take(np.flatnonzero(mask)).to_arrow().to_pylist())
+
+
+def _facts(transformer: StateSnapshotTransformer, entries: RowEntries) -> list[dict[str, Any]]:
+    """Return the times by which a transformer decides about each entry; nothing for one that uses no time."""
+    if not isinstance(transformer, TellsMoments):
+        return [{} for _ in range(len(entries))]
+    moments, nulls = transformer.moments(entries)
+    summary = transformer.time_summary() if isinstance(transformer, ReportsTimes) else None
+    cutoff = summary.cutoff_us if summary is not None else None
+    found = []
+    for moment, is_null in zip(moments.tolist(), nulls.tolist(), strict=True):
+        facts: dict[str, Any] = {"time": None if is_null else iso(moment)}
+        if summary is not None:
+            facts |= {"timestamp": summary.field, "timestamp_unit": summary.unit, "clock": summary.time}
+            facts |= {
+                "now": iso(summary.now_us),
+                "age_seconds": None if is_null else (summary.now_us - moment) // _SECOND,
+            }
+        if summary is not None and cutoff is not None:
+            expires = None if is_null else iso(moment + (summary.now_us - cutoff))
+            facts |= {"cutoff": iso(cutoff), "expires": expires}
+        found.append(facts)
+    return found
+
+
+def _reasons(decision: str, facts: Mapping[str, Any]) -> list[str]:
+    if "time" not in facts:
+        return []
+    name = facts.get("timestamp") or "its time"
+    if facts["time"] is None:
+        return [f"{name} has no time, and an entry without a time is kept"] if decision == KEPT else []
+    found = []
+    if facts.get("cutoff") is not None:
+        comparison = "not later than" if decision == DROPPED else "later than"
+        found.append(f"{name} is {comparison} the cut-off")
+    if facts.get("age_seconds") is not None and facts["age_seconds"] < 0:
+        found.append(f"{name} is after the current time")
+    return found
+
+
+def _explain_row(entry: Watched, decisions: Decisions) -> None:
+    """Set the decision about an entry that transformers see."""
+    number = entry.number
+    if not decisions.kept[number]:
+        entry.decision = DROPPED
+        if entry.shown.get("matched") is False:
+            entry.reasons.append(_RUN_REFUSES)
+    elif decisions.rewritten[number]:
+        entry.decision = REWRITTEN
+    if not entry.rules:
+        entry.reasons.append("no rule handles it")
+
+
+def _explain_derived(entry: Watched, decisions: Decisions, state: StateDescriptor) -> None:
+    """Set the decision about an entry that follows others."""
+    number = entry.number
+    entry.reasons.append(_FOLLOWS.get(state.kind, "it follows other entries of its key"))
+    moved = decisions.moves is not None and decisions.moves.which[number]
+    if moved:
+        entry.decision = REWRITTEN
+        entry.reasons.append("its time changes with them")
+    elif not decisions.kept[number]:
+        entry.decision = DROPPED
+        entry.reasons.append("nothing of its key is left for it")
+    elif decisions.rewritten[number]:
+        entry.decision = REWRITTEN
+        which = np.array([int(decisions.rewritten[:number].sum())])
+        value = StateEntries.of(state, Rows.none(), decisions.values.take(which))
+        entry.new_value = to_json_values(value.value_structs)[0]
+    elif state.kind == "timer":
+        entry.reasons.append("its key still has state")
