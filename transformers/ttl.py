@@ -25,6 +25,7 @@ from ttlsnap.entries.timestamps import (
     TimestampField,
     WrittenField,
     field_listing,
+    has_time,
     split_unit,
     timestamp_field,
 )
@@ -177,7 +178,7 @@ class TtlTransformerFactory:
         if self.config is None and not state.expires:
             return f"{name} is not a moment of expiry; use --ttl to say how long after it an entry expires"
         path, _ = split_unit(name)
-        if name != WRITTEN and state.field(path) is None:
+        if not has_time(state, name):
             return f"{state} has no field {path}"
         return None
 

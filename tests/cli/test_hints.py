@@ -77,7 +77,7 @@ def test_deduplication_without_a_time_lists_the_options(
     told = capsys.readouterr()
     for words in (
         "stores no time",
-        "--timestamp with a field of the key",
+        "--timestamp @written",
         "--transformer",
         "dropDuplicatesWithinWatermark",
     ):

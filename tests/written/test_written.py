@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -244,3 +245,20 @@ def test_a_transformer_of_a_user_can_ask(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not known here"):
         Asks = type("Asks", (Recent,), {"uses_written_times": False})
         compact(str(target), [Asks()], dry_run=True)
+
+
+def test_exports_and_ages_have_the_times(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    times = written(target)
+    ended = ttlsnap("export", target, "--to", tmp_path / "rows.ndjson", "--timestamp", "@written")
+    assert ended.code == 0, ended.err
+    rows = [json.loads(line) for line in (tmp_path / "rows.ndjson").read_text().splitlines()]
+    found = {row["key"]["key"]: datetime.fromisoformat(f"{row['timestamp']}+00:00").timestamp() for row in rows}
+    assert {key: round(1000 * moment) for key, moment in found.items()} == {key: ms for key, (ms, _) in times.items()}
+    age = ["--age", "--timestamp", "@written", "--format", "json"]
+    (state,) = json.loads(ttlsnap("inspect", target, *age).out)["operators"][0]["stores"][0]["states"]
+    assert state["age"]["buckets"][0]["entries"] == len(times)
+    assert "written_before_history" not in state["age"]
+    bare = sample("rocksdb-4.2", tmp_path)
+    (state,) = json.loads(ttlsnap("inspect", bare, *age).out)["operators"][0]["stores"][0]["states"]
+    assert state["age"]["written_before_history"] == 9

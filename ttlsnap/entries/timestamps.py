@@ -106,6 +106,11 @@ def timestamp_field(state: StateDescriptor, name: str) -> TimestampField:
     raise UsageError(f"{path} is a {field.type.simple_string}, which is not a time.\n{field_listing([state])}")
 
 
+def has_time(state: StateDescriptor, name: str) -> bool:
+    """Return whether a state has the field with this name and unit, or its entries have such a time."""
+    return name == WRITTEN or state.field(split_unit(name)[0]) is not None
+
+
 def field_listing(states: Sequence[StateDescriptor]) -> str:
     """Return the fields with their types, one line for each state, for messages."""
     lines = []

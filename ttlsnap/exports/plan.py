@@ -17,7 +17,7 @@ from ttlsnap.checkpoint import Checkpoint, Operator
 from ttlsnap.clock import Clock, TimeCharacteristic
 from ttlsnap.entries.batch import RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.entries.timestamps import field_listing, split_unit, timestamp_field
+from ttlsnap.entries.timestamps import WrittenField, field_listing, has_time, split_unit, timestamp_field
 from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.exports.conditions import Condition
 from ttlsnap.exports.tables import MissingColumnError, StateTable
@@ -29,6 +29,8 @@ from ttlsnap.stores.open import lineages_of, open_state_store
 from ttlsnap.stores.protocols import StateStore, StoredPartition
 from ttlsnap.stores.scan import locate_errors, scan_partition
 from ttlsnap.unsaferow.gather import Mask
+from ttlsnap.written.history import History, history_of
+from ttlsnap.written.times import WrittenTimes
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,10 @@ class Wanted:
 
 @dataclass(frozen=True)
 class ExportTask:
-    """A partition of a store, whose entries become rows of ``tables``."""
+    """A partition of a store, whose entries become rows of ``tables``.
+
+    ``history`` says when entries were written, if a table has that time.
+    """
 
     root: str
     where: str
@@ -66,6 +71,7 @@ class ExportTask:
     lineage: Lineage
     tables: tuple[StateTable, ...]
     conditions: tuple[Condition, ...]
+    history: History | None = None
 
     @property
     def size(self) -> int:
@@ -102,11 +108,14 @@ class ExportTask:
         by_state = {table.state.state: table for table in tables}
         filters = {name: [one.of(table) for one in self.conditions] for name, table in by_state.items()}
         states = {name: table.state for name, table in by_state.items()}
+        times: dict[str, WrittenTimes] = {}
+        if self.history is not None:
+            times = self.history.times(open_for_reading(self.root), self.store, self.lineage, states)
         with locate_errors(self.where), contextlib.closing(scan_partition(stored, states, only=only)) as batches:
             for batch, state in batches:
                 if state is None or not len(batch):
                     continue
-                entries = StateEntries.of(state, batch.keys, batch.values)
+                entries = StateEntries.of(state, batch.keys, batch.values, times.get(state.state))
                 mask: Mask = np.ones(len(entries), np.bool_)
                 for holds in filters[batch.state]:
                     mask &= holds(entries, self.partition)
@@ -132,6 +141,8 @@ class ExportPlan:
         """The partitions to read. Raise CorruptionError for one that is incomplete."""
         checkpoint = self.checkpoint
         state_store = open_state_store(checkpoint)
+        uses_written = any(isinstance(table.timestamp, WrittenField) for table in self.tables)
+        history = history_of(checkpoint) if uses_written else None
         found = []
         for operator in checkpoint.operators:
             for store in operator.stores:
@@ -140,9 +151,8 @@ class ExportPlan:
                     store.partitions, lineages_of(checkpoint, state_store, store) if mine else (), strict=bool(mine)
                 ):
                     where = f"{checkpoint.target}/{store.directory(partition)}, version {checkpoint.version}"
-                    found.append(
-                        ExportTask(checkpoint.target, where, state_store, partition, lineage, mine, self.conditions)
-                    )
+                    place = checkpoint.target, where, state_store, partition, lineage
+                    found.append(ExportTask(*place, mine, self.conditions, history))
         return found
 
 
@@ -162,7 +172,7 @@ def plan_export(checkpoint: Checkpoint, wanted: Wanted, clock: Clock) -> ExportP
         reason = "; ".join(left_out) or "the selected states are derived from others. Name them with --state"
         raise UnsupportedError(f"{checkpoint.target}: there is no table: {reason}")
     name, states = split_unit(wanted.timestamp or "")[0], [table.state for table in tables]
-    if wanted.timestamp is not None and all(state.field(name) is None for state in states):
+    if wanted.timestamp is not None and not any(has_time(state, wanted.timestamp) for state in states):
         raise UsageError(f"no state has the field {name}.\nIts fields are:\n{field_listing(states)}")
     complete, missing = [], []
     for table in tables:
@@ -207,7 +217,7 @@ def _table(
     checkpoint: Checkpoint, operator: Operator, state: StateDescriptor, wanted: Wanted, clock: Clock
 ) -> StateTable:
     name = wanted.timestamp
-    if name is None or state.field(split_unit(name)[0]) is None:
+    if name is None or not has_time(state, name):
         name = state.stored_timestamp
     # As in a compaction: a field that the user names is on the processing clock, unless Spark stores it.
     time = wanted.time or (state.stored_time if name == state.stored_timestamp else TimeCharacteristic.PROCESSING)

@@ -16,7 +16,7 @@ import numpy as np
 from ttlsnap.clock import Clock, TimeCharacteristic, iso
 from ttlsnap.entries.batch import StateEntries
 from ttlsnap.entries.descriptor import SIDES, StateDescriptor
-from ttlsnap.entries.timestamps import WRITTEN, TimestampField, WrittenField, split_unit, timestamp_field
+from ttlsnap.entries.timestamps import TimestampField, WrittenField, has_time, timestamp_field
 from ttlsnap.errors import UsageError
 from ttlsnap.inspection.distribution import Distribution
 from ttlsnap.schema.units import format_duration
@@ -192,7 +192,7 @@ def age_field(
     Raise UsageError if the field is not a time, or if its clock has no current time.
     """
     name = name_for(state, names)
-    if state.opaque or name is None or (name != WRITTEN and state.field(split_unit(name)[0]) is None):
+    if state.opaque or name is None or not has_time(state, name):
         return None
     stored = state.stored_time if name == state.stored_timestamp else None
     characteristic = time or TimeCharacteristic(stored or TimeCharacteristic.PROCESSING)
