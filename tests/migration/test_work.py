@@ -44,10 +44,10 @@ def entries_of(checkpoint: Path) -> Entries:
     files = LocalDirectory(str(checkpoint.resolve()))
     read = open_checkpoint(files)
     state_store, found = open_state_store(read), Entries()
-    states = {(state.store, state.state): state for state in describe(read)}
+    states = describe(read)
     for operator in read.operators:
         for store in operator.stores:
-            mine = {name: state for (of, name), state in states.items() if of == store.name}
+            mine = {s.state: s for s in states if (s.operator, s.store) == (operator.id, store.name)}
             for partition, lineage in enumerate(lineages_of(read, state_store, store)):
                 with state_store.open(files, lineage, None) as opened:
                     for batch in opened.batches(mine):
