@@ -125,7 +125,7 @@ def _in_place(run: Runner, files: Directory) -> CompactionReport:
         run.require_matched(report)
         run.check_archive(files, report, results)
         if not report.published:
-            place_ledgers(files, plan.run, results)
+            report = replace(report, warnings=(*report.warnings, *place_ledgers(files, plan.run, results)))
             discard_run(files, plan.run)
             run.note_visited(None)
             return report
@@ -138,8 +138,8 @@ def _in_place(run: Runner, files: Directory) -> CompactionReport:
     except BaseException:
         discard_unless_open(files, plan.run)
         raise
-    place_ledgers(files, plan.run, results)
     report = replace(report, warnings=(*report.warnings, *run.deliver(files)))
+    report = replace(report, warnings=(*report.warnings, *place_ledgers(files, plan.run, results)))
     report = replace(report, warnings=(*report.warnings, *tidy_up(files, plan.run)))
     return replace(report, seconds=run.seconds)
 

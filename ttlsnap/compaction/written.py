@@ -8,6 +8,7 @@ import numpy as np
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
+from ttlsnap.errors import TtlsnapError
 from ttlsnap.operators.links import StateId
 from ttlsnap.storage.directory import OWN, Directory, each
 from ttlsnap.storage.open import open_directory, open_for_reading
@@ -53,26 +54,28 @@ class TaskTimes:
                 place = (store.name, state.state)
                 hashes = np.unique(np.concatenate([np.zeros(0, np.uint64), *self._kept.get(place, ())]))
                 times, older = self._times[place].of_hashes(hashes)
-                now = history.now
-                ledger = Ledger(
-                    now.version, now.digest, now.time_ms, history.new_ledger, history.last_run, hashes, times, older
-                )
+                now, run = history.now, (history.query, history.new_ledger, history.number)
+                ledger = Ledger(now.version, now.digest, now.time_ms, *run, hashes, times, older)
                 path = ledger_path(store.lineage, state.state)
                 staged = _staged(history.new_ledger, path)
                 files.mkdirs(staged.rpartition("/")[0])
-                files.replace(staged, ledger.to_bytes())
+                files.replace(staged, ledger.to_bytes(path))
                 written.append(path)
         return tuple(written)
 
 
-def place_ledgers(files: Directory, run: str, results: Sequence[PartitionResult]) -> None:
-    """Move the new ledgers of a run to their places."""
+def place_ledgers(files: Directory, run: str, results: Sequence[PartitionResult]) -> list[str]:
+    """Move the new ledgers of a run to their places. Return a warning if that fails."""
 
     def place(path: str) -> None:
         files.mkdirs(path.rpartition("/")[0])
         files.rename(_staged(run, path), path)
 
-    each(files, place, [path for result in results for path in result.ledgers])
+    try:
+        each(files, place, [path for result in results for path in result.ledgers])
+    except TtlsnapError as error:
+        return [f"the ledger of written times was not kept: {error}"]
+    return []
 
 
 def _staged(run: str, path: str) -> str:

@@ -146,6 +146,21 @@ def refuse_old_times(array: Any) -> None:
         )
 
 
+def refuse_old_within(array: Any) -> None:
+    """Raise UnsupportedError for a date or a time that differs in the old calendars, at any depth."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        for child in array.flatten():
+            refuse_old_within(child)
+    elif pa.types.is_map(kind):
+        refuse_old_within(array.keys)
+        refuse_old_within(array.items)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        refuse_old_within(array.flatten())
+    elif pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        refuse_old_times(array)
+
+
 def _logical(array: Any, kind: T.DataType, old_calendars: bool) -> Any:
     """Return the values with the table's names and types."""
     kind = T.physical(kind)

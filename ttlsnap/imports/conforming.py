@@ -158,8 +158,18 @@ class Conforming:
         items = self.conform(inner, kind.value, f"{place}.value", rows=of)
         if not kind.value_contains_null and inner.null_count:
             self.mark(inner.is_null(), f"{place}.value", "is null", rows=of)
+        self._mark_duplicates(keys, of, f"{place}.key")
         mask = values.is_null() if values.null_count else None
         return pa.MapArray.from_arrays(offsets, keys, items, mask=mask)
+
+    def _mark_duplicates(self, keys: Any, rows: Int64s, place: str) -> None:
+        """Mark the rows whose maps have a key more than once. Keys are compared as JSON."""
+        codes = np.asarray(json_texts(keys).dictionary_encode().indices)
+        pairs, first = np.unique(rows * (len(keys) + 1) + codes, return_index=True)
+        if len(pairs) < len(keys):
+            again = np.ones(len(keys), np.bool_)
+            again[first] = False
+            self.mark(again, place, "occurs more than once", keys, rows)
 
     def _plain(self, values: Any, kind: T.DataType, place: str, normal: bool, rows: Int64s) -> pa.Array:
         target = arrow_type(kind)
@@ -219,6 +229,8 @@ def _offsets(lists: Any, kind: pa.DataType) -> pa.Array:
 
 def _have_equals(given: pa.DataType, kind: pa.DataType) -> bool:
     """Return whether some values of one type have an equal in the other."""
+    if pa.types.is_decimal256(given):
+        return False
     groups = (
         (pa.types.is_integer, pa.types.is_floating),
         (pa.types.is_integer, pa.types.is_decimal),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -14,18 +14,21 @@ import pyarrow.parquet as pq
 
 from ttlsnap.delta.features import check_protocol
 from ttlsnap.delta.log import DataFile, is_table, live_files, read_table
-from ttlsnap.delta.reading import has_old_calendars, read_rows, refuse_old_times
-from ttlsnap.errors import CorruptionError, UsageError
+from ttlsnap.delta.reading import has_old_calendars, read_rows, refuse_old_within
+from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.types import StructType
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import open_for_reading
 
 DELTA = "delta:"
+_NUMBER = re.compile(r"([0-9]+)")
 _BATCH = 16 << 20  # bytes, without compression
 _MOST_ROWS, _FEWEST_ROWS = 1 << 18, 1 << 10
 _SUFFIX = ".parquet"
 _UNFINISHED = "_temporary"  # Spark's folder for a job that has not ended
+_OTHER_LOGS = ("_spark_metadata", ".hoodie")  # they say which of the files count
+_STARTED, _COMMITTED = "_started_", "_committed_"  # what Databricks writes for each job
 
 
 @dataclass(frozen=True)
@@ -56,14 +59,21 @@ class TableFile:
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows in order. Raise CorruptionError for a file that cannot be read."""
         if self.delta is not None and self.columns is not None:
-            yield from read_rows(open_for_reading(self.root), self.delta, list(self.columns))
+            count = 0
+            for batch in read_rows(open_for_reading(self.root), self.delta, list(self.columns)):
+                count += batch.num_rows
+                yield batch
+            if self.delta.rows not in (None, count):
+                raise CorruptionError(f"{self.where} has {count:,} rows, and the table's log says {self.delta.rows:,}")
             return
         with self._parquet() as parquet:
             is_old = has_old_calendars(parquet)
             for batch in parquet.iter_batches(_rows_of_batch(parquet.metadata)):
-                for column in batch.columns if is_old else ():
-                    if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
-                        refuse_old_times(column)
+                try:
+                    for column in batch.columns if is_old else ():
+                        refuse_old_within(column)
+                except UnsupportedError as error:
+                    raise UnsupportedError(f"{self.where}: {error}") from error
                 yield batch
 
     @contextlib.contextmanager
@@ -94,7 +104,12 @@ def find_tables(source: str) -> dict[str, str]:
         return {}
     found = [info.name for info in files.list("") if info.is_dir and not _is_hidden(info.name)]
     places = {name: f"{files.root}/{name}" for name in found}
-    return {name: f"{prefix}{path}" for name, path in places.items() if _is_table(open_for_reading(path))}
+    tables = {name: f"{prefix}{path}" for name, path in places.items() if _is_table(open_for_reading(path))}
+    if tables and (rest := [name for name in found if name not in tables]):
+        raise UsageError(
+            f"--from {source}: {rest[0]} has no Parquet files, so it is not a complete table as the others"
+        )
+    return tables
 
 
 def find_files(source: str) -> list[TableFile]:
@@ -118,20 +133,45 @@ def find_files(source: str) -> list[TableFile]:
     listed = files.list("")
     if any(info.name == _UNFINISHED for info in listed):
         raise UsageError(f"--from {source}: it has {_UNFINISHED}, so it is still being written, or not complete")
+    _refuse_other_logs(source, [info.name for info in listed])
     inner = [info.name for info in listed if info.is_dir and not _is_hidden(info.name)]
+    other = [i.name for i in listed if not i.is_dir and not i.name.endswith(_SUFFIX) and not _is_hidden(i.name)]
+    if other:
+        raise UsageError(f"--from {source}: {other[0]} is not a Parquet file, whose name ends with {_SUFFIX}")
     found = [info for info in listed if not info.is_dir and info.name.endswith(_SUFFIX) and not _is_hidden(info.name)]
     if found and inner:
         raise UsageError(f"--from {source}: it has Parquet files and the folder {inner[0]}. Name the one that you mean")
     if not found:
         hint = "; its folders are not read: write the table without partitions" if inner else ""
         raise UsageError(f"--from {source}: there are no Parquet files{hint}")
-    return [TableFile(files.root, info.name, info.size) for info in found]
+    return [TableFile(files.root, info.name, info.size) for info in sorted(found, key=lambda info: _order(info.name))]
+
+
+def _refuse_other_logs(source: str, names: Sequence[str]) -> None:
+    """Raise UsageError if only some of the files in a folder count, or if it is not known which."""
+    for log in _OTHER_LOGS:
+        if log in names:
+            raise UsageError(
+                f"--from {source}: its {log} says which of the files count, and ttlsnap does not read that. Read it with "
+                "Spark, and write the rows to a new folder"
+            )
+    started, committed = (
+        {name.removeprefix(mark) for name in names if name.startswith(mark)} for mark in (_STARTED, _COMMITTED)
+    )
+    if started - committed or len(committed) > 1:
+        what = "several jobs have written here" if len(committed) > 1 else "a job has not ended"
+        raise UsageError(f"--from {source}: {what}. Write the rows to a new folder")
+
+
+def _order(name: str) -> list[tuple[bool, int, str]]:
+    """Return a name for sorting: numbers in it are compared as numbers."""
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in _NUMBER.split(name)]
 
 
 def _files_of_delta(files: Directory) -> list[TableFile]:
     table = read_table(files)
     check_protocol(files, table)
-    found = sorted(live_files(files, table.version), key=attrgetter("path"))
+    found = sorted(live_files(files, table.version), key=lambda file: _order(file.path))
     return [TableFile(files.root, file.path, file.size, file, table.metadata.schema) for file in found]
 
 

@@ -216,13 +216,16 @@ def recent_journals(files: Directory, logs: Logs) -> list[Journal]:
     return sorted(found, key=lambda journal: (journal.number, journal.run), reverse=True)
 
 
-def newest_run(files: Directory) -> str | None:
-    """Return the newest run that has published something; None if there is none."""
-    for info in reversed(files.list(layout.RUNS)):
-        journal = read_journal(files, info.name) if info.is_dir else None
-        if journal is not None and journal.status == "done":
-            return journal.run
-    return None
+def newest_runs(files: Directory) -> dict[str, tuple[int, str]]:
+    """Return the number and the id of the newest run that has moved files of each partition, by its folder."""
+    found: dict[str, tuple[int, str]] = {}
+    for journal in read_journals(files):
+        for move in journal.moves if journal.status == "done" else ():
+            for path in (move.source, move.target):
+                if path.startswith(f"{layout.STATE}/"):
+                    folder = "/".join(path.split("/")[:3])
+                    found[folder] = max(found.get(folder, (0, "")), (journal.number, journal.run))
+    return found
 
 
 def write_journal(files: Directory, journal: Journal) -> None:

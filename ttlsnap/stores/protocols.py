@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 from ttlsnap.errors import TtlsnapError
 from ttlsnap.stores.families import NO_FAMILY_CHANGES, FamilyChanges
-from ttlsnap.stores.lineage import Lineage
+from ttlsnap.stores.lineage import Lineage, StateFile
 
 if TYPE_CHECKING:
     from ttlsnap.entries.descriptor import StateDescriptor
@@ -270,8 +270,8 @@ class StateStore(PartitionOpener, Protocol):
 
     def writes(
         self, files: Directory, lineage: Lineage, states: Mapping[str, StateDescriptor]
-    ) -> Iterator[tuple[int, Iterator[tuple[str, Rows]]]]:
-        """Yield the versions whose deltas or changelogs are retained without a gap, newest first.
+    ) -> Iterator[tuple[StateFile, Iterator[tuple[str, Rows]]]]:
+        """Yield the deltas or changelogs that are retained without a gap, newest first.
 
         Each is yielded with the keys that it put, as rows, by state. Raise CorruptionError for a damaged file.
         """

@@ -19,7 +19,7 @@ import xxhash
 from ttlsnap.checkpoint import Checkpoint, layout
 from ttlsnap.checkpoint.logs import MAX_LOG_BYTES, batch_time
 from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.publishing.journal import newest_run
+from ttlsnap.publishing.journal import newest_runs, next_number
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import StateStore
@@ -28,6 +28,7 @@ from ttlsnap.written.hashing import Hashes, hash_keys
 from ttlsnap.written.ledger import Ledger, read_ledger
 from ttlsnap.written.times import WrittenTimes
 
+_SKEW_MS = 600_000  # what the clock of a storage may be behind that of a driver
 Part = tuple[Hashes, Int64s, Mask]
 """Hashes of keys, and what ``WrittenTimes`` has of them."""
 
@@ -45,12 +46,15 @@ class BatchFacts:
 class History:
     """What all partitions of a checkpoint need to know, as plain data.
 
-    ``batches`` are those whose logs are retained, in order. ``last_run`` is the newest run that changed the state.
+    ``batches`` are those whose logs are retained, in order. ``query`` is the id of the query. ``runs`` has the number
+    and the id of the newest run that changed each partition, by folder, and ``number`` is that of the next run.
     ``new_ledger`` is the run that writes ledgers, None if none does.
     """
 
     batches: tuple[BatchFacts, ...]
-    last_run: str
+    query: str
+    runs: Mapping[str, tuple[int, str]]
+    number: int
     new_ledger: str | None = None
 
     @property
@@ -66,13 +70,17 @@ class History:
         self, files: Directory, store: StateStore, lineage: Lineage, states: Mapping[str, StateDescriptor]
     ) -> dict[str, WrittenTimes]:
         """Return the times of the keys of each state in a partition. Raise CorruptionError for damage."""
-        ledgers = {name: self._usable(read_ledger(files, lineage, name)) for name in states}
+        ledgers = {
+            name: self._usable(lineage, state, read_ledger(files, lineage, name)) for name, state in states.items()
+        }
         needed = min((ledger.version if ledger is not None else 0 for ledger in ledgers.values()), default=0)
         written: dict[str, list[Part]] = {name: [] for name in states}
         first = lineage.version + 1
-        for version, changes in store.writes(files, lineage, states):
-            first = version
-            time = self.at(version).time_ms
+        for file, changes in store.writes(files, lineage, states):
+            version, batch = file.version, self.at(file.version)
+            if batch.version == version and file.mtime_ns // 1_000_000 + _SKEW_MS < batch.time_ms:
+                break  # it is older than its batch: left by a query that later went back to an older one
+            first, time = version, batch.time_ms
             for name, keys in changes:
                 if name in written and len(keys):
                     hashes = np.unique(hash_keys(keys))
@@ -92,14 +100,17 @@ class History:
             found[name] = WrittenTimes.of(parts, rest)
         return found
 
-    def _usable(self, ledger: Ledger | None) -> Ledger | None:
+    def _usable(self, lineage: Lineage, state: StateDescriptor, ledger: Ledger | None) -> Ledger | None:
         """Return the ledger if it belongs to this history."""
-        if ledger is None or ledger.version > self.now.version or self.last_run not in (ledger.run, ledger.last_run):
+        if ledger is None or ledger.query != self.query or ledger.version > self.now.version:
+            return None
+        number, run = self.runs.get("/".join(lineage.new_snapshot.split("/")[:3]), (0, ""))
+        if number >= ledger.number and run != ledger.run:
             return None
         retained = next((batch for batch in self.batches if batch.version == ledger.version), None)
         if retained is None:
-            # The log is gone. A query that had gone back to an older batch would still have it, unless it is far ahead.
-            return ledger if ledger.version < self.batches[0].version else None
+            # The log is gone, so the query may have gone back to an older batch since. It had still seen the keys.
+            return ledger if state.written_once and ledger.version < self.batches[0].version else None
         return ledger if retained.digest == ledger.digest else None
 
 
@@ -108,7 +119,7 @@ def history_of(checkpoint: Checkpoint, new_ledger: str | None = None) -> History
     files = checkpoint.files
     batches = [batch for batch in checkpoint.logs.offsets if batch <= checkpoint.batch.id]
     facts = each(files, lambda batch: _facts(files, batch), batches)
-    return History(tuple(facts), newest_run(files) or "", new_ledger)
+    return History(tuple(facts), checkpoint.query_id or "", newest_runs(files), next_number(files), new_ledger)
 
 
 def _facts(files: Directory, batch: int) -> BatchFacts:

@@ -1,7 +1,7 @@
 """The ledger of a state in one partition: when each of its keys was last written, as of one version.
 
     _ttlsnap/written/<operator>/<partition>/<store>/<state>.ledger
-        a line of JSON: format (1), digest (XXH3 of the rest), version, batch_digest, time_ms, run, last_run
+        a line of JSON: format (1), the facts of a ``Ledger``, and a checksum (XXH3) of the path, the facts and the rest
         an Arrow stream, compressed: key (uint64), written (int64, milliseconds), older (bool)
 
 It has the keys that the state has, so it is never larger than that: about ten bytes for each key.
@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -29,37 +31,46 @@ FOLDER = f"{OWN}/written"
 _FORMAT = 1
 _MAX_BYTES = 8 << 30
 _MAX_HEADER = 1 << 12
+_FACTS = ("version", "digest", "time_ms", "query", "run", "number")
+_SCHEMA = pa.schema([("key", pa.uint64()), ("written", pa.int64()), ("older", pa.bool_())])
 
 
 @dataclass(frozen=True, eq=False)
 class Ledger:
     """A ledger as of ``version``, after the batch that began at ``time_ms``; its log has the ``digest``.
 
-    The arrays are those of ``WrittenTimes``. ``run`` has written the ledger, and ``last_run`` was the newest run of
-    ttlsnap that had published something before.
+    The arrays are those of ``WrittenTimes``. ``query`` is the query's id. ``run`` has written the ledger, and
+    ``number`` is the number of that run, if it has published something.
     """
 
     version: int
     digest: str
     time_ms: int
+    query: str
     run: str
-    last_run: str
+    number: int
     hashes: Hashes
     times_ms: Int64s
     older: Mask
 
-    def to_bytes(self) -> bytes:
-        """Return the content of the file."""
+    def to_bytes(self, path: str) -> bytes:
+        """Return the content of the file that will be at ``path``."""
         stream = io.BytesIO()
         columns = [pa.array(self.hashes), pa.array(self.times_ms), pa.array(self.older)]
-        batch = pa.RecordBatch.from_arrays(columns, names=["key", "written", "older"])
+        batch = pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
         options = pa.ipc.IpcWriteOptions(compression="zstd")
-        with pa.ipc.new_stream(stream, batch.schema, options=options) as writer:
+        with pa.ipc.new_stream(stream, _SCHEMA, options=options) as writer:
             writer.write_batch(batch)
         rest = stream.getvalue()
-        facts = {"version": self.version, "batch_digest": self.digest, "time_ms": self.time_ms, "run": self.run}
-        head = {"format": _FORMAT, "digest": xxhash.xxh3_128_hexdigest(rest), **facts, "last_run": self.last_run}
-        return json.dumps(head).encode() + b"\n" + rest
+        facts = {name: getattr(self, name) for name in _FACTS}
+        return (
+            json.dumps({"format": _FORMAT, **facts, "checksum": _checksum(path, facts, rest)}).encode() + b"\n" + rest
+        )
+
+
+def _checksum(path: str, facts: Mapping[str, Any], rest: bytes) -> str:
+    """Return the XXH3 of everything in a ledger, and of the place where it belongs."""
+    return xxhash.xxh3_128_hexdigest(json.dumps([path, facts], sort_keys=True).encode() + b"\n" + rest)
 
 
 def ledger_path(lineage: Lineage, state: str) -> str:
@@ -80,21 +91,14 @@ def read_ledger(files: Directory, lineage: Lineage, state: str) -> Ledger | None
         head = parse_json(data[:end])
         if head["format"] != _FORMAT:
             return None
-        rest = data[end + 1 :]
-        if xxhash.xxh3_128_hexdigest(rest) != head["digest"]:
-            raise ValueError("its content has another digest")
+        rest, facts = data[end + 1 :], {name: head[name] for name in _FACTS}
+        if head["checksum"] != _checksum(path, facts, rest):
+            raise ValueError("it has another checksum")
         table = pa.ipc.open_stream(pa.BufferReader(rest)).read_all()
-        hashes, times, older = (np.asarray(table.column(name)) for name in ("key", "written", "older"))
-        return Ledger(
-            version=int(head["version"]),
-            digest=str(head["batch_digest"]),
-            time_ms=int(head["time_ms"]),
-            run=str(head["run"]),
-            last_run=str(head["last_run"]),
-            hashes=hashes.astype(np.uint64),
-            times_ms=times.astype(np.int64),
-            older=older.astype(np.bool_),
-        )
+        if table.schema != _SCHEMA or any(column.null_count for column in table.columns):
+            raise ValueError("its columns are wrong")
+        hashes, times, older = (np.asarray(table.column(name)) for name in _SCHEMA.names)
+        return Ledger(**facts, hashes=hashes, times_ms=times, older=older)
     except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise CorruptionError(
             f"{files.root}/{path} is not a ledger that ttlsnap wrote ({error}). Remove the folder "

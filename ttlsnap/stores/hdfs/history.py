@@ -13,14 +13,16 @@ from ttlsnap.stores.lineage import Lineage, StateFile
 from ttlsnap.unsaferow.rows import Rows
 
 
-def writes(form: HdfsFormat, files: Directory, lineage: Lineage) -> Iterator[tuple[int, Iterator[tuple[str, Rows]]]]:
+def writes(
+    form: HdfsFormat, files: Directory, lineage: Lineage
+) -> Iterator[tuple[StateFile, Iterator[tuple[str, Rows]]]]:
     """See ``StateStore.writes``."""
     folder = lineage.new_snapshot.rpartition("/")[0]
     there = {info.name: info for info in files.list(folder, (".delta",))}
     version = lineage.version
     while (info := there.get(f"{version}.delta")) is not None:
         file = StateFile(f"{folder}/{info.name}", version, info.size, info.mtime_ns)
-        yield version, _puts(form, files, file)
+        yield file, _puts(form, files, file)
         version -= 1
 
 

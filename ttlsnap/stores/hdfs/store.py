@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ttlsnap.entries.descriptor import StateDescriptor
     from ttlsnap.errors import TtlsnapError
     from ttlsnap.storage.directory import Directory
-    from ttlsnap.stores.lineage import Lineage
+    from ttlsnap.stores.lineage import Lineage, StateFile
     from ttlsnap.stores.protocols import Look, PartitionBuilder, Staging, StoredPartition
     from ttlsnap.unsaferow.gather import Int64s
     from ttlsnap.unsaferow.rows import Rows
@@ -86,7 +86,7 @@ class HdfsStore(HdfsFormat):
 
     def writes(
         self, files: Directory, lineage: Lineage, states: Mapping[str, StateDescriptor]
-    ) -> Iterator[tuple[int, Iterator[tuple[str, Rows]]]]:
+    ) -> Iterator[tuple[StateFile, Iterator[tuple[str, Rows]]]]:
         """See ``StateStore.writes``."""
         from ttlsnap.stores.hdfs.history import writes
 

@@ -11,7 +11,7 @@ from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError
 from ttlsnap.storage.directory import Directory
-from ttlsnap.stores.lineage import Lineage
+from ttlsnap.stores.lineage import Lineage, StateFile
 from ttlsnap.stores.rocksdb import changelog
 from ttlsnap.stores.rocksdb.archive import read_metadata
 from ttlsnap.stores.rocksdb.encoding import FAMILY_SIZE, read_keys
@@ -22,12 +22,12 @@ from ttlsnap.unsaferow.rows import Rows
 
 def writes(
     form: RocksDbFormat, files: Directory, lineage: Lineage, states: Mapping[str, StateDescriptor]
-) -> Iterator[tuple[int, Iterator[tuple[str, Rows]]]]:
+) -> Iterator[tuple[StateFile, Iterator[tuple[str, Rows]]]]:
     """See ``StateStore.writes``."""
     folder, _, name = lineage.new_snapshot.rpartition("/")
     newest = layout.parse_state_file(name)
     assert newest is not None
-    there = {info.name for info in files.list(folder, (".changelog",))}
+    there = {info.name: info for info in files.list(folder, (".changelog",))}
     families: dict[int, str] = {}
     if lineage.snapshot is not None:
         families = {n: family for family, n in read_metadata(files, lineage.snapshot.path).families.items()}
@@ -38,8 +38,9 @@ def writes(
         path = f"{version}_{unique_id}.changelog" if unique_id is not None else f"{version}.changelog"
         if path not in there:
             return
+        info = there[path]
         path = f"{folder}/{path}"
-        yield version, _puts(form, files, path, families, states)
+        yield StateFile(path, version, info.size, info.mtime_ns), _puts(form, files, path, families, states)
         if unique_id is None:
             ids[version - 1] = None
         else:

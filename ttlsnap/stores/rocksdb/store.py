@@ -16,7 +16,7 @@ from ttlsnap.stores.rocksdb.format import RocksDbFormat
 if TYPE_CHECKING:
     from ttlsnap.entries.descriptor import StateDescriptor
     from ttlsnap.storage.directory import Directory
-    from ttlsnap.stores.lineage import Lineage
+    from ttlsnap.stores.lineage import Lineage, StateFile
     from ttlsnap.stores.protocols import Look, PartitionBuilder, Staging, StoredPartition
     from ttlsnap.unsaferow.gather import Int64s
     from ttlsnap.unsaferow.rows import Rows
@@ -96,7 +96,7 @@ class RocksDbStore(RocksDbFormat):
 
     def writes(
         self, files: Directory, lineage: Lineage, states: Mapping[str, StateDescriptor]
-    ) -> Iterator[tuple[int, Iterator[tuple[str, Rows]]]]:
+    ) -> Iterator[tuple[StateFile, Iterator[tuple[str, Rows]]]]:
         """See ``StateStore.writes``; without changelogs there are none."""
         from ttlsnap.stores.rocksdb.history import writes
 
