@@ -40,7 +40,7 @@ from ttlsnap.checkpoint import open_checkpoint
 from ttlsnap.checkpoint.layout import RUNS
 from ttlsnap.cli.app import run
 from ttlsnap.errors import TtlsnapError
-from ttlsnap.storage.directory import OWN
+from ttlsnap.storage.directory import OWN, SCRATCH
 from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.open import lineage_of, open_state_store
 
@@ -309,7 +309,7 @@ class Case:
         self.slowest, self.largest = max(self.slowest, seconds), max(self.largest, memory)
         label = f"{' '.join(command)} -> {code}"
         after = snapshot(self.target)
-        changed = after != before if reads else _lasting(after, self._undone(before, after)) != _lasting(before)
+        changed = after != before if reads else _is_changed(before, after, self._undone(before, after))
         self.codes[" ".join(command[:1])] = code
         results = RESULTS.get(command[0], {0})
         told = [
@@ -356,18 +356,26 @@ def _differing(before: dict[str, str], after: dict[str, str]) -> list[str]:
     return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
 
 
-def _lasting(found: dict[str, str], undone: Collection[str] = ()) -> dict[str, str]:
-    """Return the names without those that the next run removes: locks, and rests of runs that changed nothing.
+def _is_changed(before: dict[str, str], after: dict[str, str], undone: Collection[str]) -> bool:
+    """Return whether a name that lasts is gone or differs, or any name is new, apart from newly ``undone`` runs."""
+    new = {name for name in after.keys() - before.keys() if not any(_is_on_path(name, run) for run in undone)}
+    return bool(new or _lasting(before).items() - after.items())
 
-    Rests of ``undone`` runs are left out, too.
-    """
+
+def _is_on_path(name: str, run: str) -> bool:
+    return f"{name}/".startswith(f"{run}/") or run.startswith(f"{name}/")
+
+
+def _lasting(found: dict[str, str]) -> dict[str, str]:
+    """Return the names that no run removes: not locks, scratch files, and rests of runs that changed nothing."""
     ran = {name.rpartition("/")[0] for name in found if name.startswith(RUNS) and name.endswith("/journal.json")}
-    ran -= set(undone)
+    scratch = {name for name in found if name.endswith(SCRATCH) and name.rpartition("/")[0] in {OWN, *ran}}
     return {
         name: kind
         for name, kind in found.items()
-        if not (name == OWN or name.startswith((RUNS, f"{OWN}/lock.")))
+        if not (name == OWN or name.startswith((RUNS, f"{OWN}/lock.", *(f"{path}/" for path in scratch))))
         or any(name == run or name.startswith(f"{run}/") for run in ran)
+        if name not in scratch
     }
 
 

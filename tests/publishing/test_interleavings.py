@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,30 @@ def test_rollback_refuses_an_old_state_with_a_missing_file(tmp_path: Path, monke
     (checkpoint.path / "state/0/0/1.delta").unlink()
     new = tree(checkpoint.path)
     with pytest.raises(RefusedError, match=r"1\.delta is missing.* cannot be rolled back"):
+        rollback(str(checkpoint.path), stopped=True)
+    assert tree(checkpoint.path) == new
+
+
+@pytest.mark.parametrize(
+    ("name", "gone"),
+    [
+        (UNCOMMITTED, "state"),
+        (UNCOMMITTED, "state/0"),
+        (UNCOMMITTED, "state/0/0"),
+        ("rocksdb-4.2", "state/0/0/SSTs"),
+    ],
+)
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_refused_rollback_keeps_the_folders_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, gone: str, empty: bool
+) -> None:
+    checkpoint = Real.of(name, tmp_path, monkeypatch)
+    checkpoint.run("compact")
+    shutil.rmtree(checkpoint.path / gone)
+    if empty:
+        (checkpoint.path / gone).mkdir()
+    new = tree(checkpoint.path)
+    with pytest.raises(RefusedError, match=r"is missing.* cannot be rolled back"):
         rollback(str(checkpoint.path), stopped=True)
     assert tree(checkpoint.path) == new
 

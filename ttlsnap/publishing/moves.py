@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ttlsnap.checkpoint import layout
@@ -125,6 +125,26 @@ def sync_names(files: Directory, paths: Sequence[str]) -> None:
     each(files, sync, sorted({path.rpartition("/")[0] for path in paths}))
 
 
+def find_new_folders(files: Directory, journal: Journal) -> list[str]:
+    """Return the folders of state that the moves will make."""
+    known = _folders_above(move.source for move in journal.to_backup)
+    asked = sorted(_folders_above(move.target for move in journal.new) - known)
+    there = find_existing(files, asked)
+    return [folder for folder in asked if folder not in there]
+
+
+def _folders_above(paths: Iterable[str]) -> set[str]:
+    parts = [path.split("/") for path in paths if path.startswith(f"{layout.STATE}/")]
+    return {"/".join(part[:end]) for part in parts for end in range(1, len(part))}
+
+
+def remove_if_empty(files: Directory, folders: Iterable[str]) -> None:
+    """Remove those of the folders that exist and have no file below them."""
+    for folder in folders:
+        if files.stat(folder) is not None and _is_empty(files, folder):
+            files.remove_tree(folder)
+
+
 def remove_empty_folders(files: Directory, journal: Journal) -> None:
     """Remove the folders of state that are empty after a migration, or after its undoing or rollback.
 
@@ -133,11 +153,9 @@ def remove_empty_folders(files: Directory, journal: Journal) -> None:
     """
     if journal.kind not in ("migrate", "rollback"):
         return
-    paths = [path.split("/") for move in journal.moves for path in (move.source, move.target)]
-    above = {tuple(parts[:end]) for parts in paths if parts[0] == layout.STATE for end in range(3, len(parts))}
-    for folder in ("/".join(parts) for parts in sorted(above) if parts[-1] not in layout.SHARED):
-        if files.stat(folder) is not None and _is_empty(files, folder):
-            files.remove_tree(folder)
+    above = sorted(_folders_above(path for move in journal.moves for path in (move.source, move.target)))
+    parts = ((folder, folder.split("/")) for folder in above)
+    remove_if_empty(files, (folder for folder, names in parts if len(names) > 2 and names[-1] not in layout.SHARED))
 
 
 def _is_empty(files: Directory, folder: str) -> bool:

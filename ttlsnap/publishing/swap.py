@@ -23,7 +23,7 @@ moved. See ``docs/publishing.md``; tested on Spark 3.5 to 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.listing import Listing, difference, is_temporary, list_activity
@@ -43,10 +43,12 @@ from ttlsnap.publishing.moves import (
     apply,
     complete_halves,
     find_existing,
+    find_new_folders,
     is_done,
     make_folders,
     refuse_unclear,
     remove_empty_folders,
+    remove_if_empty,
     stat_files,
     sync_names,
 )
@@ -77,6 +79,7 @@ def swap(
         files.mkdirs(folder)
     # The journal survives a power cut, so the staged files that it names must, too.
     sync_names(files, [move.source for move in journal.moves if move.source.startswith(f"{layout.RUNS}/")])
+    made = find_new_folders(files, journal)
     begun = False
     try:
         write_journal(files, journal)
@@ -93,7 +96,7 @@ def swap(
         recheck()
         remove_empty_folders(files, journal)
     except BaseException as error:
-        _give_up(files, journal, error, begun)
+        _give_up(files, journal, error, begun, made)
         if isinstance(error, StorageError):
             undone = "The run was undone, so the" if begun else "The"
             raise StorageError(f"{error}\n{undone} checkpoint is as it was before") from error
@@ -148,8 +151,10 @@ def finish(files: Directory, journal: Journal) -> None:
     close_journal(files, journal, "done")
 
 
-def undo(files: Directory, journal: Journal) -> None:
-    """Undo the moves that are done, without overwriting anything.
+def undo(files: Directory, journal: Journal, made: Sequence[str] | None = None) -> None:
+    """Undo the moves that are done, without overwriting anything. Remove the folders that the run has ``made``.
+
+    After an interrupt these are not known. Then remove the empty folders that the run may have made.
 
     Raise RefusedError if a file has appeared in the place of an old one, and CorruptionError if the old files cannot be
     identified.
@@ -172,7 +177,10 @@ def undo(files: Directory, journal: Journal) -> None:
         make_folders(files, [move.source for move in moves])
         each(files, take_back, reversed(moves))
         sync_names(files, [path for move in moves for path in (move.source, move.target)])
-    remove_empty_folders(files, journal)
+    if made is None:
+        remove_empty_folders(files, journal)
+    else:
+        remove_if_empty(files, made)
 
 
 def _refuse_uploads(files: Directory, journal: Journal) -> None:
@@ -197,14 +205,16 @@ def close_undone(files: Directory, journal: Journal) -> None:
         files.sync(layout.run_directory(journal.run))
 
 
-def _give_up(files: Directory, journal: Journal, error: BaseException, begun: bool) -> None:
+def _give_up(
+    files: Directory, journal: Journal, error: BaseException, begun: bool, made: Sequence[str] | None = None
+) -> None:
     """Undo what was ``begun`` after an error, or say that ``recover`` is needed."""
     try:
         if read_journal(files, journal.run) is None:
             return  # the journal could not be written, so nothing else was done
         if begun:
             complete_halves(files, journal)
-            undo(files, journal)
+            undo(files, journal, made)
         undo_fence(files, journal)
         close_undone(files, journal)
     except BaseException as second:
