@@ -5,9 +5,9 @@ name of each command before it runs, so that the reader can name a command that 
 
 **The promises.** Commands have only documented exit codes, and each error has a clear message. No command takes more
 than ``SECONDS`` of a core or more memory than ``MEMORY``, and no message has more than ``MESSAGE`` characters. A
-refusal changes no byte of the checkpoint, and leaves nothing in the temporary folder. An accepted state is one that the
-checkpoint had before the damage, or nothing in the checkpoint contradicts it. In the latter case it belongs to one of
-``CLASSES``.
+refusal changes no byte of the checkpoint, and leaves nothing in the temporary folder. It may remove the rests of a
+killed run that had changed nothing. An undone run leaves only its journal. An accepted state is one that the checkpoint
+had before the damage, or nothing in the checkpoint contradicts it. In the latter case it belongs to one of ``CLASSES``.
 """
 
 from __future__ import annotations
@@ -150,6 +150,10 @@ class Ward:
         name = rng.choice(NAMES if kind == "sample" else CUT_OFF)
         if kind == "cut off":
             kind += f" {rng.choice((3, 5, 7, 8, 9, 10))}"
+        return self.patient(kind, name)
+
+    def patient(self, kind: str, name: str) -> Patient:
+        """Return the sample ``name`` after what ``kind`` says."""
         if (kind, name) not in self._patients:
             self._patients[kind, name] = self._make(kind, name)
         return self._patients[kind, name]
@@ -309,7 +313,7 @@ class Case:
         self.slowest, self.largest = max(self.slowest, seconds), max(self.largest, memory)
         label = f"{' '.join(command)} -> {code}"
         after = snapshot(self.target)
-        changed = after != before if reads else _is_changed(before, after, self._undone(before, after))
+        changed = after != before if reads else is_changed(before, after, self._undone(before, after))
         self.codes[" ".join(command[:1])] = code
         results = RESULTS.get(command[0], {0})
         told = [
@@ -356,7 +360,7 @@ def _differing(before: dict[str, str], after: dict[str, str]) -> list[str]:
     return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
 
 
-def _is_changed(before: dict[str, str], after: dict[str, str], undone: Collection[str]) -> bool:
+def is_changed(before: dict[str, str], after: dict[str, str], undone: Collection[str]) -> bool:
     """Return whether a name that lasts is gone or differs, or any name is new, apart from newly ``undone`` runs."""
     new = {name for name in after.keys() - before.keys() if not any(_is_on_path(name, run) for run in undone)}
     return bool(new or _lasting(before).items() - after.items())

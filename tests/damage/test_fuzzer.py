@@ -16,7 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .fuzzing import CLASSES, SECONDS
+from ttlsnap.cli.app import run
+
+from .fuzzing import CLASSES, SECONDS, Ward, is_changed, snapshot
 
 CASES = int(os.environ.get("TTLSNAP_FUZZ_CASES", "30"))
 RUN = os.environ.get("TTLSNAP_FUZZ_RUN", "1")
@@ -109,3 +111,18 @@ def test_every_damaged_checkpoint_gets_a_clear_answer(tmp_path: Path) -> None:
                 )
     assert not wrong, "\n".join(wrong)
     assert SEED is not None or 0 < refused < len(seeds)
+
+
+def test_a_failed_run_may_remove_the_rests_of_a_killed_one_and_leave_nothing_new(tmp_path: Path) -> None:
+    patient = Ward(tmp_path).patient("cut off 3", "agg-deltas-lz4-4.2")
+    killed = snapshot(patient.folder)
+    assert any(name.startswith("_ttlsnap/.staged.") for name in killed)
+    (patient.folder / "state/0/1/7.delta").write_bytes(b"damaged")
+    before = snapshot(patient.folder)
+    assert run(["compact", str(patient.folder), *patient.compacting]) == 5
+    after = snapshot(patient.folder)
+    assert not any(name.startswith("_ttlsnap") for name in after)
+    assert not is_changed(before, after, ())
+    assert is_changed(killed, after, ())
+    assert is_changed(after, before, ())
+    assert is_changed(before, {**after, "_ttlsnap/runs/20260101T000000Z-abcdef/staged": "d"}, ())
