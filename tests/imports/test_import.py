@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ttlsnap import EntryTransformerFactory, Keep, compact, export, history, import_state, rollback
-from ttlsnap.errors import CorruptionError, RefusedError, UsageError
+from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError, UsageError
 
 from ..cli.test_commands import Ttlsnap, ttlsnap  # noqa: F401
 from ..exports.test_export import rows_in
@@ -276,3 +276,60 @@ def test_the_command_asks_before_it_replaces(ttlsnap: Ttlsnap, tmp_path: Path) -
     assert ended.code == 0, ended.err
     assert 'source 0: {"logOffset": 5}' in ended.out
     assert "import" in ttlsnap("history", target).out
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (["_spark_metadata/"], "its _spark_metadata says which of the files count"),
+        ([".hoodie/"], "its .hoodie says"),
+        (["_started_1"], "a job has not ended"),
+        (["_started_1", "_committed_1", "_started_2", "_committed_2"], "several jobs have written here"),
+        (["b.PARQUET"], "b.PARQUET is not a Parquet file"),
+        (["day=1/"], "it has Parquet files and the folder day=1"),
+    ],
+)
+def test_folders_of_which_only_some_files_count(tmp_path: Path, made: list[str], words: str) -> None:
+    target = sample(AGG, tmp_path)
+    rows = exported(target, tmp_path / "state", "0.state")
+    (folder := tmp_path / "table").mkdir()
+    written(rows, folder / "a.parquet")
+    (folder / "_SUCCESS").touch()
+    import_state(str(target), str(folder), mode="replace", dry_run=True)
+    for name in made:
+        (folder / name).mkdir() if name.endswith("/") else (folder / name).touch()
+    with pytest.raises(UsageError, match=words):
+        import_state(str(target), str(folder), mode="replace", stopped=True)
+
+
+def test_a_folder_with_a_table_that_is_not_complete(tmp_path: Path) -> None:
+    target = sample(JOIN, tmp_path)
+    export(str(target), str(tmp_path / "state"))
+    for file in (tmp_path / "state/0.right").iterdir():
+        file.unlink()
+    (tmp_path / "state/0.right/_temporary").mkdir()
+    with pytest.raises(UsageError, match=r"0\.right has no Parquet files"):
+        import_state(str(target), str(tmp_path / "state"), mode="replace", stopped=True)
+
+
+def test_old_calendars_are_refused_at_any_depth(tmp_path: Path) -> None:
+    target = sample(AGG, tmp_path)
+    rows = exported(target, tmp_path / "state", "0.state")
+    old = with_value(rows, "value", "max", [datetime(1500, 1, 1, tzinfo=UTC)] * len(rows))
+    marked = old.replace_schema_metadata({"org.apache.spark.legacyDateTime": ""})
+    with pytest.raises(UnsupportedError, match=r"new.parquet: it has a time before 1900"):
+        import_state(str(target), written(marked, tmp_path / "new.parquet"), mode="replace", stopped=True)
+    import_state(str(target), written(old, tmp_path / "new.parquet"), mode="replace", dry_run=True)
+
+
+def test_lists_keep_the_order_of_numbered_files(tmp_path: Path) -> None:
+    target = sample(LISTS, tmp_path)
+    rows = exported(target, tmp_path / "state", "0.recent")
+    (folder := tmp_path / "table").mkdir()
+    for n in range(12):
+        one = with_value(rows.slice(0, 1), "value", "ttlExpirationMs", [4_000_000_000_000 + n])
+        written(one, folder / f"part-{n}.parquet")
+    import_state(str(target), str(folder), tables=["0.recent"], mode="replace", stopped=True)
+    export(str(target), str(tmp_path / "after"), tables=["0.recent"])
+    found = [row["value"]["ttlExpirationMs"] for row in rows_in(tmp_path / "after/0.recent")]
+    assert found == [4_000_000_000_000 + n for n in range(12)]

@@ -11,7 +11,17 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import LocalEngine, compact, open_checkpoint, rollback
+from ttlsnap import (
+    Drop,
+    EntryTransformerFactory,
+    Keep,
+    LocalEngine,
+    compact,
+    export,
+    import_state,
+    open_checkpoint,
+    rollback,
+)
 from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.checkpoint.logs import batch_time
 from ttlsnap.compaction.options import CompactOptions
@@ -262,3 +272,60 @@ def test_exports_and_ages_have_the_times(ttlsnap: Ttlsnap, tmp_path: Path) -> No
     bare = sample("rocksdb-4.2", tmp_path)
     (state,) = json.loads(ttlsnap("inspect", bare, *age).out)["operators"][0]["stores"][0]["states"]
     assert state["age"]["written_before_history"] == 9
+
+
+def test_a_later_run_makes_a_ledger_useless_whatever_its_name(tmp_path: Path) -> None:
+    """Ids of runs are times. After the clock was set back, a later run has a lower one."""
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    before, files = written(target), LocalDirectory(str(target))
+    last = opened(target).batch.id
+    limit = batch_time(files, last) - min(moment for moment, _ in before.values())
+    maintained(target, f"{limit}ms", max_drop=1.0)
+    export(str(target), str(tmp_path / "state"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ttlsnap.imports.plan.new_run_id", lambda: "20200101T000000Z-000000000000")
+        import_state(str(target), str(tmp_path / "state"), mode="replace", stopped=True)
+    assert set(written(target).values()) == {(batch_time(files, last), True)}
+
+
+def test_an_incremental_policy_keeps_the_ledgers_of_all_partitions(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    before, last = written(target), opened(target).batch.id
+    limit = batch_time(LocalDirectory(str(target)), last) - min(moment for moment, _ in before.values())
+    maintained(target, f"{limit}ms", max_drop=1.0)
+    after = written(target)
+    # Another run changes one partition, as one that visits only that would.
+    first = next(iter(decoded_keys(target, 0)))
+    drop = EntryTransformerFactory(lambda key, value: Drop() if key["key"] == first else Keep())
+    compact(str(target), [drop], stopped=True)
+    found = written(target)
+    others = decoded_keys(target, 1)
+    assert {key: found[key] for key in others} == {key: after[key] for key in others}
+
+
+@pytest.mark.parametrize("change", ["time_ms", "version", "place"])
+def test_every_part_of_a_ledger_is_checked(tmp_path: Path, change: str) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    maintained(target)
+    one, other = sorted(target.glob(f"{FOLDER}/**/*.ledger"))
+    if change == "place":
+        shutil.copy(one, other)
+    else:
+        head, _, rest = one.read_bytes().partition(b"\n")
+        document = json.loads(head)
+        document[change] -= 1
+        one.write_bytes(json.dumps(document).encode() + b"\n" + rest)
+    with pytest.raises(CorruptionError, match="another checksum"):
+        written(target)
+
+
+def decoded_keys(path: Path, partition: int) -> set[str]:
+    checkpoint = opened(path)
+    store, (state,) = open_state_store(checkpoint), describe(checkpoint)
+    lineage = lineages_of(checkpoint, store, checkpoint.operators[0].stores[0])[partition]
+    with store.open(checkpoint.files, lineage, None) as opened_partition:
+        return {
+            str(next(iter(key.values())))
+            for batch in opened_partition.batches({state.state: state})
+            for key in to_json_values(decode(batch.keys, state.key_schema))
+        }

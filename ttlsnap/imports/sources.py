@@ -152,8 +152,8 @@ def _refuse_other_logs(source: str, names: Sequence[str]) -> None:
     for log in _OTHER_LOGS:
         if log in names:
             raise UsageError(
-                f"--from {source}: its {log} says which of the files count, and ttlsnap does not read that. Read it with "
-                "Spark, and write the rows to a new folder"
+                f"--from {source}: its {log} says which of the files count, and ttlsnap does not read that. Read the "
+                "table with Spark, and write the rows to a new folder"
             )
     started, committed = (
         {name.removeprefix(mark) for name in names if name.startswith(mark)} for mark in (_STARTED, _COMMITTED)
