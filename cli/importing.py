@@ -167,7 +167,7 @@ def import_(
     if report.dry_run:
         out.print("Dry run: nothing was changed.")
     elif not report.published:
-        out.print("Nothing was changed.")
+        out.print("Nothing was changed." if report.rows else "There is nothing to import. Nothing was changed.")
     elif report.output is not None:
         out.print(f"A new checkpoint is at {report.output}; {report.target} is unchanged.")
     else:
@@ -222,8 +222,9 @@ def _show_tables(out: Console, report: ImportReport) -> None:
     out.print(made)
     if has_expired:
         out.print("Expired rows are left out: their time to live ended before the last batch.")
-    out.print(f"State files: {size(report.bytes_before)} before, {size(report.bytes_after)} after.")
-    out.print("The query will read on from here. What the table already has, it must not read again:")
+    before, after = size(report.bytes_before), size(report.bytes_after)
+    out.print(f"State files: {before} before, {after} after; changed partitions are written whole.")
+    out.print("The query reads on from these positions. Rows in the table from after a position would count twice:")
     for place, position in enumerate(report.sources):
         shown = position if isinstance(position, str) else json.dumps(position)
         out.print(f"  source {place}: {shown}", soft_wrap=True, highlight=False)

@@ -119,6 +119,7 @@ def _show_percentiles(out: Console, states: Sequence[StateSizes]) -> None:
         if state.ages is not None:
             ages = state.ages.to_sizes_json()
             others = {"have no time": ages["null"], "are in the future": ages["future"]}
+            others["may be older: the known history begins there"] = state.ages.older
             missing = [f"{number(count)} {words}" for words, count in others.items() if count]
             notes.append("; ".join([f"{state}: age of {ages['timestamp']} at {ages['now']}", *missing]))
         elif state.no_ages is not None and state.role == "primary":

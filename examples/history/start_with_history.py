@@ -70,4 +70,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir() or any(Path(sys.argv[1]).iterdir()):
+        sys.exit("usage: python start_with_history.py FOLDER, which must exist and be empty")
     main(Path(sys.argv[1]).absolute())

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ttlsnap import EntryTransformerFactory, Keep, compact, export, history, import_state, rollback
-from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError, UsageError
+from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
 
 from ..cli.test_commands import Ttlsnap, ttlsnap  # noqa: F401
 from ..exports.test_export import rows_in
@@ -241,9 +241,9 @@ def test_places_that_are_no_table(tmp_path: Path) -> None:
     pq.write_table(pa.table({"key": [1]}), half / "a.parquet")
     cases: list[tuple[str, list[str], type[Exception], str]] = [
         ("empty", ["0.all"], UsageError, "there are no Parquet files"),
-        ("missing", ["0.all"], UsageError, "there are no Parquet files"),
+        ("missing", ["0.all"], UsageError, "does not exist"),
         ("text.csv", ["0.all"], UsageError, "a table is a Parquet file"),
-        ("bad.parquet", ["0.all"], CorruptionError, "cannot be read"),
+        ("bad.parquet", ["0.all"], UsageError, "is not a Parquet file that can be read"),
         ("half", ["0.all"], UsageError, "still being written"),
         ("state/0.all", [], UsageError, "Choose its state with --table: 0.eventTimers, 0.all"),
         ("state", ["0.nothing"], UsageError, "has no state for the table 0.nothing"),
@@ -302,6 +302,15 @@ def test_folders_of_which_only_some_files_count(tmp_path: Path, made: list[str],
         import_state(str(target), str(folder), mode="replace", stopped=True)
 
 
+def test_partitions_of_a_table_are_not_tables(tmp_path: Path) -> None:
+    target = sample(AGG, tmp_path)
+    rows = exported(target, tmp_path / "state", "0.state")
+    (tmp_path / "table/day=1").mkdir(parents=True)
+    written(rows, tmp_path / "table/day=1/a.parquet")
+    with pytest.raises(UsageError, match="Write the table without partitionBy"):
+        import_state(str(target), str(tmp_path / "table"), mode="replace", stopped=True)
+
+
 def test_a_folder_with_a_table_that_is_not_complete(tmp_path: Path) -> None:
     target = sample(JOIN, tmp_path)
     export(str(target), str(tmp_path / "state"))
@@ -333,3 +342,15 @@ def test_lists_keep_the_order_of_numbered_files(tmp_path: Path) -> None:
     export(str(target), str(tmp_path / "after"), tables=["0.recent"])
     found = [row["value"]["ttlExpirationMs"] for row in rows_in(tmp_path / "after/0.recent")]
     assert found == [4_000_000_000_000 + n for n in range(12)]
+
+
+def test_an_empty_table_changes_nothing_or_warns(tmp_path: Path) -> None:
+    target = sample(AGG, tmp_path)
+    before = bytes_of(target)
+    none = exported(target, tmp_path / "state", "0.state").slice(0, 0)
+    source = written(none, tmp_path / "none.parquet")
+    report = import_state(str(target), source, stopped=True)
+    assert (report.published, report.warnings) == (False, ("0.state: the table has no rows",))
+    assert bytes_of(target) == before
+    report = import_state(str(target), source, mode="replace", dry_run=True)
+    assert report.warnings == ("0.state: the table has no rows, so the state is empty afterwards",)

@@ -47,7 +47,9 @@ class Misfits:
 
     def describe(self) -> str:
         """Return all reasons with their numbers, and the examples, for a message."""
-        told = ", ".join(f"{reason} ({count:,} rows)" for reason, count in self.counts.items())
+        told = ", ".join(
+            f"{reason} ({count:,} {'row' if count == 1 else 'rows'})" for reason, count in self.counts.items()
+        )
         return "\n  ".join([told + ". For example:", *self.examples])
 
 
@@ -118,7 +120,10 @@ class Conforming:
         there = distinct_names([f.name for f in values.type])
         unknown = [name for name in there if name not in own]
         if unknown:
-            raise UsageError(f"{self.where}: {place} has a field {unknown[0]}, which the state does not have")
+            raise UsageError(
+                f"{self.where}: {place} has a field {unknown[0]}, which the state does not have. Its fields are "
+                f"{', '.join(own)}"
+            )
         children, flat = [], values.flatten()
         valid = np.asarray(values.is_valid())
         for name, one in zip(own, kind.fields, strict=True):

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.compaction.task import PartitionResult, Progress
-from ttlsnap.entries.json_text import to_json_values
+from ttlsnap.entries.json_text import json_texts
 from ttlsnap.errors import CorruptionError
 from ttlsnap.imports.conforming import EXAMPLES, Conforming, Misfits
 from ttlsnap.imports.derived import NewEntries, Parts, identities, new_entries
@@ -239,8 +239,7 @@ class _Imported:
         return kept
 
     def _show(self, keys: Rows, head: str) -> list[str]:
-        values = to_json_values(decode(keys, self._table.identity.key_schema))
-        return [f"{head}{value}" for value in values]
+        return [f"{head}{text}" for text in json_texts(decode(keys, self._table.identity.key_schema)).to_pylist()]
 
 
 @dataclass

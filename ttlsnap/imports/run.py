@@ -151,6 +151,9 @@ class _Run:
             files.mkdirs(layout.run_directory(plan.run))
             report, results = self._work(files.root, staged_path(plan.run, ""), place)
             backup = f"{files.root}/{layout.run_directory(plan.run)}/backup"
+            if not results:
+                discard_run(files, plan.run)
+                return report
             report = replace(report, published=True, backup=backup)
             if not self.listener.confirm(report):
                 discard_run(files, plan.run)
@@ -324,8 +327,13 @@ class _Run:
             output=None,
             backup=None,
             seconds=time.monotonic() - self.started,
-            warnings=tuple(f"{words} ({count:,} rows)" for words, count in warnings.items()),
+            warnings=(*self._empty(tables), *(f"{words} ({count:,} rows)" for words, count in warnings.items())),
         )
+
+    def _empty(self, tables: Sequence[TableReport]) -> list[str]:
+        """Return a warning for each table without rows."""
+        then = ", so the state is empty afterwards" if self.mode == "replace" else ""
+        return [f"{table.name}: the table has no rows{then}" for table in tables if not table.rows + table.expired]
 
 
 def _spill(folder: Path, table: int, file: int) -> Path:

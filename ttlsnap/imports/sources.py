@@ -57,14 +57,17 @@ class TableFile:
             return parquet.schema_arrow
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in order. Raise CorruptionError for a file that cannot be read."""
+        """Yield the rows in order. Raise UsageError for a file that cannot be read."""
         if self.delta is not None and self.columns is not None:
             count = 0
-            for batch in read_rows(open_for_reading(self.root), self.delta, list(self.columns)):
-                count += batch.num_rows
-                yield batch
+            try:
+                for batch in read_rows(open_for_reading(self.root), self.delta, list(self.columns)):
+                    count += batch.num_rows
+                    yield batch
+            except CorruptionError as error:
+                raise UsageError(f"the Delta table is damaged: {error}") from error
             if self.delta.rows not in (None, count):
-                raise CorruptionError(f"{self.where} has {count:,} rows, and the table's log says {self.delta.rows:,}")
+                raise UsageError(f"{self.where} has {count:,} rows, and the table's log says {self.delta.rows:,}")
             return
         with self._parquet() as parquet:
             is_old = has_old_calendars(parquet)
@@ -85,7 +88,7 @@ class TableFile:
                 # Spark writes INT96, which as nanoseconds would hold no more than 292 years.
                 yield pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
         except (pa.ArrowException, OSError) as error:
-            raise CorruptionError(f"{self.where} cannot be read: {str(error)[:200]}") from error
+            raise UsageError(f"{self.where} is not a Parquet file that can be read: {str(error)[:200]}") from error
 
 
 def _rows_of_batch(metadata: Any) -> int:
@@ -103,6 +106,8 @@ def find_tables(source: str) -> dict[str, str]:
     if _is_table(files):
         return {}
     found = [info.name for info in files.list("") if info.is_dir and not _is_hidden(info.name)]
+    if any("=" in name for name in found):
+        raise UsageError(f"--from {source}: its folders are partitions of a table. Write the table without partitionBy")
     places = {name: f"{files.root}/{name}" for name in found}
     tables = {name: f"{prefix}{path}" for name, path in places.items() if _is_table(open_for_reading(path))}
     if tables and (rest := [name for name in found if name not in tables]):
@@ -123,6 +128,8 @@ def find_files(source: str) -> list[TableFile]:
         return _files_of_delta(files)
     if source.startswith(DELTA):
         raise UsageError(f"--from {source}: {files.root} is not a Delta table")
+    if files.stat("") is None and not files.list(""):
+        raise UsageError(f"--from {source}: {files.root} does not exist")
     if _is_file(files):
         root, _, name = files.root.rpartition("/")
         info = open_for_reading(root or "/").stat(name)

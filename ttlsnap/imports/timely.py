@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ttlsnap.entries.json_text import to_json_values
+from ttlsnap.entries.json_text import json_texts
 from ttlsnap.imports.conforming import EXAMPLES, Misfits
 from ttlsnap.imports.tables import ImportTable
 from ttlsnap.operators.join import TimedSide
@@ -45,7 +45,7 @@ def find_untimely(table: ImportTable, keys: Rows, values: Rows, watermark_ms: in
         times = read_numbers(keys, 2, 1)
         due = np.flatnonzero(times <= clock) if clock is not None else np.zeros(0, np.int64)
         if len(due):
-            shown = to_json_values(decode(keys.take(due[:EXAMPLES]), table.state.key_schema))
+            shown = json_texts(decode(keys.take(due[:EXAMPLES]), table.state.key_schema)).to_pylist()
             reason = f"{table.name}: the timer is due before the next batch, and Spark 4.2 would never fire it"
             found.misfits.add(reason, len(due), [f"{table.name}: {key}" for key in shown])
     elif isinstance(link, TimedSide) and watermark_ms is not None:
