@@ -32,6 +32,14 @@ def compact(checkpoint: Path | str, *options: str, ttl: str = "2h") -> list[str]
     ]
 
 
+def fill(checkpoint: Path | str, tables: Path) -> list[str]:
+    """Return the command line of an import that replaces all state."""
+    return [
+        *("import", str(checkpoint), "--from", str(tables), "--mode", "replace"),
+        *("--parallelism", "1", "--stopped", "--yes", "--format", "json"),
+    ]
+
+
 def migrate(checkpoint: Path | str, change: Sequence[str] = ("--partitions", "3")) -> list[str]:
     """Return the command that changes the number of partitions, or something else."""
     return [

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from ttlsnap import export
+
 from ..judge.spark import Checkpoint
 from ..matrix import FULL
 from .faults import EIO, KILL, Faults, Point, Step, Workshop, errors, kills, samples, told_well
-from .stories import compact, migrate
+from .stories import compact, fill, migrate
 from .syscalls import Call
 from .trees import copy, is_fenced, tree
 
@@ -186,6 +188,17 @@ def test_an_interrupted_copy_is_complete_or_missing(
     reference = workshop.after(tmp_path, argv)
     assert copied(reference) != tree(source)
     workshop.check(step, samples(fault(step.calls)), judge)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_interrupted_import_leaves_the_old_or_the_new_state(
+    workshop: Workshop, rich: Checkpoint, tmp_path: Path, fault: Faults
+) -> None:
+    export(str(rich.path), str(tmp_path / "state"))
+    step = workshop.step("import", rich.path, lambda path: fill(path, tmp_path / "state"))
+    assert step.old != step.new
+    points = samples(fault(step.calls))
+    workshop.check(step, points if FULL else points[::10])
 
 
 @pytest.fixture(scope="module")
