@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ttlsnap import export, import_state
+from ttlsnap.imports.sorted_rows import ROOM, Room
 
 from ..compaction.stories import BATCHES, settled
 from ..compaction.test_every_cell import WHOLE
@@ -95,8 +96,12 @@ SAMPLES = [
 ]
 
 
+@pytest.mark.parametrize("room", [ROOM, 0], ids=["memory", "disk"])
 @pytest.mark.parametrize("name", SAMPLES)
-def test_an_export_is_imported_to_the_same_bytes(tmp_path: Path, name: str) -> None:
+def test_an_export_is_imported_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, room: int
+) -> None:
+    monkeypatch.setattr("ttlsnap.imports.run.Room", lambda: Room(room))
     target, twin = sample(name, tmp_path), sample(name, tmp_path / "twin")
     exported = export(str(target), str(tmp_path / "state"))
     report = import_state(str(target), str(tmp_path / "state"), mode="replace", stopped=True)

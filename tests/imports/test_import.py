@@ -14,6 +14,7 @@ import pytest
 
 from ttlsnap import EntryTransformerFactory, Keep, compact, export, history, import_state, rollback
 from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
+from ttlsnap.imports.sorted_rows import ROOM, Room
 
 from ..cli.test_commands import Ttlsnap, ttlsnap  # noqa: F401
 from ..exports.test_export import rows_in
@@ -331,7 +332,10 @@ def test_old_calendars_are_refused_at_any_depth(tmp_path: Path) -> None:
     import_state(str(target), written(old, tmp_path / "new.parquet"), mode="replace", dry_run=True)
 
 
-def test_lists_keep_the_order_of_numbered_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("room", [ROOM, 0, 500])
+def test_lists_keep_the_order_of_numbered_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    """Also if some of the rows, or all, are on disk while they are sorted."""
+    monkeypatch.setattr("ttlsnap.imports.run.Room", lambda: Room(room))
     target = sample(LISTS, tmp_path)
     rows = exported(target, tmp_path / "state", "0.recent")
     (folder := tmp_path / "table").mkdir()

@@ -189,6 +189,12 @@ def exact_cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_unsigned_integer(values.type):
         # Above the maximum of a bigint, a cast would be a negative number.
         values = pc.cast(values, pa.decimal128(_UNSIGNED_DIGITS, 0))
+    if not (pa.types.is_floating(values.type) and pa.types.is_floating(kind)):
+        # Between other types, Arrow itself refuses a cast that loses something.
+        try:
+            return pc.cast(values, kind)
+        except pa.ArrowInvalid:
+            pass
     return _cast(values, kind, narrow=True)
 
 

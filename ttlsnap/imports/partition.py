@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -22,11 +21,11 @@ from ttlsnap.entries.json_text import json_texts
 from ttlsnap.errors import CorruptionError
 from ttlsnap.imports.conforming import EXAMPLES, Conforming, Misfits
 from ttlsnap.imports.derived import NewEntries, Parts, identities, new_entries
+from ttlsnap.imports.sorted_rows import SortedRows
 from ttlsnap.imports.sources import TableFile
 from ttlsnap.imports.tables import ImportTable
 from ttlsnap.imports.timely import find_untimely
 from ttlsnap.migration.fingerprint import add, fingerprint
-from ttlsnap.migration.spill import SpillWriter, read_spill
 from ttlsnap.operators.links import StateId
 from ttlsnap.operators.placement import find_partitions, is_placed_by_hash
 from ttlsnap.storage.open import for_reading, open_directory
@@ -45,7 +44,7 @@ Mode = Literal["insert", "merge", "replace"]
 class FileTask:
     """A file of a table, whose rows are sorted by the ``partitions`` of the operator.
 
-    ``watermark_ms`` and ``batch_ms`` are the clocks of the last batch.
+    ``watermark_ms`` and ``batch_ms`` are the clocks of the last batch. The rows are added to ``rows``.
     """
 
     file: TableFile
@@ -53,12 +52,12 @@ class FileTask:
     partitions: int
     watermark_ms: int | None
     batch_ms: int
-    spill: Path
+    rows: SortedRows
 
     def run(self, progress: Progress) -> FileResult:
         """Sort the rows. Raise UsageError for a table of another form."""
         result, state = FileResult(), self.table.identity
-        with SpillWriter(self.spill, self.partitions) as spill:
+        with self.rows as sorted_rows:
             for batch in self.file.rows():
                 conforming = Conforming(self.file.where)
                 keys, values = self.table.rows(batch, conforming)
@@ -72,11 +71,10 @@ class FileTask:
                 places = np.zeros(len(keys), np.int64)
                 if is_placed_by_hash(state):
                     places = find_partitions(state, keys, self.partitions)
-                spill.add(keys, values, places)
+                sorted_rows.add(keys, values, places)
                 result.fingerprint = add(result.fingerprint, fingerprint(keys, values))
                 result.rows += len(keys)
                 progress(len(keys), 0)
-            spill.finish()
         return result
 
 
@@ -103,7 +101,7 @@ class StoreFiles:
 class BuildTask:
     """A partition of an operator, with the ``stores`` that have states of its ``tables`` or states derived from them.
 
-    ``spills`` are the sorted files of each table, in order. New files are staged below ``staged_below`` in
+    ``rows`` are those of the files of each table, in order. New files are staged below ``staged_below`` in
     ``staging_root``; None in a dry run.
     """
 
@@ -113,7 +111,7 @@ class BuildTask:
     partitions: int
     stores: tuple[StoreFiles, ...]
     tables: tuple[ImportTable, ...]
-    spills: tuple[tuple[Path, ...], ...]
+    rows: tuple[tuple[SortedRows, ...], ...]
     mode: Mode
     state_store: StateStore
     staging_root: str
@@ -129,9 +127,9 @@ class BuildTask:
         """Build the partition. Raise CorruptionError if it cannot be read, or not be read back as it was written."""
         result = BuildResult()
         imported = []
-        for table, spills in zip(self.tables, self.spills, strict=True):
+        for table, files in zip(self.tables, self.rows, strict=True):
             parts = []
-            for keys, values in (part for path in spills for part in read_spill(path, self.partition, self.partitions)):
+            for keys, values in (part for rows in files for part in rows.read(self.partition)):
                 result.rows[table.name] += len(keys)
                 result.fingerprint = add(result.fingerprint, fingerprint(keys, values))
                 parts.append((keys, values))

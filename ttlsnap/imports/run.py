@@ -35,6 +35,7 @@ from ttlsnap.imports.conforming import Misfits
 from ttlsnap.imports.partition import BuildResult, BuildTask, FileResult, FileTask, Mode, StoreFiles, all_results
 from ttlsnap.imports.plan import ImportPlan, plan_import
 from ttlsnap.imports.report import ImportReport, TableReport
+from ttlsnap.imports.sorted_rows import Room, SortedRows
 from ttlsnap.migration.fingerprint import add
 from ttlsnap.operators.registry import AnyOf, Selection
 from ttlsnap.publishing.cleanup import discard_leftovers, discard_run, discard_unless_open, tidy_up
@@ -201,8 +202,9 @@ class _Run:
         try:
             with ExitStack() as stack:
                 folder = stack.enter_context(scratch_folder(place))
-                read = self._read_files(folder)
-                built = self._build(folder, staging_root, below)
+                rows = self._places(folder)
+                read = self._read_files(folder, rows)
+                built = self._build(folder, rows, staging_root, below)
             self._require_all(read, built)
         finally:
             if place is not None:
@@ -218,7 +220,18 @@ class _Run:
             ]
         return self._report(read, built, results), results
 
-    def _read_files(self, folder: Path) -> list[list[FileResult]]:
+    def _places(self, folder: Path) -> list[list[SortedRows]]:
+        """Return a place for the rows of each file, by table."""
+        room = Room()
+        return [
+            [
+                SortedRows(folder / f"rows-{number}-{n}", len(self._partitions(one.table.state.operator)), room)
+                for n in range(len(one.files))
+            ]
+            for number, one in enumerate(self.plan.filled)
+        ]
+
+    def _read_files(self, folder: Path, rows: Sequence[Sequence[SortedRows]]) -> list[list[FileResult]]:
         """Sort the rows of every file by partition. Return the results by table."""
         batch = self.plan.checkpoint.batch
         tasks = [
@@ -228,7 +241,7 @@ class _Run:
                 len(self._partitions(one.table.state.operator)),
                 batch.watermark_ms,
                 batch.timestamp_ms,
-                _spill(folder, number, n),
+                rows[number][n],
             )
             for number, one in enumerate(self.plan.filled)
             for n, file in enumerate(one.files)
@@ -244,7 +257,9 @@ class _Run:
         self._require_fits(misfits)
         return found
 
-    def _build(self, folder: Path, staging_root: str, below: str | None) -> list[BuildResult]:
+    def _build(
+        self, folder: Path, rows: Sequence[Sequence[SortedRows]], staging_root: str, below: str | None
+    ) -> list[BuildResult]:
         plan, tasks = self.plan.plan, []
         for operator in self.plan.operators:
             mine = [(number, one) for number, one in enumerate(self.plan.filled) if one in self.plan.of(operator.id)]
@@ -258,7 +273,7 @@ class _Run:
                         partitions=len(self._partitions(operator.id)),
                         stores=tuple(StoreFiles(s.store, s.partitions[number].lineage) for s in stores),
                         tables=tuple(one.table for _, one in mine),
-                        spills=tuple(tuple(_spill(folder, i, n) for n in range(len(one.files))) for i, one in mine),
+                        rows=tuple(tuple(rows[number]) for number, _ in mine),
                         mode=self.mode,
                         state_store=plan.state_store,
                         staging_root=staging_root,
@@ -334,10 +349,6 @@ class _Run:
         """Return a warning for each table without rows."""
         then = ", so the state is empty afterwards" if self.mode == "replace" else ""
         return [f"{table.name}: the table has no rows{then}" for table in tables if not table.rows + table.expired]
-
-
-def _spill(folder: Path, table: int, file: int) -> Path:
-    return folder / f"rows-{table}-{file}"
 
 
 def _read_file(task: FileTask, progress: Progress) -> FileResult:
