@@ -7,8 +7,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from ttlsnap import export, import_state
+from ttlsnap import export, import_state, open_checkpoint
+from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.imports.sorted_rows import ROOM, Room
+from ttlsnap.storage.local import LocalDirectory
 
 from ..compaction.stories import BATCHES, settled
 from ..compaction.test_every_cell import WHOLE
@@ -31,6 +33,10 @@ def later(rounds: int) -> list[list[Event]]:
         [Event(f"k{i}", at + i, 10 + i) for i in range(n % 3, 24, 3)] + [Event(f"new{n}", at, n)]
         for n, at in enumerate(hours)
     ]
+
+
+def opened(path: Path) -> Checkpoint:
+    return open_checkpoint(LocalDirectory(str(path.resolve())))
 
 
 def emptied(exported: Path, to: Path) -> Path:
@@ -56,16 +62,19 @@ def test_a_state_that_was_emptied_and_filled_again_continues(judge: Judge, tmp_p
     export(str(twin.path), str(tmp_path / "state"))
     before = entries_of(twin.path)
     nothing = emptied(tmp_path / "state", tmp_path / "nothing")
-    import_state(str(twin.path), str(nothing), mode="replace", stopped=True)
+    # Spark cannot run a query with a global limit in a batch without data.
+    planned = not any(operator.is_global_limit for operator in opened(twin.path).operators)
+    import_state(str(twin.path), str(nothing), mode="replace", stopped=True, planned_batch=planned)
     assert not entries_of(twin.path)
-    report = import_state(str(twin.path), str(tmp_path / "state"), stopped=True)
+    report = import_state(str(twin.path), str(tmp_path / "state"), stopped=True, planned_batch=planned)
     assert (report.replaced, report.rows > 0) == (0, True)
     after = entries_of(twin.path)
     if query.operator.startswith("join"):  # the numbers of a key's rows have no meaning
         assert sum(after.values()) == sum(before.values())
     else:
         assert after == before
-    assert emit_the_same(judge, written, twin, later(20 if FULL else 6)) > 0
+    rows = emit_the_same(judge, written, twin, later(20 if FULL else 6))
+    assert rows > 0 or not planned  # a limit that is reached lets no row through
 
 
 @pytest.mark.parametrize("version", ["3.5", "4.0", "4.1", "4.2", "4.3"] if FULL else ["3.5", "4.3"])
