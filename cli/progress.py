@@ -117,7 +117,7 @@ def _question(report: CompactionReport) -> str:
 
 
 class ReadingProgress:
-    """The progress of reading; see ``DoctorListener``."""
+    """The progress of reading; see ``WorkListener``."""
 
     def __init__(self, what: str = "reading") -> None:
         self._progress: Progress | None = None

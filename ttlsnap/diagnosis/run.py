@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from ttlsnap.checkpoint import Checkpoint, MicroBatch, Operator, layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import partition_folders, query_id
@@ -21,6 +20,7 @@ from ttlsnap.diagnosis.placement import find_misplaced
 from ttlsnap.diagnosis.problems import Problem, Severity, is_cut_off, leads_outside, problem
 from ttlsnap.diagnosis.repair import Confirm, refuse_unknown, repair
 from ttlsnap.diagnosis.report import DoctorReport, Restorable, VersionReport
+from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.local import spread, useful_threads
 from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError
 from ttlsnap.operators.registry import links_of, states_of
@@ -28,25 +28,6 @@ from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.open import open_state_store
 from ttlsnap.stores.rocksdb.store import RocksDbStore
-
-
-class DoctorListener(Protocol):
-    """A listener to the progress of reading."""
-
-    def planned(self, partitions: int) -> None: ...
-    def progress(self, entries: int, dropped: int) -> None: ...
-    def partition_done(self) -> None: ...
-
-
-class _Silent:
-    def planned(self, partitions: int) -> None:
-        pass
-
-    def progress(self, entries: int, dropped: int) -> None:
-        pass
-
-    def partition_done(self) -> None:
-        pass
 
 
 def doctor(
@@ -57,7 +38,7 @@ def doctor(
     scratch: str | None = None,
     stopped: bool = False,
     confirm: Confirm | None = None,
-    listener: DoctorListener | None = None,
+    listener: WorkListener | None = None,
 ) -> DoctorReport:
     """Examine everything that the checkpoint ``target`` retains, and repair the problems that ``fix`` names.
 
@@ -72,7 +53,7 @@ def doctor(
     files = open_directory(target)
     require_checkpoint(files)
     refuse_unknown(fix)
-    listener = listener or _Silent()
+    listener = listener or SilentWorkListener()
     before = list_activity(files) if fix else {}
     found = _examine(files, parallelism, scratch, listener)
     if not fix:
@@ -85,7 +66,7 @@ def doctor(
     return replace(after, fixed=tuple(dict.fromkeys(fix)), run=run)
 
 
-def _examine(files: Directory, parallelism: int | None, scratch: str | None, listener: DoctorListener) -> DoctorReport:
+def _examine(files: Directory, parallelism: int | None, scratch: str | None, listener: WorkListener) -> DoctorReport:
     logs = examine_logs(files)
     problems = [*examine_links(files), *logs.problems]
     query = _query_id(files, problems)

@@ -12,12 +12,13 @@ from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.compaction.task import Progress
 from ttlsnap.differences.compare import Differences, Side, compare, entry_at
 from ttlsnap.differences.views import View, changed_fields, views
+from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.local import spread, useful_threads
 from ttlsnap.entries.batch import RowEntries
 from ttlsnap.entries.json_text import to_json_values
 from ttlsnap.errors import UsageError
 from ttlsnap.exports.plan import ExportPlan, ExportTask, Wanted
-from ttlsnap.exports.run import ExportListener, SilentListener, open_plan
+from ttlsnap.exports.run import open_plan
 from ttlsnap.exports.tables import StateTable
 from ttlsnap.operators.registry import AnyOf, Selection
 from ttlsnap.operators.showing import show_entry
@@ -99,7 +100,7 @@ def diff(
     examples: int = EXAMPLES,
     schemas: Schemas | None = None,
     parallelism: int | None = None,
-    listener: ExportListener | None = None,
+    listener: WorkListener | None = None,
 ) -> DiffReport:
     """Compare the state of two checkpoints, or of two batches of one. A batch is by default the last committed one.
 
@@ -112,7 +113,7 @@ def diff(
     Raise UsageError if both sides are the same batch of one checkpoint, or another ``TtlsnapError``.
     """
     started = time.monotonic()
-    listener = listener or SilentListener()
+    listener = listener or SilentWorkListener()
     wanted = Wanted(selection or Selection())
     new = new or old
     if old_batch is None and open_directory(old).root == open_directory(new).root:

@@ -17,11 +17,11 @@ from ttlsnap.clock import clock_at
 from ttlsnap.compaction.given_schemas import check_given_schemas
 from ttlsnap.compaction.plan import Plan, StorePlan, plan_compaction
 from ttlsnap.compaction.task import PartitionTask, StoreTask
+from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.local import spread, useful_threads
 from ttlsnap.errors import UsageError
 from ttlsnap.explanation.keys import Key, StateKey
 from ttlsnap.explanation.watching import Explanation, Work
-from ttlsnap.exports.run import ExportListener, SilentListener
 from ttlsnap.operators.links import StateId
 from ttlsnap.operators.placement import STRICT
 from ttlsnap.operators.registry import AnyOf, Selection, TimerPolicy
@@ -87,7 +87,7 @@ def explain(
     timers: TimerPolicy = "keep",
     show: int = SHOWN,
     parallelism: int | None = None,
-    listener: ExportListener | None = None,
+    listener: WorkListener | None = None,
 ) -> ExplainReport:
     """Return why ``compact`` with these ``transformers`` keeps, drops or rewrites the entries of a key.
 
@@ -97,7 +97,7 @@ def explain(
     Raise UsageError if no state has such a key, or another ``TtlsnapError``.
     """
     started = time.monotonic()
-    listener = listener or SilentListener()
+    listener = listener or SilentWorkListener()
     wanted = Key.parse(key)
     checkpoint = open_checkpoint(open_for_reading(target), schemas=schemas)
     plan = plan_compaction(checkpoint, transformers, clock_at(now, checkpoint.batch), selection, timers)

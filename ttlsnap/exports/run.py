@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from ttlsnap.checkpoint import open_checkpoint
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import TimeCharacteristic, clock_at
 from ttlsnap.compaction.given_schemas import check_partition
 from ttlsnap.compaction.task import Progress
+from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.local import spread, useful_threads
 from ttlsnap.errors import StorageError, UsageError
 from ttlsnap.expired.receivers import TABLE
@@ -33,27 +34,6 @@ from ttlsnap.storage.uris import is_local
 FORMATS = ("parquet", "ndjson", "csv")
 _UNKNOWN_ENDINGS = (".avro", ".gz", ".orc", ".parquet", ".tsv", ".txt", ".xlsx", ".zip", ".zst")
 _ENDINGS = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "ndjson"}
-
-
-class ExportListener(Protocol):
-    """A listener to the progress of an export."""
-
-    def planned(self, steps: int) -> None: ...
-    def progress(self, entries: int, dropped: int) -> None: ...
-    def partition_done(self) -> None: ...
-
-
-class SilentListener:
-    """A listener that prints nothing."""
-
-    def planned(self, steps: int) -> None:
-        pass
-
-    def progress(self, entries: int, dropped: int) -> None:
-        pass
-
-    def partition_done(self) -> None:
-        pass
 
 
 @dataclass(frozen=True)
@@ -90,7 +70,7 @@ def export(
     now: str = "checkpoint",
     schemas: Schemas | None = None,
     parallelism: int | None = None,
-    listener: ExportListener | None = None,
+    listener: WorkListener | None = None,
 ) -> ExportReport:
     """Write the state of the checkpoint ``target`` as tables, one for each state (see ``ttlsnap.exports.tables``).
 
@@ -102,7 +82,7 @@ def export(
     Raise a ``TtlsnapError``. What was written is then removed, except from a stream.
     """
     started = monotonic()
-    listener = listener or SilentListener()
+    listener = listener or SilentWorkListener()
     wanted = Wanted(
         selection or Selection(),
         tuple(columns) if columns is not None else None,
@@ -143,7 +123,7 @@ def open_plan(
 
 
 def _run(
-    tasks: Sequence[ExportTask], sink: Sink, rows: Counter[str], parallelism: int | None, listener: ExportListener
+    tasks: Sequence[ExportTask], sink: Sink, rows: Counter[str], parallelism: int | None, listener: WorkListener
 ) -> None:
     listener.planned(len(tasks))
     one_at_a_time = threading.Lock()

@@ -29,6 +29,7 @@ from ttlsnap.compaction.publish import check_unchanged, new_files, publish, refu
 from ttlsnap.compaction.scratch import claim_scratch, discard_old_scratch, existing_folder
 from ttlsnap.compaction.staged import settle
 from ttlsnap.compaction.task import PartitionResult, Progress
+from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.local import spread, useful_threads
 from ttlsnap.errors import CorruptionError, FencedError, RefusedError, UsageError
 from ttlsnap.imports.conforming import Misfits
@@ -51,26 +52,14 @@ from ttlsnap.stores.protocols import Staging
 from ttlsnap.stores.scratch import scratch_folder
 
 
-class ImportListener(Protocol):
+class ImportListener(WorkListener, Protocol):
     """A listener to the progress of an import. ``confirm`` returns whether to publish."""
 
-    def planned(self, steps: int) -> None: ...
-    def progress(self, entries: int, dropped: int) -> None: ...
-    def partition_done(self) -> None: ...
     def confirm(self, report: ImportReport) -> bool: ...
 
 
-class SilentListener:
+class SilentListener(SilentWorkListener):
     """A listener that prints nothing and agrees."""
-
-    def planned(self, steps: int) -> None:
-        pass
-
-    def progress(self, entries: int, dropped: int) -> None:
-        pass
-
-    def partition_done(self) -> None:
-        pass
 
     def confirm(self, report: ImportReport) -> bool:
         return True

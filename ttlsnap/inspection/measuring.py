@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from time import monotonic
-from typing import Protocol
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.clock import Clock, TimeCharacteristic
 from ttlsnap.compaction.plan import explain_left_alone
+from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.local import spread, useful_threads
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.timestamps import WrittenField, field_listing, split_unit
@@ -49,27 +49,6 @@ MOST = 5
 """How many of the largest entries, and of the keys with the most rows, are found."""
 
 
-class MeasuringListener(Protocol):
-    """A listener to the progress of a scan."""
-
-    def planned(self, partitions: int) -> None: ...
-    def progress(self, entries: int, dropped: int) -> None: ...
-    def partition_done(self) -> None: ...
-
-
-class SilentListener:
-    """A listener that prints nothing."""
-
-    def planned(self, partitions: int) -> None:
-        pass
-
-    def progress(self, entries: int, dropped: int) -> None:
-        pass
-
-    def partition_done(self) -> None:
-        pass
-
-
 @dataclass(frozen=True)
 class Wanted:
     """What to measure.
@@ -97,7 +76,7 @@ def measure(
     wanted: Wanted,
     clock: Clock,
     parallelism: int | None = None,
-    listener: MeasuringListener | None = None,
+    listener: WorkListener | None = None,
 ) -> Sizes | None:
     """Scan the states of ``found``, and fill in their numbers of entries and, with ``wanted.ages``, their ages.
 
@@ -105,7 +84,7 @@ def measure(
     rule cannot be applied to any state. Raise CorruptionError for damage, and UnsupportedError for a state store that
     cannot be read.
     """
-    started, listener = monotonic(), listener or SilentListener()
+    started, listener = monotonic(), listener or SilentWorkListener()
     checkpoint = found.checkpoint
     clock = replace(clock, behind_join=behind_join(checkpoint)) if wanted.rule is not None else clock
     plans = _plan(found, wanted, clock)

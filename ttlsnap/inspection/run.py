@@ -23,7 +23,7 @@ from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineage_of, open_state_store
 
 if TYPE_CHECKING:
-    from ttlsnap.inspection.measuring import MeasuringListener
+    from ttlsnap.engines.listener import WorkListener
     from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
 
@@ -42,7 +42,7 @@ def inspect(
     selection: Selection | AnyOf | None = None,
     schemas: Schemas | None = None,
     parallelism: int | None = None,
-    listener: MeasuringListener | None = None,
+    listener: WorkListener | None = None,
 ) -> Inspection:
     """Describe the checkpoint ``target`` as of its last committed batch, or as of the retained ``batch``.
 

@@ -39,6 +39,7 @@ from ttlsnap.compaction.runner import Runner
 from ttlsnap.compaction.scratch import claim_scratch, discard_old_scratch, existing_folder
 from ttlsnap.compaction.staged import rename_staged, settle
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
+from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.moving import Move, MovingEngine
 from ttlsnap.errors import FencedError, RefusedError, UnsupportedError, UsageError
 from ttlsnap.migration.changes import Changes
@@ -68,29 +69,17 @@ from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 _PROOF = 20  # bits: one in a million that all keys are in the right partitions by chance
 
 
-class MigrationListener(Protocol):
+class MigrationListener(WorkListener, Protocol):
     """A listener to the progress of a migration. ``confirm`` returns whether to publish.
 
     It may also have ``asks``, as a listener to a compaction.
     """
 
-    def planned(self, steps: int) -> None: ...
-    def progress(self, entries: int, dropped: int) -> None: ...
-    def partition_done(self) -> None: ...
     def confirm(self, report: MigrationReport) -> bool: ...
 
 
-class SilentListener:
+class SilentListener(SilentWorkListener):
     """A listener that prints nothing and agrees."""
-
-    def planned(self, steps: int) -> None:
-        pass
-
-    def progress(self, entries: int, dropped: int) -> None:
-        pass
-
-    def partition_done(self) -> None:
-        pass
 
     def confirm(self, report: MigrationReport) -> bool:
         return True
