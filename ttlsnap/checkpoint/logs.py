@@ -109,8 +109,14 @@ def read_batch(files: Directory, batch: int) -> MicroBatch:
 
 def batch_time(files: Directory, batch: int) -> int:
     """Return when a batch began, in milliseconds since the epoch; raises as ``read_batch`` does."""
+    return batch_start(files, batch)[0]
+
+
+def batch_start(files: Directory, batch: int) -> tuple[int, str]:
+    """Return when a batch began, as ``batch_time``, and the text of its offset log."""
     path = layout.offset_file(batch)
-    return _millis(files, path, _offset_metadata(files, path, _offset_lines(files, path)), "batchTimestampMs")
+    lines = _offset_lines(files, path)
+    return _millis(files, path, _offset_metadata(files, path, lines), "batchTimestampMs"), "\n".join(lines)
 
 
 def with_conf(files: Directory, batch: int, conf: Mapping[str, str]) -> str:

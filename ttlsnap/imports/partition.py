@@ -7,7 +7,7 @@ old entries that stay, and from its new ones. Memory is bounded by the new entri
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -249,9 +249,3 @@ class BuildResult:
     replaced: Counter[str] = field(default_factory=Counter)
     misfits: Misfits = field(default_factory=Misfits)
     fingerprint: int = 0
-
-
-def all_results(results: Sequence[BuildResult]) -> Iterator[PartitionResult]:
-    """Yield the results of all stores."""
-    for result in results:
-        yield from result.stores

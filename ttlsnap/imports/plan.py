@@ -86,7 +86,8 @@ def _tables(checkpoint: Checkpoint, selection: Selection | AnyOf) -> dict[str, I
     for name, state in zip(names_of(states), states, strict=True):
         link = links.get((state.operator, state.place))
         found[name] = ImportTable(name, state, link, state.operator in joins and has_matched)
-    describe(checkpoint, selection)  # names what is wrong with the selection
+    if selection != Selection():
+        describe(checkpoint, selection)  # names what is wrong with the selection
     selected = {name: table for name, table in found.items() if selection.includes(table.state)}
     if not selected:
         raise UnsupportedError(f"{checkpoint.target}: ttlsnap cannot read the selected states, so it cannot fill them")

@@ -33,7 +33,7 @@ from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.local import spread, useful_threads
 from ttlsnap.errors import CorruptionError, FencedError, RefusedError, UsageError
 from ttlsnap.imports.conforming import Misfits
-from ttlsnap.imports.partition import BuildResult, BuildTask, FileResult, FileTask, Mode, StoreFiles, all_results
+from ttlsnap.imports.partition import BuildResult, BuildTask, FileResult, FileTask, Mode, StoreFiles
 from ttlsnap.imports.plan import ImportPlan, plan_import
 from ttlsnap.imports.report import ImportReport, TableReport
 from ttlsnap.imports.sorted_rows import Room, SortedRows
@@ -198,7 +198,7 @@ class _Run:
         finally:
             if place is not None:
                 shutil.rmtree(place, ignore_errors=True)
-        results = list(all_results(built))
+        results = [result for partition in built for result in partition.stores]
         if below is not None:
             staging = Staging(open_directory(staging_root), below)
             staged = [file for result in results for file in result.staged or ()]

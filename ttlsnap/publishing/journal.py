@@ -216,10 +216,10 @@ def recent_journals(files: Directory, logs: Logs) -> list[Journal]:
     return sorted(found, key=lambda journal: (journal.number, journal.run), reverse=True)
 
 
-def newest_runs(files: Directory) -> dict[str, tuple[int, str]]:
+def newest_runs(journals: Iterable[Journal]) -> dict[str, tuple[int, str]]:
     """Return the number and the id of the newest run that has moved files of each partition, by its folder."""
     found: dict[str, tuple[int, str]] = {}
-    for journal in read_journals(files):
+    for journal in journals:
         for move in journal.moves if journal.status == "done" else ():
             for path in (move.source, move.target):
                 if path.startswith(f"{layout.STATE}/"):
@@ -251,7 +251,12 @@ def read_journals(files: Directory) -> list[Journal]:
 
 def next_number(files: Directory) -> int:
     """Return the number of the next journal."""
-    return max((journal.number for journal in read_journals(files)), default=0) + 1
+    return number_after(read_journals(files))
+
+
+def number_after(journals: Iterable[Journal]) -> int:
+    """Return the number of the journal that follows all ``journals`` of a checkpoint."""
+    return max((journal.number for journal in journals), default=0) + 1
 
 
 def read_journal(files: Directory, run: str) -> Journal | None:

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 import xxhash
 
-from ttlsnap.checkpoint import Checkpoint, layout
-from ttlsnap.checkpoint.logs import MAX_LOG_BYTES, batch_time
+from ttlsnap.checkpoint import Checkpoint
+from ttlsnap.checkpoint.logs import batch_start
 from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.publishing.journal import newest_runs, next_number
+from ttlsnap.publishing.journal import newest_runs, number_after, read_journals
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import StateStore
@@ -114,14 +114,15 @@ class History:
         return ledger if retained.digest == ledger.digest else None
 
 
-def history_of(checkpoint: Checkpoint, new_ledger: str | None = None) -> History:
+def history_of(checkpoint: Checkpoint) -> History:
     """Return the history of a checkpoint as of its batch. Raise CorruptionError for a damaged log."""
     files = checkpoint.files
     batches = [batch for batch in checkpoint.logs.offsets if batch <= checkpoint.batch.id]
     facts = each(files, lambda batch: _facts(files, batch), batches)
-    return History(tuple(facts), checkpoint.query_id or "", newest_runs(files), next_number(files), new_ledger)
+    journals = read_journals(files)
+    return History(tuple(facts), checkpoint.query_id or "", newest_runs(journals), number_after(journals))
 
 
 def _facts(files: Directory, batch: int) -> BatchFacts:
-    text = files.read(layout.offset_file(batch), MAX_LOG_BYTES)
-    return BatchFacts(batch + 1, batch_time(files, batch), xxhash.xxh3_64_hexdigest(text))
+    time_ms, text = batch_start(files, batch)
+    return BatchFacts(batch + 1, time_ms, xxhash.xxh3_64_hexdigest(text.encode()))
