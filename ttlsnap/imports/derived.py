@@ -16,6 +16,7 @@ from ttlsnap.operators.join import IndexedSide, TimedSide
 from ttlsnap.operators.join_rows import times_of_rows
 from ttlsnap.operators.links import StateId, encode_keys
 from ttlsnap.operators.transform_with_state import Timers, Variable
+from ttlsnap.operators.variables import keys_by_time
 from ttlsnap.schema.types import LongType
 from ttlsnap.unsaferow.gather import Int64s
 from ttlsnap.unsaferow.project import side_by_side, without_last_field
@@ -70,7 +71,7 @@ def new_entries(table: ImportTable, parts: Parts) -> NewEntries:
         moments = read_numbers(keys, 2, 1)
         elements = struct_rows(keys, 2, 0)
         found.append((state, keys, values, None))
-        found.append((link.by_time, _time_first(link.by_time, moments, elements), null_rows(len(keys)), None))
+        found.append((link.by_time, keys_by_time(link.by_time, moments, elements), null_rows(len(keys)), None))
     else:
         found.append((state, keys, values, owner if state.lists else None))
         if isinstance(link, Variable):
@@ -104,14 +105,8 @@ def _beside(link: Variable, keys: Rows, values: Rows, firsts: Int64s) -> list[En
     earliest = np.minimum.reduceat(times, firsts) if len(times) else times
     if link.first is not None:
         found.append((link.first, owners, long_rows(earliest), None))
-    found.append((link.index, _time_first(link.index, earliest, owners), null_rows(len(firsts)), None))
+    found.append((link.index, keys_by_time(link.index, earliest, owners), null_rows(len(firsts)), None))
     return found
-
-
-def _time_first(state: StateDescriptor, moments: Int64s, keys: Rows) -> Rows:
-    """Return the keys of an index by time."""
-    moment, element = (state.key_schema.fields[n].type for n in (0, 1))
-    return side_by_side(long_rows(moments), rows_of_structs(keys), [moment], [element])
 
 
 def _with_number(table: ImportTable, keys: Rows, numbers: Int64s) -> Rows:

@@ -22,6 +22,7 @@ from ttlsnap.migration.spill import SpillWriter
 from ttlsnap.operators.join_rows import keys_with_times
 from ttlsnap.operators.placement import PlacementCheck, hash_keys
 from ttlsnap.operators.transform_with_state import UNUSED, derived_of, user_part
+from ttlsnap.operators.variables import keys_by_time
 from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.convert import convert, with_keys, with_values
 from ttlsnap.stores.families import NO_FAMILY_CHANGES, FamilyChanges
@@ -38,9 +39,8 @@ from ttlsnap.stores.protocols import (
 from ttlsnap.transform.converters import ConvertsValues
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.murmur3 import partitions_of
-from ttlsnap.unsaferow.project import side_by_side
 from ttlsnap.unsaferow.rows import Rows
-from ttlsnap.unsaferow.words import long_rows, null_rows, rows_of_structs
+from ttlsnap.unsaferow.words import long_rows, null_rows
 
 GONE = " (gone)"
 """Marks the states in ``misfits`` that the new query does not have."""
@@ -234,11 +234,7 @@ class Converter:
             numbers = np.minimum.reduceat(times, firsts)
         values = long_rows(numbers)
         if number == "index":
-            moments, elements = (state.key_schema.fields[n].type for n in (0, 1))
-            keys, values = (
-                side_by_side(values, rows_of_structs(keys), [moments], [elements]),
-                null_rows(len(firsts)),
-            )
+            keys, values = keys_by_time(state, numbers, keys), null_rows(len(firsts))
         stored = self._target.encode(state, keys, values, family=self._family(state.state))
         return Converted(batch.state, *stored, rows, None if new_rows is None else new_rows.take(firsts))
 

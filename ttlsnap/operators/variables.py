@@ -15,8 +15,9 @@ from ttlsnap.operators.links import Decisions, Fetch, Keys, Outcome, StateId, co
 from ttlsnap.operators.transform_with_state import Variable
 from ttlsnap.stores.protocols import Moves
 from ttlsnap.unsaferow.gather import Int64s, Mask
+from ttlsnap.unsaferow.project import side_by_side
 from ttlsnap.unsaferow.rows import Rows
-from ttlsnap.unsaferow.words import long_rows, read_numbers, read_words, struct_rows
+from ttlsnap.unsaferow.words import long_rows, read_numbers, read_words, rows_of_structs, struct_rows
 
 _KEY = 1  # the field of the element's key in a key of the index, after the time
 _MOMENT = 1  # the field of the expiry time in a value, after the user's own
@@ -125,3 +126,9 @@ def _first(of: Int64s, moments: Int64s, count: int) -> Int64s:
     first = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(first, of, moments)
     return first
+
+
+def keys_by_time(index: StateDescriptor, moments: Int64s, keys: Rows) -> Rows:
+    """Return the keys of an index: the time, and the key as a struct."""
+    moment, element = (field.type for field in index.key_schema.fields)
+    return side_by_side(long_rows(moments), rows_of_structs(keys), [moment], [element])
