@@ -144,9 +144,15 @@ def _total(counts: Counts) -> Text:
     return Text("Total: ") + Text("; ").join(parts)
 
 
-def _show_notes(out: Console, report: CompactionReport) -> None:
+def describe_history(state: StateReport) -> str:
+    """Return a sentence about the entries that were written when the known history begins, or earlier."""
     from ttlsnap.clock import iso
 
+    begins = f"the known history of {number(state.older)} entries begins at {iso(state.older_than_us)}"
+    return f"{begins}. They were written then or earlier, and count as written then"
+
+
+def _show_notes(out: Console, report: CompactionReport) -> None:
     for state in report.states:
         operator = f"operator {state.state.operator}"
         place = state.state.state if state.state.state != "default" else state.state.store
@@ -164,8 +170,7 @@ def _show_notes(out: Console, report: CompactionReport) -> None:
             )
             out.print(f"{operator}: kept {entries} no timestamp")
         if state.older:
-            begins = f"the known history of {number(state.older)} entries begins at {iso(state.older_than_us)}"
-            out.print(f"{operator}{name}: {begins}. They were written then or earlier, and count as written then")
+            out.print(f"{operator}{name}: {describe_history(state)}")
         if state.unclosed:
             groups = f"{operator}: {number(state.unclosed)} of the dropped groups"
             if state.state.timeout:

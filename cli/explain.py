@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from ttlsnap.cli.dropping import (
+    DropUnmatchedOption,
     OldTtlOption,
     OrderedOptions,
     SetOption,
@@ -34,10 +35,18 @@ from ttlsnap.cli.options import (
     select,
 )
 from ttlsnap.cli.output import console, number, print_json, print_warning
-from ttlsnap.cli.places import look_in_current_folder
+from ttlsnap.cli.places import look_beside, look_in_current_folder
+from ttlsnap.errors import UsageError
 
 if TYPE_CHECKING:
+    from ttlsnap.compaction.options import CompactOptions
     from ttlsnap.explanation.run import ExplainReport, Looked
+    from ttlsnap.operators.registry import AnyOf, Selection
+    from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
+
+    _Rules = tuple[Sequence[StateSnapshotTransformerFactory], Selection | AnyOf, CompactOptions]
+
+_CHECKPOINT = "checkpoint"
 
 EXAMPLES = """
 Examples:
@@ -49,6 +58,9 @@ Examples:
 
   # what does my own rule do with all keys of a shop?
   ttlsnap explain ck --key '{"shop": 7}' --transformer mymodule:keep_vip
+
+  # what does the policy of maintain do with it?
+  ttlsnap explain ck --key '"u1"' --policy policy.toml
 """
 
 
@@ -68,14 +80,23 @@ def explain(
             show_default=False,
         ),
     ],
+    policy: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--policy",
+            metavar="FILE",
+            help="A policy of maintain. Its rules for this checkpoint, and their options, apply instead of those here.",
+        ),
+    ] = None,
     ttl: TtlOption = None,
     timestamp: TimestampOption = None,
     old_ttl: OldTtlOption = None,
-    now: NowOption = "checkpoint",
+    now: NowOption = _CHECKPOINT,
     time: TimeOption = None,
     transformer: TransformerOption = None,
     settings: SetOption = None,
     timers: TimersOption = TimerPolicyName.KEEP,
+    drop_unmatched: DropUnmatchedOption = False,
     operator: OperatorOption = None,
     store: StoreOption = None,
     state: StateOption = None,
@@ -89,22 +110,44 @@ def explain(
     explain changes nothing, and the query may be running. It ends with exit code 1 if no entry has the key.
     """
     from ttlsnap.cli.progress import ReadingProgress
+    from ttlsnap.compaction.options import CompactOptions
     from ttlsnap.explanation.run import explain as run
     from ttlsnap.schema.ddl import parse_schemas
 
     names = transformer or []
     if any(":" in name for name in names):
         look_in_current_folder()
-    options_of = settings_of_transformers(settings, names)
+    selection: Selection | AnyOf = select(operator, store, state)
+    options = CompactOptions(now=now, schemas=parse_schemas(schema), timers=timers.value, drop_unmatched=drop_unmatched)
+    factories: Sequence[StateSnapshotTransformerFactory]
+    if policy is None:
+        options_of = settings_of_transformers(settings, names)
+        factories = make_factories(ttl, tuple(timestamp or ()), time, old_ttl, names, options_of)
+    else:
+        own: dict[str, Any] = {
+            "--ttl": ttl,
+            "--timestamp": timestamp,
+            "--old-ttl": old_ttl,
+            "--time": time,
+            "--transformer": names,
+        }
+        own |= {"--set": settings, "--operator": operator, "--store": store, "--state": state, "--schema": schema}
+        own |= {
+            "--now": now != _CHECKPOINT,
+            "--timers": timers is not TimerPolicyName.KEEP,
+            "--drop-unmatched": drop_unmatched,
+        }
+        factories, selection, options = _rules_of(policy, target, own)
     with ReadingProgress("reading") as progress:
         report = run(
             target,
             key,
-            make_factories(ttl, tuple(timestamp or ()), time, old_ttl, names, options_of),
-            now=now,
-            selection=select(operator, store, state),
-            schemas=parse_schemas(schema),
-            timers=timers.value,
+            factories,
+            now=options.now,
+            selection=selection,
+            schemas=options.schemas,
+            timers=options.timers,
+            drop_unmatched=options.drop_unmatched,
             show=show,
             parallelism=parallelism,
             listener=progress,
@@ -117,6 +160,23 @@ def explain(
         _show(report)
     if not report.found:
         raise typer.Exit(1)
+
+
+def _rules_of(policy: str, target: str, own: Mapping[str, Any]) -> _Rules:
+    """Return the transformers, the states and the options of a policy's target. ``own`` are options against it."""
+    from ttlsnap.maintenance.policy import read_policy
+    from ttlsnap.maintenance.rules import rule_factories
+    from ttlsnap.maintenance.runs import target_at
+    from ttlsnap.operators.registry import AnyOf
+
+    for name, value in own.items():
+        if value:
+            raise UsageError(f"{name} cannot be used with --policy, which has the rules")
+    look_beside(policy)
+    found = target_at(read_policy(policy), target).policy
+    if not found.rules:
+        raise UsageError(f"{found.name} of {policy} has no rules")
+    return rule_factories(found.rules), AnyOf(tuple(rule.selection for rule in found.rules)), found.options
 
 
 def _show(report: ExplainReport) -> None:
@@ -151,7 +211,7 @@ def _lines(entry: Mapping[str, Any]) -> Iterator[str]:
         if entry.get(part) not in (None, {}):
             yield f"  {part.replace('_', ' ')}: {_text(entry[part])}"
     for rule in entry["rules"]:
-        yield f"  rule: {rule['rule']}: {rule['decision']}"
+        yield f"  rule: {rule['rule']}: {rule['decision'] if rule.get('applies', True) else 'not for this key'}"
         if rule.get("time") is not None:
             clock = f" ({rule['clock']} time)" if rule.get("clock") else ""
             yield f"    time: {rule['time']}{_age(rule)}{clock}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 from rich.text import Text
 
+from ttlsnap.cli.compact_report import describe_history
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.maintenance_log import Log, LogFormat
 from ttlsnap.cli.options import (
@@ -24,6 +24,7 @@ from ttlsnap.cli.options import (
 )
 from ttlsnap.cli.output import MISSING, console, number, place, print_json, size, table, write_whole
 from ttlsnap.cli.pages import parse_pages, write_pages
+from ttlsnap.cli.places import look_beside
 from ttlsnap.errors import UsageError
 from ttlsnap.interrupts import defer_signals
 
@@ -137,8 +138,7 @@ def maintain(
         if not file.absolute().parent.is_dir():
             raise UsageError(f"{file}: there is no folder {file.parent} for it")
     reviewed = read_plan(apply) if apply is not None else None
-    # The folder of the policy may have the user's transformers. Installed modules have precedence.
-    sys.path.append(str(Path(policy).absolute().parent))
+    look_beside(policy)
     found = read_policy(policy, wall_us=reviewed.wall_us if reviewed else None)
     if reviewed is not None:
         reviewed.require(found)
@@ -203,6 +203,15 @@ def _describe_migration(result: TargetResult) -> Iterator[str]:
             yield f"the query's session must have {name}={value}"
 
 
+def _describe_histories(result: TargetResult) -> Iterator[str]:
+    """Yield a line about each state whose entries are in part older than the known history."""
+    from ttlsnap.compaction.report import CompactionReport
+
+    for state in result.report.states if isinstance(result.report, CompactionReport) else ():
+        if state.older:
+            yield f"{state.state}: {describe_history(state)}"
+
+
 def _show(out: Console, results: list[TargetResult]) -> None:
     numbers = ("entries", "dropped", "rewritten", "before", "after", "time")
     rows = table("target", "status", *numbers, right=numbers)
@@ -220,7 +229,7 @@ def _show(out: Console, results: list[TargetResult]) -> None:
     for result in results:
         if result.recovered:
             out.print(f"{place(result.target)}: recovered the interrupted run {result.recovered} first")
-        for line in _describe_migration(result):
+        for line in (*_describe_migration(result), *_describe_histories(result)):
             out.print(f"{place(result.target)}: {line}")
         for warning in result.report.warnings if result.report else ():
             out.print(f"{place(result.target)}: {warning}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -39,6 +40,11 @@ def look_in_current_folder() -> None:
     Installed modules have precedence: that folder may be the checkpoint itself, whose files must never run.
     """
     sys.path.append(os.getcwd())  # noqa: PTH109 - sys.path takes text
+
+
+def look_beside(policy: str) -> None:
+    """Let a policy name modules in its own folder. Installed modules have precedence."""
+    sys.path.append(str(Path(policy).absolute().parent))
 
 
 def confirm_on_terminal() -> Confirm | None:

@@ -214,6 +214,73 @@ def test_special_reasons_are_told() -> None:
     assert reasons(report) == {"no rule sees this state: the count of a global limit is never changed"}
 
 
+def test_rows_that_may_be_dropped_before_they_match_are_told() -> None:
+    target = str(SAMPLES / "join-format4-4.2")
+    report = explain(target, "{}", [ttl(1)], now="2026-11-20", drop_unmatched=True, show=ALL)
+    lost = [e for e in report.entries if "an outer join will never emit it" in " ".join(e["reasons"])]
+    dry = compact(target, [ttl(1)], now="2026-11-20", drop_unmatched=True, dry_run=True, engine=LocalEngine(1))
+    assert len(lost) == sum(state.unmatched for state in dry.states) > 0
+    assert all(entry["decision"] == "dropped" and entry["matched"] is False for entry in lost)
+
+
+def test_the_rules_of_a_policy_are_those_of_maintain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("agg-deltas-lz4-4.2", "join-format4-4.2"):
+        sample(name, tmp_path)
+    policy = tmp_path / "policy.toml"
+    policy.write_text(
+        """
+        [[target]]
+        path = "agg-*"
+        [[target.rule]]
+        key_prefix = "user-00"
+        ttl = "28d"
+        timestamp = "value.max"
+        [[target.rule]]
+        ttl = "7d"
+        timestamp = "value.max"
+        [[target]]
+        path = "join-*"
+        drop_unmatched = true
+        now = "2026-11-20T00:00:00Z"
+        ttl = "1h"
+        [[target]]
+        path = "."
+        partitions = 3
+        """
+    )
+    assert run(["maintain", str(policy), "--plan", "--format", "json"]) in (0, 2, 3)
+    planned = {Path(one["target"]).name: one for one in json.loads(capsys.readouterr().out)["targets"]}
+    for name in ("agg-deltas-lz4-4.2", "join-format4-4.2"):
+        words = ["explain", str(tmp_path / name), "--policy", str(policy), "--show", str(ALL), "--format", "json"]
+        assert run([*words, "--key", "{}"]) == 0
+        entries = json.loads(capsys.readouterr().out)["entries"]
+        for store in planned[name]["stores"]:
+            place = [store[part] for part in ("operator", "store", "state")]
+            found = Counter(e["decision"] for e in entries if [e[p] for p in ("operator", "store", "state")] == place)
+            assert found["dropped"] == store["dropped"], place
+        assert planned[name]["totals"]["dropped"] > 0
+        for entry in entries if name.startswith("agg") else ():
+            first, *rest = entry["rules"]
+            is_first = entry["key"]["key"].startswith("user-00")
+            assert first.get("applies", True) == is_first
+            assert [rule.get("applies", True) for rule in rest] == [not is_first] * len(rest)
+            assert not any("has no time" in reason for reason in entry["reasons"])
+
+
+def test_rules_come_from_the_policy_or_from_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = str(SAMPLES / "agg-deltas-lz4-4.2")
+    policy = tmp_path / "policy.toml"
+    policy.write_text(f"[[target]]\npath = {str(tmp_path)!r}\npartitions = 3\n")
+    words = ["explain", target, "--key", "{}", "--policy", str(policy)]
+    assert run(words) == 2
+    assert f"no target of {policy} matches {target}" in capsys.readouterr().err
+    assert run(["explain", str(tmp_path), *words[2:]]) == 2
+    assert f"target 1 of {policy} has no rules" in capsys.readouterr().err
+    for option in (["--ttl", "7d"], ["--now", "wall"], ["--drop-unmatched"], ["--state", "default"]):
+        assert run([*words, *option]) == 2
+        assert f"{option[0]} cannot be used with --policy" in capsys.readouterr().err
+
+
 def test_an_entry_without_a_time_is_kept() -> None:
     dry, report = both("dedup-watermark-4.2", [ttl(1, "key.at")], {"now": "2030-01-01"})
     without = [e for e in report.entries if e["rules"][0]["time"] is None]

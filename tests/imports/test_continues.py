@@ -27,9 +27,9 @@ T = 1_700_006_400
 
 
 def later(rounds: int) -> list[list[Event]]:
-    """Return events of old keys and new ones, at later and later times."""
+    """Return events of old keys and new ones, at later and later times. The first ones match rows that joins keep."""
     hours = (T + 5 * 3600 + n * 1800 for n in range(rounds))
-    return [
+    return [[Event(f"k{i}", T + i * 600 + 30, i + 1) for i in range(18, 24)]] + [
         [Event(f"k{i}", at + i, 10 + i) for i in range(n % 3, 24, 3)] + [Event(f"new{n}", at, n)]
         for n, at in enumerate(hours)
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ttlsnap.checkpoint import open_checkpoint
@@ -85,6 +85,7 @@ def explain(
     selection: Selection | AnyOf | None = None,
     schemas: Schemas | None = None,
     timers: TimerPolicy = "keep",
+    drop_unmatched: bool = False,
     show: int = SHOWN,
     parallelism: int | None = None,
     listener: WorkListener | None = None,
@@ -104,7 +105,7 @@ def explain(
     check_given_schemas(plan, schemas or {})
     keys = _keys(plan, wanted)
     rules = tuple(map(describe_rule, plan.factories))
-    works = _works(plan, keys, rules, show)
+    works = [replace(work, drop_unmatched=drop_unmatched) for work in _works(plan, keys, rules, show)]
     first, rest = _placed(plan, keys, works)
     threads = parallelism or useful_threads(checkpoint.target, sum(work.task.size for work in first))
     listener.planned(len(first))

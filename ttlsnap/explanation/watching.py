@@ -24,7 +24,7 @@ from ttlsnap.operators.links import Decisions, StateId
 from ttlsnap.operators.showing import show_entry
 from ttlsnap.stores.scan import locate_errors
 from ttlsnap.transform.chain import sees_only_first
-from ttlsnap.transform.protocols import ReportsTimes, StateSnapshotTransformer, TellsMoments, TellsUnclosed
+from ttlsnap.transform.protocols import Confines, ReportsTimes, StateSnapshotTransformer, TellsMoments, TellsUnclosed
 from ttlsnap.unsaferow.rows import Rows
 
 KEPT, DROPPED, REWRITTEN = "kept", "dropped", "rewritten"
@@ -34,7 +34,9 @@ _FOLLOWS = {
     "index": "it is an index of other entries of its key",
     "timer": "with --timers follow, the timers of a key are dropped with the last of its state",
 }
-_RUN_REFUSES = "it has not matched yet: compact refuses to drop such rows without --drop-unmatched"
+_UNMATCHED = "it has not matched yet: "
+_RUN_REFUSES = f"{_UNMATCHED}compact refuses to drop such rows without --drop-unmatched"
+_NEVER_EMITTED = f"{_UNMATCHED}an outer join will never emit it"
 
 
 @dataclass
@@ -73,7 +75,8 @@ class Work:
     """A partition of a store, or of linked stores.
 
     ``keys`` are the key for each of its states. ``others`` are the states that no transformer sees, with the reasons.
-    ``rules`` describe the task's factories. At most ``limit`` entries are noted.
+    ``rules`` describe the task's factories. At most ``limit`` entries are noted. ``drop_unmatched`` is that of
+    ``compact``.
     """
 
     task: PartitionTask
@@ -81,6 +84,7 @@ class Work:
     others: Mapping[StateId, tuple[StateDescriptor, str]]
     rules: tuple[str, ...]
     limit: int
+    drop_unmatched: bool = False
 
     def run(self, progress: Progress) -> Explanation:
         """Return the decisions in this partition. Raise CorruptionError for damage."""
@@ -95,7 +99,7 @@ class Work:
         for entry in watcher.noted:
             place = entry.state.place
             if place in decided:
-                _explain_row(entry, decided[place])
+                _explain_row(entry, decided[place], drop_unmatched=self.drop_unmatched)
             elif place in derived:
                 _explain_derived(entry, derived[place], linked[place])
             else:
@@ -155,6 +159,10 @@ class _Watcher:
         other = np.asarray([a != b for a, b in zip(_raw(was, kept), new.values.to_arrow().to_pylist(), strict=True)])
         rewritten[kept] = new.rewritten & (~was.rewritten[kept] | other.astype(np.bool_))
         skipped = self._skipped(rule, index, after)
+        applies = np.ones(len(index), np.bool_)
+        if isinstance(transformer, Confines):
+            applies = transformer.sees(was)
+            transformer = transformer.transformer
         facts = _facts(transformer, was)
         unclosed = np.zeros(len(index), np.bool_)
         if isinstance(transformer, TellsUnclosed) and not kept.all():
@@ -162,6 +170,9 @@ class _Watcher:
         for number, place in enumerate(index.tolist()):
             decision = DROPPED if not kept[number] else REWRITTEN if rewritten[number] else KEPT
             entry, words = self._now[place], facts[number]
+            if not applies[number]:
+                entry.rules.append({"rule": self._work.rules[rule], "decision": decision, "applies": False})
+                continue
             entry.rules.append({"rule": self._work.rules[rule], "decision": decision, **words})
             if skipped[number]:
                 entry.reasons.append("the rule does not look at it: an earlier value of its list is kept")
@@ -242,13 +253,13 @@ def _reasons(decision: str, facts: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _explain_row(entry: Watched, decisions: Decisions) -> None:
+def _explain_row(entry: Watched, decisions: Decisions, *, drop_unmatched: bool) -> None:
     """Set the decision about an entry that transformers see."""
     number = entry.number
     if not decisions.kept[number]:
         entry.decision = DROPPED
         if entry.shown.get("matched") is False:
-            entry.reasons.append(_RUN_REFUSES)
+            entry.reasons.append(_NEVER_EMITTED if drop_unmatched else _RUN_REFUSES)
     elif decisions.rewritten[number]:
         entry.decision = REWRITTEN
     if not entry.rules:

@@ -143,7 +143,7 @@ class _CutoffRuleFactory(_RuleFactory):
 
 
 class _Confined:
-    """A transformer that sees only some entries; the others are kept."""
+    """See ``Confines``."""
 
     def __init__(
         self,
@@ -151,14 +151,14 @@ class _Confined:
         wanted: Callable[[StateEntries], Mask],
         taken: Sequence[Callable[[StateEntries], Mask]],
     ) -> None:
-        self._transformer, self._wanted, self._take = transformer, wanted, taken
+        self.transformer, self._wanted, self._take = transformer, wanted, taken
 
     def filter_or_transform(self, entries: StateEntries) -> StateEntries:
-        mine = self._mine(entries)
+        mine = self.sees(entries)
         if not mine.any():
             return entries
         given = entries.filter(mine)
-        answer = self._transformer.filter_or_transform(given)
+        answer = self.transformer.filter_or_transform(given)
         if answer is given:
             return entries
         if given is entries:
@@ -173,17 +173,18 @@ class _Confined:
 
     def moments(self, entries: StateEntries) -> tuple[Int64, Mask]:
         """See ``TellsMoments``; entries that the transformer does not see have no time."""
-        mine = self._mine(entries)
-        if not isinstance(self._transformer, TellsMoments) or not mine.any():
+        mine = self.sees(entries)
+        if not isinstance(self.transformer, TellsMoments) or not mine.any():
             return np.zeros(len(entries), np.int64), np.ones(len(entries), np.bool_)
-        moments, nulls = self._transformer.moments(entries)
+        moments, nulls = self.transformer.moments(entries)
         return moments, nulls | ~mine
 
     def time_summary(self) -> TimeSummary | None:
-        found = self._transformer.time_summary() if isinstance(self._transformer, ReportsTimes) else None
+        found = self.transformer.time_summary() if isinstance(self.transformer, ReportsTimes) else None
         return replace(found, cutoff_us=None) if found is not None else None
 
-    def _mine(self, entries: StateEntries) -> Mask:
+    def sees(self, entries: StateEntries) -> Mask:
+        """See ``Confines``."""
         mine = self._wanted(entries)
         for taken in self._take:
             mine &= ~taken(entries)

@@ -166,6 +166,15 @@ def targets_of(policy: Policy) -> list[Target]:
     return list(found.values())
 
 
+def target_at(policy: Policy, path: str) -> Target:
+    """Return the target of a policy at ``path``. Raise UsageError if there is none."""
+    place = place_of(path)
+    for target in targets_of(policy):
+        if target.trouble is None and place_of(target.path) == place:
+            return target
+    raise UsageError(f"no target of {policy.path} matches {path}")
+
+
 def have_tables(targets: Sequence[Target]) -> bool:
     """Return whether one of the targets is a Delta table."""
     for target in targets:

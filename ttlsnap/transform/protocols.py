@@ -182,6 +182,17 @@ class TellsMoments(Protocol):
 
 
 @runtime_checkable
+class Confines(Protocol):
+    """A transformer that gives some of its entries to another ``transformer``, and keeps the others."""
+
+    transformer: StateSnapshotTransformer
+
+    def sees(self, entries: StateEntries) -> Mask:
+        """Return which entries the other transformer gets (bool[n])."""
+        ...
+
+
+@runtime_checkable
 class TellsUnclosed(Protocol):
     """A transformer that can tell whether Spark has closed an entry."""
 
