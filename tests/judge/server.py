@@ -39,6 +39,8 @@ _OPENED = (
 """Packages of java.base that Spark accesses by reflection. Before 3.3, Spark does not open them in Java 17 itself."""
 _UNVERIFIED = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 """Java's options to load classes without verifying their code."""
+_LIGHT_FORK = "-Djdk.lang.Process.launchMechanism=VFORK"
+"""Java's option to start a process without a helper. Hadoop starts several for each file that it renames."""
 _LOADING = threading.Lock()
 
 
@@ -141,7 +143,12 @@ def _session(scratch: str, classes: str, delta: bool) -> Any:
         # Queries that run for a second gain nothing from the optimising compiler. Without this compiler, the JVM
         # reserves a small code cache, and discards code after some minutes that it needs again.
         "spark.driver.extraJavaOptions": " ".join(
-            ("-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC", _UNVERIFIED, *opens)
+            (
+                "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
+                _UNVERIFIED,
+                _LIGHT_FORK,
+                *opens,
+            )
         ),
         # Compiling Java code for every plan takes longer than running it without. The full matrix does compile.
         "spark.sql.codegen.wholeStage": str(os.environ.get("TTLSNAP_MATRIX") == "full").lower(),

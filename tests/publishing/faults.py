@@ -80,6 +80,17 @@ def samples(points: Sequence[Point], *, thin: bool = not FULL) -> list[Point]:
     return [point for point in points if not thin or point in chosen]
 
 
+MOST = 24
+"""The most points of a step in the thin set."""
+
+
+def spread(points: Sequence[Point], most: int = MOST, *, thin: bool = not FULL) -> Sequence[Point]:
+    """Return all points. The thin set has at most ``most``, evenly spread from the first to the last."""
+    if not thin or len(points) <= most:
+        return points
+    return [points[number * (len(points) - 1) // (most - 1)] for number in range(most)]
+
+
 _ATTEMPTS = 3
 """Runs until a fault meets its call. On a busy machine, Python or a library may open more files than usual."""
 
@@ -129,8 +140,16 @@ class Workshop:
             assert traced.calls[-1] == met[0]
         return path, traced
 
-    def check(self, step: Step, points: Sequence[Point], judge: Callable[[Step, Point], None] | None = None) -> None:
-        """Run the step once for each point, and report all failures."""
+    def check(
+        self,
+        step: Step,
+        points: Sequence[Point],
+        judge: Callable[[Step, Point], None] | None = None,
+        *,
+        most: int = MOST,
+    ) -> None:
+        """Run the step once for each of at most ``most`` points (see ``spread``), and report all failures."""
+        points = spread(points, most)
 
         def run(point: Point) -> str | None:
             try:

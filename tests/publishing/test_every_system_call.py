@@ -54,12 +54,11 @@ def half_way(workshop: Workshop, step: Step) -> Path:
 
 
 def test_a_killed_compaction_leaves_the_old_or_the_new_state(workshop: Workshop, compaction: Step) -> None:
-    workshop.check(compaction, kills(compaction.calls))
+    workshop.check(compaction, kills(compaction.calls), most=60)
 
 
 def test_a_failed_compaction_leaves_the_old_or_the_new_state(workshop: Workshop, compaction: Step) -> None:
-    points = samples(errors(compaction.calls))
-    workshop.check(compaction, points if FULL else points[::2])
+    workshop.check(compaction, samples(errors(compaction.calls)))
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -197,8 +196,7 @@ def test_an_interrupted_import_leaves_the_old_or_the_new_state(
     export(str(rich.path), str(tmp_path / "state"))
     step = workshop.step("import", rich.path, lambda path: fill(path, tmp_path / "state"))
     assert step.old != step.new
-    points = samples(fault(step.calls))
-    workshop.check(step, points if FULL else points[::10])
+    workshop.check(step, samples(fault(step.calls)))
 
 
 @pytest.fixture(scope="module")
@@ -213,8 +211,7 @@ def migration(workshop: Workshop, rich: Checkpoint) -> Step:
 def test_an_interrupted_migration_leaves_the_old_or_the_new_state(
     workshop: Workshop, migration: Step, fault: Faults
 ) -> None:
-    points = samples(fault(migration.calls))
-    workshop.check(migration, points if FULL else points[::4])
+    workshop.check(migration, samples(fault(migration.calls)))
 
 
 def test_a_killed_rollback_of_a_migration_leaves_the_old_or_the_new_state(
@@ -223,8 +220,7 @@ def test_a_killed_rollback_of_a_migration_leaves_the_old_or_the_new_state(
     migrated = workshop.after(rich.path, migrate)
     step = workshop.step("rollback", migrated, lambda path: ["rollback", str(path)])
     assert (step.old, step.new) == (migration.new, migration.old)
-    points = samples(kills(step.calls))
-    workshop.check(step, points if FULL else points[::2])
+    workshop.check(step, samples(kills(step.calls)))
 
 
 @pytest.mark.parametrize("options", [(), ("--undo",)])
@@ -234,5 +230,4 @@ def test_a_killed_recovery_of_a_migration_leaves_the_old_or_the_new_state(
     start = half_way(workshop, migration)
     step = workshop.step("recover", start, lambda path: ["recover", str(path), *options], old=migration.old)
     assert step.new == (migration.old if options else migration.new)
-    points = samples(kills(step.calls))
-    workshop.check(replace(step, new=migration.new), points if FULL else points[::2])
+    workshop.check(replace(step, new=migration.new), samples(kills(step.calls)))
