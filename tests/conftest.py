@@ -42,21 +42,22 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{_JAVA} {_UNVERIFIED}")
 # Generating examples is slow while Spark keeps the machine busy.
 settings.register_profile("beside Spark", suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("beside Spark")
-_OLDER = re.compile(r"[\[-](3\.5|4\.0|4\.1)[\]-]")
+_OTHER = re.compile(r"[\[-](3\.5|4\.0|4\.1|4\.3)[\]-]")
+_JUDGED = tuple(f"tests/{name}/" for name in ("compaction", "exports", "imports", "migration", "publishing"))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Return a scheduler that keeps the tests of a file in one process, and older versions of Spark in another."""
+    """Return a scheduler that keeps the tests of a file in one process, and other versions of Spark in another."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Together(LoadScopeScheduling):  # type: ignore[misc]  # of a package without types
         def _split_scope(self, nodeid: str) -> str:
             file, _, name = nodeid.partition("::")
-            judged = file.startswith(("tests/compaction/", "tests/publishing/"))
             if "test_tables" in file or file.startswith("tests/tables/"):
                 return "delta"
-            return "older" if judged and ("test_older_versions" in file or _OLDER.search(name)) else file
+            other = file.startswith(_JUDGED) and ("test_older_versions" in file or _OTHER.search(name))
+            return "others" if other else file
 
     return Together(config, log)
 

@@ -44,12 +44,16 @@ BATCHES: list[Events] = [
     [Event("a4", T + 9 * H + 1860, 7), Event("timeless", None, 1)],
 ]
 assert max(event.ts or 0 for events in BATCHES for event in events) == WATERMARK + DELAY_S
-# Dropped keys get new events before and after their windows close. Then, hour by hour, all other windows close.
+# Dropped keys get new events before and after their windows close. Then all other windows close; in the full matrix,
+# hour by hour.
 MORE: list[Events] = [
     [event for events in BATCHES[1:3] for event in events if event.ts is not None and event.ts >= T + 7 * H + 1800]
     + [Event("new", T + 7 * H + 2000, 5), Event("a3", T + 8 * H - 1, 6)],
     [Event("a3", T + 12 * H, 1), Event(None, T + 8 * H + 901, 9)],
-    *([Event("a5", T + hour * H, hour), Event(f"k{hour}", T + hour * H - 1800, 2)] for hour in range(13, 31)),
+    *(
+        [Event("a5", T + hour * H, hour), Event(f"k{hour}", T + hour * H - 1800, 2)]
+        for hour in range(13, 31, 1 if FULL else 6)
+    ),
     [Event("end", T + 60 * H, 1)],
 ]
 FIELDS = {

@@ -82,6 +82,7 @@ def run_well(version: str, *arguments: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
+@of_the_extremes
 def test_an_environment_keeps_its_spark(version: str) -> None:
     python = interpreter(version)
     subprocess.run([python, "-m", "pip", "check"], check=True, capture_output=True)

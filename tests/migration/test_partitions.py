@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import cycle, product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +59,12 @@ ROUNDS[-1].append(MORE_WHOLE[1])
 
 def name_of(query: Query) -> str:
     return f"{query.operator}-{query.provider}-{query.checkpoint_format}"
+
+
+def of_each(queries: Sequence[Query]) -> list[Any]:
+    """Return each query with fewer and with more partitions. The thin set takes one of them in turn."""
+    pairs = list(product(queries, (1, 5))) if FULL else list(zip(queries, cycle((1, 5))))
+    return [pytest.param(query, number, id=f"{name_of(query)}-{number}") for query, number in pairs]
 
 
 if FULL:
@@ -114,8 +123,10 @@ def continues(judge: Judge, query: Query, version: str) -> None:
     emit_the_same(judge, same, migrated, last)
 
 
-@pytest.mark.parametrize("query", [Query("agg_update"), rocksdb("agg_update", changelog=True)], ids=name_of)
-@pytest.mark.parametrize("number", [1, 5])
+@pytest.mark.parametrize(
+    ("query", "number"),
+    of_each([Query("agg_update"), rocksdb("agg_update", changelog=True)]),
+)
 def test_a_rollback_restores_every_byte(judge: Judge, query: Query, number: int) -> None:
     written = judge.write(query, WHOLE, layout="both")
     settled(written.path)
@@ -131,15 +142,15 @@ def test_a_rollback_restores_every_byte(judge: Judge, query: Query, number: int)
 
 
 @pytest.mark.parametrize(
-    "query",
-    [
-        Query("agg_update"),
-        rocksdb("visits", changelog=True),
-        rocksdb("agg_update", changelog=True, checkpoint_format=2),
-    ][: 3 if FULL else 2],
-    ids=name_of,
+    ("query", "number"),
+    of_each(
+        [
+            Query("agg_update"),
+            rocksdb("visits", changelog=True),
+            *([rocksdb("agg_update", changelog=True, checkpoint_format=2)] if FULL else []),
+        ]
+    ),
 )
-@pytest.mark.parametrize("number", [1, 5])
 def test_a_query_continues_on_a_new_checkpoint(judge: Judge, query: Query, number: int) -> None:
     written = judge.write(query, WHOLE, layout="both")
     before = settled(written.path)

@@ -82,8 +82,8 @@ SLICE = [
     Case(Query("dedup_first_rows")),
     Case(Query("agg_window_update", conf=FORMAT_1), ({**setting(aggregation_format="2"), "partitions": 3},)),
     Case(rocksdb("join", changelog=True), (setting(join_format="3"), {**setting(join_format="4"), "partitions": 3})),
-    Case(Query("join_parities", join_type="left_outer"), ({**TO_ROCKSDB, **setting(join_format="4")},)),
 ]
+FORMAT_4 = Case(Query("join_parities", join_type="left_outer"), ({**TO_ROCKSDB, **setting(join_format="4")},))
 WITH_VERSIONS = [
     Case(query, steps, version)
     for version in VERSIONS
@@ -113,6 +113,7 @@ CODECS = [
 ]
 EVERYTHING = [
     *SLICE,
+    FORMAT_4,
     Case(Query("sessions", codec="snappy")),
     *(Case(Query(operator)) for operator in OPERATORS if operator not in ONLY_ROCKSDB),
     *WITH_VERSIONS,
