@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hdfs_native import Client
 
-from ttlsnap import LocalEngine, compact, recover, rollback
+from ttlsnap import LocalEngine, compact, export, recover, rollback
 from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.errors import BusyError, StorageError, TtlsnapError, UsageError
 from ttlsnap.storage import hdfs
@@ -190,6 +190,14 @@ def test_new_files_get_owner_group_and_mode_of_the_old_ones(folder: str, tmp_pat
     assert set(walk(client, path).values()) == wanted
     rollback(uri, stopped=True)
     assert set(walk(client, path).values()) == wanted
+
+
+def test_an_export_makes_its_folder_with_the_access_of_the_checkpoint(folder: str, tmp_path: Path) -> None:
+    uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{folder}/checkpoint")
+    client, path = given(uri, 0o750, 0o640)
+    export(uri, f"{folder}/made/exported")
+    found = walk(client, f"{path.rpartition('/')[0]}/made/exported")
+    assert set(found.values()) == {(True, ("alice", "team", 0o750)), (False, ("alice", "team", 0o640))}
 
 
 AS_BOB = """

@@ -223,6 +223,9 @@ class HdfsDirectory:
     def mkdirs(self, path: str) -> None:
         """Make a directory and the missing ones above it."""
         self._require_lock()
+        if self.stat("") is None:
+            with _errors("make directory", self, path):
+                self._client.mkdirs(self._path, create_parent=True)
         parts = [part for part in path.split("/") if part]
         for folder in ("/".join(parts[: number + 1]) for number in range(len(parts))):
             if self.stat(folder) is None:
